@@ -1,7 +1,5 @@
 """Evidence with everything that was computed from it once: what rules and legs read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import expm1

@@ -1,7 +1,5 @@
 """Choose the arm for the whole server, name the runner-up and why it lost, and say whether one flag is enough."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from advisor import words

@@ -1,7 +1,5 @@
 """Turn evidence into a decision: the only door of the package."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from advisor import words

@@ -1,7 +1,5 @@
 """Names of KV-cache dtypes and attention kernels, as vLLM spells them."""
 
-from __future__ import annotations
-
 from advisor.evidence import Arm
 
 _SAME = {

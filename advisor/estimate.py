@@ -1,7 +1,5 @@
 """One number with its interval, its count and the way it was obtained."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 
@@ -22,7 +20,7 @@ class Estimate:
     method: str
     level: float = 0.95
 
-    def inverse(self, factor: float, *, unit: str, method: str | None = None) -> Estimate:
+    def inverse(self, factor: float, *, unit: str, method: str | None = None) -> "Estimate":
         """Return *factor* over this estimate, which is above zero; an end at or below zero becomes an open one."""
         low, high = (None if end is None or end <= 0 else factor / end for end in (self.high, self.low))
         return replace(self, value=factor / self.value, low=low, high=high, unit=unit, method=self.method if method is None else method)

@@ -4,8 +4,6 @@ Absent is None (a whole column, a whole figure) or NaN (one row of a float colum
 otherwise, shares and rates lie in 0..1, lengths are tokens.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, fields
 from typing import Literal
 

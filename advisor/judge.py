@@ -1,7 +1,5 @@
 """Give one verdict: legs first, then what the rules ask for, then the caps."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 

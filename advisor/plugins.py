@@ -1,7 +1,5 @@
 """Find the modules of a package: rules and gates are files that are known by their names."""
 
-from __future__ import annotations
-
 import pkgutil
 from functools import cache
 from importlib import import_module

@@ -1,7 +1,5 @@
 """The thresholds a user may move: what counts as a gain, a loss, a healthy client, and the service levels to hold."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -5,8 +5,6 @@ are its scope: `check(case)` looks at everything once, `check(case, arm)` at eac
 of each, `check(case, workload, arm)` the other way round; what it finds is about that scope.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache

@@ -1,7 +1,5 @@
 """What settles an open question, as data. Who knows how the run was made turns a step into the command that takes it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 

@@ -1,7 +1,5 @@
 """What the advisor hands on: gates, findings and verdicts as plain frozen values that `dataclasses.asdict` turns into JSON."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -85,7 +83,7 @@ class Gate:
     unit: str = ""
     spoils: tuple[Spoiled, ...] = ()  # evidence that a failure makes unusable
 
-    def judged(self, *, good: bool, but: str = "") -> Gate:
+    def judged(self, *, good: bool, but: str = "") -> "Gate":
         """Return a gate that passed, spoiling nothing, or failed, with what that means added to its message."""
         return replace(self, status="pass", spoils=()) if good else replace(self, status="fail", message=f"{self.message}{but}")
 

@@ -1,7 +1,5 @@
 """Build the case: run every gate and every computation once, in the order in which they need each other."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Say an estimate in words, the same way everywhere."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Judge paired answers: by bucket, and pooled over the lengths that a workload really has."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

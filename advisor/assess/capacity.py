@@ -1,7 +1,5 @@
 """Say how many agents one GPU carries within the service level, from long runs that filled the pool and from nothing else."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Tabulate what was measured, arm by arm: latencies, throughput, goodput, hits, cost, energy; each with its interval or its count."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import exp
 

@@ -1,7 +1,5 @@
 """Fit token latency, prefill time and break-even of every arm that was swept."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from advisor.assess.speed import start_spread

@@ -3,8 +3,6 @@
 A class weighs its share of the server's time where that is known, else the reference's time in turns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Judge whether the KV pool can limit a workload at the user's peak, from what is alive at once and from what the server saw."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ An A/A control is the same comparison between two copies of one configuration. O
 which is taken off; with a server each, what one start differs from the next by, which informs the width and nothing else.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Sequence

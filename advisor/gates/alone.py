@@ -1,7 +1,5 @@
 """Nobody else may use the servers during the run: foreign requests take time that no arm can be charged for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from advisor.evidence import Evidence

@@ -1,7 +1,5 @@
 """The reference has to know the answers: questions that it cannot answer either show no loss, however the arm fares."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from advisor import words

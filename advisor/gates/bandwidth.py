@@ -1,7 +1,5 @@
 """No step reads the KV cache faster than memory delivers: an ITL slope above 100 % of peak bandwidth is a broken measurement."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The client has to keep up: late sends, stalls and merged reads are ours, not the server's."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Both arms have to finish the same turns, and nearly all of them: those that are dropped are the long ones, and the rest looks faster."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import product
 

@@ -1,7 +1,5 @@
 """The server has to run what the arm says: a cache that silently kept its dtype is no FP8 arm."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from advisor.dtypes import canonical

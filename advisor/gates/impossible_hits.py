@@ -1,7 +1,5 @@
 """No cache hit where none is possible: salted blocks share nothing, and no cache beats one without bounds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

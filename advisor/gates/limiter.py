@@ -1,7 +1,5 @@
 """Where calls are answered 429, the pace that was measured is a limiter's, not the server's."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from advisor.evidence import Evidence

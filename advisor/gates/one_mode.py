@@ -4,8 +4,6 @@ A mode shows as a gap between starts that is larger than ten percent and than al
 a ratio does not tell; what each start told of itself does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The KV pool has to be as large as its pages allow: if not, something else took the memory and capacity is not the dtype's."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from advisor.evidence import Evidence

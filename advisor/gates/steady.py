@@ -3,8 +3,6 @@
 MSER-5 alone is known to miss slow drifts (Wang & Glynn 2016), hence the second look.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A GPU that is slowed by heat, a brake or clocks that were set for it is measured in the arm's place."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from advisor.evidence import Evidence, Telemetry

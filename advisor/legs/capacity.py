@@ -3,8 +3,6 @@
 An arm pays by faster turns or by more agents per GPU, and by neither where one is bought with the other.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """How many questions settle whether an arm is safe, and the lengths that they are wanted at."""
 
-from __future__ import annotations
-
 import math
 
 from advisor import words

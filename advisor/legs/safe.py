@@ -3,8 +3,6 @@
 The server is safe where every workload that binds it is: a loss that one of them has at its own lengths is not thinned by the others.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from advisor import words

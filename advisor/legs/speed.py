@@ -4,8 +4,6 @@ What a start of a server and its machine add was drawn once for all pairs of tha
 enough starts, else by what the policy or the database's history says of starts. No claim is lost to a control: a noisy one tells little.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

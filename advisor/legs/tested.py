@@ -1,7 +1,5 @@
 """One leg with the p-values behind it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from advisor.verdict import Leg, Need

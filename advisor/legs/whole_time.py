@@ -4,8 +4,6 @@ The mean log ratio counts every turn alike, the total counts every second alike.
 about the smallest change that counts, the policy has to say which of them does (`counts`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 

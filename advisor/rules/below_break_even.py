@@ -3,8 +3,6 @@
 Break-even is in KV tokens of the whole batch, so requests that decode together share it.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from advisor import words

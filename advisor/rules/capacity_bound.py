@@ -1,7 +1,5 @@
 """The KV pool limits this load: the size of the pool counts for more than the speed of a step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import product
 

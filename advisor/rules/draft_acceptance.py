@@ -3,8 +3,6 @@
 FP8 KV lowered MTP acceptance from 0.725 to 0.630 in one published run (vLLM PR 55557, GB10): measure it per arm.
 """
 
-from __future__ import annotations
-
 from advisor.case import Case
 from advisor.evidence import Arm, WorkloadClass
 from advisor.verdict import Finding

@@ -1,7 +1,5 @@
 """A claim that rests on what is assumed of starts: confirm it behind a canary, or start both servers for every pair."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from advisor import words

@@ -1,7 +1,5 @@
 """The gain of a single request shrinks under load: weights of a larger batch and waits for prefill dilute what cheaper reads save."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from advisor import words

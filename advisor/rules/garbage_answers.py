@@ -1,7 +1,5 @@
 """Answers that are no language: repetition, non-printing characters, an early end. A broken cache does this before accuracy falls."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy import stats
 

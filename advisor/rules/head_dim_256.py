@@ -4,8 +4,6 @@ Two-level accumulation needs registers that a head of 256 does not leave. Blackw
 speaks for SM90 only, and a measured prefill time outranks it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from advisor import words

@@ -1,7 +1,5 @@
 """The attention kernel reads at under 60 % of memory bandwidth: part of the promised gain stays on the table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from advisor.case import Case

@@ -4,8 +4,6 @@ The verdict on the flag stands, because the flag brings the kernel with it; the 
 arm's kernel) separates them.
 """
 
-from __future__ import annotations
-
 from advisor.case import Case
 from advisor.dtypes import dtype_of
 from advisor.evidence import Arm

@@ -4,8 +4,6 @@ The table is dated data, `advisor/known_issues.json`. An issue applies when ever
 measured here outrank a report from elsewhere: where they are shown to be good, an issue is a reason for a canary, not against the arm.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Two machines that never changed places: a difference of a few percent may be theirs, as it may be one start's."""
 
-from __future__ import annotations
-
 from advisor.case import Case
 from advisor.evidence import Arm
 from advisor.legs.speed import confounded, swap

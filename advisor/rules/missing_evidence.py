@@ -1,7 +1,5 @@
 """A verdict needs pairs and answers: what is missing, in calls and minutes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from advisor import words

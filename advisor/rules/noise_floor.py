@@ -1,7 +1,5 @@
 """Two copies of one configuration: what the place in the order adds, or what one start differs from the next by. It vetoes nothing."""
 
-from __future__ import annotations
-
 import math
 
 from advisor import words

@@ -1,7 +1,5 @@
 """Token latency against context is not a straight line: read the points, not the slope."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from advisor.case import Case

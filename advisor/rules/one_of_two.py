@@ -1,7 +1,5 @@
 """A quantised cache and prefix caching exclude each other here: keep the one that is worth more on this load."""
 
-from __future__ import annotations
-
 from advisor import words
 from advisor.case import Case
 from advisor.dtypes import is_quantised

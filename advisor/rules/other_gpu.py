@@ -3,8 +3,6 @@
 Same kernel, faster memory: the FP8 decode ratio at batch 8 goes from 0.53 on H100 to 0.68 on H200 (head_dim 128, 32 heads over 8).
 """
 
-from __future__ import annotations
-
 from advisor.case import Case
 from advisor.rules import KERNELS
 from advisor.verdict import Finding

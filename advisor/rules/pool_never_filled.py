@@ -1,7 +1,5 @@
 """The pool was not full for long enough: this run says nothing about capacity, whichever arm has the larger pool."""
 
-from __future__ import annotations
-
 from advisor.case import Case
 from advisor.verdict import Finding
 

@@ -1,7 +1,5 @@
 """A server that is asked twice answers some questions in two ways; only what an arm changes beyond that is the arm's doing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from advisor import words

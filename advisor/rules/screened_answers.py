@@ -3,8 +3,6 @@
 Only the last one is a verdict. The others say where questions are worth most; that an arm is as accurate only graded answers show.
 """
 
-from __future__ import annotations
-
 from advisor import words
 from advisor.case import Case
 from advisor.dtypes import is_quantised

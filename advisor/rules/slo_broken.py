@@ -1,7 +1,5 @@
 """The arm breaks a service level that the reference holds: a faster mean does not help the turn that comes too late."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import get_args
 

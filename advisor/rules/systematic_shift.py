@@ -3,8 +3,6 @@
 An unadjusted two-sided sign test over buckets, so a screening verdict: six of six down have p = 0.031 (Kimi-K2.5 on H200, published).
 """
 
-from __future__ import annotations
-
 from advisor.case import Case
 from advisor.dtypes import is_quantised
 from advisor.evidence import Arm

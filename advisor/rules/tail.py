@@ -3,8 +3,6 @@
 p99 speaks from 299 independent turns on, p95 from 59; with fewer the tail is not known, and vetoes nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Turns that wait for their first token: cheaper decode cannot shorten them, slower prefill lengthens them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from advisor import words

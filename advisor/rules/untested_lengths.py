@@ -1,7 +1,5 @@
 """Part of the load is longer than anything that was asked: garbage there would not have been seen."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from advisor import words

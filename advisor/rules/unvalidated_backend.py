@@ -1,7 +1,5 @@
 """A backend that nobody has validated with this KV dtype on this GPU: measured speed is real, measured answers are all there is."""
 
-from __future__ import annotations
-
 from advisor.case import Case
 from advisor.dtypes import dtype_of, is_quantised, kernel_of
 from advisor.evidence import Arm

@@ -3,8 +3,6 @@
 Skipping them (`--kv-cache-dtype-skip-layers sliding_window`) is the faster arm; its price is pool tokens.
 """
 
-from __future__ import annotations
-
 from advisor import words
 from advisor.assess.speed import between
 from advisor.case import Case

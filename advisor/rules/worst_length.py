@@ -3,8 +3,6 @@
 Looked for among all buckets and unadjusted, so a screening: what the worst bucket proves, the criterion *safe* says.
 """
 
-from __future__ import annotations
-
 from advisor import words
 from advisor.case import Case
 from advisor.evidence import Arm

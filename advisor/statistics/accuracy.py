@@ -4,8 +4,6 @@ With paired items a Wald interval covers 76 % at n = 50 where it claims 95; Tang
 A small shift in one direction that no single bucket can show is looked for by the sign test over buckets and by the trend over length.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ A replay alone gives two lines a pair, each over the KV tokens of the batches th
 its batch sooner, so its calls see smaller batches; differences call by call would credit it with that, two lines do not.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

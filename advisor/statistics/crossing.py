@@ -10,8 +10,6 @@ Where a model of the server has played the very sessions of a trial, it says how
 draw is what the model misses.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -46,7 +44,7 @@ class Tried:
     """What its draw of sessions is worth is in its load."""
 
     @classmethod
-    def of(cls, load: float, turns: int, within: int, trouble: str | None, *, worth: float | None = None) -> Tried:
+    def of(cls, load: float, turns: int, within: int, trouble: str | None, *, worth: float | None = None) -> "Tried":
         """Return a trial; a server in trouble of its own carries nothing, whatever its turns say.
 
         *worth* says how many sessions of an ordinary draw each of its sessions is, where a model has played them.
@@ -65,7 +63,7 @@ class Limit:
     value: float
     high: float | None
 
-    def widened(self, error: float) -> Limit:
+    def widened(self, error: float) -> "Limit":
         """Return the limit with an error (half width of its interval, on the log scale) that all its trials share."""
         if not error or not self.low:
             return self

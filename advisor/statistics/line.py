@@ -5,8 +5,6 @@ its own; their mean is the fit and their scatter its covariance, whatever drifts
 the residuals have to do. Token latency is fitted two ways, to say when a line is the wrong picture.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

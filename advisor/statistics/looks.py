@@ -1,7 +1,5 @@
 """Play a sequence of looks at paired answers against a simulated truth: when does it end, and with which word?"""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache

@@ -5,8 +5,6 @@ A pair shares bytes, salt and minute, so content and slow drift cancel; pairs ar
 balanced covariates: what a second place in line or a faster machine adds is taken out, not averaged over. `starts` knows what starts add.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

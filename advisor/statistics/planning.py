@@ -4,8 +4,6 @@ The plan asks for enough units that a truth of twice the margin is called differ
 ten: a verdict stands on two criteria, and both then stand in four runs of five.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import cache

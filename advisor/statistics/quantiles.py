@@ -4,8 +4,6 @@ Calls of one session resemble each other, so the count behind the binomial is th
 indicator "at or below the quantile" (Woodruff 1952). Refusal counts sessions: p99 needs 299 of them for a one-sided 95 % bound.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

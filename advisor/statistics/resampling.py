@@ -4,8 +4,6 @@ The standard error of the draws is widened by sqrt(n / (n - 1)) and read against
 with few units (Hesterberg 2015).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from advisor.evidence import Floats, Ints

@@ -5,8 +5,6 @@ prompt, and the log of a ratio of mean total variations is looked at, prompt by 
 does not follow from equal distances; only graded answers say that.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

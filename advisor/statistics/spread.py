@@ -1,7 +1,5 @@
 """What is known of one figure: a value with Student's t, or a mixture of normals, and the tails that decide."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -23,14 +21,14 @@ class Spread:
     normals: tuple[Floats, Floats, Floats] | None = field(default=None, compare=False)  # weight, centre and standard error of each
 
     @classmethod
-    def mixed(cls, weight: Floats, centre: Floats, se: Floats, *, units: int, unit_name: str) -> Spread:
+    def mixed(cls, weight: Floats, centre: Floats, se: Floats, *, units: int, unit_name: str) -> "Spread":
         """Return a mixture of normals."""
         weight = weight / weight.sum()
         value = float(weight @ centre)
         variance = float(weight @ (se**2 + (centre - value) ** 2))
         return cls(value=value, se=variance**0.5, df=units - 1, units=units, unit_name=unit_name, normals=(weight, centre, se))
 
-    def shifted(self, by: float, se: float) -> Spread:
+    def shifted(self, by: float, se: float) -> "Spread":
         """Return the distribution with *by* taken off, which is known to *se*."""
         normals = None if self.normals is None else (self.normals[0], self.normals[1] - by, np.hypot(self.normals[2], se))
         return replace(self, value=self.value - by, se=float(np.hypot(self.se, se)), normals=normals)

@@ -9,8 +9,6 @@ known of the effect is a mixture of normals with exact tails: nothing is drawn, 
 Eight starts carry their own scatter: from there on Student's t over starts needs no prior, and is never narrower than t over pairs.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product

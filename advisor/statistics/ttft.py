@@ -4,8 +4,6 @@ n = prompt - cached, and q = prompt^2 - cached^2 counts the causal pairs those t
 zero predict negative times for short prompts, and an unweighted fit spends all its accuracy on the longest one, so residuals are relative.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

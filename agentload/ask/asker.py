@@ -1,7 +1,5 @@
 """Ask one endpoint questions, greedily and with a fixed seed; what goes wrong is a value, not an exception, and holds no key."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math
@@ -39,7 +37,7 @@ async def _bounded(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         yield piece
 
 
-def client(endpoint: Endpoint, *, timeout_s: float, retries: int) -> openai.AsyncOpenAI:
+def client(endpoint: Endpoint, *, timeout_s: float, retries: int) -> "openai.AsyncOpenAI":
     """Open a client with all that the arms file says of the endpoint."""
     import httpx2
     import openai

@@ -3,8 +3,6 @@
 Some servers list nothing, some at most so many, and some have died of being asked: what cannot be asked is a sentence, not an exception.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A KV cache of another dtype shifts some answers, a broken one shifts nearly all or makes them empty.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

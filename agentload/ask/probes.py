@@ -4,8 +4,6 @@ A long prompt is sent twice: a prefix cache that works answers the second from i
 that does is the same server under another URL, or both stand behind one router.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -5,8 +5,6 @@ place is one token past a whole block: that token alone is computed. The referen
 servers are apart on this very prompt: alone, in a batch, behind another salt, and both. Whoever fails is asked nothing more.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence

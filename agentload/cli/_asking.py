@@ -1,7 +1,5 @@
 """Ask in the foreground: progress by cell, Ctrl-C heeded, results in words."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """How the command line follows a run: progress on standard error, notices with it, Ctrl-C heeded."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final

@@ -1,7 +1,5 @@
 """Carry a study out in the foreground, and print what came of it."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Decide in the foreground: what is asked now, what it said, what is left; at the end the answer and what it took."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict
 from pathlib import Path

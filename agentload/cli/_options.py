@@ -1,7 +1,5 @@
 """Options that several verbs have, and what they name: a policy, a profile, a server in production, verdicts to fail on."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias, get_args

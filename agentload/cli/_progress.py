@@ -1,7 +1,5 @@
 """Show a replay while it runs: a live table on a terminal, a line now and then elsewhere. Nothing here is measured."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

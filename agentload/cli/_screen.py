@@ -1,7 +1,5 @@
 """Print what a screen found: how far each arm is from the reference, in times of what the reference is from itself."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path

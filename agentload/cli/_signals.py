@@ -1,7 +1,5 @@
 """Hear Ctrl-C, SIGTERM and a closed terminal, and put back what they did before."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Options that are the fields of a study: a verb that runs one is handed the study, not what was typed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import wraps
 from inspect import Parameter, signature

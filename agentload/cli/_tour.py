@@ -3,8 +3,6 @@
 A stop says what is asked and by which commands; what comes of it is the advisor's.
 """
 
-from __future__ import annotations
-
 import io
 import shutil
 from contextlib import nullcontext, redirect_stderr, redirect_stdout

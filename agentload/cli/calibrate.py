@@ -1,7 +1,5 @@
 """Calibration of an FP8 KV cache on your own prompts."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated

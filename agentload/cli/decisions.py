@@ -1,7 +1,5 @@
 """Decide on what was measured, and write it down."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

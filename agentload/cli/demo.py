@@ -1,7 +1,5 @@
 """The demo: one comparison over real sockets, then a tour of decisions in virtual time, and one page over all of them."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Annotated

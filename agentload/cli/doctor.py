@@ -1,7 +1,5 @@
 """Check this machine: one function a check, each returns what it saw and what to do about it."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import platform

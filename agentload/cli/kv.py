@@ -1,7 +1,5 @@
 """Sizes of KV caches."""
 
-from __future__ import annotations
-
 import json as jsons
 import re
 import textwrap

@@ -1,7 +1,5 @@
 """Matrices: what one would do, and doing it."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Start servers: emulated ones, and those of an arms file."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Verbs whose options are the fields of a study."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

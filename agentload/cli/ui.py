@@ -1,7 +1,5 @@
 """Pages for a browser."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated, Final

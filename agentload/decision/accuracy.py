@@ -1,7 +1,5 @@
 """Ask whether the arms' answers are as right: paired questions at the lengths of the user's contexts, a look at a time."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from agentload.decision.forecast import Price

@@ -3,8 +3,6 @@
 The looks and what each may spend are those of a decision. A first look that finds a reference which cannot answer ends it all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias

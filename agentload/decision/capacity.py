@@ -7,8 +7,6 @@ alike: so a trial says far more of the long run than it would by itself. What is
 otherwise, and has cost those trials.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

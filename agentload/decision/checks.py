@@ -1,7 +1,5 @@
 """Ask first what costs nothing: are the servers two, what the arms file says, and do their caches work on contexts like the user's?"""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -1,7 +1,5 @@
 """What a budget can settle, said before anything is measured: how much of each criterion it pays for, and how likely that is enough."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

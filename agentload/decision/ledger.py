@@ -1,7 +1,5 @@
 """What was asked so far, and what it took. It lies in the run, so that a decision goes on where it was stopped or killed."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Sequence
@@ -52,7 +50,7 @@ class Ledger:
         """Return the minutes of each look at a criterion, by how much there was in all."""
         return {each.stage.amount: each.minutes for each in self.asked if each.stage.criterion == criterion}
 
-    def write(self, outcome: Literal["asking", "asked", "stopped"], asked: Asked, *, aside: str | None = None) -> Ledger:
+    def write(self, outcome: Literal["asking", "asked", "stopped"], asked: Asked, *, aside: str | None = None) -> "Ledger":
         """Write down that a question is asked, and then how it ended: should nobody live to do so, its time was spent all the same."""
         row = ProbeRow(
             run_id=self.run,

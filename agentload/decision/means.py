@@ -1,7 +1,5 @@
 """What every question of a decision is asked with: the trace, the arms, the load, and the run that keeps the answers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Carry a decision out: one question after another, all kept in one run, until it is made or its budget is spent."""
 
-from __future__ import annotations
-
 import math
 import shutil
 import time

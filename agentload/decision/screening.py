@@ -1,7 +1,5 @@
 """Screen the answers before questions are asked: are they broken, and at which lengths is it worth to ask?"""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final

@@ -1,7 +1,5 @@
 """What a decision asks next: the cheapest question that can still change it, and nothing once it is made."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias

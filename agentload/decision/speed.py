@@ -1,7 +1,5 @@
 """Ask how fast the arms are: block pairs, a look at a time, all of one plan."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property

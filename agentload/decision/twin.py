@@ -1,7 +1,5 @@
 """Ask for the step times of each arm, and fit twins to them: engines in virtual time that play the user's sessions for nothing."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """When the root sessions of a block start, relative to the block."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Iterator

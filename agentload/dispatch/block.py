@@ -5,8 +5,6 @@ but the cap is reached). Instants of completion are the stamps of the answer's l
 it: processing late never moves the schedule.
 """
 
-from __future__ import annotations
-
 import heapq
 from dataclasses import dataclass, replace
 

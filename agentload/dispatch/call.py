@@ -6,8 +6,6 @@ byte; the total limit covers all. What the answer says is judged after its end, 
 did, what the HTTP status says, what the body says.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 

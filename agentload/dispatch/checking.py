@@ -1,7 +1,5 @@
 """Grade the answers of a replayed trace that says what they must hold."""
 
-from __future__ import annotations
-
 from agentload.model.commands import Outcome, Send
 from agentload.model.rows import AnswerRow
 from agentload.tasks.parts.grading import grade_all

@@ -4,8 +4,6 @@ Text does not tell: half a character is a token with no text, and a server that 
 So the server is asked for token ids or a running usage, and where it gives neither, the rule that stood in is recorded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

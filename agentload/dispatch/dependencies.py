@@ -1,7 +1,5 @@
 """The sessions of a block and what their turns wait for: a turn is due when all that it depends on is complete, plus its wait."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final

@@ -4,8 +4,6 @@ The caller owns the clock and the sockets. It must send Woke at the instant of t
 Settled after every Settle, Opened after every Open.
 """
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Read an answer that was not streamed."""
 
-from __future__ import annotations
-
 from agentload.dispatch.fault import body_fault, word
 from agentload.dispatch.shapes import UNREADABLE, Delta, Function, Usage, decode, uncrowded
 from agentload.dispatch.sse import Parsed, ToolCall

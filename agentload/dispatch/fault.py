@@ -1,7 +1,5 @@
 """What a server says went wrong: its kind, and so much of its message as may be kept."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What is known of a block before its clock starts: finding it out takes a while, and must delay no call."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final

@@ -1,7 +1,5 @@
 """Server-sent events out of bytes in any chunking (WHATWG HTML, section 9.2)."""
 
-from __future__ import annotations
-
 from typing import Final
 
 BOM = b"\xef\xbb\xbf"

@@ -1,7 +1,5 @@
 """Tell text that no healthy model writes: a broken cache or a NaN shows as one sign without end, or as noise."""
 
-from __future__ import annotations
-
 import re
 
 # Forced lengths make healthy models loop over whole sentences and blank lines, so only what they never do counts.

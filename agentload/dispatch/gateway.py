@@ -4,8 +4,6 @@ A gateway that does so is measured in the server's place. LiteLLM, Portkey, Heli
 all of HTTP says an answer's age.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal, TypeAlias
 

@@ -3,8 +3,6 @@
 Sessions are pulled from their iterator shortly before they start, so memory follows what is in flight, not the length of the trace.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -17,7 +15,7 @@ from agentload.model.trace import Session
 AHEAD_NS = SECOND // 2  # a session is handed out this long before it starts, so that its first prompt can be made ready
 
 
-def intake(plan: Plan, block: Block, *, started_ns: int) -> Intake:
+def intake(plan: Plan, block: Block, *, started_ns: int) -> "Intake":
     """Return the intake of one play of a block; equal for all its plays, but for when they started."""
     return Intake(block.sessions, plan.load.arrivals, seed=(plan.seed, "arrivals", block.index), started_ns=started_ns)
 

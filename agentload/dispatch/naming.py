@@ -1,7 +1,5 @@
 """Names that are equal for an equal run and unique otherwise."""
 
-from __future__ import annotations
-
 import hashlib
 
 from agentload.model.plan import Play

@@ -1,7 +1,5 @@
 """From a turn to what is said about it: make it ready, send it, send it again, or note that it will never be sent."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Answers that later turns quote: kept for as long as somebody may still read them."""
 
-from __future__ import annotations
-
 from collections.abc import Set as AbstractSet
 
 from agentload.model.commands import Reply

@@ -1,7 +1,5 @@
 """The stored row of one attempt: what was asked, and how it ended."""
 
-from __future__ import annotations
-
 from agentload.model.commands import Outcome, Send
 from agentload.model.rows import CallRow
 

@@ -1,7 +1,5 @@
 """One session being played on one arm: its growing context and which turn comes next."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The JSON that OpenAI-compatible servers answer with, as far as we read it: chunks of both streams, and whole answers."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final, TypeAlias
 
 import msgspec

@@ -1,7 +1,5 @@
 """Read a streamed answer of chat/completions or completions, from bytes in any chunking, to what it says and when it said it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice

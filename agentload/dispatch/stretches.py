@@ -1,7 +1,5 @@
 """Where a plan's arms change machines: rounds between two changes are a stretch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from agentload.model.plan import Round

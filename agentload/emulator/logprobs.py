@@ -4,8 +4,6 @@ The truth follows from the last few words alone: another salt at the start of a 
 whenever it is asked; what the rest of the prompt and the company of other requests move is drawn for each of them.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a screen of answers stored, as the advisor reads it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

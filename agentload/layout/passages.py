@@ -1,7 +1,5 @@
 """Which prompts and places a screen looks at: the longest contexts of a trace, at the lengths that its calls have."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from heapq import nlargest
 from itertools import islice

@@ -1,7 +1,5 @@
 """Act at an instant, to some 50 µs: asyncio's own timers round up to the next millisecond."""
 
-from __future__ import annotations
-
 import asyncio
 import ctypes
 import heapq

@@ -3,8 +3,6 @@
 A request's body is joined from bytes that were rendered before: half a megabyte of prompt is neither decoded nor copied.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hashlib

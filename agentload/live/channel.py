@@ -1,7 +1,5 @@
 """A connected socket whose reads and writes carry the instants at which the kernel had their last byte."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

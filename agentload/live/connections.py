@@ -1,7 +1,5 @@
 """The connections of one arm: opened by name, socket, proxy and TLS, kept and handed out by its policy; and a session's cookies."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import ipaddress

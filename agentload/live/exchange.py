@@ -4,8 +4,6 @@ What arrives is stamped and laid aside, and parsed by the pump a few ms later. W
 may be the last chunk, everything of a call that is watched.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections import deque

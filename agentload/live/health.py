@@ -1,7 +1,5 @@
 """How well our own side kept up: what makes a run void is said before anybody reads its figures."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time
@@ -41,7 +39,7 @@ class Health:
     """How often the wall clock was stepped; kernel stamps around such a moment are off."""
     dropped_stamps: int = 0
     """Reads and requests that the kernel should have stamped and did not."""
-    workers: tuple[Health, ...] = ()
+    workers: tuple["Health", ...] = ()
     """Each process that held sockets, where that was not the dispatcher's."""
     void: str | None = None
     """Why the timings of this leg cannot be used, with the remedy; None when they can."""

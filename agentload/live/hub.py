@@ -5,8 +5,6 @@ reading and parsing a chunk together. Under load all streams are therefore read 
 is read at once. The descriptors that must not wait (the alarm of the next send, connections being opened) stay with the loop.
 """
 
-from __future__ import annotations
-
 import asyncio
 import select
 import sys

@@ -1,7 +1,5 @@
 """One HTTP answer, read from bytes as they come; its body is a stream, a document, an error, or something that nobody asked for."""
 
-from __future__ import annotations
-
 from typing import Final, Literal, TypeAlias
 
 import httptools

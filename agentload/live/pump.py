@@ -5,8 +5,6 @@ which costs half as much as one by one; the backlog of all streams is worked off
 requests leave on time. Memory stays bounded, and the end of a stream finds nearly all of it parsed.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from typing import Final, Protocol

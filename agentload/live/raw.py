@@ -4,8 +4,6 @@ A line holds the bytes as text in Latin-1 (a character a byte), and when each re
 server echoes, are overwritten in their own length, so that the reads still fit.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Drive a plan over real sockets: tell the dispatcher what happened, do what it says, write every row down."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import time

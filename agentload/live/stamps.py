@@ -7,8 +7,6 @@ The stamps are wall time. Linux slews the wall clock and the monotonic one alike
 wall clock. It is sampled all the time; a step is counted, and calls that were in flight around it can be named.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import struct

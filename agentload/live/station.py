@@ -4,8 +4,6 @@ The interpreter's sweeps for garbage are kept out of what is timed: one stops th
 calls leave behind dies by itself, without a sweep: they are written so as to hold no circles.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

@@ -1,7 +1,5 @@
 """One arm as the wire sees it: where it is, and how to talk to it."""
 
-from __future__ import annotations
-
 import base64
 import functools
 import re

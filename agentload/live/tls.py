@@ -1,7 +1,5 @@
 """TLS over a stamped socket: the kernel stamps the records, OpenSSL only sees bytes in memory."""
 
-from __future__ import annotations
-
 import functools
 import ssl
 from collections.abc import Iterable

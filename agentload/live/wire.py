@@ -1,7 +1,5 @@
 """Send one request, stamp its answer, say how it ended: the transport that everything measured goes through."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence

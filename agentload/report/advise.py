@@ -1,7 +1,5 @@
 """Read a run, decide, and say it: what every verb that shows a decision does."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from dataclasses import replace

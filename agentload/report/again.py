@@ -1,7 +1,5 @@
 """What a calibrated cache is asked: the questions of a run whose decision asks for calibration, where they were lost or left open."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final

@@ -4,8 +4,6 @@ What a step leaves as it was stays: the same servers, the same load, the same da
 it; what would make another plan of it is a run of its own; what is measured beside it is added to it.
 """
 
-from __future__ import annotations
-
 import shlex
 from math import ceil
 from typing import Any, Final, TypeVar, assert_never

@@ -4,8 +4,6 @@ An arm of the later run is held against the same arm of the earlier one, turn by
 time is in the difference, and the document says so.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final

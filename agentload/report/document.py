@@ -1,7 +1,5 @@
 """Assemble the document: what the report says, section by section, with every number decided and in words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from advisor.evidence import Evidence

@@ -1,7 +1,5 @@
 """Put numbers into words: significant digits that the interval earns, units a reader expects, a real minus sign."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,5 @@
 """What a reader calls an arm, a metric, a verdict, and what missing evidence costs."""
 
-from __future__ import annotations
-
 import re
 import zlib
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """One page for several models: the four lists over all of them, a line for each, the record, and what is missing in it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """The document as data: words and numbers in their final form, as a reader meets them, and what else a report knows of its run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape

@@ -11,8 +11,6 @@ price: {usd_per_gpu_hour: 2.5, source: our contract}
 ```
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace

@@ -1,7 +1,5 @@
 """Read what a report says of a run beyond its evidence: how it was made, what its servers said, series for charts."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """The record behind a page of several models: what each configuration did with each workload, figure by figure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Write a report's files into a folder."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

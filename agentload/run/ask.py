@@ -3,8 +3,6 @@
 A part ends early where one of them answers no more.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

@@ -4,8 +4,6 @@ Nothing but counting is done while a block is played, so nothing here can distur
 noticed at once, and may be waited for.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time

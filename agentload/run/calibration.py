@@ -5,8 +5,6 @@ observed activations, the weights left as they are. The published examples calib
 that, and keys of late positions are not those of early ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random

@@ -5,8 +5,6 @@ would find its luck. Loads are doubled until one breaks and halved until one hol
 says where the limit may lie, and the next load is taken from what it leaves open.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

@@ -1,7 +1,5 @@
 """Read what a study names: the study itself and its traces, by paths as they are from here."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Sequence

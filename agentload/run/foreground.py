@@ -4,8 +4,6 @@ A caller says how it listens (`Audience`): the command line draws and hears Ctrl
 neither.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ The method of vLLM issue 13147, where an FP8 cache and prefix caching each worke
 requests to every combination, and a look at the process afterwards.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

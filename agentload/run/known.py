@@ -3,8 +3,6 @@
 One page that is refused once is no other server. More requests counted than we sent are somebody else's; fewer were answered elsewhere.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping

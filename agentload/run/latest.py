@@ -1,7 +1,5 @@
 """What the latest calls of an arm took, while a run is on: the terminal and the page show the same."""
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field

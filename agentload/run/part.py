@@ -5,8 +5,6 @@ one is not what it should be; opens a journal of its own with who they were; and
 after that: who keeps the database open is waited for in steps short enough to hear of a stop.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence

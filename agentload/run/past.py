@@ -1,7 +1,5 @@
 """What earlier parts of a run left in its journals: the pairs that need not be played again, the questions that are answered."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

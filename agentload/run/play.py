@@ -1,7 +1,5 @@
 """Replay a trace against live endpoints: ask who they are, play the plan, write everything down, load what is finished."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

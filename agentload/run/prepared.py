@@ -1,7 +1,5 @@
 """From a study to what is played: traces read, servers reached or started, the plan laid out. Nothing is measured here."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,5 @@
 """Which questions an evaluation asks, in which order: every cell of task, length and depth in turn, so that a part is a fair sample."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import math

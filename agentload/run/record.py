@@ -1,7 +1,5 @@
 """What is written down about a run before and after it is played."""
 
-from __future__ import annotations
-
 import json
 import platform
 import secrets

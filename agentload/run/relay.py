@@ -1,7 +1,5 @@
 """One server at a time: arms that share a GPU take turns, each started for its blocks and ended for certain before the next."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -1,7 +1,5 @@
 """Carry a screen out: on servers that run side by side or in turn, or on the arms of a profile in virtual time."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

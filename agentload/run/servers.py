@@ -1,7 +1,5 @@
 """Reach the servers that a study names: those that run, and emulated ones, which are served for as long as it lasts."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,5 @@
 """Play a plan in virtual time and store it like a live run."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Answer questions in virtual time: right as often as the profile's accuracy table says. No prompt is written and no server is started."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """One load that was tried: what its turns took, and what the server's own trouble was."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from dataclasses import dataclass

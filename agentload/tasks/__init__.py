@@ -8,8 +8,6 @@ An item is drawn from its seed alone and sent to every arm byte for byte, so ans
 together with its answer cap, and the cap is too short for an echo of the context to contain the answer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias

@@ -1,7 +1,5 @@
 """Solve one story problem among many, of four steps or of forty: an exact number at the end, with unrelated stories as distractors."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from random import Random

@@ -1,7 +1,5 @@
 """Find tasks and their variants, and make items."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Copy a passage of 200 tokens word for word: a broken cache shows as repetition or as invented words."""
 
-from __future__ import annotations
-
 from difflib import SequenceMatcher
 from random import Random
 from typing import Final

@@ -1,7 +1,5 @@
 """Recall settings from a long list, as a JSON object that follows a schema."""
 
-from __future__ import annotations
-
 import json
 from random import Random
 from typing import Final

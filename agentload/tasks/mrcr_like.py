@@ -1,7 +1,5 @@
 """Tell equal requests apart, after OpenAI's MRCR: one conversation asks for the same thing several times; return the k-th answer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from difflib import SequenceMatcher
 from random import Random

@@ -1,7 +1,5 @@
 """Needle in a haystack after RULER: find the one value of a key among noise (single) or needles like it (multikey), or all its values."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from random import Random

@@ -1,7 +1,5 @@
 """Recall the exact line added by one hunk of a long patch."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Follow pointers through a long conversation: turns note where boxes point, and the question takes three steps."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 from random import Random

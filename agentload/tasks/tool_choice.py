@@ -1,7 +1,5 @@
 """Call the right one of many tools, with arguments given somewhere in the context."""
 
-from __future__ import annotations
-
 import json
 from random import Random
 from typing import Final

@@ -1,7 +1,5 @@
 """Look up the id that one tool call returned, in a long log of similar calls."""
 
-from __future__ import annotations
-
 import re
 from random import Random
 from typing import Final

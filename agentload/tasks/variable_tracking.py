@@ -1,7 +1,5 @@
 """Variable tracking after RULER: name all variables that hold a value, which is assigned from one to the next across the context."""
 
-from __future__ import annotations
-
 import re
 from random import Random
 from typing import Final

@@ -1,7 +1,5 @@
 """Route requests to pages, and errors to a page with the next step."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import time

@@ -4,8 +4,6 @@ Pages show server addresses and prompt names, so they are for this machine only.
 may be made to point here (DNS rebinding): only requests for our own names are answered.
 """
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Mapping
 from typing import Final

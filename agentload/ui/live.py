@@ -1,7 +1,5 @@
 """Find active runs and follow their journals: the database only has them up to the last finished block pair."""
 
-from __future__ import annotations
-
 import os
 import re
 import threading

@@ -1,7 +1,5 @@
 """The progress of a run, folded from its journal's rows as they come, and its chart."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Place data in templates; every value is escaped."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime

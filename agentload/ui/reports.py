@@ -1,7 +1,5 @@
 """Make a run's report, or a comparison of two, on request; the latest few are cached until the database changes."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

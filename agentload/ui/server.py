@@ -1,7 +1,5 @@
 """Serve the pages until stopped."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from collections.abc import Callable

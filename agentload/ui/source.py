@@ -1,7 +1,5 @@
 """The query of a request, and one database: opened as briefly as possible, answered from memory while the file is unchanged."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import OrderedDict

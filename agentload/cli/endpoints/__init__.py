@@ -1,7 +1,5 @@
 """Write and check the arms file: what is compared, where it is, what it must be."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shlex

@@ -1,7 +1,5 @@
 """Look at the deployments that can be emulated, and fit one of your own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

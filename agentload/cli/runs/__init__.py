@@ -1,7 +1,5 @@
 """Look at stored runs, bring journals in, and delete what is not needed."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """What verbs of traces are given by name: a trace, a plug-in, its options."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Protocol, TypeAlias
 

@@ -1,7 +1,5 @@
 """Show a trace as one HTML file: charts and tables, no network, no script."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined

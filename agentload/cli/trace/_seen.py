@@ -1,7 +1,5 @@
 """What `trace show` has to say, as data and as lines: the overview, what each arm of a profile makes of it, what production does."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final

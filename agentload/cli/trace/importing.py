@@ -1,7 +1,5 @@
 """Import traces from logs, and from a server's metrics."""
 
-from __future__ import annotations
-
 import secrets
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """Look at traces: what they hold, and whether they can be played."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Make traces: generate them, change them, write them as other programs do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path

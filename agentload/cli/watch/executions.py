@@ -1,7 +1,5 @@
 """Executions of jobs: make them, say what came of them, accept a change, hand them to other programs."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import platform

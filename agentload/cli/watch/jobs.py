@@ -1,7 +1,5 @@
 """Jobs: what their file and the crontab hold."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from typing import Annotated, Any

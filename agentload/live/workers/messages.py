@@ -4,8 +4,6 @@ A context grows by a few segments a turn and may have hundreds, so only what is 
 session that is being played on an arm; what is left of it is sent as a number of leading segments.
 """
 
-from __future__ import annotations
-
 import asyncio
 import pickle
 import socket

@@ -1,7 +1,5 @@
 """A caller whose sockets and journals other processes hold: this one only says what to send, and hears what became of it."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import subprocess

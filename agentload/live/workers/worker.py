@@ -4,8 +4,6 @@ The dispatcher keeps its end open for as long as it wants the worker: when that 
 died, the worker ends by itself. It is started in a process group of its own, so that Ctrl-C reaches the dispatcher alone.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import signal

@@ -1,7 +1,5 @@
 """What a chart shows as a table of comma-separated values, and as a Vega-Lite specification that draws it elsewhere."""
 
-from __future__ import annotations
-
 import csv as comma
 import io
 import json

@@ -1,7 +1,5 @@
 """Draw charts as SVG text: the grid, what stands across it, the arms' values with a tip each; inside a page, or as a file of its own."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from html import escape

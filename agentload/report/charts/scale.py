@@ -1,7 +1,5 @@
 """Lay values over pixels: where an axis begins and ends, and which round values it names."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a chart shows, as data, and few values for many; how it looks is decided by the drawing files."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar

@@ -1,7 +1,5 @@
 """Write what each chart shows for other tools: a table of comma-separated values, and a Vega-Lite specification with its data."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from agentload.report.charts.data import csv, whole

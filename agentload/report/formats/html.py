@@ -1,7 +1,5 @@
 """Render a document as one HTML file: no network, no library, readable without scripts, in light and dark, on a phone and on paper."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

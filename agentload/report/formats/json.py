@@ -1,7 +1,5 @@
 """Render a decision for machines: the verdicts with their raw figures, how the run was made, and a schema for all of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, make_dataclass
 from functools import cache, reduce

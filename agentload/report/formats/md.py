@@ -1,7 +1,5 @@
 """Render a document as Markdown that reads well on GitHub, with its charts as pictures beside it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Final

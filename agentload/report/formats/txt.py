@@ -1,7 +1,5 @@
 """Render the first screen of a document as plain text, for a terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import zip_longest
 

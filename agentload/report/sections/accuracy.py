@@ -1,7 +1,5 @@
 """What the answers lost: correct answers by depth and length, and the paired difference in every bucket."""
 
-from __future__ import annotations
-
 from advisor.verdict import BucketResult
 from agentload.report import format as say
 from agentload.report import labels

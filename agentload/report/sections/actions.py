@@ -1,7 +1,5 @@
 """What to do now, and the canary with the limits that take it back."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Every arm against the reference: the table of the first screen, and the same for each class."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal

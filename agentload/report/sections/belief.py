@@ -1,7 +1,5 @@
 """How far the figures can be trusted: machines, identity, pool, foreign traffic, invalid blocks, our own delay, physics."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """How much an arm carries: throughput against what a user gets, agents within the SLO, and latency by context and load."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from typing import Final

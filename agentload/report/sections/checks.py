@@ -1,7 +1,5 @@
 """The checks in full: validity checks, skipped rules, probes, published figures, and how to make the run again."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 from typing import Final

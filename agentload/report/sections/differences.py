@@ -1,7 +1,5 @@
 """How far the arms are apart: every difference in one forest plot, and in each class the whole distribution, quantile by quantile."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final

@@ -1,7 +1,5 @@
 """Time per output token against the batch's KV tokens, time to first token against computed tokens, and the break-even between arms."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 

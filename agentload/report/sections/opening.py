@@ -1,7 +1,5 @@
 """The opening: what was compared, what to do and why, what was not measured, what would change it; then the four lists."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final
 

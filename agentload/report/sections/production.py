@@ -1,7 +1,5 @@
 """How the run compares with production, by what the metrics of a server there tell: lengths, cached share, batch, first token, KV pool."""
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Sequence

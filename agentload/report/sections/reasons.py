@@ -1,7 +1,5 @@
 """Verdicts and findings in full: the message, the inequality that decided, what would turn it, and the next command."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final

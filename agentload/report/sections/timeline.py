@@ -1,7 +1,5 @@
 """The run as it happened: blocks, starts and the KV pool of each arm over time, and one session turn by turn."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """What every section looks at: the decision, its evidence, the run's facts, and which arm the report speaks for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

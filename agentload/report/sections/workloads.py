@@ -1,7 +1,5 @@
 """One workload class in full: how the arms shift its calls, its block pairs and its figures, arm by arm."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Read a user's own items: JSON lines of messages and a grader, which is a trace's check or a list of checks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final

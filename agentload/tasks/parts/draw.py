@@ -1,7 +1,5 @@
 """Draw the content of tasks, equal for equal seeds on every Python, and fill a context to its length."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from hashlib import shake_256
 from itertools import cycle, islice

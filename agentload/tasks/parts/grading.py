@@ -1,7 +1,5 @@
 """Grade answers by RULER's rule, with a guard against echoes of the context, or by the checks of a turn or a user's item."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Validate a JSON value by a JSON Schema, with the keywords common in agents' answers; others are reported, not ignored."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias

@@ -1,7 +1,5 @@
 """Several questions behind one context: what each is about stands in a part of it, so that the whole is read once and asked often."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

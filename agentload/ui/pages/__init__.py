@@ -1,7 +1,5 @@
 """Pages: functions `(connection, query)` that return plain data, which the template of the same name places."""
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 import duckdb

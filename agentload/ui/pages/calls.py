@@ -1,7 +1,5 @@
 """From a pair of blocks to one call: its sessions on each arm, a session's calls, a call's tokens one by one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -121,7 +119,7 @@ class Turn:
     chunk_ns: tuple[int, ...] | None
     chunk_tokens: tuple[int, ...] | None
 
-    def chunks(self) -> tuple[Chunk, ...]:
+    def chunks(self) -> tuple["Chunk", ...]:
         """Return what arrived when, on the clock of the call."""
         if not self.chunk_ns:
             return ()

@@ -1,7 +1,5 @@
 """Two runs of one plan: what changed from the earlier to the later one, in a sentence and by figure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final

@@ -1,7 +1,5 @@
 """The jobs: latest result, open alarms, next due time; for one job, its trends and level changes."""
 
-from __future__ import annotations
-
 import json
 import math
 from bisect import bisect_right

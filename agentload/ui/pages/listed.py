@@ -1,7 +1,5 @@
 """Paged lists of runs, decisions and comparisons, and the overview with the latest of each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice

@@ -1,7 +1,5 @@
 """One run: its decision, calls, blocks and conditions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
