@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +11,7 @@ from typing import Any, Final
 import duckdb
 
 from agentload.endpoints.facts import LASTING, VERIFIES, Facts, changed, told
-from agentload.evidence.plays import plays
+from agentload.evidence.plays import Play, counted, plays, tabled
 from agentload.exposition.scrape import Scrape
 from agentload.model.rows import ArmRow, BlockRow, FingerprintRow, LegRow, RunRow
 from agentload.report import format as say
@@ -37,8 +37,8 @@ def facts(database: Path, run: str, *, production: Scrape | None = None) -> RunF
             made=made,
             study=study,
             timelines=_timelines(connection, run),
-            blocks=_blocks(connection, run),
-            session=_session(connection, run),
+            blocks=_blocks(played := plays(connection, run)),
+            session=_session(connection, run, counted(played)),
             retrieval=_retrieval(connection, run),
             production=production,
         )
@@ -98,7 +98,7 @@ def _served(arm: ArmRow, machine: str | None, said: list[Facts]) -> Served:
     return Served(arm=arm.arm, url=arm.url, machine=machine, profile=arm.profile, fingerprint=digest, steady=steady, is_opaque=is_opaque)
 
 
-def _blocks(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Block, ...]:
+def _blocks(played: Sequence[Play]) -> tuple[Block, ...]:
     return tuple(
         Block(
             arm=play.arm,
@@ -107,32 +107,36 @@ def _blocks(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Block, ...
             end_s=play.start_s + (play.ended_ns - play.started_ns) / SECOND,
             invalid=play.left_out,
         )
-        for play in plays(connection, run)
+        for play in played
         if play.ended_ns is not None
     )
 
 
 _WHOLE: Final = """
-    FROM attempts AS a JOIN blocks AS b USING (run_id, leg, arm, pair, block)
-    WHERE run_id = $run AND b.void IS NULL AND NOT b.warmup AND NOT a.prime AND a.retry_of IS NULL
+    FROM (
+        SELECT a.* FROM attempts AS a JOIN plays AS p ON (p.leg, p.arm, p.pair) = (a.leg, a.arm, a.pair)
+            AND a.released_ns BETWEEN p.started_ns AND p.ended_ns
+        WHERE a.run_id = $run AND NOT a.prime AND a.retry_of IS NULL
+    )
 """
 
 
-def _session(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Turn, ...]:
+def _session(connection: duckdb.DuckDBPyConnection, run: str, played: Sequence[Play]) -> tuple[Turn, ...]:
     """Read the session that most arms finished, of those with the most turns that a chart can show the longest."""
     pick = f"""
         SELECT pair, session, count(*) AS turns, sum(done_ns - released_ns) AS busy, count(DISTINCT arm) AS arms {_WHOLE}
         GROUP BY ALL HAVING bool_and(done_ns IS NOT NULL)
         ORDER BY arms DESC, least(turns / arms, $most) DESC, busy DESC, pair, session LIMIT 1
     """
-    row = connection.execute(f"SELECT pair, session FROM ({pick})", {"run": run, "most": TURNS}).fetchone()  # noqa: S608  # the same
-    if row is None:
-        return ()
     query = f"""
         SELECT arm, turn, due_ns, released_ns, coalesce(first_ns, done_ns), done_ns, status, prompt_tokens, cached_tokens, output_tokens
-        {_WHOLE} AND pair = $pair AND session = $session ORDER BY arm, turn
+        {_WHOLE} WHERE pair = $pair AND session = $session ORDER BY arm, turn
     """
-    rows = connection.execute(query, {"run": run, "pair": row[0], "session": row[1]}).fetchall()
+    with tabled(connection, played):
+        row = connection.execute(f"SELECT pair, session FROM ({pick})", {"run": run, "most": TURNS}).fetchone()  # noqa: S608  # the same
+        if row is None:
+            return ()
+        rows = connection.execute(query, {"run": run, "pair": row[0], "session": row[1]}).fetchall()
     began: dict[str, int] = {}
     return tuple(
         Turn(
