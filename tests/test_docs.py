@@ -68,6 +68,7 @@ def test_the_example_of_a_trace_can_be_played(tmp_path: Path) -> None:
     assert check(read(tmp_path / "example.jsonl")).problems == ()
 
 
+@pytest.mark.slow
 @pytest.mark.loopback
 def test_the_examples_for_python_run_as_they_are_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

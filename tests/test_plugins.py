@@ -152,6 +152,7 @@ def test_an_installed_package_adds_a_workload_an_importer_and_an_exporter(outsid
         assert succeed("trace", "export", "pairs_out", "mine.jsonl", of=outside, cwd=tmp_path) == "100 7\n50 3\n"
 
 
+@pytest.mark.slow
 def test_an_installed_package_adds_a_task_and_a_rule(outside: Path, tmp_path: Path) -> None:
     wanted = ("--tasks", "parrot", "--contexts", "4k", "--items", "2", "--db", "eval.duckdb")
     said = succeed("eval", "--endpoints", "emulated:llama-3.1-8b-h100/bf16+fp8", *wanted, of=outside, cwd=tmp_path)
@@ -159,6 +160,7 @@ def test_an_installed_package_adds_a_task_and_a_rule(outside: Path, tmp_path: Pa
     assert '"A rule from outside saw 2 arms."' in succeed("advise", "eval.duckdb", "--json", of=outside, cwd=tmp_path)
 
 
+@pytest.mark.slow
 def test_what_a_package_breaks_is_named_and_breaks_nothing_else(tmp_path: Path) -> None:
     groups = {f"agentload.{room}": "odd = odd" for room in ("workloads", "importers", "exporters", "tasks")}
     of = announced(tmp_path, "odd-agents", groups, {"odd": "import what_is_not_there\n"})

@@ -151,6 +151,7 @@ def test_options_that_make_no_sense_are_usage_errors(servers: Servers, trace: Pa
     assert (code, said.startswith("error: ")) == (2, True), said
 
 
+@pytest.mark.slow
 def test_ctrl_c_stores_what_was_measured_exits_130_and_resume_plays_the_rest(servers: Servers, tmp_path: Path, spawn: Spawn) -> None:
     slow = traced(tmp_path / "slow.jsonl", wait_s=0.6)
     command = [*AGENTLOAD, "replay", str(slow), "--endpoints", endpoints(servers), "--db", "x.duckdb", "--pairs", "3"]
@@ -178,10 +179,12 @@ def test_ctrl_c_while_a_silent_server_is_asked_who_it_is_ends_at_once(trace: Pat
             asked.recv(1)
             running.send_signal(signal.SIGINT)
             _, stderr = running.communicate(timeout=5)
-    assert (running.returncode, stderr) == (130, "error: stopped before anything was sent\n")
+    assert running.returncode == 130
+    assert stderr.splitlines()[-1] == "error: stopped before anything was sent"
     assert not (tmp_path / "x.journal").exists()
 
 
+@pytest.mark.slow
 def test_a_run_is_given_more_pairs_on_resume_but_no_other_trace(servers: Servers, trace: Path, tmp_path: Path) -> None:
     agentload("replay", trace, "--endpoints", endpoints(servers), "--db", "x.duckdb", "--pairs", "1", cwd=tmp_path)
     (run,) = journalled_runs(tmp_path / "x.duckdb")

@@ -51,6 +51,7 @@ def test_a_reference_that_cannot_answer_is_asked_thirty_items_and_no_more(tmp_pa
     assert "these questions show no difference" in ended.said
 
 
+@pytest.mark.slow
 @pytest.mark.loopback
 def test_servers_are_looked_at_in_one_run_and_never_asked_twice(tmp_path: Path) -> None:
     servers = Live(endpoints="emulated:llama-3.1-8b-h100/bf16+fp8")

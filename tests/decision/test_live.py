@@ -66,6 +66,7 @@ def stored(database: Path, query: str) -> list[tuple[object, ...]]:
         return connection.execute(query).fetchall()
 
 
+@pytest.mark.slow
 def test_a_decision_that_is_stopped_decides_on_what_is_there_and_goes_on_within_what_is_left(tmp_path: Path) -> None:
     place = Place(database=tmp_path / "x.duckdb")
     with serving() as servers:
@@ -99,6 +100,7 @@ def test_a_killed_decision_goes_on_from_its_journals_before_there_is_a_database(
     assert later.means.ledger.lost_minutes[0] > 0, "the time of the question that was killed counts"
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_ends_a_decision_with_the_command_that_resumes_it(tmp_path: Path) -> None:
     database, said = tmp_path / "x.duckdb", list[str]()
     with serving("bf16") as one, serving("fp8") as other, serving("bf16") as impostor:

@@ -61,11 +61,13 @@ def test_a_decision_says_what_it_asks_what_is_spent_and_what_is_known(tmp_path: 
     assert seen[-1][1] == last.said
 
 
+@pytest.mark.slow
 def test_a_decision_asked_for_twice_says_the_same(tmp_path: Path) -> None:
     first, second = (decided(STUDY, tmp_path / name)[0] for name in ("a", "b"))
     assert (first.run_id, first.asked, first.ending) == (second.run_id, second.asked, second.ending)
 
 
+@pytest.mark.slow
 def test_a_budget_that_is_spent_says_what_it_could_not_reach(tmp_path: Path) -> None:
     # Longer contexts make it pay, and no such budget shows answers to be equal within a point.
     longer = (TraceRef(path="chat"),)

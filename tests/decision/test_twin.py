@@ -121,6 +121,7 @@ def test_twins_have_the_step_times_that_made_the_run_without_having_been_told_an
         assert found[arm.name].arm.noise.sigma == 0
 
 
+@pytest.mark.slow
 def test_what_twins_say_is_measured_and_kept_as_a_search(played: tuple[Capacity, list[str]]) -> None:
     made, said = played
     found = made.bracket()

@@ -156,7 +156,7 @@ def test_every_shipped_profile_parses_and_cites_known_sources(name: str) -> None
             assert each.noise.sigma > 0
         if each.step is None:
             assert each.accuracy
-        assert each.synthetic == (each.name == "fp8-calibrated")
+        assert each.synthetic == (each.name in {"fp8-calibrated", "fp8-default-scales"})
 
 
 @pytest.mark.parametrize("name", names("profiles"))

@@ -23,6 +23,7 @@ PROFILE = "llama-3.1-8b-h100-old-kernel"
 VIRTUAL = Ask(servers=Virtual(profile=PROFILE, arms=("bf16", "fp8")), contexts=(2048, 98_304), screen=True)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_breaks_is_found_on_three_prompts_in_virtual_time(tmp_path: Path) -> None:
     database = tmp_path / "x.duckdb"
     run = screened(VIRTUAL, Place(database=database), notice=lambda _: None)

@@ -107,6 +107,7 @@ def test_a_database_that_cannot_be_asked_for_the_alarms_of_before_costs_no_notic
     assert ledger.stored_alarms(tmp_path / "watch.duckdb", "nightly") == told[-1].alarms
 
 
+@pytest.mark.slow
 def test_arms_that_change_machines_are_asked_on_the_machine_that_is_stored(tmp_path: Path) -> None:
     database = tmp_path / "watch.duckdb"
     swapped = extended(on("emulated:gpt-oss-20b-h100/bf16+fp8"), pairs=4, swap=True)

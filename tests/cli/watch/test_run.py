@@ -43,6 +43,7 @@ def test_a_second_run_is_held_against_the_first_turn_by_turn(tmp_path: Path) -> 
     assert json.loads(watch("history", "nightly", "--json", file=file).stdout)["executions"][-1]["run_id"] == last(tmp_path).run_id
 
 
+@pytest.mark.slow
 def test_an_endpoint_that_does_not_answer_is_an_alarm_and_exits_with_1(tmp_path: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -89,6 +90,7 @@ def test_a_scheduler_that_calls_when_nothing_is_due_gets_nothing_done(tmp_path: 
     assert history(tmp_path / "watch.duckdb", "nightly") == ()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("faketime") is None, reason="no faketime here (Debian: apt-get install faketime)")
 def test_an_execution_under_a_clock_ten_years_ahead_does_not_keep_the_next_from_its_firing(tmp_path: Path) -> None:
     with socket.socket() as unused:
