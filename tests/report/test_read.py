@@ -185,8 +185,9 @@ def test_blocks_are_placed_in_the_run_and_the_longest_session_of_most_arms_is_fo
         for place, arm in enumerate(("bf16", "fp8"))
     )
     arms = tuple(ArmRow(run_id="r", arm=arm, position=place, url=None, model="m") for place, arm in enumerate(("bf16", "fp8")))
-    short = tuple(call(arm, "short", 0, 10) for arm in ("bf16", "fp8"))
-    long = tuple(call(arm, "long", turn, 10 + 7 * turn) for arm in ("bf16", "fp8") for turn in range(2))
+    begins = {"bf16": 10, "fp8": 110}
+    short = tuple(call(arm, "short", 0, at) for arm, at in begins.items())
+    long = tuple(call(arm, "long", turn, at + 7 * turn) for arm, at in begins.items() for turn in range(2))
     alone = tuple(call("bf16", "alone", turn, 10 + turn) for turn in range(5))
     found = facts(database(tmp_path, run("r"), leg(1, wall_ns=NOON), *arms, *played, *short, *long, *alone), "r")
     assert found.blocks == (
