@@ -33,4 +33,4 @@ def demo(
     for listing in made.lists:
         print(f"{listing.heading}: {' · '.join(listing.items) or 'none'}")
     print(f"No difference for: {' · '.join(made.no_difference) or 'none'}")
-    print(f"\nOpen {next(path for path in paths if path.suffix == '.html')} in a browser. On your own servers: agentload replay --help")
+    print(f"\nOpen {next(path for path in paths if path.suffix == '.html')} in a browser. On your own servers: agentload decide --help")

@@ -117,6 +117,7 @@ class Deciding:
                 if not affordable:
                     return self._ended("budget", wants=wanted[0])
                 (stage, planned), pairs = affordable[0], self.means.pairs
+                items = 0 if known is None else known.items
                 try:
                     minutes = self._ask(stage, planned)
                 except (KeyboardInterrupt, InterruptError):
@@ -126,8 +127,9 @@ class Deciding:
                 said = self._questions[stage.criterion].said(known)
                 self._write("asked", Asked(stage=stage, planned_minutes=planned, minutes=minutes, said=said))
                 self.audience.notice(f"  {said}")
-                if stage.criterion == "speed" and self.means.pairs == pairs:
-                    return self._ended("open")  # played again, these pairs would end the same way
+                added = {"speed": self.means.pairs - pairs, "accuracy": (0 if known is None else known.items) - items}
+                if added.get(stage.criterion, 1) <= 0:
+                    return self._ended("open")  # asked again, it would end the same way
         return self._ended("open" if known is not None and known.open else "decided")
 
     def _following(self, known: Known | None) -> Iterator[Stage]:

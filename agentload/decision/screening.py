@@ -14,7 +14,7 @@ from agentload.run.questions import subject_of
 from agentload.run.screen import SALTS
 from agentload.study.kinds import Ask
 
-SHARE: Final = 0.1
+SHARE: Final = 0.05
 """Of the budget that a screen may take: only graded answers decide, and they need what is left."""
 
 

@@ -7,9 +7,12 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from agentload.decision import play
+from agentload.decision.accuracy import Accuracy
 from agentload.decision.ledger import ledger
 from agentload.decision.means import Means
 from agentload.decision.play import Deciding, Outcome, told
+from agentload.decision.sequence import Stage
 from agentload.errors import PlanError, UsageError
 from agentload.run.foreground import Audience
 from agentload.run.prepared import Place
@@ -59,6 +62,14 @@ def test_a_decision_says_what_it_asks_what_is_spent_and_what_is_known(tmp_path: 
     assert seen[-1][0].startswith(f"{told(last.stage)} · ")
     assert seen[-1][0].endswith(" of 4 min spent")
     assert seen[-1][1] == last.said
+
+
+def test_questions_that_bring_no_answer_are_not_asked_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Accuracy, "ask", lambda *_: 0.0)
+    monkeypatch.setattr(play, "following", lambda *_, **__: iter([Stage(criterion="accuracy", amount=30, lengths=(8192,))]))
+    outcome, _ = decided(STUDY, tmp_path)
+    asked = [each.stage.criterion for each in outcome.asked]
+    assert (outcome.ending, asked.count("accuracy")) == ("open", 1)
 
 
 @pytest.mark.slow
