@@ -1,6 +1,7 @@
 """Ask whether the arms' answers are as right: paired questions at the lengths of the user's contexts, a look at a time."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from agentload.decision.forecast import Price
 from agentload.decision.means import Means
@@ -11,6 +12,9 @@ from agentload.run.prepared import evaluation
 from agentload.run.questions import Generated, asking_of, questions_cost
 from agentload.run.simulated_answers import answer_all, answering
 from agentload.study.kinds import Ask
+
+TOGETHER: Final = 4
+"""Questions behind one context, which is read once for all of them; each is about a part of its own."""
 
 
 @dataclass(kw_only=True)
@@ -51,4 +55,11 @@ class Accuracy:
 
     def _study(self, stage: Stage) -> Ask:
         study = self.means.study
-        return Ask(servers=study.servers, contexts=stage.lengths, items=stage.amount, seed=study.seed, tokenizer=study.tokenizer)
+        return Ask(
+            servers=study.servers,
+            contexts=stage.lengths,
+            items=stage.amount,
+            per_context=TOGETHER,
+            seed=study.seed,
+            tokenizer=study.tokenizer,
+        )

@@ -28,7 +28,7 @@ from agentload.study.kinds import Search
 from agentload.study.parts import Live
 from agentload.study.quantity import LIMITS
 
-BRACKET_SHARE: Final = 0.36
+BRACKET_SHARE: Final = 0.4
 """Of the budget."""
 BRACKET_S: Final = (20.0, 300.0)
 """Length of a measured trial, at least and at most."""

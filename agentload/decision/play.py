@@ -210,13 +210,13 @@ class Deciding:
         self._document = advise(self.place.database, self.run, setting=self.means.setting, reference=self.study.reference)
         if pairs < PAIRS[0] and Known(decision=self._document.decision).open:
             return None
-        given = {(row.task, row.context_tokens, row.item, row.repetition) for row in answers if row.arm == arms[0]}
+        given = {(row.task, row.context_tokens, row.depth, row.item, row.repetition) for row in answers if row.arm == arms[0]}
         is_searched = any(row.probe == CAPACITY for row in probes)
         return Known(
             decision=self._document.decision,
             pairs=pairs,
             items=len(given),
-            lengths=tuple(sorted({context for _, context, _, _ in given})),
+            lengths=tuple(sorted({context for _, context, *_ in given})),
             is_searched=is_searched,
             is_screening=not given and self._screen.is_wanted,
             step_times=self._twins.wanted() if self.searches and not is_searched else 0,
