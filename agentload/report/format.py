@@ -87,7 +87,7 @@ def spread(
     compared = [_scaled(each, factor) for each in among if each is not None and math.isfinite(each.value)] or [(value, low, high)]
     if low is None and high is None:
         return f"{print_number(value, max(_places(number) for number, *_ in compared))}{unit}"
-    places = min(_earned(*each) for each in compared if each[0] or any(each[1:]))
+    places = min((_earned(*each) for each in compared if each[0] or any(each[1:])), default=0)
     left = f"({MINUS}∞" if low is None else f"[{_bound(low, print_number, places)}"
     right = "∞)" if high is None else f"{_bound(high, print_number, places)}]"
     return f"{print_number(value, places)}{unit} {left}, {right}"

@@ -129,3 +129,8 @@ def test_two_ticks_a_step_apart_never_read_the_same(low: float, step: float) -> 
 )
 def test_a_sentence_is_set_as_the_figures_around_it(told: str, text: str) -> None:
     assert say.typeset(told) == text
+
+
+def test_a_figure_that_is_zero_without_any_spread_is_printed() -> None:
+    zero = estimate(0.0, 0.0, 0.0, unit="tokens/s")
+    assert say.estimate(zero, among=[zero, None]) == "0 tokens/s [0, 0]"

@@ -76,7 +76,8 @@ def _heat(view: View) -> Iterator[HeatMap]:
             other = calls if arm == reference else view.evidence.calls(name, arm)
             if other is not None:
                 left, right = same_turns(calls, other)
-                values = other.tpot_ms[right] if arm == reference else np.log(other.tpot_ms[right] / calls.tpot_ms[left])
+                with np.errstate(invalid="ignore", divide="ignore"):  # what has no figure is left out below
+                    values = other.tpot_ms[right] if arm == reference else np.log(other.tpot_ms[right] / calls.tpot_ms[left])
                 pieces.append((_octave(calls.prompt_tokens[left]), _octave(at_once[left]), values))
         if not pieces:
             continue
