@@ -39,6 +39,10 @@ CALLS: Final = 30_000
 PAIRS: Final = 12
 
 
+NAMED: Final = 32
+"""Letters of the name that a call of a run has; the server gives others, such as a check's before a decision, a shorter one."""
+
+
 @dataclass(slots=True)
 class Count:
     """What kills did."""
@@ -100,7 +104,8 @@ def answered(path: Path) -> Iterator[tuple[str, int]]:
     """Yield what a server knows of the answers it wrote whole: the request, and when its last byte had left."""
     for line in path.read_bytes().splitlines():
         entry = msgspec.json.decode(line)
-        if entry.get("end") == "done" and entry["output_tokens"] > 1:  # with one token it is asked how long a prompt is, for no run
+        is_of_a_run = len(entry["request_id"]) == NAMED and entry["output_tokens"] > 1  # with one token it is asked how long a prompt is
+        if entry.get("end") == "done" and is_of_a_run:
             yield entry["request_id"], entry["ended_ns"]
 
 
