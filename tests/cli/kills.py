@@ -104,8 +104,8 @@ def answered(path: Path) -> Iterator[tuple[str, int]]:
     """Yield what a server knows of the answers it wrote whole: the request, and when its last byte had left."""
     for line in path.read_bytes().splitlines():
         entry = msgspec.json.decode(line)
-        is_of_a_run = len(entry["request_id"]) == NAMED and entry["output_tokens"] > 1  # with one token it is asked how long a prompt is
-        if entry.get("end") == "done" and is_of_a_run:
+        # With one token it is asked how long a prompt is.
+        if entry.get("end") == "done" and entry["output_tokens"] > 1 and len(entry["request_id"]) == NAMED:
             yield entry["request_id"], entry["ended_ns"]
 
 
