@@ -71,7 +71,7 @@ def findings(check: Callable[..., Finding | Iterable[Finding] | None], case: Cas
 
 
 def run(case: Case) -> tuple[tuple[Finding, ...], tuple[Skipped, ...]]:
-    """Return all findings, the weightiest first, and the rules that could not look."""
+    """Return all findings, the weightiest first, and the rules that lacked data."""
     found: list[Finding] = []
     skipped: list[Skipped] = []
     for rule in all_rules():

@@ -63,7 +63,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """Name a rule that could not look, and what it lacked."""
+    """Name a rule that lacked data, and which."""
 
     rule: str
     missing: tuple[str, ...]

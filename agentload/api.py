@@ -225,6 +225,8 @@ def probe(
     study: Probe | Written, *, db: Path | str = DATABASE, into: str | None = None, notice: Notice | None = None
 ) -> Probed | tuple[Cell, ...]:
     """Try what a comparison rests on; with `matrix` each feature on a server of its own, kept for the report of the run *into*."""
+    if into is None and Path(db) != Path(DATABASE):
+        raise UsageError("--db does nothing without --into", hint="into=RUN keeps a probe with that run")
     made, follower = _checked(study, Probe), _Follower(notice)
     place = place_of(made, db=db, into=into)
     for caveat in short(made.prompt_tokens):

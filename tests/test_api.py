@@ -167,6 +167,7 @@ SEARCH = agentload.Search(traces=SIMULATED.traces, servers=VIRTUAL, find="max-ra
         ),
         (lambda **at: agentload.search(SEARCH, into="r", **at), "--into keeps searches for max-concurrency"),
         (lambda **at: agentload.probe(agentload.Probe(servers=LIVE), into="r", **at), "--into does nothing without --matrix"),
+        (lambda **at: agentload.probe(agentload.Probe(servers=LIVE), **at), "--db does nothing without --into"),
     ],
 )
 def test_rows_go_where_the_command_line_lets_them_go(call: Callable[..., object], said: str, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def check(case: Case) -> Iterator[Finding]:
         again = Questions(lengths=tuple(round(each) for each in control.lengths), items=2 * control.items, aa=control.arm)
         yield Finding(
             kind="informs" if steady else "opposes",
-            # Every arm is held against the reference: what moves its answers is a doubt about each.
+            # Every arm is compared with the reference: what moves its answers is a doubt about each.
             arm=None if control.arm == case.evidence.reference and not steady else control.arm,
             message=told
             if steady

@@ -45,7 +45,7 @@ def silenced(*, is_quiet: bool) -> Iterator[None]:
 
 
 def is_watched() -> bool:
-    """Tell whether progress is drawn: standard error is a terminal, and nobody asked for quiet."""
+    """Tell whether progress is drawn: standard error is a terminal, and `--quiet` was not given."""
     return sys.stderr.isatty() and not _QUIET.get()
 
 

@@ -1,6 +1,6 @@
 """Compare two runs of the same plan: last night's servers against tonight's.
 
-An arm of the later run is held against the same arm of the earlier one, turn by turn on the same bytes. What lies between the runs in
+An arm of the later run is compared with the same arm of the earlier one, turn by turn on the same bytes. What lies between the runs in
 time is in the difference, and the document says so.
 """
 

@@ -82,7 +82,7 @@ def _tables(found: Sequence[tuple[Row, Said]], kind: Kind) -> Iterator[Table]:
 
 
 def _table(title: str, found: Sequence[Said], columns: Sequence[str]) -> Table:
-    # What nobody asked for is no column; what was asked for and not seen is one.
+    # A measurement that was not ordered is no column; one that was ordered and is missing is one.
     kept = [name for name in columns if any(said[name] is not ABSENT for said in found)]
     return table(title, kept, ([said[name] for name in kept] for said in found))
 

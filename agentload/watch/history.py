@@ -55,7 +55,7 @@ class Detail:
     missed: int = 0
     """Firings that nobody answered, when the outcome is `missed`."""
     reference: str | None = None
-    """Run that it was held against; None for a reference itself."""
+    """Run that it was compared with; None for a reference itself."""
     changes: tuple[Change, ...] = ()
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By arm: what the server said it is."""
@@ -97,7 +97,7 @@ def reference(history: Sequence[Execution], wanted: str | None) -> str | None:
 
 
 def floors(history: Sequence[Execution], reference: str) -> dict[str, float]:
-    """Return the latest noise floor of each series among the runs held against a reference: one that was accepted may have none itself."""
+    """Return the latest noise floor of each series among the runs compared with a reference: one that was accepted may have none itself."""
     held = [each for each in history if each.outcome == "done" and each.detail.reference == reference]
     return {change.series: change.floor for each in held for change in each.detail.changes if change.floor is not None}
 

@@ -33,7 +33,7 @@ def since(database: Path, run: str, reference: str, *, arms: Sequence[str], job:
 
 
 def fault(database: Path, run: str, *, job: Job) -> str | None:
-    """Return why nothing can be held against a run; raise `EvidenceError` when it has too little in it."""
+    """Return why nothing can be compared with a run; raise `EvidenceError` when it has too little in it."""
     return "; ".join(_failed(advise(database, run, setting=job.setting).decision)) or None
 
 

@@ -140,7 +140,7 @@ def _watched(playing: Playing, arms: tuple[str, ...], bound: Limit, price: float
     except BaseExceptionGroup as group:
         raise first_of(group) from group  # a mistake of ours: what the user can mend comes alone
     except InterruptError:
-        if not why:  # nobody asked: a fault of ours
+        if not why:  # no stop was requested: a fault of ours
             raise
     usd = None if price is None else price * (time.monotonic() - started_s) / HOUR_S
     return outcome(ended, arms=arms, stopped=why[0] if why else None, usd=usd)

@@ -27,10 +27,10 @@ class Point:
     """When the execution started."""
     value: float
     low: float | None
-    """95 % interval of the run itself; runs differ by more. None for a reference run, which is not held against itself."""
+    """95 % interval of the run itself; runs differ by more. None for a reference run, which is not compared with itself."""
     high: float | None
     reference: str
-    """Run that it was held against; its own for a reference run."""
+    """Run that it was compared with; its own for a reference run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
