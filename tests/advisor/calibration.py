@@ -88,13 +88,13 @@ def _of_world(cell: Cell, result: Graded, truth: float, promise: Callable[[str, 
     promised = {"one start": world.one_start, "three starts": world.few_starts}.get(cell.starts, world.many_starts)
     if promised == "canary":
         yield promise("wrong without a canary", count.bare_wrong, 0.05)
-    if promised != "right":
+    if promised != "right" or (world.only_planned and cell.size != "planned"):
         return
     yield promise("wrong", count.wrong, 0.05)
     yield promise("wrong sign", count.sign, 0.01)
     if truth == 0.0:
         yield promise("not covered", count.draws - count.covered, 0.10)
-    is_planned = cell.starts == STARTS[-1] and cell.size == "planned" and result.pairs < MOST and not world.apart
+    is_planned = cell.starts == STARTS[-1] and cell.size == "planned" and result.pairs < MOST and not (world.apart or world.only_planned)
     if is_planned and abs(truth) == 2 and cell.world != "starts in two modes":
         yield promise("not decisive", count.draws - count.decisive, 0.15)
 

@@ -17,7 +17,7 @@ import numpy as np
 from advisor.assess.speed import estimated, start_scale
 from advisor.estimate import Estimate
 from advisor.evidence import Calls
-from advisor.gates import dropped_turns, one_mode
+from advisor.gates import dropped_turns, no_trend, one_mode
 from advisor.legs.speed import claim
 from advisor.policy import Policy
 from advisor.statistics import paired, starts
@@ -134,7 +134,9 @@ def _decided(calls: tuple[Calls, Calls], *, truths: Sequence[float], added: floa
     assert table is not None
     scale, count = start_scale(evidence, POLICY), paired.pairs_of(table).starts
     scales = (scale, 2 * scale) if count < ENOUGH_STARTS else (scale,)
-    stopped = any(gate.status == "fail" for check in (dropped_turns.check, one_mode.check) for gate in check(evidence, POLICY))
+    stopped = any(
+        gate.status == "fail" for check in (dropped_turns.check, one_mode.check, no_trend.check) for gate in check(evidence, POLICY)
+    )
     spreads = [spread for each in scales if (spread := estimated(table, each)) is not None]
     intervals = [(low, each.value, high) for each in spreads for low, high in (each.interval(),)]
     for truth in truths:

@@ -153,6 +153,11 @@ def ageing(scene: Scene) -> Floats:
     return (np.minimum(age, 1.0)[:, None] * rate)[:, :, None, None]
 
 
+def warming(scene: Scene) -> Floats:
+    """A cache of one arm fills over the first pairs, whatever is started."""
+    return _only(1, 0.12 * np.exp(-np.arange(scene.pairs) / 3))[:, :, None, None]
+
+
 def thermal(scene: Scene) -> Floats:
     warming = 1 - np.exp(-np.arange(TURNS) / 2)
     added: Floats = 0.06 * warming * np.array([1.0, 0.6])[:, None, None] * (1 + 0.2 * scene.rng.standard_normal((scene.pairs, 2, 1, 1)))
@@ -179,6 +184,7 @@ class World:
     loaded: bool = False  # the effect grows with the load of the pair
     limit: float | None = None  # log latency above which a turn times out
     apart: bool = False  # each arm is on a machine of its own
+    only_planned: bool = False  # six pairs cannot tell: nothing is promised of them
 
 
 WORLDS: Mapping[str, World] = {
@@ -201,6 +207,7 @@ WORLDS: Mapping[str, World] = {
     "tail only": World(disturbance=tail, shifts=True),
     "idle decay": World(disturbance=idle),
     "ageing": World(disturbance=ageing),
+    "one arm warms across starts": World(disturbance=warming, only_planned=True),
     "thermal steady state": World(disturbance=thermal, shifts=True),
     "timeouts": World(disturbance=timeouts, limit=1.5),
     "effect grows with load": World(disturbance=plain, loaded=True),

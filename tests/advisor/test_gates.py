@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from types import ModuleType
 
@@ -20,12 +21,14 @@ from advisor.gates import (
     identity,
     impossible_hits,
     limiter,
+    no_trend,
     one_mode,
     pool_size,
     steady,
     throttled,
 )
 from advisor.policy import Policy
+from advisor.verdict import TIMES
 from tests.advisor.cases import BF16, FP8, bare, compared, observed, sweeps
 from tests.advisor.published import ITL_MS, LLAMA_TTFT_LONG_MS, LLAMA_TTFT_SHORT_MS, plotted_sweep
 from tests.advisor.worlds import Noise, simulated_calls
@@ -53,6 +56,7 @@ def test_every_gate_is_found_by_its_file_name_and_explains_itself() -> None:
         "identity",
         "impossible_hits",
         "limiter",
+        "no_trend",
         "one_mode",
         "pool_size",
         "steady",
@@ -287,10 +291,10 @@ def test_a_gpu_that_was_slowed_for_long_is_not_the_arm(figures: Telemetry, statu
     assert list(throttled.check(replace(evidence, kind="emulated"), Policy())) == []
 
 
-def _started(*levels: float, seed: int = 1) -> Evidence:
+def _started(*levels: float, seed: int = 1, noise: Noise | None = None) -> Evidence:
     """Return a run whose servers were started for every pair, the arm's as fast as *levels* say."""
     reference, arm = simulated_calls(
-        np.random.default_rng(seed), pairs=len(levels), effect=0.0, noise=Noise(), swapped=False, restarts=len(levels)
+        np.random.default_rng(seed), pairs=len(levels), effect=0.0, noise=noise or Noise(), swapped=False, restarts=len(levels)
     )
     slow = np.exp(np.array(levels))[arm.pair]
     return compared(effect=0.0, observations=observed(reference, replace(arm, turn_ms=arm.turn_ms * slow)))
@@ -345,6 +349,46 @@ def test_a_start_that_is_off_the_others_or_the_history_stops_the_comparison(
     if status == "fail":
         assert "1 of 3 starts missed the compile cache; find out why, and start again" in gate.message
         assert decide(evidence).server[0].verdict == "test further"
+
+
+WARMING = tuple(0.12 * math.exp(-each / 3) for each in range(12))
+
+
+@pytest.mark.parametrize(
+    ("levels", "fails"),
+    [
+        (WARMING, True),
+        (tuple(-each for each in WARMING), True),
+        (tuple(reversed(WARMING)), True),
+        ((0.0, 0.03, 0.06, 0.09, 0.12, 0.15), True),
+        ((0.0, 0.03, 0.06, 0.09, 0.12), False),  # five starts show no trend
+        ((0.0,) * 12, False),
+        ((0.05, 0.0) * 6, False),  # what scatters has no direction
+    ],
+)
+def test_a_difference_that_moves_over_the_starts_is_none_to_decide_on(levels: tuple[float, ...], fails: bool) -> None:  # noqa: FBT001  # a case
+    evidence = _started(*levels, noise=Noise(call=0.03, wander=0.01))
+    found = list(no_trend.check(evidence, Policy()))
+    assert _statuses(no_trend, evidence) == ["fail"] * fails
+    if fails:
+        assert found[0].spoils == TIMES
+        assert (found[0].observed or 0.0) <= no_trend.LEVEL
+        verdict = decide(evidence).server[0]
+        assert (verdict.verdict, verdict.pays.state) == ("test further", "untested")
+        assert "in the first third of" in verdict.pays.reason
+
+
+def test_a_trend_says_from_where_to_where_and_servers_that_were_started_once_have_none() -> None:
+    (gate,) = no_trend.check(_started(*(0.1 * (each < 4) for each in range(12)), noise=Noise(call=0.01, wander=0.01)), Policy())
+    first, last = (float(each.rstrip("%")) for each in gate.message.split() if each.endswith("%"))
+    assert (first, last) == pytest.approx((10.5, 0.0), abs=2.0)
+    reference, arm = simulated_calls(np.random.default_rng(1), pairs=12, effect=0.0, noise=Noise(), swapped=False, restarts=1)
+    warm = replace(arm, turn_ms=arm.turn_ms * np.exp(np.array(WARMING))[arm.pair])
+    assert list(no_trend.check(compared(effect=0.0, observations=observed(reference, warm)), Policy())) == []
+
+
+def test_runs_without_a_trend_are_seldom_said_to_have_one() -> None:
+    assert sum(bool(_statuses(no_trend, _started(*(0.0,) * 8, seed=seed))) for seed in range(300)) <= 9
 
 
 def test_two_starts_cannot_say_which_of_them_is_off() -> None:
