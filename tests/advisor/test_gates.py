@@ -381,7 +381,7 @@ def test_a_difference_that_moves_over_the_starts_is_none_to_decide_on(levels: tu
 def test_a_trend_says_from_where_to_where_and_servers_that_were_started_once_have_none() -> None:
     (gate,) = no_trend.check(_started(*(0.1 * (each < 4) for each in range(12)), noise=Noise(call=0.01, wander=0.01)), Policy())
     first, last = (float(each.rstrip("%")) for each in gate.message.split() if each.endswith("%"))
-    assert (first, last) == pytest.approx((10.5, 0.0), abs=2.0)
+    assert (first, last) == pytest.approx((10.5, 0.0), abs=4.0)  # pairs scatter, and what their order adds is taken out
     reference, arm = simulated_calls(np.random.default_rng(1), pairs=12, effect=0.0, noise=Noise(), swapped=False, restarts=1)
     warm = replace(arm, turn_ms=arm.turn_ms * np.exp(np.array(WARMING))[arm.pair])
     assert list(no_trend.check(compared(effect=0.0, observations=observed(reference, warm)), Policy())) == []
