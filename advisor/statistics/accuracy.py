@@ -21,7 +21,7 @@ SYMMETRIC = 1e-6  # skewness below which there is nothing to correct
 
 
 def _under(difference: float, *, reference_only: float, arm_only: float, n: float) -> tuple[float, float]:
-    """Return the variance of won minus lost, and its third moment, where the shares of right answers differ by *difference* (Tango 1998)."""
+    """Return the variance and third moment of won minus lost where the shares of right answers differ by *difference* (Tango 1998)."""
     two_n = 2 * n
     linear = -arm_only - reference_only + (two_n - arm_only + reference_only) * difference
     constant = -reference_only * difference * (1 - difference)
