@@ -17,6 +17,17 @@ from advisor.statistics.resampling import cluster_variance
 from advisor.statistics.spread import Spread
 
 MIN_CLUSTERS = 3
+SYMMETRIC = 1e-6  # skewness below which there is nothing to correct
+
+
+def _under(difference: float, *, reference_only: float, arm_only: float, n: float) -> tuple[float, float]:
+    """Return the variance and third moment of won minus lost where the shares of right answers differ by *difference* (Tango 1998)."""
+    two_n = 2 * n
+    linear = -arm_only - reference_only + (two_n - arm_only + reference_only) * difference
+    constant = -reference_only * difference * (1 - difference)
+    lost = (math.sqrt(max(linear * linear - 4 * two_n * constant, 0.0)) - linear) / (2 * two_n)
+    differ = 2 * lost + difference
+    return n * (differ - difference**2), n * difference * (1 - 3 * differ + 2 * difference**2)
 
 
 def tango_z(*, reference_only: float, arm_only: float, n: float, difference: float) -> float:
@@ -24,11 +35,7 @@ def tango_z(*, reference_only: float, arm_only: float, n: float, difference: flo
     gap = arm_only - reference_only - n * difference
     if gap == 0:
         return 0.0
-    two_n = 2 * n
-    linear = -arm_only - reference_only + (two_n - arm_only + reference_only) * difference
-    constant = -reference_only * difference * (1 - difference)
-    q21 = (math.sqrt(max(linear * linear - 4 * two_n * constant, 0.0)) - linear) / (2 * two_n)
-    variance = n * (2 * q21 + difference * (1 - difference))
+    variance, _ = _under(difference, reference_only=reference_only, arm_only=arm_only, n=n)
     return math.copysign(math.inf, gap) if variance <= 0 else gap / math.sqrt(variance)
 
 
@@ -62,8 +69,17 @@ def p_not_worse(*, reference_only: float, arm_only: float, n: float, margin: flo
 
 
 def p_worse(*, reference_only: float, arm_only: float, n: float, margin: float, df: int | None = None) -> float:
-    """Return the one-sided p-value of the claim that the arm loses more than *margin*."""
-    return _below(tango_z(reference_only=reference_only, arm_only=arm_only, n=n, difference=-margin), df)
+    """Return the one-sided p-value of the claim that the arm loses more than *margin*; never below Tango's own.
+
+    Where little more differs than the margin, losses are few and rare ones many: at a level of 0.45 %, the normal distribution calls 1 %
+    of the arms at the margin worse. A transformation for the skewness (Hall 1992) takes that back.
+    """
+    variance, third = _under(-margin, reference_only=reference_only, arm_only=arm_only, n=n)
+    if variance <= 0:
+        return 1.0
+    score = (arm_only - reference_only + n * margin) / math.sqrt(variance)
+    skewness = min(third / variance**1.5, -SYMMETRIC)
+    return _below(max(score, skewness / 6 + 2 / skewness * (1 - (1 - skewness * score / 6) ** 3)), df)
 
 
 def _below(z: float, df: int | None) -> float:

@@ -1,5 +1,6 @@
 """Play a sequence of looks at paired answers against a simulated truth: when does it end, and with which word?"""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,14 +18,32 @@ class Ends:
     """Hold how the draws of one truth ended."""
 
     items: Floats  # asked, of each draw
-    safe: float  # share of the draws that end "as accurate"
-    worse: float
-    contexts: float = 0.0  # that were read, in the mean
+    words: Floats  # 1: it ended "as accurate", -1: "worse", 0: it is open
+    together: int = 1  # questions behind a context
 
     @property
     def mean_items(self) -> float:
         """Return how many items were asked in the mean."""
         return float(self.items.mean())
+
+    @property
+    def contexts(self) -> float:
+        """Return how many contexts were read in the mean."""
+        return float(np.ceil(self.items / self.together).mean())
+
+    @property
+    def safe(self) -> float:
+        """Return the share of the draws that end "as accurate"."""
+        return self.by(math.inf, 1)
+
+    @property
+    def worse(self) -> float:
+        """Return the share of the draws that end "worse"."""
+        return self.by(math.inf, -1)
+
+    def by(self, items: float, word: int) -> float:
+        """Return the share of the draws that have ended with a word after so many items."""
+        return float(np.mean((self.words == word) & (self.items <= items)))
 
 
 @cache
@@ -67,9 +86,7 @@ def ends(
             words[draw] = _look(difference[:look], clusters[:look], margin=margin, level=level, together=together)
             if words[draw]:
                 break
-    return Ends(
-        items=asked, safe=float(np.mean(words > 0)), worse=float(np.mean(words < 0)), contexts=float(np.mean(np.ceil(asked / together)))
-    )
+    return Ends(items=asked, words=words, together=together)
 
 
 def _look(difference: Floats, clusters: Ints, *, margin: float, level: float, together: int) -> int:

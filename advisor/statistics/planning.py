@@ -21,6 +21,7 @@ PLANNED_LEVEL = 0.0037  # one-sided and at each of twelve looks: 2.5 % over all 
 PLANNED_ANSWERS = 0.0045  # likewise, of eleven looks at answers, which are fewer in kind: right or wrong
 MOST_UNITS = 100_000
 PLANNED_DISCORDANCE = 0.10  # share of items that differ, before any were asked
+PLANNED_CORRELATION = 0.10  # of the differences behind one context, likewise
 
 
 def look_level(look: int, alpha: float) -> float:

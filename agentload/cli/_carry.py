@@ -12,7 +12,8 @@ from agentload.cli._audience import TERMINAL
 from agentload.cli._decide import decide
 from agentload.cli._print import notice, print_json, table, transient
 from agentload.cli._screen import screen_and_tell
-from agentload.decision.answers import forecast, in_sequence, looks
+from agentload.decision.answers import SETTING, in_sequence, looks
+from agentload.decision.forecast import likely
 from agentload.dispatch.stretches import stretches, where
 from agentload.errors import GateError, InterruptError, UsageError
 from agentload.evidence import grades
@@ -152,8 +153,9 @@ def _print_questions(study: Ask, asked: Questions, expected: QuestionsCost, arms
     if as_json:
         print_json(expected)
         return
-    print(_asking.describe(asked.questions(), expected, arms))
-    for truth, each in forecast(study) if study.until_settled else ():
+    print(_asking.describe(asked.order, expected, arms))
+    margin = SETTING.policy.accuracy_margin
+    for truth, each in likely(looks(study), margin=margin, together=study.per_context).items() if study.until_settled else ():
         minutes = expected.minutes * each.mean_items / looks(study)[-1]
         tokens = expected.prompt_tokens * each.mean_items / looks(study)[-1]
         print(

@@ -3,25 +3,24 @@
 The looks and what each may spend are those of a decision. A first look that finds a reference which cannot answer ends it all.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from advisor.assess.accuracy import LEAST_IN_A_BUCKET, correlation
 from advisor.policy import Policy
-from advisor.statistics.looks import Ends, ends
-from advisor.statistics.planning import PLANNED_ANSWERS, PLANNED_DISCORDANCE, questions_a_context
+from advisor.statistics.planning import questions_a_context
 from agentload.decision.sequence import ITEMS
 from agentload.evidence import grades
 from agentload.evidence.grades import accuracy as paired
-from agentload.model.rows import ArmRow
+from agentload.model.rows import AnswerRow, ArmRow
 from agentload.report.advise import advise
 from agentload.report.policy import Setting
 from agentload.run import foreground
 from agentload.run.ask import Asked
 from agentload.run.foreground import Audience
+from agentload.run.past import asked_of
 from agentload.run.prepared import Place, evaluation
-from agentload.run.questions import Leading
+from agentload.run.questions import Question, asking_of
 from agentload.run.simulated_answers import answer_all, answering
 from agentload.store import tables
 from agentload.store.database import reading
@@ -33,7 +32,6 @@ Ending: TypeAlias = Literal["settled", "hopeless", "open", "stopped"]
 """hopeless: the reference cannot answer; open: all items were asked, and an arm is neither as accurate nor worse."""
 
 SETTING: Final = Setting(policy=Policy(planned_looks=True), name="in sequence")
-DRAWS: Final = 400
 CORRELATED: Final = 40
 """Items at one length from which on it is estimated how much those behind one context differ together."""
 QUESTION_TOKENS: Final = 256
@@ -58,9 +56,9 @@ def looks(study: Ask) -> tuple[int, ...]:
 
 def in_sequence(study: Ask, place: Place, audience: Audience) -> Sequence:
     """Ask until the answers decide."""
-    study, each = extended(study, items=looks(study)[-1]), study.per_context
+    study = extended(study, items=looks(study)[-1])
     for look in looks(study):
-        ended = _asked(study, look, place, audience, each=each)
+        ended = answered(study, look, place, audience)
         if ended.left or ended.load_error is not None:
             return Sequence(asked=ended, items=look, ending="stopped", said="stopped before all was answered that was asked")
         if place.into is None and isinstance(study.servers, Live):
@@ -69,31 +67,45 @@ def in_sequence(study: Ask, place: Place, audience: Audience) -> Sequence:
         audience.notice(f"{look:,} items: {said}")
         if ending is not None:
             break
-        if (fewer := _worth(study, place, ended.run_id)) < each:
-            each = fewer
-            audience.notice(f"answers behind one context differ together: {each} questions a context from now on")
     return Sequence(asked=ended, items=look, ending=ending or "open", said=said)
 
 
-def _worth(study: Ask, place: Place, run: str) -> int:
-    """Return how many questions behind one context are worth asking, by how much those so far differed together."""
-    if study.per_context == 1:
-        return 1
-    with reading(place.database) as connection:
-        arms = [row.arm for row in tables.rows(connection, ArmRow, run_id=run)]
-        buckets, _ = paired(connection, run, arms, arms[0])
-    found = [correlation(each) for each in buckets if each.items >= CORRELATED]
-    tokens = sum(each.context_tokens for each in buckets) / max(1, len(buckets))
-    return questions_a_context(max(found, default=0.0), tokens, QUESTION_TOKENS, most=study.per_context)
-
-
-def _asked(study: Ask, look: int, place: Place, audience: Audience, *, each: int) -> Asked:
-    """Have the first items answered that were not yet; a simulated run is answered from the start."""
+def answered(study: Ask, items: int, place: Place, audience: Audience) -> Asked:
+    """Have questions answered until there are so many answers in all."""
+    order = ordered(study, items, place)
     if isinstance(study.servers, Virtual):
         virtual = answering(study, place)
-        return answer_all(replace(virtual, asked=Leading(whole=virtual.asked, count=look, each=each)))
+        return answer_all(replace(virtual, asked=replace(virtual.asked, order=order)))
     with evaluation(study, place) as (made, _):
-        return foreground.asked(replace(made, asked=Leading(whole=made.asked, count=look, each=each)), audience)
+        asked = replace(made.asked, order=made.asked.order[:items] if study.own is not None else order)
+        return foreground.asked(replace(made, asked=asked), audience)
+
+
+def ordered(study: Ask, items: int, place: Place) -> tuple[Question, ...]:
+    """Return what a run is asked until it has so many answers in all.
+
+    Behind each further context stand as many questions as are worth it, by how much those so far differed together.
+    """
+    asking = replace(asking_of(study), items=items)
+    run, each = place.into or place.resume, asking.together
+    if each == 1 or run is None or not place.database.exists():
+        return asking.questions()
+    with reading(place.database) as connection:
+        arms = [row.arm for row in tables.rows(connection, ArmRow, run_id=run)]
+        buckets = paired(connection, run, arms, arms[0])[0] if arms else ()
+        given = {
+            (row.task, row.context_tokens, row.item, row.depth, row.repetition)
+            for row in tables.rows(connection, AnswerRow, run_id=run)
+            if row.right is not None
+        }
+    found = [correlation(bucket) for bucket in buckets if bucket.items >= CORRELATED]
+    tokens = sum(bucket.context_tokens for bucket in buckets) / max(1, len(buckets))
+    fewer = questions_a_context(max(found, default=0.0), tokens, QUESTION_TOKENS, most=each)
+    if fewer == each:
+        return asking.questions()
+    whole = replace(asking, items=items * each).questions()
+    beyond = tuple(one for one in whole if (one.part or 0) >= fewer and asked_of(one) in given)
+    return (*beyond, *replace(asking, items=items - len(beyond), each=fewer).questions())
 
 
 def _looked(place: Place, run: str) -> tuple[Ending | None, str]:
@@ -111,14 +123,3 @@ def _looked(place: Place, run: str) -> tuple[Ending | None, str]:
 
 
 _WORDS: Final = {"yes": "as accurate", "no": "worse", "unclear": "open", "untested": "open", "equal": "as accurate"}
-
-
-def forecast(study: Ask) -> Iterator[tuple[str, Ends]]:
-    """Yield how a sequence is likely to end, by what may be true of an arm; simulated."""
-    margin = SETTING.policy.accuracy_margin
-    for name, change, flips in (
-        ("equally accurate", 0.0, PLANNED_DISCORDANCE),
-        ("1 pp worse", -0.01, PLANNED_DISCORDANCE),
-        ("10 pp worse", -0.10, PLANNED_DISCORDANCE + 0.02),
-    ):
-        yield name, ends(looks(study), flips=flips, change=change, margin=margin, level=PLANNED_ANSWERS, draws=DRAWS)

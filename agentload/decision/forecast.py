@@ -1,13 +1,15 @@
 """What a budget can settle, said before anything is measured: how much of each criterion it pays for, and how likely that is enough."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from scipy import special
 
-from advisor.statistics.planning import PLANNED_DISCORDANCE
+from advisor.statistics.looks import Ends, ends
+from advisor.statistics.planning import PLANNED_ANSWERS, PLANNED_CORRELATION, PLANNED_DISCORDANCE
 from agentload.decision.sequence import ITEMS, LENGTHS, PAIRS, Criterion, Stage
 
 PAIR_SPREAD: Final = 0.03
@@ -16,6 +18,8 @@ START_SPREAD: Final = 0.015
 """Of one arm from start to start."""
 STEP_TIMES: Final = 0.15
 """Share of the budget that the step times of twins may take; how much of it they need is known once servers have said what they are."""
+EQUAL, SMALL = "equally accurate", "1 pp worse"
+DRAWS: Final = 400
 LOOK: Final = 0.0037
 """One-sided error that a single look may spend: with a dozen looks all of them together spend 2.5 %."""
 
@@ -50,6 +54,7 @@ def forecast(
     budget_minutes: float,
     min_change: float,
     accuracy_margin: float,
+    together: int,
     capacity: bool,
     starts_each_pair: bool,
 ) -> tuple[Forecast, ...]:
@@ -70,9 +75,32 @@ def forecast(
         out.append(Forecast(criterion="capacity", amount=1, price=search, chances=()))
     items = _most(ITEMS, lambda amount: price(Stage(criterion="accuracy", amount=amount, lengths=LENGTHS)), left) or ITEMS[0]
     asked = price(Stage(criterion="accuracy", amount=items, lengths=LENGTHS))
-    chances = (("equally accurate", _accuracy_chance(0.0, items, accuracy_margin)), ("10 pp worse", _loss_chance(0.10, items)))
+    ended = likely(ITEMS, margin=accuracy_margin, together=together)
+    chances = tuple((truth, each.by(items, 1 if truth == EQUAL else -1)) for truth, each in ended.items() if truth != SMALL)
     out.append(Forecast(criterion="accuracy", amount=items, price=asked, chances=chances))
     return tuple(out)
+
+
+@cache
+def likely(looks: tuple[int, ...], *, margin: float, together: int) -> Mapping[str, Ends]:
+    """Return how looks at answers are likely to end, so many *together* behind each context, by what may be true of an arm; simulated."""
+    return {
+        truth: ends(
+            looks,
+            flips=flips,
+            change=change,
+            margin=margin,
+            level=PLANNED_ANSWERS,
+            draws=DRAWS,
+            together=together,
+            correlation=PLANNED_CORRELATION,
+        )
+        for truth, change, flips in (
+            (EQUAL, 0.0, PLANNED_DISCORDANCE),
+            (SMALL, -0.01, PLANNED_DISCORDANCE),
+            ("10 pp worse", -0.10, PLANNED_DISCORDANCE + 0.02),
+        )
+    }
 
 
 def _most(looks: tuple[int, ...], price: Callable[[int], Price], minutes: float) -> int | None:
@@ -84,15 +112,3 @@ def _speed_chance(change: float, margin: float, *, pairs: int, starts: int) -> f
     """Return the chance that a change is shown to exceed the margin."""
     deviation = math.sqrt(PAIR_SPREAD**2 / pairs + 2 * START_SPREAD**2 / starts)
     return float(special.ndtr((change - margin) / deviation + special.ndtri(LOOK)))
-
-
-def _accuracy_chance(loss: float, items: int, margin: float) -> float:
-    """Return the chance that a loss is shown to be smaller than the margin."""
-    deviation = math.sqrt(PLANNED_DISCORDANCE / items)
-    return float(special.ndtr((margin - loss) / deviation + special.ndtri(LOOK)))
-
-
-def _loss_chance(loss: float, items: int) -> float:
-    """Return the chance that a loss is shown to be one."""
-    deviation = math.sqrt((PLANNED_DISCORDANCE + loss) / items)
-    return float(special.ndtr(loss / deviation + special.ndtri(LOOK)))

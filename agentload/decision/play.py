@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
-from agentload.decision.accuracy import Accuracy
+from agentload.decision.accuracy import TOGETHER, Accuracy
 from agentload.decision.capacity import Capacity
 from agentload.decision.checks import Checks
 from agentload.decision.forecast import Forecast, Price, forecast
@@ -181,6 +181,7 @@ class Deciding:
             budget_minutes=self.study.budget_s / 60,
             min_change=self.study.min_change,
             accuracy_margin=self.study.accuracy_margin,
+            together=TOGETHER,
             capacity=self.searches,
             starts_each_pair=self.means.is_launching,
         )

@@ -16,7 +16,7 @@ from agentload.matrix.described import LeftOut, Matrix, Model, Places
 from agentload.matrix.measure import MIX
 from agentload.model.controls import control_of
 from agentload.model.trace import Trace
-from agentload.run.questions import Generated, Questions, QuestionsCost, asking_of, questions_cost, supplied
+from agentload.run.questions import QuestionsCost, asking_of, generated, questions_cost, supplied
 from agentload.study.change import essence, extended
 from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import TraceRef
@@ -208,10 +208,7 @@ def _played(found: Cost, starts: int) -> tuple[int, int, float]:
 
 
 def _asked(study: Ask, arms: int) -> QuestionsCost:
-    if study.own is not None:
-        asked: Questions = supplied(Path(study.own), repetitions=study.repetitions)
-    else:
-        asked = Generated(asking=asking_of(study))
+    asked = generated(asking_of(study)) if study.own is None else supplied(Path(study.own), repetitions=study.repetitions)
     return questions_cost(asked, arms=arms, concurrency=study.concurrency, thinking_tokens=study.thinking_tokens)
 
 

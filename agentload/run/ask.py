@@ -378,7 +378,7 @@ class Leg:
         """Return the questions that are left and that every arm has room for."""
         said = [each.max_model_len for each in identities.values()] + [e.expect.get("max_model_len") for e in self._eval.endpoints]
         longest = min((length for length in said if isinstance(length, int)), default=None)
-        asked = self._eval.asked.questions()
+        asked = self._eval.asked.order
         fit = [each for each in asked if longest is None or each.context <= longest]
         if len(fit) < len(asked) and identities:
             self._notice(

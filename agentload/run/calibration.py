@@ -1,8 +1,9 @@
 """Write what calibrates the scales of an FP8 KV cache: prompts sampled from a trace at its own lengths, and a script for llm-compressor.
 
-The recipe is that of vLLM's documentation (docs/features/quantization/quantized_kvcache.md): scales of queries, keys and values from
-observed activations, the weights left as they are. The published examples calibrate on 2,048 tokens of chat; agents live at many times
-that, and keys of late positions are not those of early ones.
+The recipe is that of vLLM's documentation (docs/features/quantization/quantized_kvcache.md), for what the cache keeps: scales of keys and
+values from observed activations, the weights left as they are. Queries keep vLLM's own scale: llm-compressor 0.14 bypasses what would
+observe them and saves uninitialised memory in its place. The published examples calibrate on 2,048 tokens of chat; agents live at many
+times that, and keys of late positions are not those of early ones.
 """
 
 from collections.abc import Iterator
@@ -91,13 +92,13 @@ def _tokens(context: tuple[Segment, ...]) -> int:
 
 _SCRIPT: Final = '''"""Calibrate FP8 scales of the KV cache of {model} on {count} of {calls} prompts of {trace}.
 
-Needs a GPU that holds the model and a prompt of {longest} tokens, and: pip install llmcompressor datasets
+Needs a GPU that holds the model and a prompt of {longest} tokens, and: pip install llmcompressor
 Then serve the result, which turns the FP8 KV cache on by itself, and ask both arms:
     vllm serve {output}
     agentload eval --endpoints bf16=URL,fp8-calibrated=URL
 """
 
-from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+from compressed_tensors.quantization import QuantizationArgs
 from datasets import load_dataset
 from llmcompressor import oneshot
 from llmcompressor.modifiers.quantization import QuantizationModifier
@@ -121,12 +122,8 @@ def tokenized(row):
 prompts = load_dataset("json", data_files=PROMPTS, split="train")
 prompts = prompts.map(tokenized, remove_columns=prompts.column_names)
 
-attention = sorted({{type(module).__name__ for module in model.modules() if type(module).__name__.endswith("Attention")}})
 scales = QuantizationArgs(num_bits=8, type="float", strategy=STRATEGY, dynamic=False, symmetric=True)
-recipe = QuantizationModifier(
-    config_groups={{"attention": QuantizationScheme(targets=attention, input_activations=scales)}},
-    kv_cache_scheme=scales,
-)
+recipe = QuantizationModifier(kv_cache_scheme=scales)
 
 oneshot(model=model, dataset=prompts, recipe=recipe, max_seq_length=LONGEST, num_calibration_samples=len(prompts))
 

@@ -186,7 +186,7 @@ def asked(evaluation: Eval, audience: Audience) -> Asked:
         with _ending(leg.stop, audience):
             return await leg.play()
 
-    with audience.answers(evaluation.asked.questions(), len(evaluation.endpoints)) as listener:
+    with audience.answers(evaluation.asked.order, len(evaluation.endpoints)) as listener:
         return asyncio.run(ask(listener))
 
 

@@ -29,12 +29,12 @@ from agentload.run.past import began, beside, taken
 from agentload.run.play import Playing
 from agentload.run.questions import (
     Asking,
-    Generated,
+    Questions,
     QuestionsCost,
-    Supplied,
     asking_of,
     described,
     digest,
+    fitting,
     from_tokenizer,
     generated,
     measured,
@@ -354,7 +354,7 @@ def evaluation(study: Ask, place: Place, *, is_dry: bool = False) -> Iterator[tu
         yield made, expected
 
 
-def _source(study: Ask, made: Asking, reference: Endpoint | None) -> tuple[Generated | Supplied, Notes]:
+def _source(study: Ask, made: Asking, reference: Endpoint | None) -> tuple[Questions, Notes]:
     """Return what is asked, and what of it is kept with the run."""
     if study.own is not None:
         own = Path(study.own)
@@ -364,4 +364,4 @@ def _source(study: Ask, made: Asking, reference: Endpoint | None) -> tuple[Gener
         measured_by = from_tokenizer(Path(study.tokenizer), made.tasks)
     elif reference is not None:  # the emulated model's tokens are words
         measured_by = asyncio.run(measured(reference, made.tasks, seed=made.seed))
-    return generated(made, lengths=measured_by), Notes(lengths=described(measured_by) or None)  # as it is read back
+    return fitting(generated(made, lengths=measured_by)), Notes(lengths=described(measured_by) or None)  # as it is read back

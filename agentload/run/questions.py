@@ -3,11 +3,12 @@
 import asyncio
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Final, Protocol
+from types import MappingProxyType
+from typing import Final
 
 from agentload.ask.asker import Answered, Asker
 from agentload.dispatch.naming import named
@@ -23,7 +24,7 @@ from agentload.prompts.words import WORDS
 from agentload.run.files import read_traces
 from agentload.study.kinds import Ask
 from agentload.tasks import Grade, Item, catalog
-from agentload.tasks.parts.custom import EXAMPLE, Own, parse
+from agentload.tasks.parts.custom import EXAMPLE, parse
 from agentload.tasks.parts.grading import grade_all
 from agentload.tasks.parts.together import together
 
@@ -48,17 +49,13 @@ class Question:
         return (self.task, self.context, self.item, self.repetition)
 
 
-class Questions(Protocol):
-    """Where items and grades come from: the tasks of the catalog, or a file of the user's."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Questions:
+    """What is asked, in order; its items and grades come from the tasks of the catalog, or from a file of the user's."""
 
-    def questions(self) -> tuple[Question, ...]:
-        """Return what is asked, in order."""
-
-    def item(self, question: Question) -> Item:
-        """Return the item of a question."""
-
-    def grade(self, answer: str, question: Question, item: Item) -> Grade:
-        """Grade an answer."""
+    order: tuple[Question, ...]
+    item: Callable[[Question], Item]
+    grade: Callable[[str, Question, Item], Grade]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +71,9 @@ class Asking:
     seed: int = 0
     """Names the items: those of another seed are others."""
     together: int = 1
-    """Questions behind one context, each about a part of its own."""
+    """Parts of a context, each with a question of its own."""
+    each: int | None = None
+    """How many of them are asked; None: all."""
 
     def questions(self) -> tuple[Question, ...]:
         """Return the questions in the order in which they are asked."""
@@ -83,7 +82,7 @@ class Asking:
 
     @property
     def _cells(self) -> int:
-        return len(self.tasks) * len(self.contexts) * (self.together if self.together > 1 else len(self.depths))
+        return len(self.tasks) * len(self.contexts) * ((self.each or self.together) if self.together > 1 else len(self.depths))
 
     def _round(self, number: int) -> Iterator[Question]:
         left = self.items - number * self._cells
@@ -94,7 +93,7 @@ class Asking:
         if self.together > 1:
             for task in self.tasks:
                 for context in self.contexts:
-                    for part in range(self.together):
+                    for part in range(self.each or self.together):
                         name, middle = f"s{self.seed}-x{self.together}-{number:04}", round((part + 0.5) / self.together, 4)
                         yield Question(task=task, context=context, depth=middle, number=number, repetition=repetition, item=name, part=part)
             return
@@ -140,94 +139,39 @@ def asking_of(study: Ask) -> Asking:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Generated:
-    """Make items from a seed; equal seeds give equal bytes."""
+def generated(asking: Asking, *, lengths: Mapping[str, Tokenizer] = MappingProxyType({})) -> Questions:
+    """Return questions whose items are made from a seed; equal seeds give equal bytes.
 
-    asking: Asking
-    lengths: Mapping[str, Tokenizer] = field(default_factory=dict)
-    """What a task's texts cost in tokens of the servers; a word is a token where nothing is known."""
+    *lengths* say what a task's texts cost in tokens of the servers; a word is a token where nothing is known.
+    """
 
-    def questions(self) -> tuple[Question, ...]:
-        """Return what is asked, in order."""
-        return self.asking.questions()
-
-    def item(self, question: Question) -> Item:
-        """Make the item of a question."""
-        count = self.asking.together
-        if count == 1:
-            return self._item(question.task, question.context, question.depth, question.number)
-        room = question.context // count
-        parts = [self._item(question.task, room, 0.5, question.number * count + part) for part in range(count)]
-        # Room for an answer is needed once, not in every part.
-        spare = (count - 1) * parts[0].output_tokens // count
-        parts = [self._item(question.task, room + spare, 0.5, question.number * count + part) for part in range(count)]
-        return together(parts, task=question.task)[question.part or 0]
-
-    def _item(self, name: str, context: int, depth: float | None, number: int) -> Item:
-        task = catalog.task(name)
+    def alone(question: Question, *, context: int, depth: float | None, number: int) -> Item:
+        task = catalog.task(question.task)
         at = depth if task.has_depth else None
-        lengths = self.lengths.get(task.name, WORD_TOKENS)
-        return task.item(seed=self.asking.seed, context=context, depth=at, number=number, tokenizer=lengths)
+        return task.item(seed=asking.seed, context=context, depth=at, number=number, tokenizer=lengths.get(task.name, WORD_TOKENS))
 
-    def grade(self, answer: str, question: Question, item: Item) -> Grade:
-        """Grade with the task's own grader."""
-        return catalog.task(question.task).grade(answer, item)
+    def item(question: Question) -> Item:
+        count = asking.together
+        if count == 1:
+            return alone(question, context=question.context, depth=question.depth, number=question.number)
 
+        def parts(room: int) -> list[Item]:
+            return [alone(question, context=room, depth=0.5, number=question.number * count + part) for part in range(count)]
 
-def generated(asking: Asking, *, lengths: Mapping[str, Tokenizer]) -> Generated:
-    """Return the items of what is to be asked; raise `UsageError` where a task does not fit into the shortest length."""
-    made = Generated(asking=asking, lengths=lengths)
-    for task in asking.tasks:
-        made.item(Question(task=task, context=min(asking.contexts), depth=0.5, number=0, repetition=0, item=""))
-    return made
+        room = question.context // count
+        # Room for an answer is needed once, not in every part.
+        spare = (count - 1) * parts(room)[0].output_tokens // count
+        return together(parts(room + spare), task=question.task)[question.part or 0]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leading:
-    """Ask the first so many of other questions: a part of them is a fair sample of the whole."""
-
-    whole: Questions
-    count: int
-    each: int | None = None
-    """Questions of each context; None: all that it has."""
-
-    def questions(self) -> tuple[Question, ...]:
-        """Return what is asked, in order."""
-        kept = (one for one in self.whole.questions() if self.each is None or one.part is None or one.part < self.each)
-        return tuple(islice(kept, self.count))
-
-    def item(self, question: Question) -> Item:
-        """Return the item of a question."""
-        return self.whole.item(question)
-
-    def grade(self, answer: str, question: Question, item: Item) -> Grade:
-        """Grade an answer."""
-        return self.whole.grade(answer, question, item)
+    return Questions(order=asking.questions(), item=item, grade=lambda said, of, item: catalog.task(of.task).grade(said, item))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Supplied:
-    """Ask the user's own items."""
-
-    items: tuple[Own, ...]
-    repetitions: int
-
-    def questions(self) -> tuple[Question, ...]:
-        """Return what is asked, in the order of the file."""
-        return tuple(
-            Question(task=each.task, context=each.context, depth=None, number=number, repetition=repetition, item=each.name)
-            for repetition in range(self.repetitions)
-            for number, each in enumerate(self.items)
-        )
-
-    def item(self, question: Question) -> Item:
-        """Return the item of a question."""
-        return self.items[question.number].item
-
-    def grade(self, answer: str, question: Question, item: Item) -> Grade:  # noqa: ARG002  # the protocol's signature
-        """Grade by the item's own checks."""
-        return grade_all(self.items[question.number].checks, answer)
+def fitting(asked: Questions) -> Questions:
+    """Return what is asked; raise `UsageError` where a task does not fit into the shortest length."""
+    shortest = min(asked.order, key=lambda each: each.context).context
+    for question in {each.task: each for each in asked.order}.values():
+        asked.item(replace(question, context=shortest, number=0, part=None))
+    return asked
 
 
 def digest(path: Path) -> str:
@@ -238,13 +182,22 @@ def digest(path: Path) -> str:
         raise UsageError(f"{path}: no such file", hint=EXAMPLE) from error
 
 
-def supplied(path: Path, *, repetitions: int) -> Supplied:
-    """Read a file of items. Raises `UsageError`."""
+def supplied(path: Path, *, repetitions: int) -> Questions:
+    """Read a file of the user's own items, each of which is graded by its own checks. Raises `UsageError`."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        items = parse(path.read_text(encoding="utf-8").splitlines(), name=str(path))
     except FileNotFoundError as error:
         raise UsageError(f"{path}: no such file", hint=EXAMPLE) from error
-    return Supplied(items=parse(lines, name=str(path)), repetitions=repetitions)
+    order = (
+        Question(task=each.task, context=each.context, depth=None, number=number, repetition=repetition, item=each.name)
+        for repetition in range(repetitions)
+        for number, each in enumerate(items)
+    )
+    return Questions(
+        order=tuple(order),
+        item=lambda question: items[question.number].item,
+        grade=lambda said, question, _: grade_all(items[question.number].checks, said),
+    )
 
 
 OUTPUT_TOKENS: Final = 64
@@ -265,7 +218,7 @@ class QuestionsCost:
 
 def questions_cost(asked: Questions, *, arms: int, concurrency: int, thinking_tokens: int) -> QuestionsCost:
     """Add up what is asked. Prompts queue for one GPU, answers share it; each arm has its own."""
-    questions = asked.questions()
+    questions = asked.order
     # What several questions share is read once.
     prompt = sum(context for _, context, *_ in {each.behind for each in questions})
     output = len(questions) * (OUTPUT_TOKENS + thinking_tokens)

@@ -17,7 +17,7 @@ from agentload.model.rows import AnswerRow, Row
 from agentload.run.ask import Asked, answer_row
 from agentload.run.past import asked_of, check_joined, given
 from agentload.run.prepared import Place
-from agentload.run.questions import Generated, Question, Questions, asking_of
+from agentload.run.questions import Question, Questions, asking_of, generated
 from agentload.run.record import again, run_row
 from agentload.run.servers import ALL, arms_of
 from agentload.run.simulate import closing, opening, simulated_id
@@ -66,7 +66,7 @@ class Answering:
     def left(self) -> tuple[Question, ...]:
         """Return the questions that fit every arm's window and that no earlier part has asked. Raises PlanError where they cannot join."""
         longest = min(arm.server.max_model_len for arm in self.arms.values())
-        fit = tuple(each for each in self.asked.questions() if each.context <= longest)
+        fit = tuple(each for each in self.asked.order if each.context <= longest)
         if self.place.into is None:
             return fit
         before = given(self.place.database, self.run, tuple(self.arms))
@@ -135,9 +135,7 @@ def answering(study: Ask, place: Place) -> Answering:
     if study.aa is not None and study.aa not in (ALL, *arms):
         raise UsageError(f"--aa: no arm '{study.aa}'", hint=f"one of: {', '.join(arms)}")
     arms |= {control_of(arm.name): arm for arm in found if study.aa in (ALL, arm.name)}
-    return Answering(
-        study=study, asked=Generated(asking=made), arms=arms, place=place, run=place.into or place.run or simulated_id(study, found)
-    )
+    return Answering(study=study, asked=generated(made), arms=arms, place=place, run=place.into or place.run or simulated_id(study, found))
 
 
 def answer_all(made: Answering) -> Asked:

@@ -16,7 +16,7 @@ from agentload.live.wire import WireFacts
 from agentload.run.ask import Asked, Eval
 from agentload.run.play import Played
 from agentload.run.prepared import Place
-from agentload.run.questions import Generated, QuestionsCost, asking, questions_cost
+from agentload.run.questions import QuestionsCost, asking, generated, questions_cost
 from agentload.study.kinds import Ask
 from agentload.study.parts import Live
 from agentload.study.stored import Notes
@@ -40,7 +40,7 @@ def test_no_verb_sends_on_to_a_run_that_the_database_does_not_have(
 
     @contextmanager
     def evaluation(study: Ask, place: Place, *, is_dry: bool) -> Iterator[tuple[Eval, QuestionsCost]]:
-        source = Generated(asking=asking(tasks=["needle"], contexts=[4096], depths=1, items=1, repetitions=1, seed=0))
+        source = generated(asking(tasks=["needle"], contexts=[4096], depths=1, items=1, repetitions=1, seed=0))
         made = Eval(run="r1", study=study, asked=source, endpoints=(), database=place.database, notes=Notes())
         yield made, questions_cost(source, arms=1, concurrency=1, thinking_tokens=0)
 

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import duckdb
 import pytest
 
-from agentload.decision.answers import forecast, in_sequence, looks
+from agentload.decision.answers import in_sequence, looks, ordered
+from agentload.decision.forecast import likely
 from agentload.decision.sequence import ITEMS
+from agentload.model.rows import AnswerRow, ArmRow
 from agentload.run.foreground import Audience
 from agentload.run.prepared import Place
+from agentload.run.questions import Question
+from agentload.run.record import run_row
+from agentload.store import journal
+from agentload.store.loader import load
 from agentload.study.change import extended
 from agentload.study.kinds import Ask
 from agentload.study.parts import Live, Virtual
+from agentload.study.stored import Notes
 
 BROKEN = "llama-3.1-8b-h100-old-kernel"
 STUDY = Ask(servers=Virtual(profile=BROKEN, arms=("bf16", "fp8")), tasks=("needle",), contexts=(131_072,), depths=1, until_settled=True)
@@ -71,7 +79,50 @@ def test_looks_are_those_of_a_decision_up_to_the_items_that_may_be_asked() -> No
 
 
 def test_the_forecast_says_that_a_small_loss_ends_undecided_half_of_the_time() -> None:
-    found = dict(forecast(STUDY))
+    found = likely(ITEMS, margin=0.03, together=1)
     assert 0.4 < found["1 pp worse"].safe < 0.6
     assert found["10 pp worse"].worse > 0.99
     assert found["10 pp worse"].mean_items <= 300
+
+
+def test_answers_that_differ_together_are_expected_to_take_more_items() -> None:
+    alone, shared = (likely(ITEMS, margin=0.03, together=together)["equally accurate"] for together in (1, 4))
+    assert shared.by(880, 1) < alone.by(880, 1) - 0.1
+    assert shared.contexts < alone.contexts / 2
+
+
+def _row(question: Question, *, right: bool, arm: str) -> AnswerRow:
+    return AnswerRow(
+        run_id="r",
+        arm=arm,
+        task=question.task,
+        item=question.item,
+        context_tokens=question.context,
+        depth=question.depth,
+        repetition=0,
+        score=float(right),
+        right=right,
+        answer="",
+        request_id=f"{arm}{question}",
+    )
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_fewer_questions_a_context_are_asked_where_those_so_far_differ_together(tmp_path: Path, *, is_shared: bool) -> None:
+    study = extended(STUDY, per_context=4)
+    place = Place(database=tmp_path / "x.duckdb", into="r")
+    before = ordered(study, 120, place)
+    # A fifth of the answers is lost: those of every fifth context, or one here and there.
+    lost = {one for at, one in enumerate(before) if (at // 4 if is_shared else at * 7) % 5 == 0}
+    with journal.Writer(tmp_path / "leg001.journal") as writer:
+        writer.append(run_row("r", study, plan=None, kind="simulated", trace_hash=None, model="m", created_ns=0, command="", notes=Notes()))
+        for position, arm in enumerate(("bf16", "fp8")):
+            writer.append(ArmRow(run_id="r", arm=arm, position=position, url=None, model=None))
+            for one in before:
+                writer.append(_row(one, right=arm == "bf16" or one not in lost, arm=arm))
+    load([tmp_path / "leg001.journal"], place.database)
+    after = ordered(study, 160, place)
+    assert len(after) == len(set(after)) == 160
+    assert set(before) <= set(after)
+    added = Counter(one.behind for one in after if one not in set(before))
+    assert set(added.values()) == ({1} if is_shared else {4})

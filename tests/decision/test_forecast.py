@@ -18,7 +18,13 @@ def price(stage: Stage) -> Price:
 
 def foretold(budget: float, *, capacity: bool = True, starts_each_pair: bool = False) -> tuple[Forecast, ...]:
     return forecast(
-        price, budget_minutes=budget, min_change=0.03, accuracy_margin=0.03, capacity=capacity, starts_each_pair=starts_each_pair
+        price,
+        budget_minutes=budget,
+        min_change=0.03,
+        accuracy_margin=0.03,
+        together=4,
+        capacity=capacity,
+        starts_each_pair=starts_each_pair,
     )
 
 

@@ -29,7 +29,7 @@ from agentload.run.ask import (
     signals,
 )
 from agentload.run.past import given
-from agentload.run.questions import Generated, Question, asking
+from agentload.run.questions import Question, Questions, asking, generated
 from agentload.store import journal
 from agentload.store.places import journals
 from agentload.study.change import extended
@@ -74,17 +74,12 @@ class Server:
         return f'vllm:cache_config_info{{cache_dtype="{self.dtype}"}} 1.0\n'
 
 
-class Two:
-    """Two questions, which "ok" answers."""
-
-    def questions(self) -> tuple[Question, ...]:
-        return tuple(Question(task="t", context=8, depth=None, number=number, repetition=0, item=str(number)) for number in range(2))
-
-    def item(self, question: Question) -> Item:
-        return Item(messages=prompt(f"say ok {question.number}"), wanted=("ok",), output_tokens=4)
-
-    def grade(self, answer: str, question: Question, item: Item) -> Grade:
-        return Grade(score=1.0, right=answer == "ok")
+TWO = Questions(
+    order=tuple(Question(task="t", context=8, depth=None, number=number, repetition=0, item=str(number)) for number in range(2)),
+    item=lambda question: Item(messages=prompt(f"say ok {question.number}"), wanted=("ok",), output_tokens=4),
+    grade=lambda answer, *_: Grade(score=1.0, right=answer == "ok"),
+)
+"""Two questions, which "ok" answers."""
 
 
 class Journalled(Leg):
@@ -94,7 +89,7 @@ class Journalled(Leg):
 
 def evaluation(folder: Path, url: str) -> Eval:
     arm = Endpoint(name="a", url=url, expect={"kv_cache_dtype": "fp8"})
-    return Eval(run="r1", study=STUDY, asked=Two(), endpoints=(arm,), database=folder / "x.duckdb", notes=Notes(arms=("a",)))
+    return Eval(run="r1", study=STUDY, asked=TWO, endpoints=(arm,), database=folder / "x.duckdb", notes=Notes(arms=("a",)))
 
 
 async def asked(evaluation: Eval) -> Asked:
@@ -151,7 +146,7 @@ async def test_what_a_server_that_changed_meanwhile_answered_is_asked_again(tmp_
         assert (await asked(replace(made, goes_on="resume"))).answered == 2
 
 
-ASKED = Generated(asking=asking(tasks=["needle"], contexts=[4096], depths=1, items=1, repetitions=1, seed=0))
+ASKED = generated(asking(tasks=["needle"], contexts=[4096], depths=1, items=1, repetitions=1, seed=0))
 STUDY = Ask(servers=Live(endpoints="e"))
 EVALUATION = Eval(run="r", study=STUDY, asked=ASKED, endpoints=(), database=Path("x.duckdb"), notes=Notes())
 FAILED, ANSWERED = Failed(error="x"), Answered(text="x", finish_reason=None)

@@ -2,12 +2,25 @@ from __future__ import annotations
 
 import ast
 import json
+import os
+import subprocess
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
-from agentload.run.calibration import sampled, script
+from agentload.prompts.words import WORDS
+from agentload.run.calibration import Strategy, sampled, script
+
+PYTHON = "AGENTLOAD_LLMCOMPRESSOR"
+"""Names a Python that can import llmcompressor."""
+MAKER = Path(__file__).parents[2] / "benchmarks" / "real_vllm" / "random_model.py"
+SCALES = """
+from safetensors import safe_open
+with safe_open("out/model.safetensors", "pt") as file:
+    print({name: file.get_tensor(name).flatten().tolist() for name in file.keys() if "scale" in name})
+"""
 
 
 def said(tokens: int, key: str, *, text: str | None = None, role: str = "user") -> Segment:
@@ -53,3 +66,25 @@ def test_the_script_is_python_that_names_model_prompts_and_lengths() -> None:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id.isupper()
     }
     assert constants == {"MODEL": "org/m", "PROMPTS": "p.jsonl", "OUTPUT": "m-fp8", "STRATEGY": "attn_head", "LONGEST": 65 + 512}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(PYTHON not in os.environ, reason=f"{PYTHON} does not name a Python with llm-compressor")
+@pytest.mark.parametrize(("strategy", "each"), [("tensor", 1), ("attn_head", 2)])
+def test_the_script_gives_every_layer_scales_of_keys_and_values_and_of_nothing_else(tmp_path: Path, strategy: Strategy, each: int) -> None:
+    def python(*arguments: str) -> str:
+        env = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": ""}
+        return subprocess.run([os.environ[PYTHON], *arguments], cwd=tmp_path, env=env, check=True, capture_output=True, text=True).stdout
+
+    sample = sampled(trace(2), 3, seed=1)
+    (tmp_path / "words.txt").write_text(" ".join(WORDS), encoding="utf-8")
+    (tmp_path / "prompts.jsonl").write_bytes(b"".join(sample.lines()))
+    text = script(sample, model="tiny", strategy=strategy, prompts="prompts.jsonl", output="out", trace="mine")
+    (tmp_path / "calibrate.py").write_text(text, encoding="utf-8")
+    python(str(MAKER), "tiny", "llama", "words.txt", "--layers", "2")
+    python("calibrate.py")
+    scales = ast.literal_eval(python("-c", SCALES))
+    assert set(scales) == {f"model.layers.{layer}.self_attn.{of}_scale" for layer in range(2) for of in "kv"}
+    assert all(len(values) == each and all(0.001 < value < 1 for value in values) for values in scales.values())
+    described = json.loads((tmp_path / "out" / "config.json").read_text(encoding="utf-8"))["quantization_config"]
+    assert (described["kv_cache_scheme"]["strategy"], described["kv_cache_scheme"]["num_bits"]) == (strategy, 8)

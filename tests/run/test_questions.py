@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentload.errors import UsageError
-from agentload.run.questions import Asking, Generated, Question, ScaledTokens, asking, line, questions_cost
+from agentload.run.questions import Asking, Question, ScaledTokens, asking, generated, line, questions_cost
 from agentload.tasks import catalog
 
 
@@ -79,7 +79,7 @@ def test_one_depth_is_the_middle() -> None:
     ],
 )
 def test_prompts_queue_for_a_gpu_and_answers_share_it(arms: int, concurrency: int, thinking: int, seconds: float) -> None:
-    asked = Generated(asking=asking(tasks=["needle"], contexts=[4096, 8192], depths=3, items=12, repetitions=2, seed=0))
+    asked = generated(asking(tasks=["needle"], contexts=[4096, 8192], depths=3, items=12, repetitions=2, seed=0))
     found = questions_cost(asked, arms=arms, concurrency=concurrency, thinking_tokens=thinking)
     assert (found.items, found.questions, found.prompt_tokens) == (12, 24 * arms, 147_456 * arms)
     assert found.minutes * 60 == pytest.approx(seconds)

@@ -17,7 +17,7 @@ from agentload.model.rows import ArmRow, RunRow
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.ask import Eval
 from agentload.run.play import Playing
-from agentload.run.questions import Generated, asking
+from agentload.run.questions import asking, generated
 from agentload.run.record import arm_row, fingerprint, run_row, scraped
 from agentload.study.argv import built, split
 from agentload.study.change import extended
@@ -153,7 +153,7 @@ def test_a_command_that_can_go_on_with_a_run_says_which_and_others_are_typed_aga
 
 
 def test_an_evaluation_is_gone_on_with_and_one_that_joined_a_run_is_typed_again() -> None:
-    asked = Generated(asking=asking(tasks=["needle"], contexts=[4096], depths=1, items=1, repetitions=1, seed=0))
+    asked = generated(asking(tasks=["needle"], contexts=[4096], depths=1, items=1, repetitions=1, seed=0))
     study = Ask(servers=Live(endpoints="e"), tasks=("needle",))
     made = Eval(run="r", study=study, asked=asked, endpoints=(), database=Path("agentload.duckdb"), notes=Notes())
     assert made.goes_on_by == "agentload eval --endpoints e --tasks needle --resume r"
