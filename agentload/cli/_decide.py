@@ -77,7 +77,7 @@ def foretold(study: Decide, forecasts: tuple[Forecast, ...]) -> str:
     )
 
 
-_UNITS = {"speed": "block pairs", "step times": "twin an arm", "capacity": "search", "accuracy": "paired questions"}
+_UNITS = {"speed": "block pairs", "step times": "twin an arm", "capacity": "draws of sessions", "accuracy": "paired questions"}
 _DRY = "nothing was sent (--dry-run)"
 
 

@@ -9,20 +9,21 @@ otherwise, and has cost those trials.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from types import MappingProxyType
 from typing import Final
 
 from agentload.decision.forecast import Price
 from agentload.decision.means import USUAL, Means
-from agentload.decision.sequence import Known, Stage, reasons
+from agentload.decision.sequence import TRIED, Known, Stage, reasons
 from agentload.decision.twin import Twins
 from agentload.dispatch.arrivals import seeded
 from agentload.evidence.capacity import OF_THE_TURNS
 from agentload.evidence.twin import Twin
 from agentload.model.trace import Trace
 from agentload.run import foreground
-from agentload.run.capacity import START, Chosen, Found, played, search, settled
+from agentload.run.capacity import START, Chosen, Found, Loads, played, search, settled
 from agentload.run.trial import Trial, trouble
 from agentload.study.kinds import Search
 from agentload.study.parts import Live
@@ -30,20 +31,19 @@ from agentload.study.quantity import LIMITS
 
 BRACKET_SHARE: Final = 0.4
 """Of the budget."""
-BRACKET_S: Final = (20.0, 300.0)
-"""Length of a measured trial, at least and at most."""
+BRACKET_S: Final = (20.0, 90.0)
+"""Length of a measured trial, at least and at most: with a larger budget there are more of them, until capacity is settled."""
 BELOW: Final = 0.9
-ABOVE: Final = 1.1
+ABOVE: Final = 1.2
+"""At 1.1 most turns still hold, and the few dozen of a trial do not tell that from a load that is carried."""
 LONGER: Final = 8
 MANY: Final = 16
 """How many times as long as a measured trial a twin's is, of up to so many sessions."""
 FREE: Final = 40
 """Trials of a twin at most, and how well it then knows its limit."""
 KNOWN: Final = 0.06
-DRAWS: Final = 12
-"""Of sessions, among which those are found that are measured."""
-MEASURED: Final = 3
-"""Draws that are played on servers, each at two loads."""
+CANDIDATES: Final = 3
+"""Draws of sessions looked at for each that is measured, at most."""
 ORDINARY: Final = 1.5
 """A draw whose limit is further than this factor from the long run's says little of it."""
 ALLOWED: Final = 0.03
@@ -90,24 +90,25 @@ class Capacity:
     means: Means
     twins: Twins
     _unmet: bool = False
+    _draws: list[tuple[int, tuple[float, ...]]] = field(default_factory=list)
+    """Those worth measuring, with the load that each arm's twin carries of it."""
 
-    def price(self, _: Stage) -> Price:
-        """Return what the trials take."""
-        trials = TRIALS * len(self.means.arms) if self.twins.aside is not None else self._trials
-        return Price(minutes=trials * self._trial_s / 60 + self.means.starts_minutes)
+    def price(self, stage: Stage) -> Price:
+        """Return what the trials take that were not made yet."""
+        trials = TRIALS if self.twins.aside is not None else 2 * (stage.amount - self.means.draws)
+        return Price(minutes=len(self.means.arms) * trials * self._trial_s / 60 + self.means.starts_minutes)
 
     def ask(self, stage: Stage) -> float | None:
         """Measure what the twins say, or search where they say nothing, or what is wrong."""
         planned = self.price(stage).minutes
-        found = self.bracket()
+        found = self.bracket(stage.amount)
         spent = planned if found is not None else 0.0
         if found is None or found.failed is not None:
             searching = self.price(stage).minutes
             if found is not None and spent + searching > self.means.left_minutes:
                 self.means.audience.notice(f"  a search would take {searching:.0f} min, more than is left: the trials that were made stand")
             else:
-                study = self.means.search(self._trial_s)
-                tried = foreground.searched(study, self.means.beside, self.means.audience, most=TRIALS)
+                tried = self.tried(self.means.search(self._trial_s), most=TRIALS)
                 foreground.require(tried)
                 spent += sum(len(each.trials) for each in tried) * self._trial_s / 60
                 self._unmet = all(each.holds is None and each.void is None for each in tried)
@@ -121,19 +122,18 @@ class Capacity:
 
     @property
     def _trial_s(self) -> float:
-        share = BRACKET_SHARE * self.means.study.budget_s
-        if self.twins.aside is not None:
-            return max(BRACKET_S[0], share / (TRIALS * len(self.means.arms)))
-        return max(BRACKET_S[0], min(BRACKET_S[1], share / self._trials))
+        trials = len(self.means.arms) * (2 * TRIED[0] if self.twins.aside is None else TRIALS)
+        return max(BRACKET_S[0], min(BRACKET_S[1], BRACKET_SHARE * self.means.study.budget_s / trials))
 
-    @property
-    def _trials(self) -> int:
-        return 2 * MEASURED * len(self.means.arms)
+    def tried(self, study: Search, *, loads: Mapping[str, Loads] = MappingProxyType({}), most: int | None = None) -> tuple[Found, ...]:
+        """Try these loads on each arm besides those before, or search where there are none, and keep what was found."""
+        means = self.means
+        return foreground.searched(study, means.beside, means.audience, loads=loads, most=most, before=means.trials if loads else {})
 
-    def bracket(self) -> Bracket | None:
+    def bracket(self, draws: int) -> Bracket | None:
         """Measure trials below and above what the twins say, and keep them as a search; None without twins, or where they find no limit."""
         fitted = self.twins.fitted()
-        said = self._said(fitted)
+        said = self._said
         if not said:
             return None
         if any(each.high is None for each in said):
@@ -144,17 +144,18 @@ class Capacity:
             return None
         self.means.audience.notice("  " + "; ".join(map(self._told, said)))
         study = self.means.search(self._trial_s)
-        asked = self._chosen(fitted, study, said)
-        if len(asked[said[0].arm]) < 2 * MEASURED:
+        asked = self._chosen(fitted, study, said, draws)
+        if len(self._draws) < draws:
             self.twins.set_aside(f"by the twins themselves trials of {self._trial_s:.0f} s are too short to see that limit")
             return None
-        measured = foreground.searched(study, self.means.beside, self.means.audience, loads=asked)
+        measured = self.tried(study, loads=asked)
         found = Bracket(said=said, trials={each.arm: each.trials for each in measured}, share=study.share)
         if found.failed is not None:
             self.twins.set_aside(found.failed)
         return found
 
-    def _said(self, fitted: Mapping[str, Twin]) -> tuple[Found, ...]:
+    @cached_property
+    def _said(self) -> tuple[Found, ...]:
         """Return the load that each twin carries in the long run, over draws of sessions that all of them play."""
         study = self.means.search(self._trial_s)
         tried: dict[str, tuple[Trial, ...]] = {}
@@ -164,26 +165,29 @@ class Capacity:
             longer = self.means.search(self._trial_s * max(1.0, min(LONGER, LONGER * MANY / size)))
             return self._on(twin, longer, size, number)
 
-        for name, twin in fitted.items():
+        for name, twin in self.twins.fitted().items():
             tried[name] = search(
                 name, partial(attempt, twin), start=START[study.find], whole=True, share=study.share, others=tried, most=FREE, width=KNOWN
             )
         return settled(tried, share=study.share) if tried else ()
 
-    def _chosen(self, fitted: Mapping[str, Twin], study: Search, said: Sequence[Found]) -> dict[str, list[Chosen]]:
-        """Return what is measured of each arm: the same draws on all, each at loads around what the arm's twin carries of it."""
-        chosen: dict[str, list[Chosen]] = {each.arm: [] for each in said}
-        for number in range(DRAWS):
+    def _chosen(self, fitted: Mapping[str, Twin], study: Search, said: Sequence[Found], draws: int) -> dict[str, list[Chosen]]:
+        """Return what is measured of each arm: draws that were not, the same on all, at loads around what the arm's twin carries of it."""
+        for number in range(self._draws[-1][0] + 1 if self._draws else 0, CANDIDATES * draws):
             limits = [self._limit(fitted[each.arm], study, each.holds or 1.0, number) for each in said]
-            if None in limits:
-                continue
-            for each, limit in zip(said, limits, strict=True):
-                worth, error = (each.holds or 1.0) / (limit or 1.0), math.log((each.high or 1.0) / (each.low or 1.0)) / 2
-                chosen[each.arm] += [
-                    Chosen(load=float(load), seed=self._seed(number), worth=worth, error=error) for load in around(limit or 1.0)
-                ]
-            if len(chosen[said[0].arm]) == 2 * MEASURED:
+            known = tuple(limit for limit in limits if limit is not None)
+            if len(known) == len(said):
+                self._draws.append((number, known))
+            if len(self._draws) == draws:
                 break
+        chosen: dict[str, list[Chosen]] = {}
+        for place, each in enumerate(said):
+            error = math.log((each.high or 1.0) / (each.low or 1.0)) / 2
+            chosen[each.arm] = [
+                Chosen(load=float(load), seed=self._seed(number), worth=(each.holds or 1.0) / limits[place], error=error)
+                for number, limits in self._draws[self.means.draws :]
+                for load in around(limits[place])
+            ]
         return chosen
 
     def _limit(self, twin: Twin, study: Search, near: float, number: int) -> float | None:

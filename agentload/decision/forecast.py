@@ -10,7 +10,7 @@ from scipy import special
 
 from advisor.statistics.looks import Ends, ends
 from advisor.statistics.planning import PLANNED_ANSWERS, PLANNED_CORRELATION, PLANNED_DISCORDANCE
-from agentload.decision.sequence import ITEMS, LENGTHS, PAIRS, Criterion, Stage
+from agentload.decision.sequence import ITEMS, LENGTHS, PAIRS, TRIED, Criterion, Stage
 
 PAIR_SPREAD: Final = 0.03
 """Standard deviation of the change from pair to pair that is expected before any was played."""
@@ -69,10 +69,10 @@ def forecast(
     shown = ((f"{change:.0%} faster", _speed_chance(change, min_change, pairs=pairs, starts=starts)) for change in changes)
     out.append(Forecast(criterion="speed", amount=pairs, price=speed, chances=tuple(shown)))
     if capacity:
-        twins, search = Price(minutes=STEP_TIMES * budget_minutes), price(Stage(criterion="capacity", amount=1))
+        twins, search = Price(minutes=STEP_TIMES * budget_minutes), price(Stage(criterion="capacity", amount=TRIED[0]))
         left -= twins.minutes + search.minutes
         out.append(Forecast(criterion="step times", amount=1, price=twins, chances=()))
-        out.append(Forecast(criterion="capacity", amount=1, price=search, chances=()))
+        out.append(Forecast(criterion="capacity", amount=TRIED[0], price=search, chances=()))
     items = _most(ITEMS, lambda amount: price(Stage(criterion="accuracy", amount=amount, lengths=LENGTHS)), left) or ITEMS[0]
     asked = price(Stage(criterion="accuracy", amount=items, lengths=LENGTHS))
     ended = likely(ITEMS, margin=accuracy_margin, together=together)

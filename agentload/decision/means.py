@@ -1,6 +1,6 @@
 """What every question of a decision is asked with: the trace, the arms, the load, and the run that keeps the answers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,6 +27,7 @@ from agentload.run.past import began
 from agentload.run.play import Played
 from agentload.run.prepared import Place, endpoints_of
 from agentload.run.servers import arms_of, reached
+from agentload.run.trial import Trial
 from agentload.study.kinds import Decide, Replay, Search
 from agentload.study.parts import Live, Load, Slo, Virtual
 from agentload.study.stored import study_of
@@ -36,6 +37,8 @@ USER_WAIT_S: Final = 5.0
 START_S: Final = 90.0
 SPEED_SHARE: Final = 1 / 3
 """Of the budget."""
+BLOCK_S: Final = 75.0
+"""Longest block, which two arms have in 45 minutes: a larger budget pays for more of them, and is looked at as often."""
 USUAL: Final = Slo(ttft_ms=2000.0, tpot_ms=100.0)
 """Where the user names a peak and no service level."""
 
@@ -68,6 +71,8 @@ class Means:
     """What was asked so far."""
     pairs: int = 0
     """Block pairs that count so far."""
+    trials: Mapping[str, Sequence[Trial]] = field(default_factory=dict)
+    """Those of loads around what twins carry, of each arm."""
     invalid: str | None = None
     """Why others do not: what was said most often."""
     arms: tuple[str, ...] = field(init=False)
@@ -75,6 +80,11 @@ class Means:
     def __post_init__(self) -> None:
         """Read the arms' names."""
         self.arms = arms_named(self.study.servers)
+
+    @property
+    def draws(self) -> int:
+        """Return how many draws of sessions each arm has played, at two loads each."""
+        return min(map(len, self.trials.values()), default=0) // 2
 
     @property
     def is_virtual(self) -> bool:
@@ -149,7 +159,7 @@ class Means:
             load = msgspec.structs.replace(load, wait_cap_s={"user": USER_WAIT_S})
         if load.duration_s is None:
             longest = SPEED_SHARE * self.study.budget_s / (PAIRS[2] * len(self.arms))
-            load = msgspec.structs.replace(load, duration_s=float(round(longest)))
+            load = msgspec.structs.replace(load, duration_s=float(round(min(BLOCK_S, longest))))
         return load
 
     def wide(self, trace: Trace, _: int = 0) -> Trace:

@@ -16,14 +16,14 @@ from agentload.decision.forecast import Forecast, Price, forecast
 from agentload.decision.ledger import Asked, Ledger, ledger
 from agentload.decision.means import SPEED_SHARE, Means, Question, arms_named
 from agentload.decision.screening import Screen
-from agentload.decision.sequence import PAIRS, Criterion, Known, Stage, following
+from agentload.decision.sequence import PAIRS, TRIED, Criterion, Known, Stage, following
 from agentload.decision.speed import Speed
 from agentload.decision.twin import Twins
 from agentload.errors import AgentloadError, InterruptError, UsageError
-from agentload.evidence.capacity import PROBE as CAPACITY
 from agentload.model.rows import AnswerRow, BlockRow, ProbeRow
 from agentload.report.advise import advise, keep
 from agentload.report.parts import Document
+from agentload.run.capacity import trials
 from agentload.run.foreground import Audience
 from agentload.run.past import FIRST, began
 from agentload.run.prepared import Place
@@ -117,7 +117,7 @@ class Deciding:
                 if not affordable:
                     return self._ended("budget", wants=wanted[0])
                 (stage, planned), pairs = affordable[0], self.means.pairs
-                items = 0 if known is None else known.items
+                before = {} if known is None else {"accuracy": known.items, "capacity": known.tried}
                 try:
                     minutes = self._ask(stage, planned)
                 except (KeyboardInterrupt, InterruptError):
@@ -127,8 +127,8 @@ class Deciding:
                 said = self._questions[stage.criterion].said(known)
                 self._write("asked", Asked(stage=stage, planned_minutes=planned, minutes=minutes, said=said))
                 self.audience.notice(f"  {said}")
-                added = {"speed": self.means.pairs - pairs, "accuracy": (0 if known is None else known.items) - items}
-                if added.get(stage.criterion, 1) <= 0:
+                after = {} if known is None else {"accuracy": known.items, "capacity": known.tried}
+                if {"speed": self.means.pairs, **after}.get(stage.criterion, 1) <= {"speed": pairs, **before}.get(stage.criterion, 0):
                     return self._ended("open")  # asked again, it would end the same way
         return self._ended("open" if known is not None and known.open else "decided")
 
@@ -212,15 +212,17 @@ class Deciding:
         if pairs < PAIRS[0] and Known(decision=self._document.decision).open:
             return None
         given = {(row.task, row.context_tokens, row.depth, row.item, row.repetition) for row in answers if row.arm == arms[0]}
-        is_searched = any(row.probe == CAPACITY for row in probes)
+        self.means.trials = trials(probes)
+        is_searched = any(self.means.trials.values()) and self._twins.aside is not None
+        tried = TRIED[-1] if is_searched else self.means.draws
         return Known(
             decision=self._document.decision,
             pairs=pairs,
             items=len(given),
             lengths=tuple(sorted({context for _, context, *_ in given})),
-            is_searched=is_searched,
+            tried=tried,
             is_screening=not given and self._screen.is_wanted,
-            step_times=self._twins.wanted() if self.searches and not is_searched else 0,
+            step_times=self._twins.wanted() if self.searches and not tried else 0,
         )
 
     def _forget(self) -> None:
@@ -256,7 +258,7 @@ def told(stage: Stage) -> str:
         case "step times":
             return "step times, that twins of the arms are fitted to"
         case "capacity":
-            return "capacity, how many agents one GPU carries"
+            return f"capacity, {stage.amount} draws of sessions"
         case "screen":
             return "a screen of the answers, whether they are broken"
         case "accuracy":

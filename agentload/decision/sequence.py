@@ -1,6 +1,6 @@
 """What a decision asks next: the cheapest question that can still change it, and nothing once it is made."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -16,6 +16,8 @@ FIRST: Final = 1
 """Pair that shows what the servers are: what is known of their version and kernel may decide before speed is looked at."""
 ITEMS: Final = (30, 120, 160, 220, 300, 400, 520, 680, 880, 1160, 1550)
 """Paired questions in all, look by look; the first tell whether the reference can answer at all."""
+TRIED: Final = (3, 6, 12)
+"""Draws of sessions in all that every arm plays at two loads, look by look."""
 REPEATS: Final = 3
 """Plays of the grid of step times, at most."""
 STARTED_ONCE: Final = 16
@@ -33,7 +35,8 @@ class Known:
     items: int = 0
     lengths: tuple[int, ...] = ()
     """At which questions were asked."""
-    is_searched: bool = False
+    tried: int = 0
+    """Draws of sessions that were played for capacity; as many as there can be where it was searched."""
     step_times: int = 0
     """Plays of the grid that are wanted before capacity is measured."""
     is_screening: bool = False
@@ -52,7 +55,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """One question: so many pairs in all, so many items in all at these lengths, so many plays of a grid, or one search."""
+    """One question: so many pairs in all, so many items in all at these lengths, so many plays of a grid, so many draws for capacity."""
 
     criterion: Criterion
     amount: int
@@ -63,21 +66,30 @@ def following(known: Known | None, *, capacity: bool, pairs: int = 0) -> Iterato
     """Yield what could be asked next, the best thing first; nothing where the decision is made, or no question is left that could make it.
 
     Nothing is known while there are few *pairs*. Speed comes first, and is looked at often: a clear loss ends it all. *capacity* is
-    searched where the user named a service level or a peak, once. Accuracy is the dearest, so it is asked only of what pays.
+    measured where the user named a service level or a peak, and again only while it is what is open. Accuracy is the dearest, so it is
+    asked only of what pays.
     """
     if known is None:
         yield Stage(criterion="speed", amount=PAIRS[0] if pairs else FIRST)
     elif known.open:
-        yield from dict.fromkeys(_stages(known, is_searching=capacity and not known.is_searched))
+        yield from dict.fromkeys(_stages(known, _of_capacity(known) if capacity else []))
 
 
-def _stages(known: Known, *, is_searching: bool) -> Iterator[Stage]:
+def _of_capacity(known: Known) -> list[Stage]:
+    """Return what is asked of capacity next, step times first; nothing where that is settled, or was looked at often enough."""
+    is_open = not known.tried or any(each.capacity is not None and each.capacity.state == "unclear" for each in known.open)
+    if not is_open or (draws := _next(TRIED, known.tried)) is None:
+        return []
+    first = [Stage(criterion="step times", amount=known.step_times)] if known.step_times else []
+    return [*first, Stage(criterion="capacity", amount=draws)]
+
+
+def _stages(known: Known, capacity: Sequence[Stage]) -> Iterator[Stage]:
     """Yield what could settle an open verdict, the first thing first."""
-    capacity = [Stage(criterion="step times", amount=known.step_times)] if known.step_times else []
-    capacity = [*capacity, Stage(criterion="capacity", amount=1)] if is_searching else []
+    first = () if known.tried else capacity
     paying = [each for each in known.open if _pays(each)]
     if any(each.safe.state in ("unclear", "untested") for each in paying) and (items := _next(ITEMS, known.items)) is not None:
-        yield from capacity  # it is part of the answer, and an arm that loses there need not be asked
+        yield from first  # it is part of the answer, and an arm that loses there need not be asked
         if known.is_screening:
             yield Stage(criterion="screen", amount=1)
         yield Stage(criterion="accuracy", amount=items, lengths=known.lengths or lengths(known.decision))
@@ -85,7 +97,7 @@ def _stages(known: Known, *, is_searching: bool) -> Iterator[Stage]:
     if any(_is_narrowed(need.step, known.pairs) for each in known.open for need in each.pays.needs):
         # A look at few pairs says little: the load that they carry is asked for once, as soon as speed alone has not settled it.
         if known.pairs >= PAIRS[2]:
-            yield from capacity
+            yield from first
         if (pairs := _next(PAIRS, known.pairs)) is not None:
             yield Stage(criterion="speed", amount=pairs)
     yield from capacity

@@ -1,14 +1,12 @@
-"""Find how much load an arm carries within service levels, live or in virtual time.
+"""Find how much load an arm carries within service levels: which loads are tried, what they say together, and trials in virtual time.
 
 Every trial is a new draw of sessions: which of them run decides what an arm carries by a fifth, and a search that believed a single trial
 would find its luck. Loads are doubled until one breaks and halved until one holds; from there on a curve through all trials of all arms
 says where the limit may lie, and the next load is taken from what it leaves open.
 """
 
-import asyncio
 import json
 import math
-import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -17,12 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-import msgspec
-
 from agentload.dispatch.arrivals import seeded
-from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.launch import Kept
-from agentload.errors import EndpointError, LaunchError
 from agentload.evidence.capacity import PROBE, VOID, Step, fit, next_search
 from agentload.layout.cost import wait_s
 from agentload.layout.plan import plan
@@ -30,17 +23,14 @@ from agentload.layout.traces import Drawn, Primed
 from agentload.model.metrics import clock_start
 from agentload.model.plan import Budget, ClosedLoop, Load, OpenLoop
 from agentload.model.profile import ArmProfile
-from agentload.model.rows import BlockRow, CallRow, FingerprintRow, ProbeRow, Row, SampleRow
+from agentload.model.rows import ProbeRow, Row
 from agentload.model.trace import Trace
-from agentload.run.play import Leg, Played, Playing
-from agentload.run.record import new_run_id
-from agentload.run.trial import Tally, Trial, broken_level, trouble
-from agentload.store import journal
+from agentload.run.trial import Tally, Trial, broken_level
 from agentload.store.database import reading
 from agentload.store.journal import Writer
 from agentload.store.loader import load
-from agentload.store.places import journal_folder, journals
-from agentload.study.kinds import Replay, Search, What
+from agentload.store.places import journal_folder
+from agentload.study.kinds import Search, What
 from agentload.study.parts import Slo
 from agentload.study.quantity import LIMITS
 from agentload.virtual.shell import Shell
@@ -187,6 +177,19 @@ def keep(rows: Iterable[Row], database: Path, *, run_id: str, name: str) -> None
     load([path], database)
 
 
+def trials(kept: Iterable[ProbeRow]) -> dict[str, tuple[Trial, ...]]:
+    """Read the trials of each arm in the search that was made last beside a run."""
+    searches = [row for row in kept if row.probe == PROBE]
+    last_ns = max((row.at_ns for row in searches), default=0)
+    found: dict[str, tuple[Trial, ...]] = {}
+    for row in searches:
+        if row.at_ns == last_ns:
+            detail = json.loads(row.detail or "{}")
+            del detail["minutes"]
+            found[row.arm] = (*found.get(row.arm, ()), Trial(**detail))
+    return found
+
+
 def keep_searches(found: Sequence[Found], database: Path, *, run: str, at_ns: int | None, study: Search, classes: Collection[str]) -> None:
     """Keep searches beside a run, where they take the place of those before; a simulated one has no date, only its place behind them."""
     if at_ns is None:
@@ -278,136 +281,3 @@ def _shape(trace: Trace, load: Load) -> tuple[int, float]:
         count += 1
         total_s += sum(wait_s(load, turn) + turn.output * FASTEST_TOKEN_S for turn in session.turns)
     return max(1, count), max(FASTEST_TOKEN_S, total_s / max(1, count))
-
-
-FASTEST_SESSION_S: Final = 0.5
-FEW: Final = 4
-"""Sessions that a search begins with."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Crowd:
-    """What every trial of a search has in common."""
-
-    study: Search
-    trace: Trace
-    play: Callable[[Leg], Played] = lambda leg: asyncio.run(leg.play())
-    """Plays a trial to its end."""
-
-    def search(
-        self,
-        arm: Endpoint,
-        *,
-        told: Callable[[str], None],
-        server: Kept | None = None,
-        others: Mapping[str, Sequence[Trial]] = MappingProxyType({}),
-        loads: Loads = (),
-        most: int | None = None,
-    ) -> tuple[Trial, ...]:
-        """Try numbers of sessions on *arm*; each trial is told when it is over. A server of ours is kept up."""
-
-        def attempt(size: float, number: int) -> Trial:
-            try:
-                trial = self._tried(arm, round(size), loads[number].seed if loads else drawn(self.study, arm.name, number), server)
-            except (EndpointError, LaunchError) as error:
-                if not number:
-                    raise
-                trial = Trial(load=size, void=error.message)
-            told(f"{arm.name}: {size:.0f} sessions: {described(trial)}")
-            if trial.void is not None:
-                told(f"warning: {arm.name}: the search ends at {size:.0f} sessions, which say nothing of the server: {trial.void}")
-            return trial
-
-        if loads:
-            trials: list[Trial] = []
-            for number, each in enumerate(loads):
-                trials.append(each.of(attempt(each.load, number)))
-                if trials[-1].void is not None:
-                    break
-            return tuple(trials)
-        start = self.study.start or FEW
-        return search(arm.name, attempt, start=start, whole=True, share=self.study.share, others=others, most=most)
-
-    def _tried(self, arm: Endpoint, sessions: int, seed: int, server: Kept | None) -> Trial:
-        if server is not None:
-            server.up()
-        trial, late = self._trial(arm, sessions, seed)
-        if server is not None and (words := server.last_words()) is not None:
-            trial = replace(trial, died=words, void=None)
-        if trial.void is not None:
-            return trial
-        trial = replace(trial, trouble=trouble(trial, self.study.share))
-        # Our own lag makes turns slower and never faster: what holds in spite of it holds, and trouble that is no matter of time stays.
-        return replace(trial, void=f"it may be our own side: {late}") if late is not None and trial.trouble == "slo" else trial
-
-    def _trial(self, arm: Endpoint, sessions: int, seed: int) -> tuple[Trial, str | None]:
-        """Return one trial, and why its times are not the server's, if they are not."""
-        given = sum(1 for _ in self.trace.sessions)
-        rounds = math.ceil(sessions * (1 + self.study.trial_s / FASTEST_SESSION_S) / max(1, given))
-        load = msgspec.structs.replace(self.study.load, sessions=sessions, duration_s=self.study.trial_s)
-        repeated = Trace(header=self.trace.header, sessions=Drawn(self.trace, rounds, seed, load.planned(), sessions))
-        played_once = Replay(traces=self.study.traces, servers=self.study.servers, pairs=1, load=load, seed=seed, on_dead="skip")
-        made = plan(
-            Trace(header=self.trace.header, sessions=Primed(repeated, sessions, seed)),
-            [arm.name],
-            run=new_run_id(),
-            seed=seed,
-            pairs=1,
-            load=load.planned(),
-        )
-        with tempfile.TemporaryDirectory() as folder:
-            scratch = Path(folder) / "trial.duckdb"
-            playing = Playing(
-                study=played_once,
-                plan=made,
-                endpoints=(arm,),
-                database=scratch,
-                trace_hash="",
-                sample_s=max(0.5, min(5.0, self.study.trial_s / 30)),
-            )
-            try:
-                played = self.play(Leg(playing))
-            except EndpointError as error:
-                raise EndpointError(f"{error.message} (after {sessions} sessions at once)", hint=error.hint) from error
-            rows = [row for path in journals(scratch, made.run) for row in journal.read(path)]
-        return measured(sessions, rows, self.study.slo or Slo(), self.study.trial_s, died=_died(rows, played)), played.health.void
-
-
-def measured(sessions: int, rows: Iterable[Row], slo: Slo, seconds: float, *, died: str | None) -> Trial:
-    """Return what the last play of a trial's block says: those before it were void, and a void one says nothing."""
-    found = list(rows)
-    last = max((row for row in found if isinstance(row, BlockRow)), key=lambda row: row.started_ns, default=None)
-    if died is None and (last is None or last.void is not None):
-        return Trial(load=sessions, void="nothing was played" if last is None else last.void)
-    begun_ns = 0 if last is None else last.started_ns
-    # What was counted just before the play is where its counts begin.
-    counted_ns = max((row.at_ns for row in found if isinstance(row, SampleRow) and row.at_ns < begun_ns), default=begun_ns)
-    tally = Tally(slo, begun_ns=begun_ns, seconds=seconds)
-    for row in found:
-        if (isinstance(row, CallRow) and row.released_ns >= begun_ns) or (isinstance(row, SampleRow) and row.at_ns >= counted_ns):
-            tally.add(row)
-    return replace(tally.trial(sessions), died=died)
-
-
-def described(trial: Trial) -> str:
-    """Say how a trial went, in a line."""
-    if trial.void is not None:
-        return "void"
-    parts = [f"{trial.share:.0%} of {trial.turns} turns hold"]
-    if trial.preemptions is not None:
-        parts.append(f"{trial.preemptions} preemptions")
-    if trial.waiting_share is not None:
-        parts.append(f"waiting {trial.waiting_share:.0%} of the time")
-    if trial.preemptions is None or trial.waiting_share is None:
-        parts.append("the server does not tell whether it preempts and queues")
-    if trial.died is not None:
-        parts.append(f"it died: {trial.died}")
-    return ", ".join(parts)
-
-
-def _died(rows: Iterable[Row], played: Played) -> str | None:
-    """Say how a server died that is not ours: somebody may have started it again."""
-    starts = {json.loads(row.facts).get("process_start_s") for row in rows if isinstance(row, FingerprintRow)} - {None}
-    if len(starts) > 1:
-        return "it was started again meanwhile"
-    return "it stopped answering" if played.died else None

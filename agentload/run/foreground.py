@@ -28,7 +28,8 @@ from agentload.model.plan import Plan, Round
 from agentload.run.ask import Asked, Eval
 from agentload.run.ask import Leg as AskLeg
 from agentload.run.ask import Listener as AnswerListener
-from agentload.run.capacity import Crowd, Found, Loads, find, keep, keep_searches, settled
+from agentload.run.capacity import Found, Loads, find, keep, keep_searches, settled
+from agentload.run.crowd import Crowd
 from agentload.run.files import read_traces
 from agentload.run.isolation import Cell, combinations, isolated, rows
 from agentload.run.past import Past, needless, past
@@ -196,11 +197,17 @@ def screened(study: Ask, place: Place, audience: Audience) -> str:
 
 
 def searched(
-    study: Search, place: Place, audience: Audience, *, loads: Mapping[str, Loads] = MappingProxyType({}), most: int | None = None
+    study: Search,
+    place: Place,
+    audience: Audience,
+    *,
+    loads: Mapping[str, Loads] = MappingProxyType({}),
+    before: Mapping[str, Sequence[Trial]] = MappingProxyType({}),
+    most: int | None = None,
 ) -> tuple[Found, ...]:
     """Search the load that just holds, arm by arm; where we start the servers, one runs at a time, and one that died is started again.
 
-    With *loads* for the arms, those are tried and nothing is searched; *most* trials are made of each arm.
+    With *loads* for the arms, those are tried and nothing is searched, and trials *before* count with them; *most* are made of each arm.
     """
     trace, _ = read_traces(study.traces, max_context_tokens=study.load.max_context_tokens)
     tried: dict[str, tuple[Trial, ...]] = {}
@@ -221,7 +228,7 @@ def searched(
                         continue
                     with kept(each, logs=starting.logs / each.name, start_s=starting.start_s) as server:
                         tried[each.name] = search(server=server)
-    found = settled(tried, share=study.share)
+    found = settled({arm: (*before.get(arm, ()), *own) for arm, own in tried.items()}, share=study.share)
     if place.into is not None:
         classes = {session.workload for session in trace.sessions}
         at_ns = time.time_ns() if isinstance(study.servers, Live) else None

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentload.decision.forecast import Forecast, Price, forecast
-from agentload.decision.sequence import ITEMS, PAIRS, Stage
+from agentload.decision.sequence import ITEMS, PAIRS, TRIED, Stage
 
-MINUTES = {"speed": 1.5, "capacity": 10.0, "accuracy": 0.05}
+MINUTES = {"speed": 1.5, "capacity": 10.0 / TRIED[0], "accuracy": 0.05}
 
 
 def price(stage: Stage) -> Price:
@@ -43,7 +43,7 @@ def test_a_larger_budget_promises_no_less(budget: float, more: float) -> None:
 
 def test_the_least_that_says_anything_is_priced_even_where_the_budget_is_too_small() -> None:
     speed, twins, search, answers = foretold(1.0)
-    assert (speed.amount, twins.amount, search.amount, answers.amount) == (PAIRS[0], 1, 1, ITEMS[0])
+    assert (speed.amount, twins.amount, search.amount, answers.amount) == (PAIRS[0], 1, TRIED[0], ITEMS[0])
 
 
 def test_one_start_a_pair_settles_what_one_start_cannot() -> None:

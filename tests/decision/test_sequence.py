@@ -8,7 +8,7 @@ import pytest
 
 from advisor.steps import MorePairs, Questions, Restarts, Step
 from advisor.verdict import ArmVerdict, Choice, Decision, Leg, LegState, Need, Word
-from agentload.decision.sequence import FIRST, ITEMS, LENGTHS, PAIRS, Known, Stage, following, lengths
+from agentload.decision.sequence import FIRST, ITEMS, LENGTHS, PAIRS, TRIED, Known, Stage, following, lengths
 
 CHOICE = Choice(arm="bf16", verdict="test further", canary=False, headline="", runner_up=None, why_it_lost=None, split_pools="")
 
@@ -35,7 +35,7 @@ def verdict(
     )
 
 
-def known(*verdicts: ArmVerdict, pairs: int = 4, items: int = 0, asked: tuple[int, ...] = (), is_searched: bool = False) -> Known:
+def known(*verdicts: ArmVerdict, pairs: int = 4, items: int = 0, asked: tuple[int, ...] = (), tried: int = 0) -> Known:
     nothing: tuple[()] = ()
     decision = Decision(
         run="r",
@@ -61,7 +61,7 @@ def known(*verdicts: ArmVerdict, pairs: int = 4, items: int = 0, asked: tuple[in
         caveats=nothing,
         flips=nothing,
     )
-    return Known(decision=decision, pairs=pairs, items=items, lengths=asked, is_searched=is_searched)
+    return Known(decision=decision, pairs=pairs, items=items, lengths=asked, tried=tried)
 
 
 def following_of(now: Known | None, *, capacity: bool = False) -> tuple[str, int] | None:
@@ -99,13 +99,15 @@ def test_more_answers_are_asked_at_the_lengths_of_those_before_until_there_are_n
     assert following_of(known(paying, items=ITEMS[-1])) is None
 
 
-def test_capacity_is_searched_once_and_before_the_dear_questions() -> None:
-    paying = verdict(pays="yes")
-    assert following_of(known(paying), capacity=True) == ("capacity", 1)
-    assert following_of(known(paying, is_searched=True), capacity=True) == ("accuracy", ITEMS[0])
+def test_capacity_is_measured_before_the_dear_questions_and_again_only_while_it_is_what_is_open() -> None:
+    paying, equal = verdict(pays="yes"), verdict(pays="untested", capacity="unclear")
+    assert following_of(known(paying), capacity=True) == ("capacity", TRIED[0])
+    assert following_of(known(paying, tried=TRIED[0]), capacity=True) == ("accuracy", ITEMS[0])
     assert following_of(known(verdict(), pairs=PAIRS[0]), capacity=True) == ("speed", PAIRS[1])
-    assert following_of(known(verdict(), pairs=PAIRS[2]), capacity=True) == ("capacity", 1)
-    assert following_of(known(verdict(), pairs=PAIRS[2], is_searched=True), capacity=True) == ("speed", PAIRS[3])
+    assert following_of(known(verdict(), pairs=PAIRS[2]), capacity=True) == ("capacity", TRIED[0])
+    assert following_of(known(verdict(), pairs=PAIRS[2], tried=TRIED[0]), capacity=True) == ("speed", PAIRS[3])
+    assert [following_of(known(equal, tried=tried), capacity=True) for tried in TRIED] == [("capacity", 6), ("capacity", 12), None]
+    assert following_of(known(verdict(pays="untested", capacity="equal"), tried=TRIED[0]), capacity=True) is None
 
 
 def test_more_pairs_are_not_played_where_they_settle_nothing() -> None:
@@ -113,7 +115,7 @@ def test_more_pairs_are_not_played_where_they_settle_nothing() -> None:
     assert following_of(known(verdict(step=Restarts(restarts=8)), pairs=12)) == ("speed", 16), "a few more may show that nothing changed"
     assert following_of(known(verdict(step=Restarts(restarts=8)), pairs=16)) is None
     assert following_of(known(verdict(pays="untested"))) is None
-    assert following_of(known(verdict(pays="untested")), capacity=True) == ("capacity", 1)
+    assert following_of(known(verdict(pays="untested")), capacity=True) == ("capacity", TRIED[0])
 
 
 def test_what_does_not_fit_into_a_budget_leaves_room_for_what_does() -> None:

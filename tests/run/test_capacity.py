@@ -18,7 +18,8 @@ from agentload.layout.traces import Drawn
 from agentload.model.plan import Load
 from agentload.model.rows import BlockRow, CallRow, Row
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
-from agentload.run.capacity import Chosen, Crowd, Found, drawn, find, keep_searches, measured, rows, search, settled
+from agentload.run.capacity import Chosen, Found, drawn, find, keep_searches, rows, search, settled
+from agentload.run.crowd import Crowd, measured
 from agentload.run.servers import arms_of
 from agentload.run.simulate import quiet
 from agentload.run.trial import Trial, Trouble

@@ -1,0 +1,400 @@
+"""Deployments whose truth is known, and decisions on them: what is asked is drawn, and all that asks and decides is the product's own.
+
+Block pairs come from the worlds that the advisor is graded in, none of which has the form that a twin is fitted as. A trial of a load is a
+draw of sessions with a limit of its own; twins know that limit but for what they miss. Answers behind one context differ together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cache, cached_property
+from pathlib import Path
+from tempfile import gettempdir
+from types import MappingProxyType
+from typing import Any, Final, TypeVar, cast
+
+import numpy as np
+import yaml
+
+from advisor.decide import decide
+from advisor.evidence import AccuracyBucket, Calls, CapacityPoint, Deployment, Evidence, WorkloadClass
+from advisor.statistics.paired import pair_table
+from advisor.verdict import Decision
+from agentload.decision.accuracy import TOGETHER
+from agentload.decision.capacity import ORDINARY, Capacity
+from agentload.decision.forecast import Price
+from agentload.decision.ledger import Asked
+from agentload.decision.play import Deciding
+from agentload.decision.sequence import ITEMS, LENGTHS, PAIRS, TRIED, Criterion, Known, Stage
+from agentload.decision.twin import Twins
+from agentload.evidence.twin import Twin
+from agentload.run.capacity import Found, Loads, search, settled
+from agentload.run.foreground import Audience
+from agentload.run.prepared import Place
+from agentload.run.trial import Trial
+from agentload.study.kinds import Decide, Search
+from agentload.study.parts import Slo, TraceRef, Virtual
+from tests.advisor.cases import BF16, FP8, H100, bare, observed
+from tests.advisor.grading import log_of, offset
+from tests.advisor.noises import BLOCK, CALL, SESSIONS, TURNS, WORLDS, drawn
+
+POPULATION: Final[Mapping[str, Any]] = yaml.safe_load((Path(__file__).parent / "population.yaml").read_text(encoding="utf-8"))
+OWN_SD: Final = math.sqrt(2) * math.hypot(BLOCK, CALL / math.sqrt(SESSIONS * TURNS))
+"""What pairs of a world scatter by without what is added here."""
+ALIVE: Final = 9_400_000.0
+"""Tokens of the sessions at a peak: more than any pool holds."""
+TURNS_A_MINUTE: Final = 2.2
+"""Of one agent, in the counted part of a trial; a server that is overrun answers a third of them."""
+OVERRUN: Final = 1.15
+CEILING: Final = 0.985
+"""Turns that hold far below the limit: some prompts hit no cache."""
+UNKNOWN: Final = 10_000
+"""Number of the first draw that no twin has played."""
+BUDGET_MINUTES: Final = 600.0
+
+Drawable = TypeVar("Drawable")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truth:
+    """What is true of an arm: its gain in margins, its agents for one of the reference's, its change of right answers in points."""
+
+    gain: float
+    agents: float | None
+    points: float
+
+    @property
+    def gains(self) -> tuple[float, ...]:
+        """Return what it gains, in margins of speed and capacity."""
+        return self.gain, 0.0 if self.agents is None else (self.agents - 1) / 0.10
+
+    @property
+    def harms(self) -> float:
+        """Return its largest harm, in margins."""
+        return max(*(-gain for gain in self.gains), -self.points / 3)
+
+    def is_wrong(self, word: str) -> bool:
+        """Tell whether a verdict contradicts it: a switch that gains too little or harms, a stay that misses twice what counts."""
+        gain = max(self.gains)
+        match word:
+            case "use":
+                return gain <= 1 or self.harms > 1
+            case "avoid" | "calibrate":
+                return self.harms <= 1
+            case "no difference":
+                return gain >= 2 if self.harms <= 1 else max(-each for each in self.gains) >= 2
+            case _:
+                return False
+
+    @property
+    def is_clear(self) -> bool:
+        """Tell whether something is gained or lost by twice what counts, and nothing lies near its margin or weighs against it."""
+        away = [gain for gain in self.gains if gain] + ([self.points / 3] if self.points else [])
+        return all(abs(each) >= 2 for each in away) and bool(away)
+
+
+TRUTHS: Final = tuple(Truth(gain=gain, agents=agents, points=points) for gain, agents, points in POPULATION["truths"])
+
+
+def chosen(rng: np.random.Generator, weights: Mapping[Drawable, float]) -> Drawable:
+    """Draw by weight."""
+    names = list(weights)
+    shares = np.array([weights[name] for name in names], dtype=np.float64)
+    return names[int(rng.choice(len(names), p=shares / shares.sum()))]
+
+
+@dataclass(kw_only=True)
+class Drawn:
+    """One deployment, and how much of it was asked for so far."""
+
+    world: str
+    starts: str
+    pair_sd: float
+    truth: Truth
+    rng: np.random.Generator
+    pairs: int = 0
+    items: int = 0
+    lengths: tuple[int, ...] = ()
+    trials: Mapping[str, Sequence[Trial]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Draw what all trials and answers have in common."""
+        rng = self.rng
+        self.flips = max(chosen(rng, POPULATION["flips"]), 1.2 * abs(self.truth.points) / 100)
+        self.slope, self.draw_sd = rng.uniform(*POPULATION["trial_slope"]), rng.uniform(*POPULATION["draw_sd"])
+        low, high = POPULATION["reference_agents"]
+        carried = math.exp(rng.uniform(math.log(low), math.log(high)))
+        self.carried = {"bf16": carried, "fp8": carried * (self.truth.agents or 1.0)}
+        self.bias = {arm: math.exp(rng.normal(0.0, POPULATION["twin_bias"])) for arm in self.carried}
+        self.draw_seed = int(rng.integers(1 << 32))
+
+    @property
+    def is_searching(self) -> bool:
+        """Tell whether capacity is part of the question."""
+        return self.truth.agents is not None
+
+    @cached_property
+    def calls(self) -> tuple[Calls, Calls]:
+        """Draw as many pairs as a decision may ask for."""
+        most = PAIRS[-1]
+        starts = 1 if self.starts == "one start" else most
+        effect = log_of(self.truth.gain) - added(self.world)
+        both = drawn(self.rng, WORLDS[self.world], pairs=most, starts=starts, effect=effect)
+        more = math.sqrt(max(0.0, self.pair_sd**2 - OWN_SD**2) / 2)
+        return _scaled(both[0], self.rng, more), _scaled(both[1], self.rng, more)
+
+    @cached_property
+    def answers(self) -> tuple[np.ndarray, np.ndarray]:
+        """Draw right answers on both arms, of as many items as may be asked, so many behind each context."""
+        most = ITEMS[-1]
+        lost, won = (self.flips - self.truth.points / 100) / 2, (self.flips + self.truth.points / 100) / 2
+        shared = np.repeat(self.rng.standard_normal(-(-most // TOGETHER)), TOGETHER)[:most]
+        mixed = math.sqrt(POPULATION["together"])
+        level = mixed * shared + math.sqrt(1 - mixed**2) * self.rng.standard_normal(most)
+        place = np.argsort(np.argsort(level)) / most
+        reference = self.rng.random(most) < 0.9
+        arm = np.where(place < lost, False, np.where(place > 1 - won, True, reference))
+        return np.where(place < lost, True, np.where(place > 1 - won, False, reference)), arm
+
+    @property
+    def scatter(self) -> float:
+        """Return what pairs scatter by, whatever makes them."""
+        table = pair_table(*self.calls, "turn_ms")
+        assert table is not None
+        return float(table.value.std())
+
+    def evidence(self) -> Evidence:
+        """Return what was asked for."""
+        machines = ("a", "b") if WORLDS[self.world].apart else ("a",)
+        arms = (
+            replace(BF16, machine=machines[0]),
+            replace(FP8, scales="calibrated", pool_tokens=self._pool, expected_pool_tokens=self._pool, machine=machines[-1]),
+        )
+        chat = WorkloadClass(name="chat", gpu_time_share=1.0, working_set_tokens=ALIVE if self.is_searching else None)
+        return bare(
+            kind="measured",
+            arms=arms,
+            deployment=Deployment(version="0.33.0", gpu=H100, machines=machines, peak_agents=400 if self.is_searching else None),
+            workloads=(chat,),
+            observations=observed(*(_first(calls, self.pairs) for calls in self.calls)),
+            capacity=tuple(_point(arm, trial) for arm, trials in self.trials.items() for trial in trials),
+            accuracy=tuple(self._bucket(number) for number in range(len(self.lengths))) if self.items else (),
+        )
+
+    @property
+    def _pool(self) -> float:
+        return (BF16.pool_tokens or 0.0) * (self.truth.agents or 1.0)
+
+    def _bucket(self, number: int) -> AccuracyBucket:
+        context = np.arange(self.items) // TOGETHER
+        taken = np.flatnonzero(context % len(self.lengths) == number)
+        reference, arm = (side[taken] for side in self.answers)
+        return AccuracyBucket(
+            arm="fp8",
+            task="needle",
+            context_tokens=float(self.lengths[number]),
+            both=int((reference & arm).sum()),
+            reference_only=int((reference & ~arm).sum()),
+            arm_only=int((~reference & arm).sum()),
+            neither=int((~reference & ~arm).sum()),
+            reference_scores=reference.astype(np.float64),
+            arm_scores=arm.astype(np.float64),
+            clusters=context[taken],
+        )
+
+    def of_draw(self, arm: str, draw: int) -> float:
+        """Return the load that an arm carries of one draw of sessions."""
+        rng = np.random.default_rng((self.draw_seed, draw))
+        shared, own = rng.standard_normal(2)
+        return self.carried[arm] * math.exp(self.draw_sd * (0.8 * shared + 0.6 * own * (1 if arm == "fp8" else -1)))
+
+    def by_twin(self, arm: str, draw: int) -> float:
+        """Return the load that the arm's twin carries of it."""
+        missed = np.random.default_rng((self.draw_seed, draw, arm == "fp8")).normal(0.0, POPULATION["twin_of_draw"])
+        return self.of_draw(arm, draw) * self.bias[arm] * math.exp(missed)
+
+    def trial(self, arm: str, load: float, draw: int, minutes: float) -> Trial:
+        """Play a load on a draw of sessions."""
+        beyond = load / self.of_draw(arm, draw)
+        at_limit = math.log(0.95 / (CEILING - 0.95))
+        share = CEILING / (1 + math.exp(self.slope * math.log(beyond) - at_limit))
+        turns = max(4, int(self.rng.poisson(TURNS_A_MINUTE * load * minutes * (0.35 if beyond > OVERRUN else 1.0))))
+        within = int(self.rng.binomial(turns, self.rng.beta(20 * share, 20 * (1 - share))))
+        return Trial(load=load, turns=turns, within=within, trouble=None if within >= 0.95 * turns else "slo")
+
+
+@cache
+def added(world: str) -> float:
+    """Return what a world adds to the arm on average, which is no part of its truth."""
+    return offset(WORLDS[world], np.random.default_rng(0))
+
+
+def _scaled(calls: Calls, rng: np.random.Generator, sd: float) -> Calls:
+    """Return calls whose blocks scatter by more."""
+    by = np.exp(sd * rng.standard_normal(PAIRS[-1]))[calls.pair]
+    return replace(calls, ttft_ms=calls.ttft_ms * by, tpot_ms=calls.tpot_ms * by, turn_ms=calls.turn_ms * by)
+
+
+def _first(calls: Calls, pairs: int) -> Calls:
+    taken = calls.pair < pairs
+    columns: dict[str, Any] = {each.name: getattr(calls, each.name) for each in fields(calls)}
+    return replace(calls, **{name: column[taken] for name, column in columns.items() if column is not None})
+
+
+def _point(arm: str, trial: Trial) -> CapacityPoint:
+    return CapacityPoint(
+        arm=arm,
+        agents=round(trial.load),
+        turns=trial.turns,
+        within_slo=trial.within,
+        minutes=1.5,
+        pool_filled=True,
+        worth=trial.worth,
+        error=trial.error,
+    )
+
+
+@dataclass(kw_only=True)
+class _Asked:
+    """A kind of question whose answers are drawn."""
+
+    deciding: DecidingDrawn
+    criterion: Criterion
+
+    def price(self, stage: Stage) -> Price:
+        """Return what is missing of it."""
+        return Price(minutes=self.deciding.minutes(stage))
+
+    def ask(self, stage: Stage) -> float:
+        """Take so much more of the deployment into account."""
+        deployment, minutes = self.deciding.deployment, self.deciding.minutes(stage)
+        match stage.criterion:
+            case "speed":
+                deployment.pairs = stage.amount
+            case "accuracy":
+                deployment.items, deployment.lengths = stage.amount, stage.lengths or LENGTHS
+            case "step times":
+                self.deciding.has_twins = True
+            case _:
+                pass
+        return minutes
+
+    def said(self, known: Known | None) -> str:
+        """Say nothing."""
+        return ""
+
+
+class _DrawnTwins(Twins):
+    """Twins that know what each draw of sessions carries, but for what they miss."""
+
+    def fitted(self) -> Mapping[str, Twin]:
+        """Return the arms' names for engines: what they carry is drawn."""
+        return {} if self.aside is not None else {arm: cast(Twin, arm) for arm in self.means.arms}
+
+
+class _DrawnCapacity(Capacity):
+    """The trials of a decision, drawn."""
+
+    deployment: Drawn
+
+    @cached_property
+    def _said(self) -> tuple[Found, ...]:
+        said = ((arm, self.deployment.carried[arm] * self.deployment.bias[arm]) for arm in self.twins.fitted())
+        return tuple(Found(arm=arm, holds=holds, low=holds / 1.08, high=holds * 1.08, trials=()) for arm, holds in said)
+
+    def _limit(self, twin: Twin, study: Search, near: float, number: int) -> float | None:
+        limit = self.deployment.by_twin(cast(str, twin), number)
+        return limit if near / ORDINARY < limit < near * ORDINARY else None
+
+    def tried(self, study: Search, *, loads: Mapping[str, Loads] = MappingProxyType({}), most: int | None = None) -> tuple[Found, ...]:
+        """Play the loads that are asked for, or search."""
+        tried: dict[str, tuple[Trial, ...]] = {}
+        minutes = study.trial_s / 60
+        for arm in self.deployment.carried:
+            if loads:
+                tried[arm] = tuple(each.of(self.deployment.trial(arm, each.load, each.seed, minutes)) for each in loads[arm])
+            else:
+
+                def attempt(load: float, number: int, *, arm: str = arm) -> Trial:
+                    return self.deployment.trial(arm, load, UNKNOWN + number, minutes)
+
+                tried[arm] = search(
+                    arm,
+                    attempt,
+                    start=8,
+                    whole=True,
+                    share=study.share,
+                    others=tried,
+                    most=most,
+                )
+        before = self.means.trials if loads else {}
+        self.means.trials = self.deployment.trials = {arm: (*before.get(arm, ()), *own) for arm, own in tried.items()}
+        return settled(self.means.trials, share=study.share)
+
+    def _seed(self, number: int) -> int:
+        return number
+
+
+class DecidingDrawn(Deciding):
+    """A decision on a deployment that is drawn: its sequence, its trials and its advisor are the product's."""
+
+    def __init__(self, deployment: Drawn, *, budget_minutes: float = BUDGET_MINUTES) -> None:
+        """Decide between the arms of a deployment."""
+        self.deployment, self.decision, self.has_twins = deployment, None, False
+        study = Decide(
+            traces=(TraceRef(path="chat"),),
+            servers=Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8")),
+            budget_s=60 * budget_minutes,
+            slo=Slo(ttft_ms=2000.0, tpot_ms=40.0) if deployment.is_searching else None,
+            agents=400 if deployment.is_searching else None,
+        )
+        super().__init__(study=study, place=Place(database=Path(gettempdir()) / "never-written.duckdb", run="drawn"), audience=Audience())
+        self._twins = _DrawnTwins(means=self.means)
+        trials = _DrawnCapacity(means=self.means, twins=self._twins)
+        trials.deployment = deployment
+        kinds: tuple[Criterion, ...] = ("checks", "speed", "step times", "screen", "accuracy")
+        self._questions = {"capacity": trials, **{kind: _Asked(deciding=self, criterion=kind) for kind in kinds}}
+
+    decision: Decision | None
+
+    def minutes(self, stage: Stage) -> float:
+        """Return what a question takes."""
+        prices, deployment = POPULATION["minutes"], self.deployment
+        match stage.criterion:
+            case "speed":
+                each = prices["pair"] + (0.0 if deployment.starts == "one start" else prices["start"])
+                return float(each * (stage.amount - deployment.pairs))
+            case "accuracy":
+                return float(prices["question"] * (stage.amount - deployment.items))
+            case "step times":
+                return float(prices["step times"])
+            case _:
+                return 0.0
+
+    def known(self) -> Known | None:
+        """Decide on what was asked for."""
+        deployment = self.deployment
+        self.means.pairs = deployment.pairs
+        if not deployment.pairs:
+            return None
+        self.decision = decide(deployment.evidence(), self.means.setting.policy)
+        if deployment.pairs < PAIRS[0] and Known(decision=self.decision).open:
+            return None
+        return Known(
+            decision=self.decision,
+            pairs=deployment.pairs,
+            items=deployment.items,
+            lengths=deployment.lengths if deployment.items else (),
+            tried=TRIED[-1] if self._twins.aside is not None else self.means.draws,
+            step_times=int(deployment.is_searching and not self.has_twins),
+        )
+
+    def _write(self, outcome: object, asked: Asked) -> None:
+        self.means.ledger = replace(self.means.ledger, asked=(*self.means.ledger.asked, asked))
+
+
+def words(decision: Decision | None) -> Sequence[str]:
+    """Return the verdict of each challenger."""
+    return [] if decision is None else [each.verdict for each in decision.server]
