@@ -203,7 +203,9 @@ def overview(connection: duckdb.DuckDBPyConnection, query: Query) -> Overview:
     found = jobs(connection, query)
     held = _charted(connection, [each for each in found.alarms if each.alarm.is_open])
     return Overview(
-        worse=tuple(each for each in held if each.alarm.kind != "improvement"),
+        worse=tuple(
+            sorted((each for each in held if each.alarm.kind != "improvement"), key=lambda each: each.alarm.is_muted(query.today_ns))
+        ),
         better=tuple(each for each in held if each.alarm.kind == "improvement"),
         jobs=found.lines,
         decisions=decisions(connection, query, size=LATEST),
