@@ -1,6 +1,6 @@
 """How long the pages take with many runs: `python benchmarks/ui.py [--runs 10000]`.
 
-A database of so many runs, each of two arms with six block pairs and 40 calls, a decision for every fourth, and a job of 365 executions.
+A database of so many runs, each of two arms with six block pairs, 40 calls and a decision of 30 kB, and a job of 365 executions.
 The server is `agentload ui` in a process of its own; times are from the request to the last byte, over a kept connection. `anew` is with a
 database that has changed since the last request, so that nothing is answered from memory; `CPU` is what the server then spends on one
 (Linux). Where other work shares the machine, believe CPU rather than times.
@@ -44,8 +44,9 @@ INSERT INTO calls_row SELECT t.* REPLACE (r.run_id AS run_id, number * 100 + t.c
 INSERT INTO runs SELECT t.* REPLACE (r.run_id AS run_id, ['measured', 'emulated', 'simulated'][1 + number % 3] AS kind,
     'mix ' || number % 40 AS name, t.created_ns + number * 3600000000000 AS created_ns, 'trace-' || number % 40 AS trace_name,
     'hash-' || number % 40 AS trace_hash, 'model-' || number % 7 AS model) FROM runs AS t, r ORDER BY number;
-INSERT INTO verdicts BY NAME SELECT run_id, number AS at_ns, 'default' AS policy,
-    '{"headline":"stay on BF16","decision":{"choice":{"verdict":"avoid"}}}' AS decision FROM r WHERE number % 4 = 0;
+INSERT INTO verdicts BY NAME SELECT run_id, number AS at_ns, 'default' AS policy, 'stay on BF16' AS headline, 'avoid' AS verdict,
+    '0.1.0' AS version, '{"headline":"stay on BF16","decision":{"choice":{"verdict":"avoid"},"figures":"' || repeat(run_id, 1500) || '"}}'
+    AS decision FROM r;
 INSERT INTO executions BY NAME SELECT 'nightly' AS job, number * 86400000000000 AS started_ns, number * 86400000000000 + 60 AS ended_ns,
     'done' AS outcome, run_id, format('{{"reference":"20260101-000000-aaaa","changes":[{{"arm":"bf16","metric":"turn_ms",
     "log_ratio":{},"error":0.004,"pairs":6}}]}}', 0.01 * sin(number * 12.9898)) AS detail FROM r WHERE number BETWEEN 1 AND $job;

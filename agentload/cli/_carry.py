@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Final, assert_never
+from typing import Final, Literal, assert_never
 
 from agentload.ask.probes import Probed, Verdict, short
 from agentload.cli import _asking
@@ -23,6 +23,7 @@ from agentload.layout.long_run import Fills
 from agentload.layout.plan import starts_of
 from agentload.model.controls import is_control
 from agentload.model.plan import Plan
+from agentload.report.advise import settle
 from agentload.run.capacity import Found
 from agentload.run.foreground import asked, concluded, isolate, measure, probe, require, searched, simulate
 from agentload.run.isolation import Cell
@@ -83,8 +84,16 @@ def _report(ended: Played, playing: Playing | Simulation, place: Place, *, as_js
         stored = f"run {ended.run_id} was stopped; what was measured is stored"
         stopped = InterruptError(stored, hint=f"resume with: {playing.goes_on}")
     concluded(ended.run_id, place, TERMINAL, load_error=ended.load_error, stopped=stopped)
+    _decided(place, ended.run_id, then="report", as_json=as_json)
+
+
+def _decided(place: Place, run: str, *, then: Literal["advise", "report"], as_json: bool) -> None:
+    """Store the decision on a run that has ended, and print which verb shows it."""
+    transient("deciding …")
+    settle(place.database, run)
+    transient("")
     if not as_json:
-        print(f"\nNext: agentload report {place.database} --run {ended.run_id}")
+        print(f"\nNext: agentload {then} {place.database} --run {run}")
 
 
 def _simulate(study: Replay, place: Place, *, is_dry: bool, as_json: bool) -> None:
@@ -96,11 +105,8 @@ def _simulate(study: Replay, place: Place, *, is_dry: bool, as_json: bool) -> No
     run = simulate(made, TERMINAL, told=lambda count: transient(f"{count:,} rows"))
     transient("")
     summary = summarise(place.database, run)
-    if as_json:
-        print_json(summary)
-        return
-    print(summary.text())
-    print(f"simulated in {time.monotonic() - started_s:.1f} s\n\nNext: agentload report {place.database} --run {run}")
+    print_json(summary) if as_json else print(f"{summary.text()}\nsimulated in {time.monotonic() - started_s:.1f} s")
+    _decided(place, run, then="report", as_json=as_json)
 
 
 def _search(study: Search, place: Place, *, is_dry: bool, as_json: bool) -> None:
@@ -145,8 +151,7 @@ def _ask(study: Ask, place: Place, *, is_dry: bool, as_json: bool) -> None:
         left = f"run {ended.run_id} was stopped with {ended.left:,} questions left; what was answered is stored"
         stopped = InterruptError(left, hint=f"resume with: {made.goes_on_by}")
     concluded(ended.run_id, place, TERMINAL, load_error=ended.load_error, stopped=stopped)
-    if not as_json:
-        print(f"\nNext: agentload advise {place.database} --run {ended.run_id}")
+    _decided(place, ended.run_id, then="advise", as_json=as_json)
 
 
 def _print_questions(study: Ask, asked: Questions, expected: QuestionsCost, arms: Sequence[str], *, as_json: bool) -> None:
@@ -176,7 +181,7 @@ def _ask_in_sequence(study: Ask, place: Place, *, as_json: bool) -> None:
     concluded(run, place, TERMINAL, load_error=ended.asked.load_error, stopped=stopped)
     if not as_json:
         print(f"{_asking.ENDED[ended.ending]} after {ended.items:,} items: {ended.said}")
-        print(f"\nNext: agentload advise {place.database} --run {run}")
+    _decided(place, run, then="advise", as_json=as_json)
 
 
 def _answer(study: Ask, place: Place, *, is_dry: bool, as_json: bool) -> None:
@@ -187,7 +192,8 @@ def _answer(study: Ask, place: Place, *, is_dry: bool, as_json: bool) -> None:
         return
     run = answer_all(made).run_id
     found = grades.summarise(place.database, run)
-    print_json(found) if as_json else print(f"{_asking.summary(found)}\n\nNext: agentload advise {place.database} --run {run}")
+    print_json(found) if as_json else print(_asking.summary(found))
+    _decided(place, run, then="advise", as_json=as_json)
 
 
 def _probe(study: Probe, place: Place, *, is_dry: bool, as_json: bool, is_gated: bool) -> None:

@@ -30,6 +30,7 @@ _REFUSALS: Final = {
     errno.EMFILE: "raise the open file limit: ulimit -n 65536",
 }
 
+_MENDABLE: Final = (AgentloadError, typer.TyperException, OSError)
 _STYLES: Final[dict[str, Style]] = {"error": "bad", "hint": "faint"}
 
 _app = typer.Typer(
@@ -85,8 +86,9 @@ def main() -> int:
 
 def _failed(error: Exception) -> int:
     """Say what went wrong and return the exit code, or raise it again where it is a bug of ours; the caller keeps no reference to it."""
-    first = first_of(error) if isinstance(error, ExceptionGroup) else error  # of what runs side by side, the first that failed says why
-    if isinstance(first, AgentloadError | typer.TyperException | OSError):
+    mendable, mistakes = error.split(_MENDABLE) if isinstance(error, ExceptionGroup) else (None, None)
+    first = error if mendable is None or mistakes is not None else first_of(mendable)  # of what ran side by side, the first says why
+    if isinstance(first, _MENDABLE):
         return _explain(first)
     if not is_out_of_memory(error):
         raise error

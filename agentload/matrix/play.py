@@ -19,7 +19,7 @@ from agentload.matrix.parts import endpoints_of, lay_out, parts
 from agentload.matrix.past import Done, ModelRun, State, can_join, diff, hold, is_answered, origin, resume, run_of, sweep_pairs, write_state
 from agentload.matrix.steps import Part, Step
 from agentload.model.trace import Trace
-from agentload.report.advise import advise
+from agentload.report.advise import advise, keep
 from agentload.report.matrix import page
 from agentload.report.matrix import write as write_page
 from agentload.report.policy import Setting, parse
@@ -69,7 +69,9 @@ def play(
 def report_of(setting: Setting, database: Path, run: str, folder: Path) -> Ended:
     """Decide on a run and write its report."""
     try:
-        write(advise(database, run, setting=setting), folder)
+        found = advise(database, run, setting=setting)
+        keep(found, database, setting=setting)
+        write(found, folder)
     except AgentloadError as error:
         hint = f"; hint: {error.hint}" if error.hint else ""
         return Ended(code=1, is_timed_out=False, error=f"error: {error.message}{hint}")

@@ -188,12 +188,16 @@ class AnswerRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictRow:
-    """One decision as it was written. `decision` is JSON."""
+    """One decision as it was written. `decision` is JSON; the other columns are what lists show without reading it."""
 
     run_id: str
     at_ns: int
     policy: str
     decision: str
+    headline: str | None = None
+    verdict: str | None = None
+    version: str | None = None
+    """Of the agentload that decided; None in rows of older versions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -10,6 +11,7 @@ import duckdb
 
 from advisor.decide import decide
 from advisor.evidence import Evidence
+from agentload import __version__
 from agentload.builtin import find
 from agentload.emulator import profile as profiles
 from agentload.errors import AgentloadError
@@ -114,9 +116,28 @@ def _price(read: Iterable[Profile]) -> Price | None:
 
 
 def keep(document: Document, database: Path, *, setting: Setting) -> None:
-    """Store a decision as a row of `verdicts`: journal first, as everything, so that a database can be made again from its journals."""
+    """Store a decision as a row of `verdicts`, unless it is the one that is there: journal first, so that a database can be made again."""
+    row = VerdictRow(
+        run_id=document.run,
+        at_ns=time.time_ns(),
+        policy=setting.name,
+        decision=json(document),
+        headline=document.headline,
+        verdict=document.decision.choice.verdict,
+        version=__version__,
+    )
+    with reading(database) as connection:
+        before = tables.rows(connection, VerdictRow, run_id=row.run_id, policy=row.policy)
+    if before and before[-1] == replace(row, at_ns=before[-1].at_ns):
+        return
     path = journal_folder(database, document.run) / JOURNAL
     path.parent.mkdir(parents=True, exist_ok=True)
     with Writer(path) as journal:
-        journal.append(VerdictRow(run_id=document.run, at_ns=time.time_ns(), policy=setting.name, decision=json(document)))
+        journal.append(row)
     load([path], database)
+
+
+def settle(database: Path, run: str) -> None:
+    """Decide on a run that has ended and store the decision, for lists to show; nothing where there is too little to decide on."""
+    with suppress(AgentloadError):  # what was measured is stored, whatever can be said of it
+        keep(advise(database, run, setting=Setting()), database, setting=Setting())

@@ -71,7 +71,10 @@ CREATE TABLE probes (
     detail VARCHAR
 );
 
-CREATE TABLE verdicts (run_id VARCHAR NOT NULL, at_ns BIGINT NOT NULL, policy VARCHAR NOT NULL, decision JSON NOT NULL);
+-- Lists read the last three; they are NULL in older rows, whose decision says them.
+CREATE TABLE verdicts (
+    run_id VARCHAR NOT NULL, at_ns BIGINT NOT NULL, policy VARCHAR NOT NULL, decision JSON NOT NULL, headline VARCHAR, verdict VARCHAR, version VARCHAR
+);
 
 CREATE TABLE jobs (job VARCHAR NOT NULL, added_ns BIGINT NOT NULL, schedule VARCHAR NOT NULL, spec JSON NOT NULL);
 

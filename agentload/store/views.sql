@@ -80,14 +80,16 @@ LEFT JOIN (SELECT run_id, list(arm ORDER BY position) AS arms FROM arms GROUP BY
 LEFT JOIN (SELECT run_id, arg_max(status, leg) AS status FROM legs GROUP BY run_id) USING (run_id)
 LEFT JOIN (SELECT run_id, max(job) AS job FROM executions WHERE run_id IS NOT NULL GROUP BY run_id) USING (run_id);
 
--- Decisions in one line: those that were stored, and what a job's executions came to between their arms.
+-- Decisions in one line: the latest of each run and policy, and what a job's executions came to whose runs have none.
 CREATE VIEW decided AS
 SELECT d.*, kind, name, model
 FROM (
-    SELECT run_id, at_ns, policy, NULL AS job, decision->>'headline' AS headline, decision->'decision'->'choice'->>'verdict' AS verdict
-    FROM verdicts
+    SELECT run_id, at_ns, policy, NULL AS job, coalesce(headline, decision->>'headline') AS headline,
+        CASE WHEN headline IS NULL THEN decision->'decision'->'choice'->>'verdict' ELSE verdict END AS verdict, version
+    FROM verdicts QUALIFY at_ns = max(at_ns) OVER (PARTITION BY run_id, policy)
     UNION ALL
-    SELECT run_id, coalesce(ended_ns, started_ns), NULL, job, detail->>'headline', NULL FROM executions WHERE run_id IS NOT NULL
+    SELECT run_id, coalesce(ended_ns, started_ns), NULL, job, detail->>'headline', NULL, NULL
+    FROM executions ANTI JOIN verdicts USING (run_id) WHERE run_id IS NOT NULL
 ) AS d LEFT JOIN runs USING (run_id) WHERE headline IS NOT NULL;
 
 -- Executions as dashboards plot them, a row a change against the reference; those without one have a row of their own.

@@ -129,9 +129,9 @@ def load(trace: Trace, *, pools: Sequence[int] = ()) -> Load:
         calls += 1
         name = call.session.session
         chain = chains.pop(name, None) or Chain(trace.header, call.session)
-        before = sum(place.tokens for place in chain.places)
+        before = chain.tokens
         chain.turn(call.number)
-        tokens = sum(place.tokens for place in chain.places)
+        tokens = chain.tokens
         total += tokens
         for size, cache in caches.items():
             known[size] += cache.call(chain.places)

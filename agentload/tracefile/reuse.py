@@ -1,7 +1,9 @@
 """Compute how much of a call's context a prefix cache holds: an unlimited one, and one of a given size."""
 
-from collections import OrderedDict
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from agentload.model.trace import Header, Session
@@ -28,6 +30,11 @@ class Chain:
         self.places: list[Place] = []
         self._turns = session.turns
         self._lead = header.prefixes[session.prefix] if session.prefix is not None else ()
+
+    @property
+    def tokens(self) -> int:
+        """Return how long the context is by now."""
+        return self.places[-1].end if self.places else 0
 
     def turn(self, index: int) -> list[Place]:
         """Advance to the next turn; return the places it adds."""
@@ -58,7 +65,7 @@ class IdealCache:
         chain = Chain(header, session)
         for index in range(len(session.turns)):
             added = chain.turn(index)
-            total = chain.places[-1].end if chain.places else 0
+            total = chain.tokens
             known = total - sum(place.tokens for place in added) + self._told(added)
             yield total, known // self._block * self._block
 
@@ -74,25 +81,61 @@ class IdealCache:
         return known
 
 
+@dataclass(slots=True)
+class _Kept:
+    """A place in the cache. Who uses it uses all before it, so only the last place of a call is marked as used."""
+
+    place: Place
+    before: int | None
+    """Identity of the place before it."""
+    used: int = 0
+    """Number of the latest call that ended here, or behind it in what was evicted since."""
+    followers: int = 0
+
+
 class PoolCache:
-    """A prefix cache of a given size with LRU eviction, ends of contexts before their starts."""
+    """A prefix cache of a given size with LRU eviction, ends of contexts before their starts.
+
+    What is kept is a tree of places, of which only leaves are evicted: a call costs as much as it adds, however long its context is.
+    """
 
     def __init__(self, tokens: int) -> None:
-        self._room = tokens
-        self._kept: OrderedDict[int, int] = OrderedDict()
+        self._size = self._room = tokens
+        self._kept: dict[int, _Kept] = {}
+        self._leaves: list[tuple[int, int, int]] = []
+        """A heap of (used, -end, identity), also of places that are no leaves any more."""
+        self._calls = 0
 
     def call(self, places: Sequence[Place]) -> int:
-        """Return how many tokens of a call's context are cached, and cache all of it."""
-        known = 0
-        for place in places:
-            if place.identity not in self._kept:
-                break
-            known += place.tokens
-        for place in reversed(places):
-            if place.identity not in self._kept:
-                self._kept[place.identity] = place.tokens
-                self._room -= place.tokens
-            self._kept.move_to_end(place.identity)
-        while self._room < 0:
-            self._room += self._kept.popitem(last=False)[1]
-        return known // BLOCK * BLOCK
+        """Return how many tokens of a call's context are cached, and cache all of it that fits."""
+        fits = bisect_right(places, self._size, key=lambda place: place.end)
+        held = bisect_left(range(fits), 1, key=lambda index: places[index].identity not in self._kept)
+        self._calls += 1
+        for place, before in zip(places[held:fits], [places[held - 1] if held else None, *places[held:fits]], strict=False):
+            self._kept[place.identity] = _Kept(place, None if before is None else before.identity)
+            self._room -= place.tokens
+            if before is not None:
+                self._kept[before.identity].followers += 1
+        if fits:
+            last = self._kept[places[fits - 1].identity]
+            last.used = self._calls
+            self._leaf(last)
+        while self._room < 0 or (fits < len(places) and len(self._kept) > fits):  # what does not fit drives out all but its own start
+            self._evict()
+        return (places[held - 1].end if held else 0) // BLOCK * BLOCK
+
+    def _leaf(self, kept: _Kept) -> None:
+        if not kept.followers:
+            heappush(self._leaves, (kept.used, -kept.place.end, kept.place.identity))
+
+    def _evict(self) -> None:
+        used, _, identity = heappop(self._leaves)
+        kept = self._kept.get(identity)
+        if kept is None or kept.followers or kept.used != used:
+            return
+        del self._kept[identity]
+        self._room += kept.place.tokens
+        if kept.before is not None:
+            before = self._kept[kept.before]
+            before.used, before.followers = max(before.used, used), before.followers - 1
+            self._leaf(before)

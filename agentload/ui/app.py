@@ -38,6 +38,7 @@ PLACES: Final = frozenset({"db", "name", "other"})
 """Parts of a path that have a place of their own; the others are read like parameters."""
 YEAR_S: Final = 31_536_000
 AGAIN_S: Final = 5
+DAY_NS: Final = 86_400_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +153,7 @@ class _Routes:
         frame = _frame(self._site, source, query.page, _token(source))
         is_alive = query.page in ALIVE
         seen = _seen(source, query.name) if is_alive else ()
-        query = replace(query, planned=_planned(source) if query.page in WATCHED else ())
+        query = replace(query, planned=_planned(source), today_ns=_today_ns()) if query.page in WATCHED else query
         if query.page == "overview":
             query = replace(query, journalled=source.live.idle())
         answer: Answer[Any]
@@ -197,7 +198,7 @@ class Glance:
 
 
 def _glance(source: Source) -> Glance:
-    query = Query(page="overview", journalled=source.live.idle(), planned=_planned(source))
+    query = Query(page="overview", journalled=source.live.idle(), planned=_planned(source), today_ns=_today_ns())
     bare = Glance(name=source.name, base=_base(source), path=source.path, running=source.live.running())
     try:
         seen = source.ask(query, lambda connection: overview(connection, query)).value
@@ -214,6 +215,10 @@ def _query(request: web.Request, page: str) -> Query:
         other=request.match_info.get("other", ""),
         words=tuple((name, value) for name, value in (*request.match_info.items(), *request.query.items()) if name not in PLACES),
     )
+
+
+def _today_ns() -> int:
+    return time.time_ns() // DAY_NS * DAY_NS
 
 
 def _seen(source: Source, name: str) -> tuple[Any, ...]:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from agentload import __version__
 from agentload.endpoints.endpoint import without_user
 from agentload.report import format as say
 from agentload.report.charts.draw import FILTERS, element, path
@@ -65,6 +66,7 @@ def environment() -> Environment:
         "waterfall": _waterfall,
         "chart": chart,
     }
+    made.globals["version"] = __version__
     made.globals["assets"] = {
         name: f"/assets/{name}?v={hashlib.sha256(text.encode()).hexdigest()[:12]}" for name, (text, _) in assets().items()
     }

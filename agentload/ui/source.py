@@ -41,6 +41,8 @@ class Query:
     """Inactive runs with a journal, which the database may not have yet."""
     planned: tuple[str, ...] = ()
     """Jobs of the jobs file, which the database may not have yet."""
+    today_ns: int = 0
+    """When this day began: alarms are muted until a day."""
 
     def word(self, key: str) -> str:
         """Return a query parameter, or an empty string."""

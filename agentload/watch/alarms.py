@@ -34,11 +34,17 @@ class Alarm:
     message: str
     suspects: tuple[str, ...] = ()
     """What the servers said differently just before."""
+    muted_ns: int | None = None
+    """Until when nobody wants to hear of it."""
 
     @property
     def is_open(self) -> bool:
         """Say whether it still holds."""
         return self.closed_ns is None
+
+    def is_muted(self, at_ns: int) -> bool:
+        """Say whether nobody wants to hear of it at an instant."""
+        return self.muted_ns is not None and at_ns < self.muted_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +79,7 @@ class _Fold:
         self.first: Execution | None = None  # the reference's own
         self.known: Execution | None = None
         self.failures = 0
+        self.mutes: dict[str | None, int | None] = {}
 
     def take(self, each: Execution) -> None:
         match each.outcome:
@@ -87,10 +94,27 @@ class _Fold:
                 pass
             case "accepted":
                 self._accepted(each)
+            case "muted":
+                self.mutes[each.detail.kind] = until_ns = each.detail.until_ns
+                self.alarms = [replace(on, muted_ns=until_ns) if on.is_open and on.kind == each.detail.kind else on for on in self.alarms]
             case _:
                 if each.outcome == "void":  # it answered
                     self._plain("dead endpoint", each, holds=False)
                 self._failing(each, max(1, each.detail.missed) if each.outcome in UNUSABLE or each.outcome == "running" else 0)
+
+    def _raise(self, kind: Kind, each: Execution, message: str, *, metric: str | None = None, suspects: tuple[str, ...] = ()) -> None:
+        at_ns, until_ns = _at(each), self.mutes.get(kind)
+        self.alarms.append(
+            Alarm(
+                kind=kind,
+                metric=metric,
+                raised_ns=at_ns,
+                run_id=each.run_id,
+                message=message,
+                suspects=suspects,
+                muted_ns=until_ns if until_ns is not None and at_ns < until_ns else None,
+            )
+        )
 
     def _failing(self, each: Execution, failures: int) -> None:
         self.failures = self.failures + failures if failures else 0
@@ -99,7 +123,7 @@ class _Fold:
     def _plain(self, kind: Kind, each: Execution, *, holds: bool) -> None:
         found = next((place for place, alarm in enumerate(self.alarms) if alarm.kind == kind and alarm.is_open), None)
         if holds and found is None:
-            self.alarms.append(Alarm(kind=kind, raised_ns=_at(each), run_id=each.run_id, message=_told(each, self.failures)))
+            self._raise(kind, each, _told(each, self.failures))
         elif not holds and found is not None:
             self._close(found, each)
 
@@ -113,9 +137,7 @@ class _Fold:
         self._plain("changed identity", each, holds=False)
         differs = changed(before.detail.facts, each.detail.facts)
         if differs:
-            self.alarms.append(
-                Alarm(kind="changed identity", raised_ns=_at(each), run_id=each.run_id, message="; ".join(differs), suspects=differs)
-            )
+            self._raise("changed identity", each, "; ".join(differs), suspects=differs)
 
     def _accepted(self, each: Execution) -> None:
         self._plain("changed identity", each, holds=False)
@@ -179,16 +201,9 @@ class _Fold:
         known = [*([self.first] if self.first else []), *state.executions][-1 - VAGUE :]
         old = known[0].detail.facts if known else {}
         state.alarm = len(self.alarms)
-        self.alarms.append(
-            Alarm(
-                kind="regression" if found.value > 0 else "improvement",
-                metric=change.series,
-                raised_ns=_at(each),
-                run_id=each.run_id,
-                message=_shift_told(change.series, found),
-                suspects=changed(old, each.detail.facts),
-            )
-        )
+        kind: Kind = "regression" if found.value > 0 else "improvement"
+        message, suspects = _shift_told(change.series, found), changed(old, each.detail.facts)
+        self._raise(kind, each, message, metric=change.series, suspects=suspects)
 
 
 def alarms(history: Iterable[Execution], rule: Rule) -> tuple[Alarm, ...]:
@@ -199,6 +214,11 @@ def alarms(history: Iterable[Execution], rule: Rule) -> tuple[Alarm, ...]:
     return tuple(fold.alarms)
 
 
+def heard(found: Iterable[Alarm], at_ns: int) -> tuple[Alarm, ...]:
+    """Return the open alarms that nobody has muted."""
+    return tuple(each for each in found if each.is_open and not each.is_muted(at_ns))
+
+
 def exit_code(latest: Execution, found: Sequence[Alarm]) -> int:
     """Return 0 when nothing got worse, 3 for a regression, a changed identity or void figures, 1 when it could not run."""
     match latest.outcome:
@@ -206,10 +226,10 @@ def exit_code(latest: Execution, found: Sequence[Alarm]) -> int:
             return 1
         case "void":
             return 3
-        case "skipped" | "accepted":
+        case "skipped" | "accepted" | "muted":
             return 0
         case "done":
-            return 3 if any(alarm.is_open and alarm.kind in GATED for alarm in found) else 0
+            return 3 if any(alarm.kind in GATED for alarm in heard(found, _at(latest))) else 0
 
 
 def _at(each: Execution) -> int:

@@ -15,7 +15,7 @@ from agentload.store.database import reading, writing
 from agentload.store.places import journal_folder
 from agentload.store.runs import delete
 from agentload.watch import ledger
-from agentload.watch.alarms import Alarm, Rule, alarms, exit_code
+from agentload.watch.alarms import Alarm, Kind, Rule, alarms, exit_code
 from agentload.watch.history import Detail, Execution, Outcome, executions, expendable, floored, floors, reference
 from agentload.watch.job import Job
 from agentload.watch.judge import facts, fault, has_control, headline, since
@@ -225,11 +225,22 @@ def accept(job: Job, database: Path, *, run: str | None, note: str | None, notic
         _check_kept(database, chosen)
         if job.control and not has_control(database, chosen):
             notice(f"run {chosen} has no A/A control: the next execution plays one, and may take twice the budget")
-        now_ns = time.time_ns()
-        accepted = Execution(
-            job=job.name, started_ns=now_ns, ended_ns=now_ns, outcome="accepted", run_id=chosen, detail=Detail(reason=note)
-        )
-        return closed(job, database, accepted, past, notice)
+        return closed(job, database, _by_hand(job, "accepted", Detail(reason=note), run=chosen), past, notice)
+
+
+def mute(job: Job, database: Path, kind: Kind, *, until_ns: int, note: str | None, notice: Callable[[str], None]) -> Executed:
+    """Want to hear nothing of a kind of alarm until an instant; one that has passed ends that."""
+    with locked(database, job.name) as is_mine:
+        if not is_mine:
+            raise AgentloadError(f"job '{job.name}' is being executed", hint="mute once it has ended: agentload watch status")
+        warn(ledger.bring_in(database, job.name), notice)
+        muted = _by_hand(job, "muted", Detail(reason=note, kind=kind, until_ns=until_ns))
+        return closed(job, database, muted, mended(job, database), notice)
+
+
+def _by_hand(job: Job, outcome: Outcome, detail: Detail, *, run: str | None = None) -> Execution:
+    now_ns = time.time_ns()
+    return Execution(job=job.name, started_ns=now_ns, ended_ns=now_ns, outcome=outcome, run_id=run, detail=detail)
 
 
 def _check_kept(database: Path, run: str) -> None:

@@ -18,9 +18,11 @@ Outcome: TypeAlias = Literal[
     "skipped",  # the execution before was still running
     "missed",  # nobody called: the machine was off
     "accepted",  # no execution: a person made a run the reference
+    "muted",  # no execution: a person wants to hear nothing of a kind of alarm until a day
 ]
 TWO_SIDED: Final = 1.96
 UNUSABLE: Final[frozenset[Outcome]] = frozenset({"void", "failed", "missed"})
+BY_HAND: Final[frozenset[Outcome]] = frozenset({"accepted", "muted"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,10 @@ class Detail:
     """The decision between the arms, when there are several."""
     usd: float | None = None
     """What the servers cost meanwhile, where their price is known."""
+    kind: str | None = None
+    """Of the alarms that were muted."""
+    until_ns: int | None = None
+    """Until when."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +115,7 @@ def floored(changes: Sequence[Change], known: Mapping[str, float]) -> tuple[Chan
 
 def executions(history: Sequence[Execution]) -> tuple[Execution, ...]:
     """Leave out what only people did."""
-    return tuple(each for each in history if each.outcome != "accepted")
+    return tuple(each for each in history if each.outcome not in BY_HAND)
 
 
 def expendable(history: Sequence[Execution], keep: int | None, kept: str | None) -> tuple[str, ...]:

@@ -71,6 +71,7 @@ class _Beside(msgspec.Struct):
 
     message: str = ""
     suspects: tuple[str, ...] = ()
+    muted_ns: int | None = None
 
 
 def executions(connection: duckdb.DuckDBPyConnection, job: str) -> tuple[Execution, ...]:
@@ -108,7 +109,7 @@ def alarm_rows(job: str, found: Sequence[Alarm], stored: Sequence[Alarm], *, at_
 
 
 def _alarm_row(job: str, each: Alarm, closed_ns: int | None) -> AlarmRow:
-    detail = msgspec.json.encode(_Beside(message=each.message, suspects=each.suspects)).decode()
+    detail = msgspec.json.encode(_Beside(message=each.message, suspects=each.suspects, muted_ns=each.muted_ns)).decode()
     return AlarmRow(
         job=job, kind=each.kind, metric=each.metric, raised_ns=each.raised_ns, closed_ns=closed_ns, run_id=each.run_id, detail=detail
     )

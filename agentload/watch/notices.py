@@ -11,7 +11,7 @@ import aiohttp
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from agentload.telemetry.reach import environment, page
-from agentload.watch.alarms import GATED, Alarm, Kind
+from agentload.watch.alarms import GATED, Alarm, Kind, heard
 from agentload.watch.execute import Executed
 from agentload.watch.history import UNUSABLE, Change, Execution, executions
 from agentload.watch.job import Job
@@ -36,7 +36,8 @@ def alarm_told(alarm: Alarm) -> str:
     """Return an alarm in one sentence, with what changed just before."""
     named = f" {alarm.metric}" if alarm.metric and alarm.metric not in alarm.message else ""
     since = "" if not alarm.suspects or alarm.kind == "changed identity" else f"; changed just before: {'; '.join(alarm.suspects)}"
-    return f"{alarm.kind}{named}: {alarm.message}{since}"
+    muted = f"; muted until {_when(alarm.muted_ns)}" if alarm.is_open and alarm.muted_ns is not None else ""
+    return f"{alarm.kind}{named}: {alarm.message}{since}{muted}"
 
 
 def level_told(series: Series, level: Level) -> str:
@@ -59,6 +60,9 @@ def outcome_told(each: Execution) -> str:
         return told + late
     if each.outcome == "accepted":
         return "accepted as the reference" + ("" if each.detail.reason is None else f": {each.detail.reason}")
+    if each.outcome == "muted":
+        until = _when(each.detail.until_ns or each.started_ns)
+        return f"{each.detail.kind} muted until {until}" + ("" if each.detail.reason is None else f": {each.detail.reason}")
     said = "invalid" if each.outcome == "void" else each.outcome
     return said + late + ("" if each.detail.reason is None else f": {each.detail.reason}")
 
@@ -128,11 +132,20 @@ def _levels(job: str, history: Sequence[Execution], alarms: Sequence[Alarm]) -> 
 
 
 def _state(standing: Sequence[Alarm], history: Sequence[Execution]) -> str:
-    if standing:
-        return ", ".join(dict.fromkeys(each.kind for each in standing))
-    if not history:
+    if loud := heard(standing, _now_ns(history)):
+        return ", ".join(dict.fromkeys(each.kind for each in loud))
+    ran = executions(history)
+    if not ran:
         return "not executed yet"
-    return "the latest run could not be judged" if history[-1].outcome in UNUSABLE else "nothing got worse"
+    if ran[-1].outcome in UNUSABLE:
+        return "the latest run could not be judged"
+    muted = dict.fromkeys(each.kind for each in standing)
+    return f"nothing else got worse ({', '.join(muted)} muted)" if muted else "nothing got worse"
+
+
+def _now_ns(history: Sequence[Execution]) -> int:
+    """Return the instant that a notice is of."""
+    return history[-1].ended_ns or history[-1].started_ns if history else 0
 
 
 def _when(at_ns: int) -> str:
@@ -160,7 +173,7 @@ def junit(job: str, execution: Execution, alarms: Sequence[Alarm]) -> str:
             ET.SubElement(whole, "failure", message=_text(execution.detail.reason or "void"), type="void")
         case _:
             ET.SubElement(whole, "error", message=_text(execution.detail.reason or execution.outcome), type=execution.outcome)
-    standing = [each for each in alarms if each.is_open and each.kind in GATED]
+    standing = [each for each in heard(alarms, execution.ended_ns or execution.started_ns) if each.kind in GATED]
     for alarm in standing:
         if alarm.metric is None:
             ET.SubElement(whole, "failure", message=_text(alarm_told(alarm)), type=alarm.kind)
@@ -196,7 +209,7 @@ def prometheus(job: str, history: Sequence[Execution], alarms: Sequence[Alarm]) 
     change = Gauge(
         "agentload_watch_change_ratio", "Change against the reference run, 0.05 is 5 % slower", ["job", "arm", "metric"], registry=registry
     )
-    standing = Gauge("agentload_watch_alarms", "Alarms that are open", ["job", "kind"], registry=registry)
+    standing = Gauge("agentload_watch_alarms", "Alarms that are open and not muted", ["job", "kind"], registry=registry)
     ran = executions(history)
     if ran:
         last.labels(job).set(ran[-1].started_ns / 1e9)
@@ -206,7 +219,7 @@ def prometheus(job: str, history: Sequence[Execution], alarms: Sequence[Alarm]) 
         for each in done[-1].detail.changes:
             change.labels(job, each.arm, each.metric).set(math.expm1(each.log_ratio))
     for kind in KINDS:
-        standing.labels(job, kind).set(sum(each.kind == kind and each.is_open for each in alarms))
+        standing.labels(job, kind).set(sum(each.kind == kind for each in heard(alarms, _now_ns(history))))
     return generate_latest(registry).decode()
 
 
@@ -247,7 +260,8 @@ def _failures(job: Job, executed: Executed) -> Iterator[str]:
                 replace_file(path, text)
             except OSError as error:
                 yield f"{path}: {error.strerror}"
-    if wanted.webhook_env is not None and (wanted.always or executed.raised or executed.closed):
+    news = [each for each in (*executed.raised, *executed.closed) if not each.is_muted(_now_ns(executed.history))]
+    if wanted.webhook_env is not None and (wanted.always or news):
         yield from _called(wanted.webhook_env, payload(executed))
 
 

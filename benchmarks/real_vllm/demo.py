@@ -223,6 +223,7 @@ def _arms_file(name: str, work: Path, size: Size, vllm: str) -> str:
         arms[arm] = {
             "url": f"http://127.0.0.1:{port}/v1",
             "gpu": "CPU",
+            "machine": "this one",
             "expect": {**expect, "prefix_caching": True, "max_model_len": LENGTH},
             "launch": {"command": [vllm, "serve", str(weights), *common, "--port", port, *flags], "env": ENV},
         }

@@ -194,3 +194,16 @@ def test_a_reader_that_left_is_no_reason_to_speak() -> None:
 def test_a_full_disk_behind_stdout_is_an_error_and_a_hint() -> None:
     said = b"error: No space left on device\nhint: free some disk space, or write elsewhere\n"
     assert run_with_stdout(("--version",), lambda: os.open("/dev/full", os.O_WRONLY)) == (1, said)
+
+
+def test_a_mistake_of_ours_is_not_hidden_by_what_failed_beside_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused, mistake = AgentloadError("the server is gone"), KeyError("arm")
+    for errors in ([refused, mistake], [mistake, refused], [refused, ExceptionGroup("inner", [mistake])]):
+        fail_with(monkeypatch, ExceptionGroup("tasks", errors))
+        with pytest.raises(ExceptionGroup, match="tasks"):
+            cli.main()
+    fail_with(monkeypatch, ExceptionGroup("tasks", [refused, ExceptionGroup("inner", [AgentloadError("and so is the other")])]))
+    assert cli.main() == cli.FAILED
+    assert capsys.readouterr().err == "error: the server is gone\n"

@@ -204,9 +204,11 @@ def compared(name: str, before: str, now: str) -> tuple[list[str], list[str]]:
         return list(_by_option(before)), list(_by_option(now))
     if name == "verbs":
         return list(_by_parameter(before)), list(_by_parameter(now))
+    for each in everywhere():
+        before, now = (re.sub(each.get("cut", "(?!)"), "", text, flags=re.MULTILINE) for text in (before, now))
     after = now.splitlines()
     written = {_words(line): line for line in after if _COMMAND.search(line)}
-    kept = (line for line in before.splitlines() if not any(re.search(each["gone"], line) for each in everywhere()))
+    kept = (line for line in before.splitlines() if not any(re.search(each.get("gone", "(?!)"), line) for each in everywhere()))
     return [written.get(_words(line), line) if _COMMAND.search(line) else line for line in kept], after
 
 
@@ -236,7 +238,7 @@ def _by_parameter(text: str) -> Iterator[str]:
 
 
 def everywhere() -> list[dict[str, str]]:
-    """Return what is meant wherever it happens: `why`, and what lines are `gone`."""
+    """Return what is meant wherever it happens: `why`, what lines are `gone`, or what is `cut` before texts are compared."""
     return list(_differences().get("everywhere", ()))
 
 

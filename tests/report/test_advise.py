@@ -5,8 +5,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from agentload import __version__
 from agentload.errors import AgentloadError, EvidenceError, StoreError
-from agentload.report.advise import _profiles, advise, keep
+from agentload.report.advise import _profiles, advise, keep, settle
 from agentload.report.compare import IN_TIME, compare
 from agentload.report.formats.html import html
 from agentload.report.formats.json import json as as_json
@@ -69,15 +70,29 @@ def test_an_arm_whose_name_has_a_slash_names_no_profile() -> None:
     assert (list(found), missing) == (["fp8"], ("gone/fp8",))
 
 
+def test_a_run_that_has_ended_is_decided_where_there_is_something_to_decide(runs: Runs, tmp_path: Path) -> None:
+    database = tmp_path / "settled.duckdb"
+    shutil.copy(runs[0], database)
+    with duckdb.connect(str(database)) as connection:
+        connection.execute("DELETE FROM verdicts")
+    for run in (runs[1], runs[1], "none"):
+        settle(database, run)
+    with duckdb.connect(str(database), read_only=True) as connection:
+        found = connection.execute("SELECT run_id, headline, verdict, version FROM decided").fetchall()
+        assert connection.execute("SELECT count(*) FROM verdicts").fetchall() == [(1,)]  # it was told the second time
+    told = advise(database, runs[1], setting=Setting())
+    assert found == [(runs[1], told.headline, told.decision.choice.verdict, __version__)]
+
+
 def test_a_decision_is_kept_in_the_database_and_in_its_journal(runs: Runs, tmp_path: Path) -> None:
     database = tmp_path / "kept.duckdb"
     shutil.copy(runs[0], database)
     told = advise(database, runs[1], setting=Setting())
     keep(told, database, setting=Setting(name="policy.yaml"))
     with duckdb.connect(str(database), read_only=True) as connection:
-        rows = connection.execute("SELECT run_id, policy, decision FROM verdicts").fetchall()
-    assert [(run, policy) for run, policy, _ in rows] == [(runs[1], "policy.yaml")]
-    assert json.loads(rows[0][2]) == json.loads(as_json(told))
+        rows = connection.execute("SELECT run_id, decision FROM verdicts WHERE policy = 'policy.yaml'").fetchall()
+    assert [run for run, _ in rows] == [runs[1]]
+    assert json.loads(rows[0][1]) == json.loads(as_json(told))
     assert (tmp_path / "kept.journal" / runs[1] / "verdicts.journal").is_file()
 
 

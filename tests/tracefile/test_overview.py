@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agentload.model.trace import Header, Role, Segment, Session, Trace, Turn, TurnRef
 from agentload.tracefile.load import calls_of, load
 from agentload.tracefile.overview import Growth, Reuse, Summary, overview
-from agentload.tracefile.reuse import Chain, PoolCache
+from agentload.tracefile.reuse import BLOCK, Chain, Place, PoolCache
 
 HEADER = Header(name="x", prefixes={"p": (Segment(role="system", tokens=1_000, key="sys"),)})
 
@@ -98,3 +104,45 @@ def test_a_pool_that_holds_everything_knows_what_an_ideal_cache_knows() -> None:
     sessions = [session(f"a{number}", turn(f"{number}.0"), turn(f"{number}.1"), start_s=float(number)) for number in range(9)]
     found = load(trace(*sessions), pools=(10, 10**6))
     assert found.hits == {10: 0.0, 10**6: pytest.approx(overview(trace(*sessions)).reuse.share)}
+
+
+class FlatPool:
+    """The same cache as a plain list of all that is kept, which every call goes through."""
+
+    def __init__(self, tokens: int) -> None:
+        self.room, self.kept = tokens, OrderedDict[int, int]()
+
+    def call(self, places: Sequence[Place]) -> int:
+        known = sum(place.tokens for place in takewhile(lambda place: place.identity in self.kept, places))
+        for place in reversed(places):
+            if place.identity not in self.kept:
+                self.kept[place.identity] = place.tokens
+                self.room -= place.tokens
+            self.kept.move_to_end(place.identity)
+        while self.room < 0:
+            self.room += self.kept.popitem(last=False)[1]
+        return known // BLOCK * BLOCK
+
+
+@given(
+    st.integers(0, 400),
+    st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 120)), min_size=1, max_size=8), min_size=1, max_size=40),
+)
+def test_a_pool_forgets_as_a_list_of_all_that_was_used_would(size: int, contexts: list[list[tuple[int, int]]]) -> None:
+    pool, flat = PoolCache(size), FlatPool(size)
+    for context in contexts:
+        turns = Turn(add=tuple(said(tokens, f"k{key}") for key, tokens in context), output=1)
+        places = Chain(Header(name="x"), Session(session="s", workload="w", turns=(turns,), start_s=0.0)).turn(0)
+        assert pool.call(places) == flat.call(places)
+
+
+def test_a_long_session_takes_as_long_as_its_turns() -> None:
+    """Eight times the turns took 64 times as long: each call went through all of its context."""
+
+    def seconds(turns: int) -> float:
+        long = trace(session("a", *(turn(f"a.{number}", tokens=10) for number in range(turns))))
+        began = time.process_time()
+        load(long, pools=(5_000,))
+        return time.process_time() - began
+
+    assert seconds(4_000) < 24 * max(seconds(500), 0.002)

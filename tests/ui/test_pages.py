@@ -6,6 +6,7 @@ from typing import Any
 import duckdb
 import pytest
 
+from agentload import __version__
 from agentload.model.rows import VerdictRow
 from agentload.store.database import reading
 from agentload.store.runs import RunLine
@@ -14,7 +15,7 @@ from agentload.ui.pages.listed import ListedRun, comparisons, decisions, overvie
 from agentload.ui.pages.run import Failed, Timing, Verdict, run
 from agentload.ui.source import NotFoundError, Query
 from tests.store.rows import S
-from tests.ui.site import call, empty, leg_row, run_row, stored, watched, whole
+from tests.ui.site import call, empty, leg_row, run_row, site, stored, watched, whole
 
 Connection = duckdb.DuckDBPyConnection
 
@@ -71,7 +72,7 @@ def test_runs_are_listed_with_the_latest_first(connection: Connection) -> None:
         calls=8,
         ok=8,
     )
-    assert found.lines[-1] == ListedRun(run=told, job="nightly", headline="stay on BF16", answers=0)
+    assert found.lines[-1] == ListedRun(run=told, job="nightly", headline="stay on BF16", version=None, answers=0)
     killed = found.lines[0].run
     assert (killed.calls, killed.ok, killed.status) == (1, 0, "running")
 
@@ -105,7 +106,7 @@ def test_runs_come_in_pages_and_one_behind_the_end_is_the_last(connection: Conne
 
 def test_a_run_is_told_with_its_latest_decision(connection: Connection) -> None:
     found = run(connection, asked("run", "r1"))
-    assert found.verdict == Verdict(at_ns=6 * S, policy="ours.yaml", headline="stay on BF16", tone="bad", answers=())
+    assert found.verdict == Verdict(at_ns=6 * S, policy="ours.yaml", version=None, headline="stay on BF16", tone="bad", answers=())
     timing = Timing(
         workload="rag",
         arm="bf16",
@@ -208,3 +209,23 @@ def test_runs_are_narrowed_by_model_arm_kind_and_day(tmp_path: Path, words: dict
         "model": (("m", 1), ("other", 1)),
         "status": (("done", 2),),
     }
+
+
+async def test_a_decision_of_another_version_is_said_to_be_made_again(tmp_path: Path) -> None:
+    def decided(run: str, version: str | None, at_s: int) -> VerdictRow:
+        headline = None if version is None else "use FP8"
+        return VerdictRow(
+            run_id=run, at_ns=at_s * S, policy="default", decision='{"headline":"use FP8"}', headline=headline, version=version
+        )
+
+    rows = [*whole("now"), *whole("old"), *whole("older"), decided("now", "0.0.1", 1), decided("now", __version__, 2)]
+    database = stored(tmp_path, [*rows, decided("old", "0.0.1", 3), decided("older", None, 4)])
+    async with site(database) as client:
+        for page in ("", "runs", "decisions"):
+            told = await (await client.get(f"/db/bench/{page}")).text()
+            assert told.count("use FP8") == (6 if page == "" else 3), page  # the latest of each run
+            assert told.count("decides again") == (4 if page == "" else 2), page
+            assert "by agentload 0.0.1; its report decides again" in told
+            assert "by an older agentload; its report decides again" in told
+        assert "decides again" in await (await client.get("/db/bench/runs/old")).text()
+        assert "decides again" not in await (await client.get("/db/bench/runs/now")).text()

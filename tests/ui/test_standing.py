@@ -14,7 +14,7 @@ DAILY = Schedule(cron="0 0 * * *", time_zone="UTC")
 NOW_NS = 3 * DAY_NS + DAY_NS // 2
 
 
-def line(*past: Execution, worse: int = 0, changed: int = 0, schedule: Schedule | None = DAILY) -> JobLine:
+def line(*past: Execution, worse: int = 0, changed: int = 0, muted: int = 0, schedule: Schedule | None = DAILY) -> JobLine:
     return JobLine(
         job="nightly",
         schedule_text="",
@@ -26,6 +26,7 @@ def line(*past: Execution, worse: int = 0, changed: int = 0, schedule: Schedule 
         worse=worse,
         changed=changed,
         better=0,
+        muted=muted,
     )
 
 
@@ -47,6 +48,7 @@ VOID = line(*history(0.0, 0.0), execution(3, "void", reason="requests left 6.8 m
         ([line(*history(0.0, 0.0, 0.0), execution(3, "skipped"))], "good", "Nothing got worse", []),
         ([line(*history(0.0, 0.0, 0.0), worse=2), VOID], "bad", "2 things got worse", None),
         ([line(*history(0.0, 0.0, 0.0), changed=1)], "plain", "Nothing got worse, but a server changed", []),
+        ([line(*history(0.0, 0.0, 0.0), muted=1)], "plain", "Nothing else got worse: 1 alarm muted", []),
         ([line(*history(0.0), schedule=None)], "good", "Nothing got worse", []),
     ],
 )

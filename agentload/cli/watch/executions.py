@@ -1,4 +1,4 @@
-"""Executions of jobs: make them, say what came of them, accept a change, hand them to other programs."""
+"""Executions of jobs: make them, say what came of them, accept or mute a change, hand them to other programs."""
 
 import asyncio
 import math
@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
@@ -17,14 +18,14 @@ from agentload.cli.watch import DEFAULT, JobsFile, Name
 from agentload.errors import AgentloadError, GateError, UsageError
 from agentload.watch import execute as executing
 from agentload.watch import ledger
-from agentload.watch.alarms import AMISS, Alarm
+from agentload.watch.alarms import AMISS, Alarm, heard
 from agentload.watch.daemon import serve
 from agentload.watch.execute import execute, latest_ns, watched
 from agentload.watch.history import Execution, executions
 from agentload.watch.job import Job
 from agentload.watch.jobs_file import Jobs, complete_environment, read_jobs
 from agentload.watch.kubernetes import brought, kubernetes
-from agentload.watch.notices import alarm_told, digest, junit, level_told, outcome_told, prometheus, send, summary, usd_told
+from agentload.watch.notices import KINDS, alarm_told, digest, junit, level_told, outcome_told, prometheus, send, summary, usd_told
 from agentload.watch.schedule import firings, stagger_s, unanswered
 from agentload.watch.schedulers import crontab, place, systemd
 from agentload.watch.trends import Series, trends
@@ -112,6 +113,31 @@ def accept(
         notice(f"warning: {failure}")
 
 
+def mute(
+    name: Name,
+    kind: Annotated[str, typer.Argument(help="regression, improvement, dead-endpoint, changed-identity or failing-schedule.")],
+    *,
+    until: Annotated[datetime, typer.Option(formats=["%Y-%m-%d"], help="First day (UTC) on which to hear of it again.")],
+    file: JobsFile = DEFAULT,
+    note: Annotated[str | None, typer.Option(help="Why, for the history.")] = None,
+) -> None:
+    """Mute a kind of alarm of a job until a day: it stays open and listed, but calls no webhook and fails no check.
+
+    A day that has passed ends a mute. To compare later runs with a change that is here to stay, use `agentload watch accept`.
+
+    For example:
+
+        agentload watch mute nightly-rag regression --until 2026-12-01 --note "the new kernel comes on Monday"
+    """
+    jobs = read_jobs(file)
+    job = jobs.named(name)
+    chosen = next((each for each in KINDS if each == kind.replace("-", " ")), None)
+    if chosen is None:
+        raise UsageError(f"no kind of alarm '{kind}'", hint=f"any of: {', '.join(each.replace(' ', '-') for each in KINDS)}")
+    until_ns = int(until.replace(tzinfo=UTC).timestamp()) * 10**9
+    print(summary(executing.mute(job, jobs.database, chosen, until_ns=until_ns, note=note, notice=notice)))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """What `--json` prints for each job."""
@@ -132,7 +158,7 @@ def status(
 ) -> None:
     """Show each job: its latest execution, its open alarms, its next firing.
 
-    Exits with 3 while an alarm is open, other than an improvement.
+    Exits with 3 while an alarm is open that is neither muted nor an improvement.
 
     For example:
 
@@ -144,7 +170,7 @@ def status(
         print_json(found)
     else:
         _show(found)
-    amiss = [each.job for each in found for alarm in each.alarms if alarm.kind in AMISS]
+    amiss = [each.job for each in found for alarm in heard(each.alarms, time.time_ns()) if alarm.kind in AMISS]
     if amiss:
         raise GateError(f"open alarms: {len(amiss)}", hint=f"agentload watch history {amiss[0]} --file {file}")
 

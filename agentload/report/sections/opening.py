@@ -36,8 +36,9 @@ def banner(view: View) -> str:
     if view.decision.kind != "measured" or not (random or is_cpu):
         return BANNERS[view.decision.kind]
     on, model = " on a CPU" if is_cpu else "", " with random weights" if random else ""
-    carries = " and ".join((*(("latency",) if is_cpu else ()), *(("accuracy",) if random else ())))
-    return f"Measured{on}{model}. This shows the method on real servers; no {carries} here carries over to a GPU and a trained model."
+    carries = " or ".join((*(("latency",) if is_cpu else ()), *(("accuracy",) if random else ())))
+    over = " or ".join((*(("a GPU",) if is_cpu else ()), *(("a trained model",) if random else ())))
+    return f"Measured{on}{model}. This shows the method on real servers; no {carries} here carries over to {over}."
 
 
 def where(view: View) -> str:

@@ -21,7 +21,7 @@ from agentload.report.parts import Tone
 from agentload.store import tables
 from agentload.ui.source import NotFoundError, Query
 from agentload.watch import trends
-from agentload.watch.alarms import Alarm
+from agentload.watch.alarms import Alarm, heard
 from agentload.watch.history import Execution
 from agentload.watch.job import Metric
 from agentload.watch.ledger import alarm, execution, executions
@@ -64,6 +64,8 @@ class JobLine:
     changed: int
     """Open alarms for changed servers, which are neither better nor worse."""
     better: int
+    muted: int
+    """Open alarms that nobody wants to hear of today."""
 
     @property
     def latest(self) -> Execution | None:
@@ -101,7 +103,7 @@ class Standing:
 def standing(lines: Sequence[JobLine], running: Container[str | None], now_ns: int) -> Standing:
     """Sum jobs up: red where something got worse, green only where every job was judged lately."""
     blind = tuple((line.job, why) for line in lines if (why := line.blind(running, now_ns)) is not None)
-    worse, changed = sum(line.worse for line in lines), sum(line.changed for line in lines)
+    worse, changed, muted = (sum(getattr(line, name) for line in lines) for name in ("worse", "changed", "muted"))
     seen = len(lines) - len(blind)
     if worse:
         return Standing(text=f"{'One thing' if worse == 1 else f'{worse} things'} got worse", tone="bad", blind=blind)
@@ -110,6 +112,8 @@ def standing(lines: Sequence[JobLine], running: Container[str | None], now_ns: i
         return Standing(text=f"{len(blind)} of {say.plural(len(lines), 'job')} could not be judged{rest}", tone="plain", blind=blind)
     if changed:
         return Standing(text=f"Nothing got worse, but {'a server' if changed == 1 else 'servers'} changed", tone="plain", blind=())
+    if muted:
+        return Standing(text=f"Nothing else got worse: {say.plural(muted, 'alarm')} muted", tone="plain", blind=())
     return Standing(text="Nothing got worse", tone="good", blind=())
 
 
@@ -147,12 +151,14 @@ def jobs(connection: duckdb.DuckDBPyConnection, query: Query) -> Jobs:
     wanted = {"job": query.name} if query.name else {}
     past: dict[str, list[ExecutionRow]] = {}
     for row in tables.rows(connection, ExecutionRow, **wanted):
-        past.setdefault(row.job, []).append(row)
+        if row.outcome != "muted":
+            past.setdefault(row.job, []).append(row)
     found = alarms(connection, job=query.name)
     # A job without a row (not yet stored, or deleted) is known by its executions, or by the jobs file alone.
     rows = {row.job: row for row in tables.rows(connection, JobRow, **wanted)}
     planned = {name for name in query.planned if query.name in ("", name)}
-    return Jobs(lines=tuple(_line(job, rows.get(job), past.get(job, []), found) for job in sorted({*rows, *past, *planned})), alarms=found)
+    names = sorted({*rows, *past, *planned})
+    return Jobs(lines=tuple(_line(job, rows.get(job), past.get(job, []), found, query.today_ns) for job in names), alarms=found)
 
 
 def alarms(connection: duckdb.DuckDBPyConnection, *, job: str = "") -> tuple[Raised, ...]:
@@ -162,9 +168,10 @@ def alarms(connection: duckdb.DuckDBPyConnection, *, job: str = "") -> tuple[Rai
     return tuple(Raised(job=row.job, alarm=alarm(row)) for row in latest)
 
 
-def _line(job: str, row: JobRow | None, executions: list[ExecutionRow], found: tuple[Raised, ...]) -> JobLine:
+def _line(job: str, row: JobRow | None, executions: list[ExecutionRow], found: tuple[Raised, ...], today_ns: int) -> JobLine:
     past = [execution(each) for each in executions[-GLANCED:]]
     open_ = [each.alarm for each in found if each.job == job and each.alarm.is_open]
+    loud = heard(open_, today_ns)
     named = [change.series for each in past for change in each.detail.changes]
     # The first that changed, else the first.
     series = next((each for each in named if any(alarm.metric == each for alarm in open_)), named[0] if named else None)
@@ -176,9 +183,10 @@ def _line(job: str, row: JobRow | None, executions: list[ExecutionRow], found: t
         past=tuple(past),
         series=series,
         changes=tuple(math.expm1(change.log_ratio) for each in past for change in each.detail.changes if change.series == series),
-        worse=sum(alarm.kind not in {"changed identity", "improvement"} for alarm in open_),
-        changed=sum(alarm.kind == "changed identity" for alarm in open_),
-        better=sum(alarm.kind == "improvement" for alarm in open_),
+        worse=sum(alarm.kind not in {"changed identity", "improvement"} for alarm in loud),
+        changed=sum(alarm.kind == "changed identity" for alarm in loud),
+        better=sum(alarm.kind == "improvement" for alarm in loud),
+        muted=sum(alarm.kind != "improvement" for alarm in open_) - sum(alarm.kind != "improvement" for alarm in loud),
     )
 
 

@@ -52,11 +52,11 @@ UNION ALL SELECT 'status', status, count(*) FROM known WHERE status IS NOT NULL 
 ORDER BY facet, count DESC, value
 """
 _HEADLINES: Final = """
-SELECT run_id, arg_max(headline, at_ns) FROM decided WHERE job IS NULL AND list_contains($runs, run_id) GROUP BY run_id
+SELECT run_id, arg_max({'headline': headline, 'version': version}, at_ns) FROM decided WHERE list_contains($runs, run_id) GROUP BY run_id
 """
 _ANSWERS: Final = "SELECT run_id, count(*) FROM graded WHERE list_contains($runs, run_id) GROUP BY run_id"
 _DECISIONS: Final = """
-SELECT run_id, at_ns, coalesce(job, policy), headline, verdict, kind, name, model,
+SELECT run_id, at_ns, coalesce(job, policy) AS policy, headline, verdict, version, kind, name, model,
     row_number() OVER (ORDER BY at_ns DESC, run_id) AS number, count(*) OVER () AS total
 FROM decided
 QUALIFY (number - 1) // $size = least($page, (total + $size - 1) // $size) - 1
@@ -102,6 +102,8 @@ class ListedRun:
     run: RunLine
     job: str | None
     headline: str | None
+    version: str | None
+    """Of the agentload that decided."""
     answers: int
 
 
@@ -114,6 +116,8 @@ class Decision:
     policy: str
     headline: str
     verdict: str | None
+    version: str | None
+    """Of the agentload that decided; None where it is not known."""
     kind: str | None
     """None if the run was deleted."""
     name: str | None
@@ -170,9 +174,10 @@ def runs(connection: duckdb.DuckDBPyConnection, query: Query, *, size: int = RUN
     }
     rows = connection.execute(_RUNS, wanted).fetchall()
     shown = [row[0] for row in rows]
-    headlines, answers = (dict(connection.execute(sql, {"runs": shown}).fetchall()) for sql in (_HEADLINES, _ANSWERS))
+    decided, answers = (dict(connection.execute(sql, {"runs": shown}).fetchall()) for sql in (_HEADLINES, _ANSWERS))
     summaries = {each.run_id: each for each in stored.run_lines(connection, shown)}
-    lines = tuple(ListedRun(run=summaries[run], job=job, headline=headlines.get(run), answers=answers.get(run, 0)) for run, job, *_ in rows)
+    nothing = {"headline": None, "version": None}
+    lines = tuple(ListedRun(run=summaries[run], job=job, answers=answers.get(run, 0), **decided.get(run, nothing)) for run, job, *_ in rows)
     facets: dict[str, tuple[tuple[str, int], ...]] = {}
     for facet, value, count in connection.execute(_FACETS).fetchall() if query.page == "runs" else ():
         facets[facet] = (*facets.get(facet, ()), (value, count))
@@ -182,7 +187,7 @@ def runs(connection: duckdb.DuckDBPyConnection, query: Query, *, size: int = RUN
 def decisions(connection: duckdb.DuckDBPyConnection, query: Query, *, size: int = DECISIONS_A_PAGE) -> Listed[Decision]:
     """Read stored decisions, and those of job executions. Past the end is the last page."""
     rows = connection.execute(_DECISIONS, {"size": size, "page": query.number("page")}).fetchall()
-    names = ("run_id", "at_ns", "policy", "headline", "verdict", "kind", "name", "model")
+    names = ("run_id", "at_ns", "policy", "headline", "verdict", "version", "kind", "name", "model")
     return _listed(tuple(Decision(**dict(zip(names, row, strict=False))) for row in rows), rows, size)
 
 
@@ -198,7 +203,9 @@ def overview(connection: duckdb.DuckDBPyConnection, query: Query) -> Overview:
     found = jobs(connection, query)
     held = _charted(connection, [each for each in found.alarms if each.alarm.is_open])
     return Overview(
-        worse=tuple(each for each in held if each.alarm.kind != "improvement"),
+        worse=tuple(
+            sorted((each for each in held if each.alarm.kind != "improvement"), key=lambda each: each.alarm.is_muted(query.today_ns))
+        ),
         better=tuple(each for each in held if each.alarm.kind == "improvement"),
         jobs=found.lines,
         decisions=decisions(connection, query, size=LATEST),

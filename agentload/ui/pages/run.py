@@ -90,6 +90,8 @@ class Verdict:
 
     at_ns: int
     policy: str
+    version: str | None
+    """Of the agentload that decided."""
     headline: str
     tone: Tone
     answers: tuple[Answer, ...]
@@ -174,8 +176,15 @@ def verdict_of(kept: VerdictRow) -> Verdict | None:
     except documents.UNREADABLE:
         return None
     tone = TONES.get(stored.decision.choice.verdict, "plain")
-    found = stored.decision.findings
-    return Verdict(at_ns=kept.at_ns, policy=kept.policy, headline=stored.headline, tone=tone, answers=stored.answers, findings=found)
+    return Verdict(
+        at_ns=kept.at_ns,
+        policy=kept.policy,
+        version=kept.version,
+        headline=stored.headline,
+        tone=tone,
+        answers=stored.answers,
+        findings=stored.decision.findings,
+    )
 
 
 def _charts(found: RunSummary) -> Iterator[Chart]:

@@ -1,0 +1,109 @@
+"""A kind of alarm that is muted until a day stays open, and disturbs nobody until then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from agentload.cli.watch.executions import mute, status
+from agentload.errors import GateError, UsageError
+from agentload.watch import ledger
+from agentload.watch.alarms import Rule, alarms, exit_code, heard
+from agentload.watch.history import Detail, Execution, executions, reference
+from agentload.watch.notices import alarm_told, digest, junit, outcome_told, prometheus
+from tests.ui.site import site
+from tests.watch.histories import DAY_NS, execution, history
+
+QUIET = (0.004, -0.003, 0.002, -0.006, 0.001, 0.005, -0.002, 0.003, -0.004, 0.0)
+WORSE = history(*QUIET, 0.08)  # the regression is of day 11
+
+
+def muted(day: int, until_day: float, kind: str = "regression") -> Execution:
+    detail = Detail(kind=kind, until_ns=round(until_day * DAY_NS), reason="fix on Monday")
+    return replace(execution(day, "muted"), run_id=None, started_ns=day * DAY_NS + 1, ended_ns=day * DAY_NS + 1, detail=detail)
+
+
+@pytest.mark.parametrize(
+    ("kind", "until_day", "code"), [("regression", 20, 0), ("changed identity", 20, 3), ("regression", 12, 3), ("regression", 3, 3)]
+)
+def test_a_muted_alarm_fails_no_check_until_its_day(kind: str, until_day: int, code: int) -> None:
+    past = (*WORSE, muted(11, until_day, kind), execution(12, change=0.081))
+    (alarm,) = alarms(past, Rule())
+    assert alarm.is_open
+    assert exit_code(past[-1], (alarm,)) == code
+    assert bool(heard((alarm,), past[-1].started_ns)) is (code == 3)
+
+
+def test_an_alarm_that_is_raised_while_its_kind_is_muted_is_muted_too() -> None:
+    past = (*WORSE[:-1], muted(10, 20), WORSE[-1])
+    (alarm,) = alarms(past, Rule())
+    assert (alarm.muted_ns, exit_code(past[-1], (alarm,))) == (20 * DAY_NS, 0)
+    assert alarms((*WORSE[:-1], muted(9, 10), WORSE[-1]), Rule())[0].muted_ns is None
+
+
+def test_a_day_that_has_passed_ends_a_mute() -> None:
+    past = (*WORSE, muted(11, 20), muted(12, 1), execution(13, change=0.08))
+    assert exit_code(past[-1], alarms(past, Rule())) == 3
+
+
+def test_a_mute_is_no_execution_and_changes_no_reference() -> None:
+    past = (*WORSE, muted(11, 20))
+    assert executions(past) == WORSE
+    assert reference(past, None) == "r0"
+    assert exit_code(past[-1], alarms(past, Rule())) == 0
+    assert outcome_told(past[-1]) == "regression muted until 1970-01-21 00:00: fix on Monday"
+
+
+def test_notices_say_what_is_muted_and_fail_nothing() -> None:
+    past = (*WORSE, muted(11, 20), execution(12, change=0.08))
+    found = alarms(past, Rule())
+    text = digest("nightly", past, found)
+    assert text.startswith("# nightly: nothing else got worse (regression muted)\n")
+    assert "muted until 1970-01-21 00:00" in text
+    assert alarm_told(found[0]).endswith("; muted until 1970-01-21 00:00")
+    assert 'failures="0"' in junit("nightly", past[-1], found)
+    assert 'agentload_watch_alarms{job="nightly",kind="regression"} 0.0' in prometheus("nightly", past, found)
+
+
+def test_what_is_muted_is_stored_and_read_again(tmp_path: Path) -> None:
+    (alarm,) = found = alarms((*WORSE, muted(11, 20)), Rule())
+    (row,) = ledger.alarm_rows("nightly", found, (), at_ns=0)
+    assert ledger.alarm(row) == alarm
+    assert ledger.alarm_rows("nightly", found, found, at_ns=0) == ()
+
+
+def _day(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+@pytest.fixture
+def jobs_file(tmp_path: Path) -> Path:
+    file = tmp_path / "watch.yaml"
+    file.write_text("jobs: {nightly: {traces: [rag], endpoints: 'prod=http://127.0.0.1:9/v1', schedule: {cron: '0 2 * * *'}}}\n")
+    ledger.note(tmp_path / "watch.duckdb", "nightly", map(ledger.execution_row, WORSE))
+    return file
+
+
+async def test_the_verb_mutes_and_the_page_says_so_in_grey(jobs_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mute("nightly", "regression", until=_day("2199-12-01"), file=jobs_file, note="known")
+    assert "regression: prod: turn_ms +8.3%" in (told := capsys.readouterr().out)
+    assert "regression muted until 2199-12-01 00:00: known" in told
+    status(file=jobs_file)  # raises nothing
+    async with site(jobs_file.with_name("watch.duckdb")) as client:
+        for page in ("", "jobs", "jobs/nightly"):
+            text = await (await client.get(f"/db/watch/{page}")).text()
+            assert "<strong>muted until 2199-12-01</strong>" in text, page
+            assert "reason bad" not in text, page
+            assert "headline good" not in text, page
+    mute("nightly", "regression", until=_day("2020-01-01"), file=jobs_file)
+    with pytest.raises(GateError, match="open alarms: 1"):
+        status(file=jobs_file)
+
+
+def test_a_kind_that_is_none_is_refused_with_those_that_are(jobs_file: Path) -> None:
+    with pytest.raises(UsageError, match="no kind of alarm 'slow'") as refused:
+        mute("nightly", "slow", until=_day("2199-12-01"), file=jobs_file)
+    assert refused.value.hint == "any of: regression, improvement, dead-endpoint, changed-identity, failing-schedule"
