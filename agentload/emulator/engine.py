@@ -78,10 +78,17 @@ class Engine:
             self._until = max(self._until, self._axis.ps(until_ns))
             if self._is_stale or (scheduler.next_ps is not None and scheduler.next_ps <= self._until):
                 self._play()
-                if scheduler.steps.log.held > TRIM_STEPS:
-                    scheduler.trim()
-        out, scheduler.out = scheduler.out, []
-        return out
+        return self._happened()
+
+    def advance_to_end(self, until_ns: int) -> list[Happening]:
+        """Play everything up to the next call that ends, and nothing beyond an instant: the engine has come as far as its last event."""
+        scheduler = self._scheduler
+        if self._is_stale:
+            self._play()
+        if not scheduler.out and scheduler.next_ps is not None:
+            scheduler.play(self._axis.ps(until_ns), to_end=True)
+            self._until = max(self._until, self._axis.up(scheduler.steps.now))
+        return self._happened()
 
     def next_ns(self) -> int | None:
         """Return an instant before which nothing happens unless something is submitted; None when idle for good.
@@ -136,6 +143,13 @@ class Engine:
     def _play(self) -> None:
         self._scheduler.play(self._until)
         self._is_stale = False
+
+    def _happened(self) -> list[Happening]:
+        scheduler = self._scheduler
+        if scheduler.steps.log.held > TRIM_STEPS:
+            scheduler.trim()
+        out, scheduler.out = scheduler.out, []
+        return out
 
     def _refusal(self, prompt: int, output: int) -> str | None:
         server, scheduler = self.arm.server, self._scheduler

@@ -57,6 +57,7 @@ class Scheduler:
         self._is_short = False  # somebody was preempted for the coming step: like vLLM, nobody is admitted in it
         self._mixed_end: int | None = None  # of the step with prefill chunks that is under way
         self._jump: Jump | None = None  # the decode steps under way, while nothing changes
+        self._has_ended = False  # somebody is to hear of a call that ended
 
     def expect(self, call: InFlight, at_ps: int) -> None:
         """Look at a call at the first step that begins at or after an instant: queue it if it arrives, drop it if it was aborted."""
@@ -92,16 +93,22 @@ class Scheduler:
         decoding = [call.first_step for call in self.admitted if call.state == "decode"]
         self.steps.log.forget_before(min(decoding, default=self.steps.log.last))
 
-    def play(self, until: int) -> None:
-        """Play what is due, one event after the other; note when the next one will be."""
+    def play(self, until: int, *, to_end: bool = False) -> None:
+        """Play what is due, one event after the other; note when the next one will be.
+
+        With *to_end* nothing is played beyond the instant, in whole ns, at which the next call ends: whoever hears of it may act then.
+        """
         steps, external = self.steps, self._external
         log = steps.log
+        self._has_ended = False
         while True:
             if self._mixed_end is not None:
                 if self._mixed_end > until:
                     self.next_ps = self._mixed_end
                     break
                 self._end_mixed(self._mixed_end)
+            if to_end and self._has_ended:
+                until, to_end = min(until, self._axis.up(steps.now)), False
             while external and external[0][0] <= steps.now:
                 self._arrive(heapq.heappop(external)[2])
             wants_in = self.waiting and not self._is_full and not self._is_short
@@ -241,6 +248,7 @@ class Scheduler:
             call.state = "gone"
             if not call.is_silent:
                 del self.calls[request.id]
+                self._has_ended = True
                 at_ns = self._axis.ns(self.steps.now)
                 self.out.append(
                     Finished(request.id, at_ns, self._axis.stamps(stamps), counts, call.prompt_tokens, call.cached, call.preemptions)

@@ -41,6 +41,10 @@ class Axis:
         """Return an instant of the engine on the shell's axis, upwards: a shell that advances to it gets what happens at it."""
         return self.origin_ns - (-at_ps // PS_PER_NS)
 
+    def up(self, at_ps: int) -> int:
+        """Return the end of the ns in which an instant of the engine lies: when the shell hears of it."""
+        return -(-at_ps // PS_PER_NS) * PS_PER_NS
+
     def stamps(self, ends_ps: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return many instants of the engine on the shell's axis."""
         return -(-ends_ps // PS_PER_NS) + self.origin_ns

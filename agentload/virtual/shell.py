@@ -50,6 +50,7 @@ from agentload.model.stamps import US, Stamps
 from agentload.prompts.renderer import Renderer
 from agentload.virtual.content import Contents, Speaker
 
+NEVER = 1 << 62
 SETTLE_NS = 1_000_000_000  # virtual time between rounds, as a live barrier takes
 
 
@@ -152,21 +153,28 @@ class Shell:
         limits, flights = self._limits, self._flights
         while limits and limits[0][2] not in flights:  # mostly a call is over long before its limit
             heapq.heappop(limits)
-        at_ns, arm = None, ""
+        at_ns = others_ns = NEVER
+        arm = ""
         for name, engine in self._engines.items():
             next_ns = engine.next_ns()
-            if next_ns is not None and (at_ns is None or next_ns < at_ns):
-                at_ns, arm = next_ns, name
-        limit_ns = limits[0][0] if limits else None
-        wake_ns = self._wake_ns
-        if at_ns is not None and (limit_ns is None or at_ns <= limit_ns) and (wake_ns is None or at_ns <= wake_ns):
+            if next_ns is None:
+                continue
+            if next_ns < at_ns:
+                at_ns, arm, others_ns = next_ns, name, at_ns
+            elif next_ns < others_ns:
+                others_ns = next_ns
+        limit_ns = limits[0][0] if limits else NEVER
+        wake_ns = NEVER if self._wake_ns is None else self._wake_ns
+        command_ns = min(limit_ns, wake_ns)
+        if at_ns <= command_ns and at_ns < NEVER:
             self._sample(at_ns)
-            for happening in self._engines[arm].advance(at_ns):
+            until_ns = min(command_ns, others_ns - 1, self._sampler.next_ns - 1)
+            for happening in self._engines[arm].advance_to_end(max(at_ns, until_ns)):
                 self._happened(happening)
-        elif limit_ns is not None and (wake_ns is None or limit_ns <= wake_ns):
+        elif limit_ns <= wake_ns and limit_ns < NEVER:
             self._check_limit()
         else:
-            assert wake_ns is not None, "calls are in flight, but nothing is going to happen"
+            assert wake_ns < NEVER, "calls are in flight, but nothing is going to happen"
             self._wake_ns = None
             self._sample(wake_ns)
             self._tell(Woke(at_ns=wake_ns))

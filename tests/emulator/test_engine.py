@@ -306,6 +306,29 @@ def test_steps_jumped_at_once_equal_single_steps_bit_for_bit(
             assert sum(counts) == output  # type: ignore[call-overload]  # events are rows of objects
 
 
+@settings(max_examples=100, deadline=None)
+@given(arm=MACHINES, calls=CALLS)
+def test_playing_from_end_to_end_of_calls_equals_playing_event_by_event(
+    arm: ArmProfile, calls: list[tuple[int, list[Run], int, int | None]]
+) -> None:
+    engine = Engine(arm, seed=3)
+    happened: list[Happening] = []
+    at = 0
+    for index, (wait, content, output, _) in enumerate(calls):
+        at += wait * MS
+        while (following := engine.next_ns()) is not None and following <= at:
+            some = engine.advance_to_end(at)
+            ends = {event.at_ns for event in some if not isinstance(event, FirstToken)}
+            assert len(ends) <= 1  # whoever hears of an end may act before anything that follows it
+            assert all(event.at_ns <= end for event in some for end in ends)
+            happened += some
+        engine.advance(at)
+        engine.submit(Request(str(index), tuple(content), output), at)
+    while engine.next_ns() is not None:
+        happened += engine.advance_to_end(1 << 62)
+    assert shown(happened) == play(arm, [(wait, content, output, None) for wait, content, output, _ in calls], [])
+
+
 @settings(max_examples=30, deadline=None)
 @given(arm=MACHINES, calls=CALLS)
 def test_equal_seeds_give_equal_bytes(arm: ArmProfile, calls: list[tuple[int, list[Run], int, int | None]]) -> None:
