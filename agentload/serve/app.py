@@ -57,13 +57,13 @@ class Service:
             if mishaps.overtaxed(self.facts.arm, placed.exchange.wanted.prompt_logprobs):
                 faults = (*faults, Crash(after_tokens=0))
             if declining := mishaps.busy(faults):
-                raise RefusedError(refusal.busy(status=declining.status, retry_after_s=declining.retry_after_s))
+                raise refusal.busy(status=declining.status, retry_after_s=declining.retry_after_s)
             self._check_queue()
             delivery = Delivery(request, placed, log, faults, mishaps=self._faults, pacer=self.pacer, tally=self._tally)
             return await (delivery.stream() if placed.exchange.wanted.stream else delivery.whole())
         except RefusedError as error:
             log.end = log.end or "refused"
-            return refused(request, error.refusal)
+            return refused(request, error)
         except (asyncio.CancelledError, ConnectionError):
             log.end = "left" if log.fault is None else "broken"
             raise
@@ -78,7 +78,7 @@ class Service:
         most = self.facts.arm.server.max_waiting
         if most is not None and self.pacer.gauges().waiting >= most:
             self._tally.rejections += 1
-            raise RefusedError(refusal.busy())
+            raise refusal.busy()
 
     def _write_truth(self) -> None:
         # One a turn of the loop: many answers may end with the same step, and the streams that go on must not wait for them all.
@@ -143,7 +143,7 @@ class _Routes:
         elif isinstance(prompt := fields.get("prompt"), str):
             asked = Wanted(face="completions", model=None, prompt=prompt)
         else:
-            raise RefusedError(refusal.unreadable("missing", "Field required", where="body.prompt", value=fields))
+            raise refusal.unreadable("missing", "Field required", where="body.prompt", value=fields)
         ids = token_ids(asked)
         answer = {"count": len(ids), "max_model_len": self._facts.arm.server.max_model_len, "tokens": ids, "token_strs": None}
         return _json(request, answer)
@@ -174,6 +174,6 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except RefusedError as error:
-        return refused(request, error.refusal)
+        return refused(request, error)
     except web.HTTPException as error:
         return refused(request, refusal.plain(error.status))
