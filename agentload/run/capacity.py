@@ -26,7 +26,7 @@ from agentload.errors import EndpointError, LaunchError
 from agentload.evidence.capacity import PROBE, VOID, Step, fit, next_search
 from agentload.layout.cost import wait_s
 from agentload.layout.plan import plan
-from agentload.layout.traces import Drawn, Primed
+from agentload.layout.traces import primed, shuffled
 from agentload.model.metrics import clock_start
 from agentload.model.plan import Budget, ClosedLoop, Load, OpenLoop
 from agentload.model.profile import ArmProfile
@@ -255,9 +255,9 @@ def played(study: Search, trace: Trace, arm: ArmProfile, size: float, *, seed: i
     load = replace(load, arrivals=arrivals, budget=Budget(seconds=seconds))
     enough = math.ceil(size * (1 + (1 / shortest_s if is_closed else 1.0) * seconds) / sessions) + 1
     first = round(size) if is_closed else 0
-    repeated = Trace(header=trace.header, sessions=Drawn(trace, enough, seed, load, first))
+    repeated = Trace(header=trace.header, sessions=shuffled(trace, enough, seed, load, first))
     # They are gone through more than once, and are as many as a trial may play.
-    begun = Trace(header=trace.header, sessions=tuple(Primed(repeated, first, seed)))
+    begun = Trace(header=trace.header, sessions=tuple(primed(repeated, first, seed)))
     made = plan(begun, [arm.name], run=f"find-{size:g}", seed=seed, pairs=1, load=load)
     tally = Tally(study.slo or Slo(), begun_ns=0, seconds=seconds, start=clock_start(load))
     for row in Shell(made, {arm.name: arm}, seed=seed, sample_s=max(1.0, seconds / 60)).play():
@@ -345,10 +345,10 @@ class Crowd:
         given = sum(1 for _ in self.trace.sessions)
         rounds = math.ceil(sessions * (1 + self.study.trial_s / FASTEST_SESSION_S) / max(1, given))
         load = msgspec.structs.replace(self.study.load, sessions=sessions, duration_s=self.study.trial_s)
-        repeated = Trace(header=self.trace.header, sessions=Drawn(self.trace, rounds, seed, load.planned(), sessions))
+        repeated = Trace(header=self.trace.header, sessions=shuffled(self.trace, rounds, seed, load.planned(), sessions))
         played_once = Replay(traces=self.study.traces, servers=self.study.servers, pairs=1, load=load, seed=seed, on_dead="skip")
         made = plan(
-            Trace(header=self.trace.header, sessions=Primed(repeated, sessions, seed)),
+            Trace(header=self.trace.header, sessions=primed(repeated, sessions, seed)),
             [arm.name],
             run=new_run_id(),
             seed=seed,
