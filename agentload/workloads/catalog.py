@@ -14,6 +14,7 @@ from agentload.plugins import Broken, Option, Plugins, checked, help_of, options
 from agentload.workloads.parts.targets import Range, Target
 
 PLUGINS: Final = Plugins(room="agentload.workloads", kind="workload", needs=("generate",))
+names: Final = PLUGINS.names
 _ARRIVALS: Final = frozenset({"sessions", "rate_per_s", "cv", "peak"})
 
 
@@ -30,11 +31,6 @@ class Workload:
     variants: tuple[Mapping[str, object], ...]
     """Options under which all targets can be compared."""
     generate: Callable[..., Iterator[Session]]
-
-
-def names() -> tuple[str, ...]:
-    """List the workloads, sorted."""
-    return PLUGINS.names()
 
 
 def every() -> tuple[Workload | Broken, ...]:
