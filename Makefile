@@ -90,7 +90,7 @@ reports: $(READY) ## play the tour's decisions again, and keep their reports in 
 	@$(BIN)/python -m tests.report.kept
 
 traces: $(READY) ## write the shipped traces anew, to the byte
-	$(BIN)/python -m agentload.workloads.parts.shipped traces
+	$(BIN)/python -m tests.workloads.shipped traces
 
 size: $(READY) ## print how large each room is, beside the limits (ARGS=--check, ARGS=--ledger)
 	@$(BIN)/python -m tests.house.size $(ARGS)

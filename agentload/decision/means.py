@@ -15,7 +15,7 @@ from agentload.decision.ledger import Ledger
 from agentload.decision.sequence import PAIRS, Known, Stage
 from agentload.endpoints.read import Emulated
 from agentload.errors import EndpointError, InterruptError, PlanError
-from agentload.layout.traces import Repeated
+from agentload.layout.traces import repeated
 from agentload.model.profile import Price as GpuPrice
 from agentload.model.trace import Trace
 from agentload.model.walk import contexts
@@ -166,7 +166,7 @@ class Means:
         """Return a trace with sessions enough to keep as many going in every block as the load asks for: the same ones with new content."""
         wanted = 2 * PAIRS[0] * (self.load.sessions or 0)
         rounds = -(-wanted // max(1, sum(1 for _ in trace.sessions)))
-        return Trace(header=trace.header, sessions=Repeated(trace, rounds)) if rounds > 1 else trace
+        return Trace(header=trace.header, sessions=repeated(trace, rounds)) if rounds > 1 else trace
 
     def search(self, trial_s: float) -> Search:
         """Return a search for the load within the service level, with the waits that users have."""

@@ -43,11 +43,12 @@ def arguments(launch: Launch | None, logged: Mapping[str, object]) -> dict[str, 
 
 def _without_places(options: Mapping[str, object]) -> dict[str, list[str]]:
     kept = {name: value for name, value in options.items() if name not in _OF_THE_PLACE and not any(keys_in_body({name: value}))}
-    words = {name: _words(value) for name, value in kept.items() if value is not None}
+    words = {name: words_of(value) for name, value in kept.items() if value is not None}
     return {(f"--no-{name[2:]}" if options[name] is False else name): each for name, each in words.items()}
 
 
-def _words(value: object) -> list[str]:
+def words_of(value: object) -> list[str]:
+    """Return an option's value as words of a command line; a truth needs none."""
     match value:
         case bool():
             return []

@@ -7,6 +7,7 @@ from typing import Final
 from agentload.plugins import Broken, Option, Plugins, help_of, options
 
 PLUGINS: Final = Plugins(room="agentload.exporters", kind="format", needs=("lines",), joint="-")
+names: Final = PLUGINS.names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,11 +20,6 @@ class Exporter:
     lines: Callable[..., Iterator[bytes]]
     speaks: bool
     """Whether it writes words, and can use those kept with the trace."""
-
-
-def names() -> tuple[str, ...]:
-    """List the formats, sorted."""
-    return PLUGINS.names()
 
 
 def every() -> tuple[Exporter | Broken, ...]:

@@ -17,7 +17,6 @@ from agentload.importers.parts.fields import seconds
 from agentload.importers.parts.files import lines, parsed
 from agentload.importers.parts.intake import Head, Intake
 from agentload.importers.parts.requests import Request
-from agentload.model.trace import Session
 from agentload.plugins import Bytes, Count
 
 FILES: Final = ("*.log", "*.jsonl", "*.json")
@@ -49,15 +48,11 @@ def sniff(head: Head) -> float:
     return 0.75 if all(has) and not head.has("messages") else 0.0
 
 
+@requests.reader(requests.sessions, workload="access_log", holds="unknown")
 def sessions(
     intake: Intake, *, prompt_bytes: Bytes = 4.0, output_bytes: Bytes = 220.0, session: str = "", system: Count = 0
-) -> Iterator[Session]:
+) -> Iterator[Request]:
     """Yield a session for each value of the field `session`, or for each request."""
-    found = _requests(intake, prompt_bytes=prompt_bytes, output_bytes=output_bytes, session=session, system=system)
-    return requests.sessions(intake, found, workload="access_log", holds="unknown")
-
-
-def _requests(intake: Intake, *, prompt_bytes: float, output_bytes: float, session: str, system: int) -> Iterator[Request]:
     for place, fields in _fields(intake):
         path, status = str(_first(fields, _PATH) or ""), _number(_first(fields, _STATUS))
         if not any(chat in path for chat in _CHATS):

@@ -5,17 +5,16 @@ traces, so nothing is shared between requests; system=N says that the first N to
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
-from msgspec import Meta
 
 from agentload.importers.parts import fields, requests
 from agentload.importers.parts.chat import Piece
 from agentload.importers.parts.fields import rows
 from agentload.importers.parts.intake import Head, Intake
 from agentload.importers.parts.requests import Request
-from agentload.model.trace import Session, image_tokens
+from agentload.model.trace import image_tokens
 from agentload.plugins import Count
 
 FILES: Final = ("*.csv",)
@@ -25,9 +24,9 @@ _IMAGE: Final = (448, 448)  # judgement: the trace has counts but no sizes of im
 
 class _Row(msgspec.Struct):
     stamp: str = msgspec.field(name="TIMESTAMP")
-    prompt: Annotated[int, Meta(ge=0)] = msgspec.field(name="ContextTokens")
-    output: Annotated[int, Meta(ge=0)] = msgspec.field(name="GeneratedTokens")
-    images: Annotated[int, Meta(ge=0)] = msgspec.field(name="NumImages", default=0)
+    prompt: Count = msgspec.field(name="ContextTokens")
+    output: Count = msgspec.field(name="GeneratedTokens")
+    images: Count = msgspec.field(name="NumImages", default=0)
 
 
 def sniff(head: Head) -> float:
@@ -36,12 +35,9 @@ def sniff(head: Head) -> float:
     return 1.0 if all(name in first for name in ("timestamp", "contexttokens", "generatedtokens")) else 0.0
 
 
-def sessions(intake: Intake, *, system: Count = 0) -> Iterator[Session]:
+@requests.reader(requests.sessions, workload="azure")
+def sessions(intake: Intake, *, system: Count = 0) -> Iterator[Request]:
     """Yield a session for each row."""
-    return requests.sessions(intake, _requests(intake, system), workload="azure")
-
-
-def _requests(intake: Intake, system: int) -> Iterator[Request]:
     pixels = image_tokens(_IMAGE)
     for number, (place, row) in enumerate(pair for path in intake.files for pair in rows(path, _Row, intake.notes)):
         at_s = fields.iso(row.stamp)

@@ -6,16 +6,14 @@ Waits between turns include the service time of the previous answer, which is no
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
-from msgspec import Meta
 
 from agentload.importers.parts import requests
 from agentload.importers.parts.intake import Head, Intake
 from agentload.importers.parts.requests import Request
-from agentload.model.trace import Session
-from agentload.plugins import Positive
+from agentload.plugins import Count, Positive, Seconds
 
 FILES: Final = ("*.jsonl",)
 LICENCE: Final = "the public Bailian traces are Apache-2.0 (alibaba-edu/qwen-bailian-usagetraces-anon)"
@@ -24,9 +22,9 @@ _ROOT: Final = -1
 
 class _Line(msgspec.Struct):
     chat_id: int
-    timestamp: Annotated[float, Meta(ge=0)]
-    input_length: Annotated[int, Meta(ge=1)]
-    output_length: Annotated[int, Meta(ge=0)]
+    timestamp: Seconds
+    input_length: Positive
+    output_length: Count
     parent_chat_id: int = _ROOT
     type: str = ""
     hash_ids: list[int] = []
@@ -37,12 +35,9 @@ def sniff(head: Head) -> float:
     return 1.0 if head.has("chat_id", "parent_chat_id", "input_length") else 0.0
 
 
-def sessions(intake: Intake, *, block: Positive = 16) -> Iterator[Session]:
+@requests.reader(requests.sessions, workload="bailian")
+def sessions(intake: Intake, *, block: Positive = 16) -> Iterator[Request]:
     """Yield a session for each chat without a parent."""
-    return requests.sessions(intake, _requests(intake, block), workload="bailian", block=block)
-
-
-def _requests(intake: Intake, block: int) -> Iterator[Request]:
     roots: dict[int, int] = {}
     for place, line in intake.records(_Line):
         root = line.chat_id

@@ -6,28 +6,26 @@ with an empty answer are failed requests and are skipped. system=N: the first N 
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
-from msgspec import Meta
 
 from agentload.importers.parts import requests
 from agentload.importers.parts.fields import rows
 from agentload.importers.parts.intake import Head, Intake
-from agentload.model.trace import Session
-from agentload.plugins import Count
+from agentload.plugins import Count, Seconds
 
 FILES: Final = ("*.csv",)
 LICENCE: Final = "the public BurstGPT traces are CC-BY 4.0 (HPMLL/BurstGPT): attribute them and cite their paper"
 
 
 class _Row(msgspec.Struct):
-    stamp: Annotated[float, Meta(ge=0)] = msgspec.field(name="Timestamp")
-    prompt: Annotated[int, Meta(ge=0)] = msgspec.field(name="Request tokens")
-    output: Annotated[int, Meta(ge=0)] = msgspec.field(name="Response tokens")
+    stamp: Seconds = msgspec.field(name="Timestamp")
+    prompt: Count = msgspec.field(name="Request tokens")
+    output: Count = msgspec.field(name="Response tokens")
     model: str | None = msgspec.field(name="Model", default=None)
     session: str | None = msgspec.field(name="Session ID", default=None)
-    elapsed_s: Annotated[float, Meta(ge=0)] | None = msgspec.field(name="Elapsed time", default=None)
+    elapsed_s: Seconds | None = msgspec.field(name="Elapsed time", default=None)
 
 
 def sniff(head: Head) -> float:
@@ -36,12 +34,9 @@ def sniff(head: Head) -> float:
     return 1.0 if all(name in first for name in ("timestamp", "request tokens", "response tokens")) else 0.0
 
 
-def sessions(intake: Intake, *, system: Count = 0) -> Iterator[Session]:
+@requests.reader(requests.sessions, workload="burstgpt", holds="unknown")
+def sessions(intake: Intake, *, system: Count = 0) -> Iterator[requests.Request]:
     """Yield a session for each session id, and for each row without one."""
-    return requests.sessions(intake, _requests(intake, system), workload="burstgpt", holds="unknown")
-
-
-def _requests(intake: Intake, system: int) -> Iterator[requests.Request]:
     for path in intake.files:
         for place, row in rows(path, _Row, intake.notes):
             if not row.output or not row.prompt:

@@ -15,6 +15,7 @@ from agentload.model.trace import Header, Recorded, Session, Trace
 from agentload.plugins import Broken, Option, Plugins, checked, help_of, options
 
 PLUGINS: Final = Plugins(room="agentload.importers", kind="format", needs=("sessions", "FILES"))
+names: Final = PLUGINS.names
 _LOOKS: Final = 20
 """Files of a folder that are read to guess its format."""
 _BLOCK: Final = 16
@@ -37,11 +38,6 @@ class Importer:
     def block(self) -> Any:  # noqa: ANN401  # the default in its signature
         """Return the default block size, or None if the format has no such option."""
         return next((option.default for option in self.options if option.name == "block"), None)
-
-
-def names() -> tuple[str, ...]:
-    """List the formats, sorted."""
-    return PLUGINS.names()
 
 
 def every() -> tuple[Importer | Broken, ...]:

@@ -15,7 +15,6 @@ from agentload.importers.parts.fields import every_row, usage
 from agentload.importers.parts.files import list_in, object_in
 from agentload.importers.parts.intake import Head, Intake
 from agentload.importers.parts.requests import Continuations, Logged
-from agentload.model.trace import Session
 
 FILES: Final = ("*.jsonl", "*.json", "*.csv")
 
@@ -31,12 +30,9 @@ def sniff(head: Head) -> float:
     return 0.95 if head.has("startTime", "endTime") and (head.has("call_type") or head.has("spend")) else 0.0
 
 
-def sessions(intake: Intake) -> Iterator[Session]:
+@requests.reader(requests.conversations, workload="litellm")
+def sessions(intake: Intake) -> Iterator[Logged]:
     """Yield a session for each session id or trace id, and for each request without one."""
-    return requests.conversations(intake, _logged(intake), workload="litellm")
-
-
-def _logged(intake: Intake) -> Iterator[Logged]:
     continuations = Continuations()
     seen: set[int] = set()
     for place, record in _records(intake):

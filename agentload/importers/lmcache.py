@@ -14,7 +14,6 @@ from agentload.importers.parts import fields, requests
 from agentload.importers.parts.blocks import Numbering
 from agentload.importers.parts.intake import Head, Intake
 from agentload.importers.parts.requests import Request
-from agentload.model.trace import Session
 from agentload.plugins import Positive
 
 FILES: Final = ("*.jsonl",)
@@ -33,12 +32,9 @@ def sniff(head: Head) -> float:
     return 0.95 if head.has("session_id", "input", "output", "timestamp") and isinstance(head.record["input"], str) else 0.0
 
 
-def sessions(intake: Intake, *, block: Positive = 16) -> Iterator[Session]:
+@requests.reader(requests.sessions, workload="lmcache")
+def sessions(intake: Intake, *, block: Positive = 16) -> Iterator[Request]:
     """Yield a session for each `session_id`."""
-    return requests.sessions(intake, _requests(intake, block), workload="lmcache", block=block)
-
-
-def _requests(intake: Intake, block: int) -> Iterator[Request]:
     numbering = Numbering(block)
     for place, line in intake.records(_Line):
         at_s = fields.seconds(line.timestamp)

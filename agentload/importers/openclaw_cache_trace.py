@@ -15,7 +15,6 @@ from agentload.importers.parts.dialogue import Timing, Usage
 from agentload.importers.parts.fields import agents_usage
 from agentload.importers.parts.intake import Head, Intake
 from agentload.importers.parts.requests import Logged
-from agentload.model.trace import Session
 
 FILES: Final = ("cache-trace*.jsonl",)
 
@@ -41,12 +40,9 @@ def sniff(head: Head) -> float:
     return 1.0 if head.has("stage", "ts", "seq") and ("sessionId" in head.record or "runId" in head.record) else 0.0
 
 
-def sessions(intake: Intake) -> Iterator[Session]:
+@requests.reader(requests.conversations, workload="openclaw")
+def sessions(intake: Intake) -> Iterator[Logged]:
     """Yield a session for each `sessionId`."""
-    return requests.conversations(intake, _calls(intake), workload="openclaw")
-
-
-def _calls(intake: Intake) -> Iterator[Logged]:
     waiting: dict[str, _Open] = {}
     for place, event in intake.records(_Event):
         name = event.session or place

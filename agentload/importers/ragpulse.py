@@ -8,10 +8,9 @@ the same folder. Contexts are assembled in this order: system prompt, passages, 
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import msgspec
-from msgspec import Meta
 
 from agentload.errors import TraceError
 from agentload.importers.parts import requests
@@ -20,6 +19,7 @@ from agentload.importers.parts.files import records
 from agentload.importers.parts.intake import Head, Intake
 from agentload.importers.parts.order import Grid
 from agentload.model.trace import Role, Session
+from agentload.plugins import Count, Positive, Seconds
 
 FILES: Final = ("*.jsonl",)
 LICENCE: Final = "the public RAGPulse trace is MIT (flashserve/RAGPulse)"
@@ -33,9 +33,9 @@ _ORDER: Final[tuple[tuple[str, Role], ...]] = (
 
 
 class _Line(msgspec.Struct):
-    timestamp: Annotated[float, Meta(ge=0)]
-    input_length: Annotated[int, Meta(ge=1)]
-    output_length: Annotated[int, Meta(ge=0)]
+    timestamp: Seconds
+    input_length: Positive
+    output_length: Count
     hash_ids: dict[str, list[int]]
     session_id: str | None = None
 

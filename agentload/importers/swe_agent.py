@@ -15,7 +15,6 @@ from agentload.importers.parts.chat import Piece
 from agentload.importers.parts.dialogue import Timing, Usage
 from agentload.importers.parts.intake import Head, Intake
 from agentload.importers.parts.requests import Logged
-from agentload.model.trace import Session
 from agentload.plugins import Seconds
 
 FILES: Final = ("*.traj",)
@@ -53,12 +52,9 @@ def sniff(head: Head) -> float:
     return 0.8 if head.has("trajectory", "history") else 0.0
 
 
-def sessions(intake: Intake, *, every_s: Seconds = 0.0) -> Iterator[Session]:
+@requests.reader(requests.conversations, workload="swe_agent")
+def sessions(intake: Intake, *, every_s: Seconds = 0.0) -> Iterator[Logged]:
     """Yield a session for each file."""
-    return requests.conversations(intake, _logged(intake, every_s), workload="swe_agent")
-
-
-def _logged(intake: Intake, every_s: float) -> Iterator[Logged]:
     number = 0
     for place, found in intake.records(_Trajectory):
         calls = list(_calls(intake, found))

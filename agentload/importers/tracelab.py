@@ -8,22 +8,19 @@ source does not link them.
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
-from msgspec import Meta
 
 from agentload.importers.parts import fields, requests
 from agentload.importers.parts.chat import Piece
 from agentload.importers.parts.dialogue import Timing, Usage
 from agentload.importers.parts.intake import Head, Intake
 from agentload.importers.parts.requests import Logged
-from agentload.model.trace import Session
+from agentload.plugins import Count
 
 FILES: Final = ("*.jsonl",)
 LICENCE: Final = "the public TraceLab traces are CC-BY 4.0 (uw-syfi/TraceLab): attribute them"
-
-Count = Annotated[int, Meta(ge=0)]
 
 
 class _Event(msgspec.Struct):
@@ -57,12 +54,9 @@ def sniff(head: Head) -> float:
     return 1.0 if head.has("input_tokens_total", "session_id", "timing_events") else 0.0
 
 
-def sessions(intake: Intake) -> Iterator[Session]:
+@requests.reader(requests.conversations, workload="tracelab")
+def sessions(intake: Intake) -> Iterator[Logged]:
     """Yield a session for each `session_id`."""
-    return requests.conversations(intake, _logged(intake), workload="tracelab")
-
-
-def _logged(intake: Intake) -> Iterator[Logged]:
     names: dict[str, str] = {}
     seen: set[int] = set()
     for place, round_ in intake.records(_Round):

@@ -17,7 +17,6 @@ from agentload.importers.parts.blocks import Numbering
 from agentload.importers.parts.files import lines
 from agentload.importers.parts.intake import Head, Intake
 from agentload.importers.parts.requests import Request
-from agentload.model.trace import Session
 from agentload.plugins import Positive
 
 FILES: Final = ("*.log", "*.txt")
@@ -38,12 +37,9 @@ def sniff(head: Head) -> float:
     return 0.95 if b"Received request " in head.bytes and b"SamplingParams(" in head.bytes else 0.0
 
 
-def sessions(intake: Intake, *, block: Positive = 16) -> Iterator[Session]:
+@requests.reader(requests.sessions, workload="vllm")
+def sessions(intake: Intake, *, block: Positive = 16) -> Iterator[Request]:
     """Yield a session for each request with a logged prompt."""
-    return requests.sessions(intake, _requests(intake, block), workload="vllm", block=block)
-
-
-def _requests(intake: Intake, block: int) -> Iterator[Request]:
     numbering = Numbering(block)
     open_: dict[bytes, Request] = {}
     for path in intake.files:

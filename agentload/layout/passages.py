@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Final
 
 from agentload.errors import PlanError
-from agentload.layout.traces import Repeated
+from agentload.layout.traces import repeated
 from agentload.model.trace import Header, Segment, Trace
 from agentload.model.walk import contexts
 
@@ -48,7 +48,7 @@ def places(length: int, block: int) -> tuple[int, ...]:
 def own(trace: Trace) -> Subject:
     """Say that the longest contexts of a trace's longest sessions are screened, at the lengths of its calls. A short trace is repeated."""
     rounds = -(-PROMPTS // max(1, sum(1 for _ in islice(trace.sessions, PROMPTS))))
-    sessions = Repeated(trace, rounds) if rounds > 1 else trace.sessions
+    sessions = repeated(trace, rounds) if rounds > 1 else trace.sessions
     calls: list[int] = []
     found: list[tuple[int, int, tuple[Segment, ...]]] = []
     for session in sessions:

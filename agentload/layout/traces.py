@@ -8,31 +8,28 @@ from itertools import chain
 from random import Random
 from typing import Final
 
-from agentload.degrade import shortened, split
+from agentload import degrade
 from agentload.dispatch.arrivals import seeded
 from agentload.layout.cost import seconds_of
 from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.plan import Load
 from agentload.model.trace import Header, Key, Segment, Session, Trace, Turn
-from agentload.model.walk import families
+from agentload.model.walk import again, families
 
 ROOM: Final = 1 << 56  # block ids that a trace has to itself, however often it is repeated
 ROUND: Final = 1 << 40  # and each of its repetitions: more than any trace numbers
 
 
-@dataclass(frozen=True, slots=True)
-class _Merged:
-    traces: tuple[Trace, ...]
-
-    def __iter__(self) -> Iterator[Session]:
-        each = (families(self._own(trace, place)) for place, trace in enumerate(self.traces))
-        for family in heapq.merge(*each, key=lambda family: family[0].start_s or 0.0):
-            yield from family
-
-    def _own(self, trace: Trace, place: int) -> Iterator[Session]:
+@again
+def _merged(traces: Sequence[Trace]) -> Iterator[Session]:
+    def own(trace: Trace, place: int) -> Iterator[Session]:
         names = _of_trace(trace, place)
         for session in trace.sessions:
             yield replace(names.of_session(session), prefix=None if session.prefix is None else names.name(session.prefix))
+
+    each = (families(own(trace, place)) for place, trace in enumerate(traces))
+    for family in heapq.merge(*each, key=lambda family: family[0].start_s or 0.0):
+        yield from family
 
 
 def merged(traces: Sequence[Trace]) -> Trace:
@@ -48,7 +45,7 @@ def merged(traces: Sequence[Trace]) -> Trace:
     source = tuple((t.header.name, json.dumps({name: json.loads(said) for name, said in t.header.source})) for t in traces)
     name = "+".join(t.header.name for t in traces)
     header = Header(name=name, seed=first.seed, block=first.block, prefixes=prefixes, source=source)
-    return Trace(header=header, sessions=_Merged(tuple(traces)))
+    return Trace(header=header, sessions=_merged(traces))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,61 +102,37 @@ def sweep(contexts: Sequence[int], *, pairs: int, output: int, seed: int) -> Tra
     return Trace(header=Header(name=CONTEXT_SWEEP, seed=seed), sessions=tuple(sessions))
 
 
-@dataclass(frozen=True, slots=True)
-class Repeated:
-    """A trace's sessions over and over, so that a long run never lacks load; each round is new content."""
-
-    trace: Trace
-    rounds: int
-
-    def __iter__(self) -> Iterator[Session]:
-        for round_ in range(self.rounds):
-            names = _of_round(round_)
-            for session in self.trace.sessions:
-                yield names.of_session(session) if round_ else session
+@again
+def repeated(trace: Trace, rounds: int) -> Iterator[Session]:
+    """Yield a trace's sessions over and over, so that a long run never lacks load; each round is new content."""
+    for round_ in range(rounds):
+        names = _of_round(round_)
+        for session in trace.sessions:
+            yield names.of_session(session) if round_ else session
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """Sessions of a trace, drawn for one trial of a load: rounds over all of them, each in another order and with new content.
+@again
+def shuffled(trace: Trace, rounds: int, seed: int, load: Load, first: int = 0) -> Iterator[Session]:
+    """Draw sessions of a trace for one trial of a load: rounds over all of them, each in another order and with new content.
 
     The *first* ones, which begin in the middle, are drawn as a loop that has run for hours holds them: a session of twice the time is met
     twice as often. Drawn evenly they would be short ones, and a trial would find room that a long run does not have.
     """
-
-    trace: Trace
-    rounds: int
-    seed: int
-    load: Load
-    first: int = 0
-
-    def __iter__(self) -> Iterator[Session]:
-        groups, rng = list(families(self.trace.sessions)), seeded(self.seed, "sessions")
-        open_ = rng.choices(groups, [seconds_of(self.load, group[0]) or 1e-3 for group in groups], k=self.first) if groups else []
-        later = (sorted(groups, key=lambda _: rng.random()) for _ in range(self.rounds))
-        for round_, drawn in enumerate(chain(([each] for each in open_), later)):
-            names = _of_round(round_)
-            yield from (names.of_session(session) for group in drawn for session in group)
+    groups, rng = list(families(trace.sessions)), seeded(seed, "sessions")
+    open_ = rng.choices(groups, [seconds_of(load, group[0]) or 1e-3 for group in groups], k=first) if groups else []
+    later = (sorted(groups, key=lambda _: rng.random()) for _ in range(rounds))
+    for round_, order in enumerate(chain(([each] for each in open_), later)):
+        names = _of_round(round_)
+        yield from (names.of_session(session) for group in order for session in group)
 
 
-@dataclass(frozen=True, slots=True)
-class Shortened:
-    """Sessions of a trace that end before they need more tokens than these."""
-
-    trace: Trace
-    tokens: int
-
-    def __iter__(self) -> Iterator[Session]:
-        return shortened(self.trace.header, self.trace.sessions, tokens=self.tokens)
+@again
+def shortened(trace: Trace, tokens: int) -> Iterator[Session]:
+    """Return the sessions of a trace, each ended before it needs more tokens than these."""
+    return degrade.shortened(trace.header, trace.sessions, tokens=tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class Primed:
-    """Sessions of a trace, the first so many begun in the middle."""
-
-    trace: Trace
-    agents: int
-    seed: int
-
-    def __iter__(self) -> Iterator[Session]:
-        return split(self.trace.header, self.trace.sessions, share=1.0, seed=self.seed, first=self.agents)
+@again
+def primed(trace: Trace, agents: int, seed: int) -> Iterator[Session]:
+    """Return the sessions of a trace, the first so many begun in the middle."""
+    return degrade.split(trace.header, trace.sessions, share=1.0, seed=seed, first=agents)

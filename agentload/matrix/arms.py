@@ -1,7 +1,6 @@
 """Which configurations fit a model, and the arms file that starts them."""
 
 import itertools
-import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from agentload.endpoints.arguments import holds_key
+from agentload.endpoints.arguments import holds_key, words_of
 from agentload.endpoints.commands import COMMON
 from agentload.errors import UsageError
 from agentload.kvmath.pool import TRIED
@@ -172,17 +171,8 @@ def words(given: Settings) -> tuple[str, ...]:
 def _words(name: str, value: object) -> Sequence[str]:
     if name == "args":
         return tuple(map(str, value)) if isinstance(value, list | tuple) else str(value).split()
-    match value:
-        case True:
-            return (f"--{name}",)
-        case False:
-            return (f"--no-{name}",)
-        case dict():
-            return (f"--{name}", json.dumps(value))
-        case list() | tuple():
-            return (f"--{name}", *map(str, value)) if value else ()
-        case _:
-            return (f"--{name}", str(value))
+    flag = f"--no-{name}" if value is False else f"--{name}"
+    return () if value in ([], ()) else (flag, *words_of(value))
 
 
 def expectations(given: Settings) -> dict[str, object]:

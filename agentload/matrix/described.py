@@ -11,6 +11,7 @@ import msgspec
 from agentload.builtin import find
 from agentload.matrix.measure import Measure
 from agentload.model.trace import Session, Trace
+from agentload.model.walk import again
 from agentload.tracefile.files import read
 from agentload.workloads import catalog
 
@@ -147,13 +148,9 @@ class Places:
         return self.root / model / "report"
 
 
-@dataclass(frozen=True, slots=True)
-class _Labelled:
-    sessions: Trace
-    name: str
-
-    def __iter__(self) -> Iterator[Session]:
-        return (replace(session, workload=self.name) for session in self.sessions.sessions)
+@again
+def _labelled(trace: Trace, name: str) -> Iterator[Session]:
+    return (replace(session, workload=name) for session in trace.sessions)
 
 
 def trace_of(workload: Workload) -> Trace:
@@ -163,7 +160,7 @@ def trace_of(workload: Workload) -> Trace:
     else:
         made = read(find("traces", workload.trace or workload.name))
     classes = {session.workload for session in made.sessions}
-    sessions = _Labelled(made, workload.name) if len(classes) == 1 else made.sessions
+    sessions = _labelled(made, workload.name) if len(classes) == 1 else made.sessions
     return Trace(header=replace(made.header, name=workload.name), sessions=sessions)
 
 

@@ -176,12 +176,14 @@ class Reply:
 
 
 @record
-class Outcome:
-    """How one attempt ended. Absent is None, never 0."""
+class Ending:
+    """How one attempt ended, as it is kept. Absent is None, never 0."""
 
     status: Status
-    dialled_ns: int | None = None
-    """We began to open a connection for this call: until then the delay is ours."""
+    replica: str | None = None
+    """Peer address and chosen response headers."""
+    gateway: str | None = None
+    """What a gateway says that it did to the call: answered it from its cache, retried it, sent it elsewhere."""
     opened_ns: int | None = None
     """A connection was ready, when one had to be opened for this call; None when one was reused."""
     sent_ns: int | None = None
@@ -192,7 +194,6 @@ class Outcome:
     """First token that is not thinking."""
     last_ns: int | None = None
     done_ns: int | None = None
-    chunks: Stamps | None = None
     stamp_source: StampSource = "user"
     coalesced_reads: int | None = None
     """Chunks with tokens that came in one read with the chunk before them, whose stamp they share."""
@@ -205,10 +206,15 @@ class Outcome:
     http_status: int | None = None
     finish_reason: str | None = None
     error: str | None = None
-    replica: str | None = None
-    """Peer address and chosen response headers."""
-    gateway: str | None = None
-    """What a gateway says that it did to the call: answered it from its cache, retried it, sent it elsewhere."""
+    chunks: Stamps | None = None
+
+
+@record
+class Outcome(Ending):
+    """How one attempt ended, with what matters during the run alone."""
+
+    dialled_ns: int | None = None
+    """We began to open a connection for this call: until then the delay is ours."""
     retry_after_ns: int | None = None
     """How long a busy server asked to be left alone."""
     reply: Reply | None = None

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from agentload.model.commands import StampSource, Status, TokenRule
+from agentload.model.commands import Ending
 from agentload.model.record import record
-from agentload.model.stamps import Stamps
 
 Kind: TypeAlias = Literal["measured", "emulated", "simulated"]
 
@@ -107,7 +106,7 @@ class BlockRow:
 
 
 @record
-class CallRow:
+class CallRow(Ending):
     """One attempt of one call."""
 
     run_id: str
@@ -125,33 +124,12 @@ class CallRow:
     released_ns: int
     context_tokens: int
     asked_tokens: int
-    status: Status
     tail: bool = False
     prime: bool = False
     """It only told the server what came before its session: no evidence."""
-    replica: str | None = None
-    gateway: str | None = None
-    """What a gateway did to the call, by its answer's headers."""
-    opened_ns: int | None = None
-    sent_ns: int | None = None
-    first_ns: int | None = None
-    first_answer_ns: int | None = None
-    last_ns: int | None = None
-    done_ns: int | None = None
-    stamp_source: StampSource = "user"
-    coalesced_reads: int | None = None
-    token_rule: TokenRule | None = None
-    prompt_tokens: int | None = None
-    cached_tokens: int | None = None
-    output_tokens: int | None = None
-    thinking_tokens: int | None = None
-    http_status: int | None = None
-    finish_reason: str | None = None
-    error: str | None = None
     prompt_hash: str | None = None
     """Of the request body without arm-specific fields: equal across arms when they got the same bytes."""
     deadline_ns: int | None = None
-    chunks: Stamps | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,31 @@
-"""Walk over sessions: a context from turn to turn, and families of those that belong together."""
+"""Walk over sessions: again and again, a context from turn to turn, and families of those that belong together."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import wraps
+from typing import ParamSpec
 
 from agentload.model.trace import Header, Segment, Session
+
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    made: Callable[[], Iterator[Session]]
+
+    def __iter__(self) -> Iterator[Session]:
+        return self.made()
+
+
+def again(made: Callable[P, Iterator[Session]]) -> Callable[P, Iterable[Session]]:
+    """Have a function return sessions that may be iterated several times: it makes them again each time, and none before."""
+
+    @wraps(made)
+    def sessions(*given: P.args, **options: P.kwargs) -> Iterable[Session]:
+        return _Again(lambda: made(*given, **options))
+
+    return sessions
 
 
 def contexts(header: Header, session: Session) -> Iterator[tuple[Segment, ...]]:

@@ -10,7 +10,7 @@ from agentload import documents
 from agentload.builtin import HERE, Kind, find
 from agentload.endpoints.read import is_arms_file
 from agentload.errors import AgentloadError, TraceError, UsageError
-from agentload.layout.traces import Shortened, merged
+from agentload.layout.traces import merged, shortened
 from agentload.model.trace import Trace
 from agentload.study.change import extended
 from agentload.study.document import SHOWN, fields_of, parse
@@ -45,7 +45,7 @@ def read_traces(
                 hint="take the trace that it names, or leave 'sha256' out of the study",
             )
     made = merged([read(path, lenient=lenient) for path in paths])
-    return made if max_context_tokens is None else replace(made, sessions=Shortened(made, max_context_tokens)), found
+    return made if max_context_tokens is None else replace(made, sessions=shortened(made, max_context_tokens)), found
 
 
 def trace_hash(refs: Sequence[TraceRef]) -> str:

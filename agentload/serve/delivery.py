@@ -45,20 +45,20 @@ class Order:
 def order(body: bytes, *, face: Face, content_type: str, request_id: str, facts: Facts, seed: int, company: int = 0) -> Order:
     """Read a request and decide what it will be answered; raise RefusedError if it cannot be served."""
     if content_type != "application/json":
-        raise RefusedError(refusal.unsupported_media())
+        raise refusal.unsupported_media()
     server = facts.arm.server
     most = facts.arm.logprobs.most
     asked = (wanted.chat if face == "chat" else wanted.completion)(body, max_model_len=server.max_model_len, max_logprobs=most)
     if asked.model is not None and asked.model != facts.model:
-        raise RefusedError(refusal.unknown_model(asked.model, served=(facts.model,)))
+        raise refusal.unknown_model(asked.model, served=(facts.model,))
     prompt = content(asked, block=facts.pool.layout.block_tokens)
     if not prompt.tokens:
-        raise RefusedError(refusal.empty_prompt())
+        raise refusal.empty_prompt()
     output = asked.max_tokens or 0
     if no := refusal.too_long(prompt_tokens=prompt.tokens, output_tokens=output, max_model_len=server.max_model_len):
-        raise RefusedError(no)
+        raise no
     if prompt.tokens == server.max_model_len:
-        raise RefusedError(refusal.bad_parameter("max_tokens must be at least 1, got 0.", param="max_tokens", value=0))
+        raise refusal.bad_parameter("max_tokens must be at least 1, got 0.", param="max_tokens", value=0)
     exchange = Exchange(
         id=f"{_PREFIX[face]}-{request_id}",
         created=int(time.time()),
@@ -119,7 +119,7 @@ class Delivery:
             await stream.finish()
         except RefusedError as error:
             self._note(error)
-            await stream.tell(error.refusal.event(), DONE)
+            await stream.tell(error.event(), DONE)
         except BrokenError:
             return response
         finally:
@@ -162,10 +162,10 @@ class Delivery:
         """Wait until the engine is done with the request, and count it."""
         end = await flight.end
         if end is None:
-            raise RefusedError(refusal.internal())
+            raise refusal.internal()
         if isinstance(end, Rejected):
             self._tally.rejections += 1
-            raise RefusedError(refusal.busy())
+            raise refusal.busy()
         log, script = self._log, self._order.exchange.script
         log.cached_tokens = end.cached_tokens
         log.output_tokens = self._order.tokens
@@ -180,7 +180,7 @@ class Delivery:
                 self._transport.close()
                 raise BrokenError
             case InBand():
-                raise RefusedError(refusal.internal(fault.message))
+                raise refusal.internal(fault.message)
             case Stall():
                 await self._mishaps.stall(fault)
             case Crash():
@@ -191,7 +191,7 @@ class Delivery:
                 assert_never(fault)
 
     def _note(self, error: RefusedError) -> None:
-        self._log.end = "broken" if error.refusal.status == refusal.internal().status else "refused"
+        self._log.end = "broken" if error.status == refusal.internal().status else "refused"
 
 
 class Trickle:

@@ -4,7 +4,6 @@ Texts follow answers recorded from vLLM 0.32.0 and its sources (`entrypoints/ser
 """
 
 import json
-from dataclasses import dataclass
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any, Final
@@ -17,68 +16,56 @@ JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream; charset=utf-8"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """Hold one error answer."""
+class RefusedError(Exception):
+    """One error answer, raised where it is found and sent as its body or inside a stream."""
 
-    status: int
-    message: str
-    type: str
-    param: str | None = None
-    retry_after_s: float | None = None
+    def __init__(self, status: int, message: str, *, type: str, param: str | None = None, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after_s = retry_after_s
+        self._error = {"error": {"message": message, "type": type, "param": param, "code": status}}
 
     def body(self) -> bytes:
         """Return the body of an error answer."""
-        return json.dumps(self._error(), separators=(",", ":"), ensure_ascii=False).encode()
+        return json.dumps(self._error, separators=(",", ":"), ensure_ascii=False).encode()
 
     def event(self) -> bytes:
         """Return the event that carries this error inside a stream that began with 200."""
-        return b"data: " + json.dumps(self._error()).encode() + b"\n\n"
-
-    def _error(self) -> dict[str, Any]:
-        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.status}}
+        return b"data: " + json.dumps(self._error).encode() + b"\n\n"
 
 
-class RefusedError(Exception):
-    """Carry a refusal from where it is found to where it is sent."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.message)
-        self.refusal = refusal
-
-
-def bad_parameter(message: str, *, param: str, value: object) -> Refusal:
+def bad_parameter(message: str, *, param: str, value: object) -> RefusedError:
     """Refuse a value that was readable but cannot be served."""
     text = f"{message} (parameter={param}, value={value})"
-    return Refusal(status=400, message=text, type="BadRequestError", param=param)
+    return RefusedError(400, text, type="BadRequestError", param=param)
 
 
-def unreadable(kind: str, message: str, *, where: str, value: object, cause: str | None = None) -> Refusal:
-    """Refuse a body whose shape is wrong, in the words of its validator."""
+def unreadable(kind: str, message: str, *, where: str, value: object, cause: str | None = None, param: str | None = None) -> RefusedError:
+    """Refuse a body whose shape is wrong, in the words of its validator; *param* is the field where that is not its place."""
     detail: dict[str, Any] = {"type": kind, "loc": where, "msg": message, "input": _summary(value)}
     if cause is not None:
         detail["ctx"] = {"error": cause}
-    return Refusal(status=400, message=f"1 validation error:\n  {detail}", type="Bad Request", param=where)
+    return RefusedError(400, f"1 validation error:\n  {detail}", type="Bad Request", param=param or where)
 
 
-def empty_prompt() -> Refusal:
+def empty_prompt() -> RefusedError:
     """Refuse a prompt without a token."""
-    return Refusal(status=400, message="The decoder prompt cannot be empty", type="BadRequestError")
+    return RefusedError(400, "The decoder prompt cannot be empty", type="BadRequestError")
 
 
-def unsupported_media() -> Refusal:
+def unsupported_media() -> RefusedError:
     """Refuse a body that does not say it is JSON."""
     text = "1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed"
-    return Refusal(status=400, message=text, type="Bad Request")
+    return RefusedError(400, text, type="Bad Request")
 
 
-def unknown_model(model: str, *, served: tuple[str, ...]) -> Refusal:
+def unknown_model(model: str, *, served: tuple[str, ...]) -> RefusedError:
     """Refuse a model that is not served here."""
     text = f"The model `{model}` does not exist. Valid aliases: {', '.join(served)}."
-    return Refusal(status=404, message=text, type="NotFoundError", param="model")
+    return RefusedError(404, text, type="NotFoundError", param="model")
 
 
-def too_long(*, prompt_tokens: int, output_tokens: int, max_model_len: int) -> Refusal | None:
+def too_long(*, prompt_tokens: int, output_tokens: int, max_model_len: int) -> RefusedError | None:
     """Refuse a prompt that leaves no room for the output asked for; None when it fits.
 
     vLLM stops counting one token past the limit, so the text says "at least" and names that count.
@@ -101,20 +88,20 @@ def too_long(*, prompt_tokens: int, output_tokens: int, max_model_len: int) -> R
     return bad_parameter(text, param="input_tokens", value=seen)
 
 
-def busy(*, status: int = 503, retry_after_s: float | None = None) -> Refusal:
+def busy(*, status: int = 503, retry_after_s: float | None = None) -> RefusedError:
     """Refuse because the queue is full; 429 is what gateways before a server say."""
-    return Refusal(status=status, message=_BUSY, type=HTTPStatus(status).phrase, retry_after_s=retry_after_s)
+    return RefusedError(status, _BUSY, type=HTTPStatus(status).phrase, retry_after_s=retry_after_s)
 
 
-def internal(message: str = _DEAD) -> Refusal:
+def internal(message: str = _DEAD) -> RefusedError:
     """Report that the engine failed while the request was in flight; without a message: that it died."""
-    return Refusal(status=500, message=message, type="InternalServerError")
+    return RefusedError(500, message, type="InternalServerError")
 
 
-def plain(status: int) -> Refusal:
+def plain(status: int) -> RefusedError:
     """Refuse with nothing to say but the status: no such route, wrong method."""
     phrase = HTTPStatus(status).phrase
-    return Refusal(status=status, message=phrase, type=phrase)
+    return RefusedError(status, phrase, type=phrase)
 
 
 def _summary(value: object) -> object:
@@ -123,7 +110,7 @@ def _summary(value: object) -> object:
     return value if isinstance(value, str) else str(value)
 
 
-def refused(request: web.Request, no: Refusal) -> web.Response:
+def refused(request: web.Request, no: RefusedError) -> web.Response:
     """Return the error answer of a refusal."""
     more = {} if no.retry_after_s is None else {"retry-after": f"{no.retry_after_s:g}"}
     return web.Response(status=no.status, body=no.body(), headers=headers(request, JSON, **more))

@@ -100,8 +100,8 @@ async def serve(arm: ArmProfile, options: Options, *, until: asyncio.Event, read
     faults = Mishaps(script, seed=options.seed, speed=options.speed, die=deaths.put_nowait)
     truth = Truth(options.truth, arm=f"{arm.profile}/{arm.name}", speed=options.speed) if options.truth else None
     metrics = registry(EngineMetrics(model=facts.model, gauges=pacer.gauges, tally=tally, cache_config=facts.cache_config()))
-    service = Service(facts, pacer, tally, faults, seed=options.seed, truth=truth)
-    app = application(service, metrics, api_key=options.api_key)
+    service = Service(facts=facts, pacer=pacer, tally=tally, faults=faults, registry=metrics, seed=options.seed, truth=truth)
+    app = application(service, api_key=options.api_key)
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0, keepalive_timeout=_KEEP_ALIVE_S)
     await runner.setup()
     door = Door(runner, host=options.host, port=options.port)

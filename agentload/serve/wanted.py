@@ -8,7 +8,7 @@ their own identity: equal prefixes give equal runs, in whole blocks, and no two 
 import json
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final, Literal, TypeAlias
 
@@ -36,21 +36,23 @@ def parsed(body: bytes) -> Json:
         fields = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):
         fields = _parsed_slowly(body)
-    if not isinstance(fields, dict):
-        message = "Input should be a valid dictionary or object to extract fields from"
-        raise RefusedError(unreadable("model_attributes_type", message, where="body", value=fields))
-    return fields
+    return _object(fields, "body")
 
 
 def _parsed_slowly(body: bytes) -> object:
     # The standard library says where and why in the very words that vLLM's web framework passes on.
     try:
         return json.loads(body)
-    except json.JSONDecodeError as error:
-        where = f"body.{error.pos}"
-        raise RefusedError(unreadable("json_invalid", "JSON decode error", where=where, value={}, cause=error.msg)) from error
-    except (ValueError, RecursionError) as error:  # not UTF-8, a number of thousands of digits, lists in lists without end
-        raise RefusedError(unreadable("json_invalid", "JSON decode error", where="body.0", value={}, cause=str(error))) from error
+    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, a number of thousands of digits, lists in lists without end
+        at, cause = (error.pos, error.msg) if isinstance(error, json.JSONDecodeError) else (0, str(error))
+        raise unreadable("json_invalid", "JSON decode error", where=f"body.{at}", value={}, cause=cause) from error
+
+
+def _object(value: object, where: str) -> Json:
+    if not isinstance(value, dict):
+        message = "Input should be a valid dictionary or object to extract fields from"
+        raise unreadable("model_attributes_type", message, where=where, value=value)
+    return value
 
 
 def integer(fields: Json, name: str) -> int | None:
@@ -60,30 +62,24 @@ def integer(fields: Json, name: str) -> int | None:
         return value
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    if isinstance(value, str):
-        message = "Input should be a valid integer, unable to parse string as an integer"
-        raise RefusedError(unreadable("int_parsing", message, where=f"body.{name}", value=value))
-    raise RefusedError(unreadable("int_type", "Input should be a valid integer", where=f"body.{name}", value=value))
+    kind, more = ("int_parsing", ", unable to parse string as an integer") if isinstance(value, str) else ("int_type", "")
+    raise unreadable(kind, f"Input should be a valid integer{more}", where=f"body.{name}", value=value)
 
 
 def objects(fields: Json, name: str) -> tuple[Json, ...]:
     """Return a list of objects, empty when the field is absent."""
     value = fields.get(name) or []
     if not isinstance(value, list):
-        raise RefusedError(unreadable("list_type", "Input should be a valid list", where=f"body.{name}", value=value))
+        raise unreadable("list_type", "Input should be a valid list", where=f"body.{name}", value=value)
     for index, item in enumerate(value):
         if not isinstance(item, dict):
-            raise RefusedError(unreadable("dict_type", "Input should be a valid dictionary", where=f"body.{name}.{index}", value=item))
+            raise unreadable("dict_type", "Input should be a valid dictionary", where=f"body.{name}.{index}", value=item)
     return tuple(value)
 
 
 def options(fields: Json, name: str) -> Json:
     """Return an object, empty when the field is absent."""
-    value = fields.get(name) or {}
-    if not isinstance(value, dict):
-        message = "Input should be a valid dictionary or object to extract fields from"
-        raise RefusedError(unreadable("model_attributes_type", message, where=f"body.{name}", value=value))
-    return value
+    return _object(fields.get(name) or {}, f"body.{name}")
 
 
 def stop_texts(fields: Json) -> tuple[str, ...]:
@@ -91,16 +87,15 @@ def stop_texts(fields: Json) -> tuple[str, ...]:
     value = fields.get("stop") or []
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise RefusedError(unreadable("string_type", "Input should be a valid string", where="body.stop", value=value))
+        raise unreadable("string_type", "Input should be a valid string", where="body.stop", value=value)
     if "" in texts:
-        raise RefusedError(bad_parameter("stop cannot contain an empty string.", param="stop", value=value))
+        raise bad_parameter("stop cannot contain an empty string.", param="stop", value=value)
     return tuple(texts)
 
 
 def invalid(text: str, fields: Json, *, param: str) -> RefusedError:
     """Refuse fields that contradict each other, as a validator over the whole body does."""
-    refusal = unreadable("value_error", f"Value error, {text}", where="body", value=fields, cause=text)
-    return RefusedError(replace(refusal, param=param))
+    return unreadable("value_error", f"Value error, {text}", where="body", value=fields, cause=text, param=param)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +131,7 @@ def chat(body: bytes, *, max_model_len: int, max_logprobs: int = MAX_LOGPROBS) -
     """Read the body of `/v1/chat/completions`; raise `RefusedError` if it cannot be served."""
     fields = parsed(body)
     if "messages" not in fields:
-        raise RefusedError(unreadable("missing", "Field required", where="body.messages", value=fields))
+        raise unreadable("missing", "Field required", where="body.messages", value=fields)
     tools = objects(fields, "tools")
     name = "max_tokens" if fields.get("max_completion_tokens") is None else "max_completion_tokens"
     top = integer(fields, "top_logprobs") or 0
@@ -178,11 +173,11 @@ def _shared(fields: Json, max_logprobs: int) -> dict[str, Any]:
     if streaming and not stream:
         raise invalid("Stream options can only be defined when `stream=True`.", fields, param="stream_options")
     if (integer(fields, "n") or 1) != 1:
-        raise RefusedError(bad_parameter("the emulated model gives one choice a request", param="n", value=fields["n"]))
+        raise bad_parameter("the emulated model gives one choice a request", param="n", value=fields["n"])
     usage = bool(streaming.get("include_usage"))
     model = fields.get("model")
     if model is not None and not isinstance(model, str):
-        raise RefusedError(unreadable("string_type", "Input should be a valid string", where="body.model", value=model))
+        raise unreadable("string_type", "Input should be a valid string", where="body.model", value=model)
     return {
         "model": model,
         "stream": stream,
@@ -202,14 +197,14 @@ def _checked(wanted: Wanted, *, name: str, max_model_len: int) -> Wanted:
     limit, least = wanted.max_tokens, wanted.min_tokens
     if limit is not None and limit > max_model_len:
         text = f"{name}={limit} cannot be greater than max_model_len={max_model_len}. Please request fewer output tokens."
-        raise RefusedError(bad_parameter(text, param=name, value=limit))
+        raise bad_parameter(text, param=name, value=limit)
     if limit is not None and limit < 1:
-        raise RefusedError(bad_parameter(f"max_tokens must be at least 1, got {limit}.", param="max_tokens", value=limit))
+        raise bad_parameter(f"max_tokens must be at least 1, got {limit}.", param="max_tokens", value=limit)
     if least < 0:
-        raise RefusedError(bad_parameter(f"min_tokens must be greater than or equal to 0, got {least}.", param="min_tokens", value=least))
+        raise bad_parameter(f"min_tokens must be greater than or equal to 0, got {least}.", param="min_tokens", value=least)
     if limit is not None and least > limit:
         text = f"min_tokens must be less than or equal to max_tokens={limit}, got {least}."
-        raise RefusedError(bad_parameter(text, param="min_tokens", value=least))
+        raise bad_parameter(text, param="min_tokens", value=least)
     return wanted
 
 
@@ -217,7 +212,7 @@ def _logprobs(top: int, name: str, most: int) -> int:
     if not 0 <= top <= most:
         what = "prompt" if name == "prompt_logprobs" else "sample"
         text = f"Requested {what} logprobs of {top}, which is greater than max allowed: {most}"
-        raise RefusedError(bad_parameter(text, param=name, value=top))
+        raise bad_parameter(text, param=name, value=top)
     return top
 
 
@@ -251,8 +246,8 @@ def _prompt(fields: Json) -> str | tuple[int, ...]:
     if isinstance(prompt, list) and all(type(token) is int and token >= 0 for token in prompt):
         return tuple(prompt)
     if isinstance(prompt, list) and all(isinstance(item, str | list) for item in prompt):
-        raise RefusedError(bad_parameter("the emulated model takes one prompt a request", param="prompt", value=len(prompt)))
-    raise RefusedError(unreadable("string_type", "Input should be a valid string", where="body.prompt", value=prompt))
+        raise bad_parameter("the emulated model takes one prompt a request", param="prompt", value=len(prompt))
+    raise unreadable("string_type", "Input should be a valid string", where="body.prompt", value=prompt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

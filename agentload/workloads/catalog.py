@@ -9,10 +9,12 @@ import msgspec
 
 from agentload.errors import UsageError
 from agentload.model.trace import Header, Segment, Session, Trace, Turn, image_tokens
+from agentload.model.walk import again
 from agentload.plugins import Broken, Option, Plugins, checked, help_of, options, seeded
 from agentload.workloads.parts.targets import Range, Target
 
 PLUGINS: Final = Plugins(room="agentload.workloads", kind="workload", needs=("generate",))
+names: Final = PLUGINS.names
 _ARRIVALS: Final = frozenset({"sessions", "rate_per_s", "cv", "peak"})
 
 
@@ -29,11 +31,6 @@ class Workload:
     variants: tuple[Mapping[str, object], ...]
     """Options under which all targets can be compared."""
     generate: Callable[..., Iterator[Session]]
-
-
-def names() -> tuple[str, ...]:
-    """List the workloads, sorted."""
-    return PLUGINS.names()
 
 
 def every() -> tuple[Workload | Broken, ...]:
@@ -72,8 +69,8 @@ def trace(name: str, *, seed: int, options: Mapping[str, object] | None = None, 
     given = checked(made.name, made.options, options or {}, kind="workload")
     if not 0 < ctx_scale <= 100:
         raise UsageError(f"ctx_scale must be in (0, 100], got {ctx_scale:g}")
-    sessions = _Sessions(made, seed, given, ctx_scale)
-    sessions.drawn()  # checks the combination of options now
+    sessions = _sessions(made, seed, given, ctx_scale)
+    iter(sessions)  # checks the combination of options now
     said = {"workload": made.name, "options": given} | ({"ctx_scale": ctx_scale} if ctx_scale != 1 else {})
     return Trace(
         header=Header(
@@ -92,24 +89,13 @@ def is_measured(made: Workload, options: Mapping[str, object]) -> bool:
     return shaping in made.variants
 
 
-@dataclass(frozen=True, slots=True)
-class _Sessions:
-    made: Workload
-    seed: int
-    given: Mapping[str, object]
-    ctx_scale: float
-
-    def __iter__(self) -> Iterator[Session]:
-        sessions = self.drawn()
-        return sessions if self.ctx_scale == 1 else (_session(session, self.ctx_scale) for session in sessions)
-
-    def drawn(self) -> Iterator[Session]:
-        return self.made.generate(seeded(f"{self.seed}\0w{self.made.name}"), **self.given)
-
-
-def _session(session: Session, factor: float) -> Session:
+@again
+def _sessions(made: Workload, seed: int, given: Mapping[str, object], factor: float) -> Iterator[Session]:
     """Multiply all lengths, so that a workload fits a smaller (or fills a larger) window with the same shape; waits stay."""
-    return replace(session, turns=tuple(_turn(turn, factor) for turn in session.turns))
+    sessions = made.generate(seeded(f"{seed}\0w{made.name}"), **given)
+    if factor == 1:
+        return sessions
+    return (replace(session, turns=tuple(_turn(turn, factor) for turn in session.turns)) for session in sessions)
 
 
 def _turn(turn: Turn, factor: float) -> Turn:

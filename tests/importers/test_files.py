@@ -131,7 +131,7 @@ def test_a_record_of_many_megabytes_takes_the_time_of_its_bytes(tmp_path: Path, 
         assert numbers(path) == [1]
         return time.process_time() - began_s
 
-    assert min(seconds(32 << 20) for _ in range(2)) < 16 * min(seconds(8 << 20) for _ in range(2))  # was 4 * 4 * 1.3
+    assert min(seconds(16 << 20) for _ in range(2)) < 16 * min(seconds(4 << 20) for _ in range(2))  # was 4 * 4 * 1.3
 
 
 @pytest.mark.parametrize("text", [b'{"word":"', b'[{"word":"', b"[\n[\n"])

@@ -8,7 +8,7 @@ from agentload.errors import UsageError
 from agentload.layout.cost import fill_s
 from agentload.layout.long_run import long_run
 from agentload.layout.plan import plan
-from agentload.layout.traces import Repeated
+from agentload.layout.traces import repeated
 from agentload.model.plan import Budget, ClosedLoop, Load, OpenLoop
 from agentload.model.trace import PRIME, Header, Segment, Session, Trace, Turn
 
@@ -116,7 +116,7 @@ def test_each_round_is_new_content_and_shares_within_itself_what_was_shared() ->
         return Session(session=name, workload="w", start_s=0.0, turns=(Turn(add=add, output=1),))
 
     trace = Trace(header=Header(name="t"), sessions=(session("s0", (7, 2), "own"), session("s1", (7, 2), "other")))
-    played = [[part.key for part in each.turns[0].add] for each in Repeated(trace, 3)]
+    played = [[part.key for part in each.turns[0].add] for each in repeated(trace, 3)]
     shared, texts = [keys[0] for keys in played], [keys[1] for keys in played]
     assert shared[::2] == shared[1::2]
     assert len(set(shared)) == 3

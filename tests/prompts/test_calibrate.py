@@ -4,6 +4,7 @@ import json
 import pickle
 import re
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,8 @@ REFUSES_TOOLS = """\
 def vocabulary(known: Sequence[str]) -> Callable[[str], int]:
     """Split as BPE vocabularies do; a word that is not known costs two tokens."""
     split = re.compile(r"<[a-z/]+>| ?[A-Za-z]+|[0-9]| ?[^\sA-Za-z0-9<]+|<|\s*\n+|\s+")
-    return lambda text: sum(2 if piece.strip().isalpha() and piece.strip() not in known else 1 for piece in split.findall(text))
+    cost = cache(lambda piece: 2 if piece.strip().isalpha() and piece.strip() not in known else 1)
+    return lambda text: sum(map(cost, split.findall(text)))
 
 
 def target(template: str, count_text: Callable[[str], int]) -> Counter:
@@ -81,6 +83,7 @@ def target(template: str, count_text: Callable[[str], int]) -> Counter:
     return count
 
 
+@cache
 def prompts() -> list[tuple[Segment, ...]]:
     found = []
     for name in ("chat", "code", "rag", "reasoning"):

@@ -14,7 +14,7 @@ from agentload.cli import main as cli
 from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import EndpointError
 from agentload.evidence.capacity import capacity, held
-from agentload.layout.traces import Drawn
+from agentload.layout.traces import shuffled
 from agentload.model.plan import Load
 from agentload.model.rows import BlockRow, CallRow, Row
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
@@ -111,7 +111,7 @@ def test_each_trial_of_a_search_is_another_draw_of_sessions() -> None:
     given_ = tuple(Session(session=f"s{k}", workload="chat", start_s=float(k), turns=(Turn(add=(), output=1),)) for k in range(20))
     trace = Trace(header=Header(name="t"), sessions=given_)
     seeds = [drawn(STUDY, arm, number) for arm in ("bf16", "fp8") for number in range(3)]
-    orders = [[each.session for each in Drawn(trace, 1, seed, Load())] for seed in seeds]
+    orders = [[each.session for each in shuffled(trace, 1, seed, Load())] for seed in seeds]
     assert len({tuple(order) for order in orders}) == len(seeds)
     assert all(sorted(order) == sorted(f"{each.session}#0" for each in given_) for order in orders)
     assert drawn(STUDY, "fp8", 2) == seeds[-1]
@@ -122,9 +122,9 @@ def test_sessions_that_a_trial_begins_with_are_met_as_often_as_they_are_long() -
         return Session(session=name, workload="chat", start_s=0.0, turns=(Turn(add=(), output=1, wait="user", wait_s=wait_s),))
 
     trace = Trace(header=Header(name="t"), sessions=(session("short", 10.0), session("long", 90.0)))
-    opened = [each.session.partition("#")[0] for each in Drawn(trace, 0, 1, Load(), 2000)]
+    opened = [each.session.partition("#")[0] for each in shuffled(trace, 0, 1, Load(), 2000)]
     assert 0.87 < opened.count("long") / 2000 < 0.93
-    assert len({each.session for each in Drawn(trace, 2, 1, Load(), 5)}) == 9
+    assert len({each.session for each in shuffled(trace, 2, 1, Load(), 5)}) == 9
 
 
 def test_each_step_is_stored_with_what_was_tried_and_whether_it_held() -> None:

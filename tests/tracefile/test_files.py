@@ -154,7 +154,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert raised.value.hint == f"mkdir -p {tmp_path / 'no'}"
 
 
-@pytest.mark.parametrize("sessions", [3, 8_000])
+@pytest.mark.parametrize("sessions", [3, 4_500])
 def test_sessions_of_a_small_file_are_decoded_once(tmp_path: Path, sessions: int) -> None:
     path = tmp_path / "made.jsonl"
     write(path, catalog.trace("short_chat", seed=7, options={"sessions": sessions}))

@@ -4,6 +4,7 @@ import hashlib
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,7 @@ def python_of(version: str) -> str | None:
     return next(runs, None)
 
 
+@cache
 def sessions_as_made_by(python: str) -> str:
     code = OTHER_PYTHON.format(root=str(Path(__file__).parents[2]))
     return subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, check=True).stdout

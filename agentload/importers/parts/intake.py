@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import math
+from collections import UserDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -73,26 +74,18 @@ def beside(path: Path) -> Path:
     return path.with_name(path.name.removesuffix(".zst").removesuffix(".jsonl") + SUFFIX)
 
 
-class Kept(Mapping[str, str]):
+class Kept(UserDict[str, str]):
     """Texts by key; remembers which were used."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
-        self._texts = texts
+        super().__init__(texts)
         self.found: set[str] = set()
 
     def __getitem__(self, key: str) -> str:
         """Return a text and remember its use."""
-        text = self._texts[key]
+        text = super().__getitem__(key)
         self.found.add(key)
         return text
-
-    def __iter__(self) -> Iterator[str]:
-        """Iterate over the keys."""
-        return iter(self._texts)
-
-    def __len__(self) -> int:
-        """Count the texts."""
-        return len(self._texts)
 
 
 def read_texts(path: Path) -> Mapping[str, str]:

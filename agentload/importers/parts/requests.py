@@ -1,8 +1,9 @@
 """Turn logged requests, known by length, block ids or messages, into the turns of sessions."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import wraps
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -38,10 +39,25 @@ class Request(msgspec.Struct, kw_only=True):
     """The workload of its session, if a log has several."""
 
 
+def reader(
+    made: Callable[..., Iterator[Session]], **fixed: Any
+) -> Callable[[Callable[..., Iterator[Any]]], Callable[..., Iterator[Session]]]:
+    """Make an importer's `sessions` of a function that yields requests: *made* (`sessions` or `conversations`) groups them."""
+
+    def decorated(read: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Session]]:
+        @wraps(read)
+        def importing(intake: Intake, **options: Any) -> Iterator[Session]:  # those of the reader
+            return made(intake, read(intake, **options), **fixed)
+
+        return importing
+
+    return decorated
+
+
 def sessions(
-    intake: Intake, found: Iterable[Request], *, workload: str, block: int | None = None, holds: Holds = "context", grid: Grid = "keep"
+    intake: Intake, found: Iterable[Request], *, workload: str, holds: Holds = "context", grid: Grid = "keep"
 ) -> Iterator[Session]:
-    """Yield a session for each name; *block* is the block size of requests with ids."""
+    """Yield a session for each name; ids are those of the import's blocks."""
     groups = by_session(found, Request)
     origin_s: float | None = None
     main: str | None = None
@@ -57,7 +73,7 @@ def sessions(
             workload=group[0].workload or workload,
             start_s=round(start_s - origin_s, 6),
             origin_s=origin_s,
-            block=block or intake.source.block,
+            block=intake.source.block,
             holds=holds,
         )
 

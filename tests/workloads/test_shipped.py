@@ -4,9 +4,9 @@ import pytest
 
 from agentload.model.walk import contexts
 from agentload.tracefile import lines, read
-from agentload.workloads.parts.shipped import RECIPES, Recipe, made
+from tests.workloads.shipped import RECIPES, Recipe, made
 
-FOLDER = Path(__file__).parents[3] / "traces"
+FOLDER = Path(__file__).parents[2] / "traces"
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)

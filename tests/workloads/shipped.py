@@ -1,4 +1,4 @@
-"""Make the traces shipped with the package: `python -m agentload.workloads.parts.shipped FOLDER` reproduces them byte for byte."""
+"""Make the traces shipped with the package: `python -m tests.workloads.shipped FOLDER` reproduces them byte for byte."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
