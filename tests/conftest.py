@@ -1,6 +1,7 @@
 """Settings and fixtures that all tests share."""
 
 import os
+import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -9,6 +10,8 @@ from typing import Protocol
 
 import pytest
 from hypothesis import settings
+
+from agentload.cli._signals import handled
 
 # Shared and slow machines make deadlines lie; `HYPOTHESIS_PROFILE=thorough` looks twenty times longer.
 settings.register_profile("quick", deadline=None, max_examples=50, print_blob=True)
@@ -31,7 +34,9 @@ def spawn() -> Iterator[Spawn]:
 
         def spawned(command: Sequence[str | Path], folder: Path | None = None) -> subprocess.Popen[str]:
             pipe = subprocess.PIPE
-            process = subprocess.Popen(command, cwd=folder, stdout=pipe, stderr=pipe, text=True, process_group=0)
+            # A command inherits what is ignored, and the tests may run in the background or under nohup.
+            with handled({signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}):
+                process = subprocess.Popen(command, cwd=folder, stdout=pipe, stderr=pipe, text=True, process_group=0)
             stack.enter_context(process)
             stack.callback(process.kill)
             return process

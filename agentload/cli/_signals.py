@@ -5,11 +5,14 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from types import FrameType
+from typing import TypeAlias
+
+Handler: TypeAlias = Callable[[int, FrameType | None], object] | signal.Handlers
 
 
 @contextmanager
-def handled(handlers: Mapping[int, Callable[[int, Any], object]]) -> Iterator[None]:
+def handled(handlers: Mapping[int, Handler]) -> Iterator[None]:
     """Have signals handled so."""
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:

@@ -19,6 +19,8 @@ DRAIN_S: Final = 300.0
 """Grace after the first interrupt, and again after the second before the kill: an answer in flight may be long."""
 LOOK_S: Final = 0.2
 INTERRUPTED: Final = 130
+ASK: Final = signal.SIGTERM
+"""Not SIGINT: what a script starts in its background ignores that, and so do the children, until they handle it themselves."""
 PROGRAM: Final = (sys.executable, "-m", "agentload")
 
 
@@ -93,8 +95,8 @@ def run(
         listener.start()
         is_timed_out = _wait(process, until, stops)
         listener.join(timeout=10)
-    # Interrupted before its handler was installed: killed by the signal itself.
-    code = INTERRUPTED if process.returncode == -signal.SIGINT else process.returncode
+    # Stopped before its handler was installed: killed by the signal itself.
+    code = INTERRUPTED if process.returncode == -ASK else process.returncode
     return Ended(code=code, is_timed_out=is_timed_out, error="; ".join(errors) or None)
 
 
@@ -123,5 +125,5 @@ def _wait(process: subprocess.Popen[str], until: float, stops: Stops) -> bool:
         is_deaf = bool(asked_s) and now - asked_s > DRAIN_S
         if is_deaf or stops.count + is_timed_out > passed:
             passed, asked_s = passed + 1, now
-            process.send_signal(signal.SIGKILL if is_deaf and passed > 2 else signal.SIGINT)
+            process.send_signal(signal.SIGKILL if is_deaf and passed > 2 else ASK)
     return is_timed_out

@@ -123,7 +123,9 @@ GROUP BY r.run_id, r.created_ns, f.arm, f.facts->>'$.process_start_s' ORDER BY r
 """
 _BLOCKS: Final = """
 WITH played AS (
-    SELECT *, coalesce(drain_ns, ended_ns) AS until_ns, (coalesce(drain_ns, ended_ns) - started_ns) / 1e9 AS seconds
+    SELECT *, coalesce(drain_ns, ended_ns) AS until_ns, (coalesce(drain_ns, ended_ns) - started_ns) / 1e9 AS seconds,
+        -- One that never ended was over when its pair was played again.
+        coalesce(ended_ns, lead(started_ns) OVER (PARTITION BY leg, arm, pair ORDER BY started_ns) - 1) AS over_ns
     FROM blocks WHERE run_id = $run
 ),
 counted AS (
@@ -132,7 +134,7 @@ counted AS (
         sum(output_tokens * CASE WHEN last_ns <= until_ns THEN 1.0 WHEN first_ns >= until_ns THEN 0.0
             ELSE (until_ns - first_ns) / (last_ns - first_ns) END) AS tokens
     FROM played AS p JOIN calls_row AS c ON (c.run_id, c.leg, c.arm, c.pair) = (p.run_id, p.leg, p.arm, p.pair)
-        AND c.released_ns BETWEEN p.started_ns AND coalesce(p.ended_ns, c.released_ns)
+        AND c.released_ns BETWEEN p.started_ns AND coalesce(p.over_ns, c.released_ns)
     GROUP BY ALL
 )
 SELECT leg, round, pair, block, arm, (ended_ns - started_ns) / 1e9, (ended_ns - drain_ns) / nullif(ended_ns - started_ns, 0),

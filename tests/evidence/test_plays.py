@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from agentload.evidence.plays import plays
-from tests.evidence.runs import S, arm, block, fingerprint, leg, stored
+from agentload.evidence.plays import attempts, plays
+from agentload.store.runs import summary
+from tests.evidence.runs import S, arm, block, call, fingerprint, leg, stored
 
 
 def fates(folder: Path, rows: Sequence[object]) -> list[tuple[str, int, str | None]]:
@@ -84,3 +85,12 @@ def test_blocks_keep_their_bounds(tmp_path: Path) -> None:
     with stored(tmp_path, [block("bf16", 0, 3), block("fp8", 0, 200)]) as connection:
         first = plays(connection, "r1")[0]
     assert (first.started_ns, first.drain_ns, first.ended_ns) == (3 * S, 53 * S, 103 * S)
+
+
+def test_a_play_that_never_ended_takes_no_calls_of_the_next_one_of_its_pair(tmp_path: Path) -> None:
+    rows = [block("bf16", 0, 0, ended_ns=None), call("bf16", 0, 1), block("bf16", 0, 400, salt="0~1"), call("bf16", 0, 401)]
+    with stored(tmp_path, rows) as connection:
+        found = attempts(connection, "r1", plays(connection, "r1"))
+        blocks = summary(connection, "r1").blocks
+    assert sorted(found.select("play", "start_s").iter_rows()) == [(0, 1.03), (1, 401.03)]
+    assert [each.calls for each in blocks] == [1, 1]

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 
 import pytest
 
+from agentload.cli._signals import Handler, handled
 from agentload.matrix.child import Stops, run
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, Load, TraceRef
@@ -36,14 +38,11 @@ def test_a_verb_is_asked_to_stop_when_its_time_is_over(tmp_path: Path) -> None:
     assert 6 < time.monotonic() - began < 60
 
 
-def test_a_verb_is_asked_to_stop_when_we_are(tmp_path: Path) -> None:
-    ended = run(
-        CHAT,
-        database=tmp_path / "x.duckdb",
-        run=None,
-        output=tmp_path / "said.txt",
-        until=float("inf"),
-        stops=Stops(count=2),
-        say=lambda _: None,
-    )
+@pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN], ids=["foreground", "background"])
+def test_a_verb_is_asked_to_stop_when_we_are(handler: Handler, tmp_path: Path) -> None:
+    said = tmp_path / "said.txt"
+    with handled({signal.SIGINT: handler}):  # which the child inherits
+        ended = run(
+            CHAT, database=tmp_path / "x.duckdb", run=None, output=said, until=float("inf"), stops=Stops(count=2), say=lambda _: None
+        )
     assert (ended.code, ended.is_timed_out) == (130, False)
