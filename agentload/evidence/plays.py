@@ -133,7 +133,9 @@ WITH own AS (SELECT session, retry_of FROM attempts WHERE run_id = $run),
 sessions AS (SELECT session, row_number() OVER (ORDER BY session) - 1 AS number FROM (SELECT DISTINCT session FROM own)),
 retried AS (SELECT DISTINCT retry_of FROM own WHERE retry_of IS NOT NULL),
 -- One that never ended was over when its pair was played again.
-bounded AS (SELECT *, coalesce(ended_ns, lead(started_ns) OVER (PARTITION BY leg, arm, pair ORDER BY started_ns) - 1) AS until_ns FROM plays)
+bounded AS (
+    SELECT *, coalesce(ended_ns, lead(started_ns) OVER (PARTITION BY leg, arm, pair ORDER BY started_ns) - 1) AS until_ns FROM plays
+)
 SELECT p.number AS play, p.number IS NOT NULL AND p.left_out IS NULL AS counts, p.restart, p.machine,
     p.start_s + (c.began_ns - p.started_ns) / 1e9 AS start_s, c.pair,
     c.leg, c.arm, c.workload, s.number AS session, c.turn, c.status, c.tail, c.prime, r.retry_of IS NULL AS is_last,
