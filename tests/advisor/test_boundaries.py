@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advisor import words
 from advisor.assess import accuracy, speed
 from advisor.decide import decide
 from advisor.estimate import Estimate
 from advisor.evidence import AaControl, AccuracyBucket, Calls, ClientHealth, Observation, Telemetry, WorkloadClass
-from advisor.gates import alone, answers_possible, client, compute_floor, generated_length, one_mode, pool_size, steady
+from advisor.gates import alone, answers_possible, client, compute_floor, generated_length, identity, one_mode, pool_size, steady
 from advisor.legs.speed import swap
 from advisor.policy import Policy
 from advisor.rules import capacity_bound, known_issues, pool_never_filled, unvalidated_backend
@@ -216,38 +215,6 @@ def test_of_steps_that_differ_in_how_much_the_most_settles_all(step: Step, rest:
     assert counted(step) == (rest, count)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (words.percent(None), "open"),
-        (words.percent(-0.0314), "-3.1 %"),
-        (words.change(ESTIMATE), "+200.0 % [+100.0 %, +400.0 %]"),
-        (words.points(replace(ESTIMATE, value=-0.02, low=None, high=0.01)), "-2.0 pp [open, +1.0]"),
-        (words.latency(replace(ESTIMATE, value=12.4, high=None)), "12 ms [1, open]"),
-        (words.tokens(9999), "9,999"),
-        (words.tokens(10_000), "10k"),
-        (words.length(1023), "1,023"),
-        (words.length(1024), "1k"),
-        (words.length(131072), "128k"),
-        (words.lengths((4096, 8192, 16384)), "4k..16k"),
-        (words.lengths((4096, 8192, 10240)), "4k..10k"),
-        (words.lengths((4096, 16384)), "4k,16k"),
-        (words.lengths((1500,)), "1500"),
-        (words.counted(1.4, "minute"), "1 minute"),
-        (words.counted(2, "minute"), "2 minutes"),
-        (words.times(1), "once"),
-        (words.times(2), "2 times"),
-        (words.spent(0, 5.0), ""),
-        (words.spent(3, None), ", 3 minutes"),
-        (words.spent(3, 0.5), ", 3 minutes and 0.50 USD"),
-        (words.money(1), "1 USD"),
-        (words.scope(None), "the mix"),
-    ],
-)
-def test_figures_are_said_alike_everywhere(text: str, expected: str) -> None:
-    assert text == expected
-
-
 def test_an_inverse_turns_its_ends_round_and_opens_those_at_zero() -> None:
     found = ESTIMATE.inverse(8.0, unit="1/s")
     assert (found.value, found.low, found.high, found.unit, found.method) == (4.0, 2.0, 8.0, "1/s", "mean")
@@ -387,3 +354,47 @@ def test_a_prefill_curve_says_over_how_many_units_its_error_was_taken(pairs: int
         assert estimate.value == pytest.approx(truth, rel=0.2)
         assert 0.0 <= (estimate.low or 0.0) <= estimate.value <= (estimate.high or 0.0)
     assert found.range_tokens == (1000.0, 32000.0)
+
+
+@pytest.mark.parametrize(("below", "status"), [(3, "pass"), (4, "fail")])
+def test_one_first_token_in_a_hundred_may_lie_below_the_floor(below: int, status: str) -> None:
+    computed = np.full(300, 8000.0)
+    floor = compute_floor.floor_ms(bare(), BF16, computed, computed)
+    assert floor is not None
+    calls = replace(
+        simulated_calls(np.random.default_rng(1), pairs=10, effect=0.0, noise=Noise())[0],
+        computed_tokens=computed,
+        prompt_tokens=computed,
+        ttft_ms=np.where(np.arange(300) < below, 0.5, 2.0) * floor,
+    )
+    found = compute_floor.check(bare(observations=(Observation(workload="chat", arm="bf16", calls=calls),)), Policy())
+    assert _statuses(list(found)) == [status]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "observed_", "status"),
+    [
+        ("bfloat16", "fp8_e4m3", "fail"),
+        ("bfloat16", "auto", "pass"),
+        ("float16", "auto", "pass"),
+        ("fp8", "auto", "fail"),
+        ("fp8", "fp8_e4m3", "pass"),
+        ("auto", "fp8_e4m3", "pass"),
+        (None, "bfloat16", "pass"),
+        ("bfloat16", None, "not observed"),
+    ],
+)
+def test_a_server_runs_the_dtype_that_was_asked_for(wanted: str | None, observed_: str | None, status: str) -> None:
+    evidence = bare(arms=(BF16, replace(FP8, expected_dtype=wanted, observed_dtype=observed_)))
+    assert [each.status for each in identity.check(evidence, Policy()) if each.arm == "fp8"] == [status]
+
+
+def test_a_first_token_of_no_time_is_no_measurement() -> None:
+    tokens = np.tile(np.array([1e3, 4e3, 8e3, 16e3]), 6)
+    columns = {"pair": np.repeat(np.arange(6), 4), "computed_tokens": tokens, "ttft_ms": 5 + 0.01 * tokens}
+    whole = ttft_curve("fp8", **columns)
+    assert whole is not None  # four lengths are enough
+    assert (whole.b.value, whole.c.value) == pytest.approx((0.01, 5.0), rel=1e-3)
+    extra = {name: np.append(column, {"pair": 6, "computed_tokens": 2e3, "ttft_ms": 0.0}[name]) for name, column in columns.items()}
+    assert ttft_curve("fp8", **{**extra, "pair": extra["pair"].astype(np.int64)}) == whole
+    assert ttft_curve("fp8", **{name: column[tokens > 1e3] for name, column in columns.items()}) is None

@@ -249,3 +249,11 @@ def test_no_evidence_of_one_side_compares_nothing() -> None:
     for arm in ("bf16", "fp8"):
         without = replace(evidence, observations=tuple(each for each in evidence.observations if each.arm != arm))
         assert assess(without, Policy()).speeds == ()
+
+
+def test_contexts_that_nobody_gave_are_prompts_and_answers_of_the_reference() -> None:
+    calls = _one(4, prompt_tokens=np.array([100.0, 200.0, np.nan, 400.0]), output_tokens=np.full(4, 10.0))
+    evidence = bare(workloads=(WorkloadClass(name="chat"),), observations=observed(calls, replace(calls, prompt_tokens=np.full(4, 9.0))))
+    found = reach.contexts(evidence, "chat")
+    assert found is not None
+    assert found.tolist() == [110.0, 210.0, 410.0]

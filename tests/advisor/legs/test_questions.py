@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from advisor import words
 from advisor.evidence import Evidence, WorkloadClass
 from advisor.legs import questions
 from advisor.policy import Policy
@@ -34,17 +33,3 @@ def _of(lengths: list[float], *, window: int | None = None) -> Evidence:
 def test_first_questions_settle_a_class_at_lengths_that_others_share(evidence: Evidence, lengths: tuple[int, ...], items: int) -> None:
     need = questions.first(assess(evidence, Policy()), "fp8", "chat")
     assert (need.pairs, need.step) == (items, Questions(lengths=lengths, items=items))
-
-
-@pytest.mark.parametrize(
-    ("lengths", "text"),
-    [
-        ((8 * K,), "8k"),
-        ((8 * K, 16 * K, 32 * K), "8k..32k"),
-        ((8 * K, 12 * K), "8k..12k"),
-        ((8 * K, 32 * K), "8k,32k"),
-        ((500, 8 * K), "500,8k"),
-    ],
-)
-def test_lengths_are_written_as_the_command_line_reads_them(lengths: tuple[int, ...], text: str) -> None:
-    assert words.lengths(lengths) == text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,8 @@ from advisor.evidence import (
 from advisor.rules import (
     known_issues,
 )
-from advisor.rules.known_issues import Issue, table, version
+from advisor.rules.known_issues import Issue, When, table, version
+from advisor.steps import Features
 from tests.advisor.cases import BF16, FP8, H100, bare, compared
 from tests.advisor.rules.asking import case, chat_class, findings
 
@@ -68,3 +70,65 @@ def test_the_hopper_kernel_before_its_fix_is_a_veto_until_answers_measured_here_
 @pytest.mark.parametrize(("text", "numbers"), [("0.33.0", (0, 33, 0)), ("v0.19.1rc2.dev3", (0, 19, 1)), ("nightly", ())])
 def test_versions_are_read_by_their_leading_numbers(text: str, numbers: tuple[int, ...]) -> None:
     assert version(text) == numbers
+
+
+@pytest.mark.parametrize(
+    ("when", "speaks"),
+    [
+        (When(), True),
+        (When(head_dim_from=128), True),
+        (When(head_dim_from=129), False),
+        (When(tensor_parallel_above=0), True),
+        (When(tensor_parallel_above=1), False),
+        (When(context_above=131_071.0), True),
+        (When(context_above=131_072.0), False),
+        (When(version_from="0.33.0"), True),
+        (When(version_from="0.33.1"), False),
+        (When(version_at_most="0.33.0"), True),
+        (When(version_at_most="0.32.9"), False),
+        (When(sm=(80, 90)), True),
+        (When(sm=(80,)), False),
+        (When(quantised=True), True),
+        (When(quantised=False), False),
+        (When(dtype="fp8"), True),
+        (When(dtype="nvfp4"), False),
+        (When(expected="fp8"), True),
+        (When(expected="auto"), False),
+        (When(prefix_caching=True), True),
+        (When(prefix_caching=False), False),
+        (When(attention="gqa"), True),
+        (When(attention="mla"), False),
+        (When(flag="x"), False),
+        (When(gpu="h100"), True),
+        (When(kernel="fa2"), False),
+        (When(model="qwen"), False),
+    ],
+)
+def test_an_issue_applies_where_every_fact_that_it_asks_for_agrees(when: When, speaks: bool) -> None:  # noqa: FBT001  # a case
+    issue = Issue(id="one", url="https://github.com/x", title="it", state="open", effect="slower", when=when)
+    assert known_issues.applies(issue, case(bare()), FP8) == speaks
+    unknown = case(bare(deployment=replace(bare().deployment, version=None, gpu=replace(H100, sm=None))))
+    if when.version_at_most or when.version_from or when.sm:
+        assert not known_issues.applies(issue, unknown, FP8)
+
+
+@pytest.mark.parametrize(
+    ("issue", "kind", "asks", "leg"),
+    [
+        (("wrong answers", "open", True), "blocks", "avoid", "safe"),
+        (("wrong answers", "open", False), "opposes", "test further", "safe"),
+        (("wrong answers", "closed", False), "opposes", None, "safe"),
+        (("crash", "closed", True), "blocks", "avoid", "safe"),
+        (("slower", "open", True), "informs", None, "pays"),
+    ],
+)
+def test_what_an_issue_asks_for_follows_from_what_it_does(issue: tuple[Any, Any, bool], kind: str, asks: str | None, leg: str) -> None:
+    effect, state, certain = issue
+    known = Issue(
+        id="one", url="https://github.com/x", title="it", state=state, effect=effect, when=When(), certain=certain, fixed_in="9.9"
+    )
+    found = known_issues._finding(case(bare()), FP8, known, "2026-09")
+    assert (found.kind, found.asks_for, found.leg, found.prior) == (kind, asks, leg, True)
+    assert found.remedy == ("upgrade vLLM to 9.9" if asks else None)
+    assert (found.next_step == Features()) == (effect == "crash")
+    assert (found.flips is not None) == (asks is not None)

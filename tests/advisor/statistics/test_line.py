@@ -245,3 +245,14 @@ def test_calls_of_a_replay_give_two_lines_a_pair_and_their_crossing() -> None:
     assert break_even_from_calls("fp8", [reference], []) is None
     assert break_even_from_calls("fp8", [], [arm]) is None
     assert break_even_from_calls("fp8", [_replayed(4e-5, 6.0, span=2.0)], [_replayed(2e-5, 6.8, span=2.0)]) is not None
+
+
+def test_three_lengths_can_bend_and_two_cannot() -> None:
+    rng = np.random.default_rng(3)
+    values = 5 + 4e-5 * X[:3] + np.array([0.0, 0.5, 0.0]) + rng.normal(0, 0.02, (5, 3))
+    bent = fit(Grid(pairs=np.arange(5), lengths=X[:3], values=values), np.ones(3))
+    assert bent is not None
+    assert bent.lack_of_fit_p is not None
+    assert bent.lack_of_fit_p < 0.001
+    assert bent.df == 1
+    assert fit(Grid(pairs=np.arange(5), lengths=X[:2], values=values[:, :2]), np.ones(2)) is None

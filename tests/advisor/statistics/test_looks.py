@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from advisor.statistics import accuracy
-from advisor.statistics.looks import ends
+from advisor.statistics.looks import _look, ends
 from advisor.statistics.planning import PLANNED_ANSWERS, questions_a_context
 
 LOOKS = (30, 120, 160, 220, 300, 400, 520, 680, 880, 1160, 1550)
@@ -44,3 +45,21 @@ def test_few_contexts_are_less_sure_than_as_many_independent_items() -> None:
 @pytest.mark.parametrize(("correlation", "expected"), [(0.0, 8), (0.1, 8), (0.6, 5), (0.9, 2), (1.0, 1)])
 def test_the_more_the_questions_of_a_context_resemble_each_other_the_fewer_are_asked(correlation: float, expected: int) -> None:
     assert questions_a_context(correlation, 8192, 256, most=8) == expected
+
+
+def test_questions_that_share_a_context_count_for_what_they_are_worth() -> None:
+    difference = np.where(np.arange(400) // 2 % 10 == 0, -1.0, 0.0)  # both of a pair are lost, or neither
+    for together, said in ((1, -1), (2, 0)):
+        clusters = np.arange(400) // together
+        effect = accuracy.design_effect(difference, clusters)
+        assert effect == pytest.approx(together, rel=0.1)
+        assert _look(difference, clusters, margin=0.065, level=0.01, together=together) == said
+
+
+@pytest.mark.parametrize(("few", "many"), [(0.05, 0.3), (0.1, 0.8)])
+def test_the_more_alike_the_questions_of_a_context_are_the_more_of_them_it_takes(few: float, many: float) -> None:
+    items = [
+        ends(LOOKS, flips=0.06, change=0.0, margin=0.03, level=PLANNED_ANSWERS, draws=150, together=8, correlation=each).mean_items
+        for each in (few, many)
+    ]
+    assert items[0] * 1.2 < items[1]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -207,3 +208,16 @@ def test_p_values_and_intervals_tell_the_same_story() -> None:
     low, high = found.interval()
     assert found.p_below(high) == pytest.approx(0.025)
     assert found.p_above(low) == pytest.approx(0.025)
+
+
+def test_ids_of_any_size_and_sign_name_one_turn_each() -> None:
+    reference, arm = simulated_calls(np.random.default_rng(1), pairs=6, effect=0.0, noise=Noise())
+    rows = same_turns(reference, arm)
+    far = np.array([-(2**61), 2**61, 2**61 - 1, 7, -7, 0])
+    named = [replace(each, session=far[each.session % 6] + each.session // 6, pair=each.pair * 3 + 1) for each in (reference, arm)]
+    shuffled = np.random.default_rng(2).permutation(len(arm))
+    columns = {each.name: getattr(named[1], each.name) for each in fields(Calls)}
+    taken: dict[str, Any] = {name: None if column is None else column[shuffled] for name, column in columns.items()}
+    mixed_up = Calls(**taken)
+    left, right = same_turns(named[0], mixed_up)
+    assert sorted(zip(left.tolist(), shuffled[right].tolist(), strict=True)) == sorted(zip(*(each.tolist() for each in rows), strict=True))

@@ -96,3 +96,14 @@ def test_tails_are_told_of_blocks_that_both_arms_played() -> None:
     assert {float(where.max()) for each in few for _, where in each.samples} == {3.0}
     for shared in (3, 1, 0):
         assert tails(values, blocks, values, np.where(blocks < shared, blocks, blocks + 100))[0] == ()
+
+
+def test_calls_that_are_each_a_session_are_worth_what_they_are_and_those_of_one_session_are_one() -> None:
+    values = np.arange(1.0, 201)
+    alone = quantile(values, np.arange(200), 0.5, unit="ms")
+    assert alone is not None
+    assert alone.method == "order statistics of 200 calls in 200 sessions, effective 200"
+    # Two calls a session, as different as any two: none resembles its neighbour, and nothing is lost.
+    apart = quantile(values, np.arange(200) % 100, 0.5, unit="ms")
+    assert apart is not None
+    assert apart.method == "order statistics of 200 calls in 100 sessions, effective 200"

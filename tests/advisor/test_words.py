@@ -1,0 +1,55 @@
+"""How estimates, lengths and amounts read."""
+
+from __future__ import annotations
+
+import pytest
+
+from advisor import words
+from advisor.estimate import Estimate
+
+ESTIMATE = Estimate(value=0.0123, low=-0.045, high=0.678, n=5, unit="relative", method="mean")
+OPEN = Estimate(value=2.4, low=None, high=None, n=5, unit="ms", method="mean")
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (words.percent(0.1234), "+12.3 %"),
+        (words.percent(-3.0), "-300.0 %"),
+        (words.percent(None), "open"),
+        (words.change(ESTIMATE), "+1.2 % [-4.5 %, +67.8 %]"),
+        (words.change(OPEN), "+240.0 % [open, open]"),
+        (words.points(ESTIMATE), "+1.2 pp [-4.5, +67.8]"),
+        (words.points(OPEN), "+240.0 pp [open, open]"),
+        (words.latency(Estimate(value=12.4, low=9.6, high=None, n=3, unit="ms", method="mean")), "12 ms [10, open]"),
+        (words.tokens(9_999), "9,999"),
+        (words.tokens(10_000), "10k"),
+        (words.tokens(1_234_567), "1,235k"),
+        (words.length(1023), "1,023"),
+        (words.length(1024), "1k"),
+        (words.length(131_072), "128k"),
+        (words.lengths((4096, 8192, 16384)), "4k..16k"),
+        (words.lengths((4096, 8192, 10240)), "4k..10k"),  # the last is as long as it has to be
+        (words.lengths((4096, 9216, 16384)), "4k,9k,16k"),
+        (words.lengths((4096,)), "4k"),
+        (words.lengths((1000, 2000)), "1000..2000"),
+        (words.lengths((500, 8192)), "500,8k"),
+        (words.bucket("needle", 8192), "needle at 8k"),
+        (words.counted(1.4, "minute"), "1 minute"),
+        (words.counted(1.6, "minute"), "2 minutes"),
+        (words.counted(0, "minute"), "0 minutes"),
+        (words.times(1), "once"),
+        (words.times(2), "2 times"),
+        (words.spent(None, 3.0), ""),
+        (words.spent(0.0, 3.0), ""),
+        (words.spent(2.0, None), ", 2 minutes"),
+        (words.spent(2.0, 0.5), ", 2 minutes and 0.50 USD"),
+        (words.money(1.0), "1 USD"),
+        (words.money(0.999), "1.00 USD"),
+        (words.money(1234.5), "1,234 USD"),
+        (words.scope(None), "the mix"),
+        (words.scope("chat"), "chat"),
+    ],
+)
+def test_each_figure_reads_in_one_way(said: str, expected: str) -> None:
+    assert said == expected
