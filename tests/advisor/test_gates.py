@@ -387,6 +387,12 @@ def test_a_trend_says_from_where_to_where_and_servers_that_were_started_once_hav
     assert list(no_trend.check(compared(effect=0.0, observations=observed(reference, warm)), Policy())) == []
 
 
+def test_servers_without_noise_have_no_trend() -> None:
+    reference, arm = simulated_calls(np.random.default_rng(1), pairs=12, effect=0.0, noise=Noise(), swapped=False, restarts=12)
+    evidence = compared(effect=0.0, observations=observed(reference, replace(arm, turn_ms=1.1 * reference.turn_ms)))
+    assert list(no_trend.check(evidence, Policy())) == []
+
+
 def test_runs_without_a_trend_are_seldom_said_to_have_one() -> None:
     assert sum(bool(_statuses(no_trend, _started(*(0.0,) * 8, seed=seed))) for seed in range(300)) <= 9
 

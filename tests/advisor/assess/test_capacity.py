@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from advisor.assess import capacity
 from advisor.evidence import CapacityPoint, WorkloadClass
 from advisor.policy import Policy
 from advisor.verdict import Capacity
-from tests.advisor.cases import bare
+from tests.advisor.cases import bare, search
 
 
 def _step(agents: int, within: int, turns: int = 1000) -> CapacityPoint:
@@ -100,3 +101,16 @@ def test_capacity_is_told_of_every_scope_that_was_searched() -> None:
     found = capacity.capacities(bare(workloads=workloads, capacity=steps), Policy())
     assert told(found) == [(None, 8), ("chat", 16), ("chat + code", 0)]
     assert found[2].reason == "the SLO was missed even at 4 agents, the smallest load tried"
+
+
+@pytest.mark.parametrize("spare", [0, 2])
+def test_spare_replicas_come_on_top_of_those_that_the_peak_keeps_busy(spare: int) -> None:
+    evidence = bare(capacity=search("fp8", 16), deployment=replace(bare().deployment, peak_agents=100, spare_replicas=spare))
+    (found,) = capacity.capacities(evidence, Policy())
+    agents = found.agents_per_gpu
+    assert agents is not None
+    assert agents.low is not None
+    assert agents.high is not None
+    expected = [math.ceil(100 / math.floor(each)) + spare for each in (agents.high, agents.value, agents.low)]
+    assert [found.fewest_replicas, found.replicas_at_peak, found.most_replicas] == expected
+    assert found.next_replica_at_agents == (expected[1] - spare) * math.floor(agents.value) + 1

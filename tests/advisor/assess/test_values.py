@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advisor.assess import capacity, figures, reach, room
+from advisor.assess import accuracy, capacity, figures, lines, reach, room
 from advisor.case import doubled, weighty
 from advisor.dtypes import same_numbers
 from advisor.estimate import Estimate
-from advisor.evidence import Calls, Evidence, Telemetry, WorkloadClass
+from advisor.evidence import AccuracyBucket, Calls, Evidence, Prior, Telemetry, WorkloadClass
 from advisor.gates import steady
 from advisor.policy import Policy, Slo
 from advisor.statistics.crossing import Limit
@@ -257,3 +257,56 @@ def test_contexts_that_nobody_gave_are_prompts_and_answers_of_the_reference() ->
     found = reach.contexts(evidence, "chat")
     assert found is not None
     assert found.tolist() == [110.0, 210.0, 410.0]
+
+
+def test_questions_of_a_context_are_as_alike_as_their_design_effect_says() -> None:
+    # Both answers of each context are lost, won or neither: two are worth one.
+    flips = np.repeat(np.tile([-1.0, 0.0, 0.0, 1.0], 25), 2)
+    alike = AccuracyBucket(
+        arm="fp8",
+        task="needle",
+        context_tokens=8192,
+        both=100,
+        reference_only=50,
+        arm_only=50,
+        neither=0,
+        reference_scores=(flips <= 0).astype(np.float64),
+        arm_scores=(flips >= 0).astype(np.float64),
+        clusters=np.repeat(np.arange(100), 2),
+    )
+    assert accuracy.correlation(alike) == pytest.approx(1.0, abs=0.03)
+    assert accuracy.correlation(replace(alike, clusters=np.arange(200))) == 0.0
+    assert accuracy.correlation(replace(alike, clusters=np.arange(200) % 2)) == 0.0
+    assert accuracy.correlation(replace(alike, arm_scores=alike.reference_scores)) == 0.0
+    apart = np.random.default_rng(1).permutation(200) // 2
+    assert accuracy.correlation(replace(alike, clusters=apart)) < 0.2
+
+
+def test_a_level_is_what_the_length_of_contexts_leaves() -> None:
+    calls = _one(60, prompt_tokens=np.geomspace(100.0, 1e5, 60), output_tokens=np.zeros(60), start_s=np.arange(60.0))
+    shift = np.sin(np.arange(60.0))
+    shift -= np.polyval(np.polyfit(np.log(calls.prompt_tokens), shift, 1), np.log(calls.prompt_tokens))
+    timed = replace(calls, tpot_ms=np.exp(0.3 * np.log(calls.prompt_tokens) + shift))
+    level = steady._level(timed)
+    assert np.ptp(level - shift) == pytest.approx(0.0, abs=1e-9)
+    backwards = replace(timed, start_s=-timed.start_s, ok=np.arange(60) != 7)
+    assert steady._level(backwards).size == 59
+    assert float(np.ptp(steady._level(replace(timed, tpot_ms=np.full(60, 5.0))))) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_published_break_even_is_that_of_the_arm_and_the_gpu() -> None:
+    right = Prior(what="break_even_tokens", arm="fp8", value=7.0, unit="tokens", gpu="H100-SXM", source="x")
+    others = (replace(right, what="slope"), replace(right, arm="other"), replace(right, gpu="B200-SXM"))
+    assert lines._prior(bare(priors=others), "fp8") is None
+    assert lines._prior(bare(priors=(*others, right)), "fp8") == 7.0
+    assert lines._prior(bare(priors=(replace(right, gpu=None),)), "fp8") == 7.0
+
+
+@pytest.mark.parametrize(
+    ("batches", "shares", "batch"), [((4.0, 8.0), (0.25, 0.75), 7.0), ((None, 8.0), (0.25, 0.75), 8.0), ((None, None), (0.5, 0.5), None)]
+)
+def test_the_batch_of_the_user_weighs_classes_that_know_theirs(
+    batches: tuple[float | None, float | None], shares: tuple[float, float], batch: float | None
+) -> None:
+    classes = tuple(WorkloadClass(name=name, batch=each) for name, each in zip("ab", batches, strict=True))
+    assert lines._own_batch(bare(workloads=classes), dict(zip("ab", shares, strict=True))) == batch

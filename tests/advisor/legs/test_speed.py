@@ -10,9 +10,10 @@ import pytest
 from advisor.assess.speed import controls, controls_of, floor_of
 from advisor.case import Case, Room
 from advisor.decide import decide
+from advisor.estimate import Estimate
 from advisor.evidence import AaControl, Calls, Evidence, StartHistory, WorkloadClass
 from advisor.legs.capacity import pays_leg
-from advisor.legs.speed import more_pairs, restarts, speed_leg
+from advisor.legs.speed import by_prior, claim, more_pairs, restarts, speed_leg
 from advisor.legs.whole_time import with_total
 from advisor.policy import Policy
 from advisor.statistics.planning import units_needed
@@ -235,3 +236,58 @@ def test_an_open_question_says_what_would_answer_it() -> None:
         "turn latency surely below -3.0 %",
         "turn latency surely above +3.0 %",
     ]
+
+
+@pytest.mark.parametrize(
+    ("starts", "history", "doubted", "doubts"),
+    [
+        (1, False, -0.05, True),
+        (2, False, -0.05, False),
+        (1, True, -0.05, False),
+        (1, True, 0.0, True),
+        (2, False, 0.0, True),
+        (2, False, None, False),
+    ],
+)
+def test_a_claim_rests_on_the_prior_with_one_start_or_where_twice_as_much_would_undo_it(
+    starts: int,
+    history: bool,  # noqa: FBT001  # a case
+    doubted: float | None,
+    doubts: bool,  # noqa: FBT001  # a case
+) -> None:
+    case = assess(compared(effect=-0.1, pairs=6), Policy())
+    if history:
+        case = replace(case, evidence=replace(case.evidence, starts=StartHistory(spread=0.015, source="24 starts")))
+    speed = case.speed("fp8", None)
+    assert speed is not None
+    claimed = Estimate(value=-0.05, low=-0.06, high=-0.04, n=6, unit="relative", method="mean")
+    other = None if doubted is None else replace(claimed, high=doubted - 0.01 if doubted else 0.0)
+    speed = replace(speed, starts=starts, change=replace(speed.change, relative=claimed), doubted=other)
+    assert by_prior(case, speed) == doubts
+    unsettled = replace(claimed, high=0.01)
+    assert not by_prior(case, replace(speed, change=replace(speed.change, relative=unsettled)))
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "state"),
+    [
+        (-0.05, -0.06, -0.0301, "yes"),
+        (-0.05, -0.06, -0.03, "unclear"),
+        (0.05, 0.0301, 0.06, "no"),
+        (0.05, 0.03, 0.06, "unclear"),
+        (0.0, -0.0599, 0.0599, "equal"),
+        (0.0, -0.06, 0.0599, "unclear"),
+        (0.0299, -0.05, 0.0599, "equal"),
+        (0.03, -0.05, 0.0599, "unclear"),
+        (-0.03, -0.0599, 0.05, "unclear"),
+    ],
+)
+def test_a_claim_is_what_its_interval_leaves(value: float, low: float, high: float, state: LegState) -> None:
+    assert claim(Estimate(value=value, low=low, high=high, n=6, unit="relative", method="mean"), margin=0.03) == state
+
+
+def test_the_time_of_all_turns_is_printed_at_the_level_that_decides() -> None:
+    case = assess(compared(effect=-0.1, pairs=24), Policy(counts="time"))
+    estimate = with_total(case, "fp8", None, speed_leg(case, "fp8", None)).leg.estimate
+    assert estimate is not None
+    assert estimate.level == 0.95

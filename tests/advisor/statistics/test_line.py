@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -256,3 +257,58 @@ def test_three_lengths_can_bend_and_two_cannot() -> None:
     assert bent.lack_of_fit_p < 0.001
     assert bent.df == 1
     assert fit(Grid(pairs=np.arange(5), lengths=X[:2], values=values[:, :2]), np.ones(2)) is None
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_replays_set_is_that_of_its_pairs_lines_over_the_batches_that_were_seen(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    pairs = int(rng.choice([3, 4, 6]))
+    noise = float(rng.choice([0.0, 0.003, 0.02]))
+
+    def side(slope: float, intercept: float, arm: int) -> Calls:
+        calls = _replayed(slope, intercept, pairs=pairs, per=12, seed=100 * arm + seed)
+        shift = np.exp(rng.normal(0, noise, pairs))[calls.pair]
+        return replace(calls, tpot_ms=calls.tpot_ms * shift, restart=calls.pair // 2)
+
+    reference, arm = side(4e-5, 6.0, 0), side(4e-5 * rng.uniform(0.5, 1.02), rng.uniform(5.9, 7.5), 1)
+    each = {}
+    for calls in (reference, arm):
+        rows = [calls.pair == pair for pair in range(pairs)]
+        assert calls.batch_kv_tokens is not None
+        each[id(calls)] = np.array(
+            [np.polyfit(calls.batch_kv_tokens[row], calls.tpot_ms[row], 1, w=1 / calls.tpot_ms[row])[::-1] for row in rows]
+        )
+    by_pair = each[id(arm)] - each[id(reference)]
+    covariance = np.cov(by_pair.T) / pairs
+    intercept, slope = by_pair.mean(axis=0)
+    fitted = Line(
+        intercept=intercept,
+        slope=slope,
+        var_intercept=covariance[0, 0],
+        var_slope=covariance[1, 1],
+        covariance=covariance[0, 1],
+        df=pairs - 1,
+        pairs=pairs,
+        lengths=0,
+        lack_of_fit_p=None,
+    )
+    starts = (pairs + 1) // 2
+    widened = with_starts(fitted, each[id(reference)].mean(axis=0), spread=0.004, starts=starts)
+    tokens = np.concatenate([reference.batch_kv_tokens, arm.batch_kv_tokens])
+    first, last = np.quantile(tokens, [0.05, 0.95])
+    expected = judged("fp8", widened, first=first, last=last, users=4.0, prior_tokens=9.0)
+    found = break_even_from_calls("fp8", [reference], [arm], spread=0.004, own_users=4.0, prior_tokens=9.0)
+    assert found is not None
+    assert (found.shape, found.ahead, found.pairs, found.prior_tokens) == (expected.shape, expected.ahead, pairs, 9.0)
+    for name in ("tokens", "low", "high", "own_tokens", "own_low", "own_high", "slope_z"):
+        end = getattr(expected, name)
+        assert getattr(found, name) == (None if end is None else pytest.approx(end, rel=1e-5)), name
+
+
+def test_a_length_that_half_of_the_pairs_lack_is_left_out() -> None:
+    grid = _grid(4)
+    values = grid.values.copy()
+    values[:2, 3] = np.nan
+    found = fit(Grid(pairs=grid.pairs, lengths=X, values=values), np.ones(4))
+    assert found is not None
+    assert (found.pairs, found.lengths) == (4, 3)
