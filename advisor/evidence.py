@@ -357,6 +357,7 @@ class Evidence:
     health: tuple[ClientHealth, ...] = ()
     aa: tuple[AaControl, ...] = ()
     aa_accuracy: tuple[AccuracyBucket, ...] = ()  # answers of an arm against its own, asked twice
+    followed: tuple[AccuracyBucket, ...] = ()  # replies graded by the recorded ones: agreement with them, not whether they are right
     screen: tuple[Screened, ...] = ()
     unscreened: tuple[tuple[str, str], ...] = ()  # arms that told no log probabilities, with the reason
     priors: tuple[Prior, ...] = ()

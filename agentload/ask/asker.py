@@ -1,7 +1,6 @@
 """Ask one endpoint questions, greedily and with a fixed seed; what goes wrong is a value, not an exception, and holds no key."""
 
 import asyncio
-import json
 import math
 import ssl
 from collections.abc import AsyncIterator, Sequence
@@ -16,6 +15,7 @@ from agentload.dispatch.framing import MOST_BYTES, OverlongError
 from agentload.endpoints.endpoint import Endpoint, masked, socket_of
 from agentload.endpoints.reach import proxy, trusted
 from agentload.tasks import Json
+from agentload.tasks.parts.grading import call_text
 from agentload.telemetry.reach import is_same_server, plain
 
 if TYPE_CHECKING:
@@ -178,8 +178,4 @@ def _text(message: Any) -> str:  # noqa: ANN401  # as above
     if not message.tool_calls:
         return message.content or ""
     function = message.tool_calls[0].function
-    try:
-        arguments = json.loads(function.arguments)
-    except ValueError:  # a model may write arguments that are no JSON: the grader sees them as they are
-        arguments = function.arguments
-    return json.dumps({"name": function.name, "arguments": arguments}, ensure_ascii=False)
+    return call_text(function.name, function.arguments)

@@ -208,8 +208,9 @@ class BlockPlay:
         spec = player.session.turns[turn]
         if due_ns is not None and spec.deadline_s is not None:
             call = replace(call, deadline_ns=due_ns + round(spec.deadline_s * SECOND))
-        is_read = bool(spec.check) or self._replies.are_read(player.session, turn)
-        return replace(call, wants_reply=True, check=spec.check) if is_read else call
+        recorded = None if spec.recorded is None else spec.recorded.answer
+        is_read = bool(spec.check or recorded) or self._replies.are_read(player.session, turn)
+        return replace(call, wants_reply=True, check=spec.check, recorded=recorded) if is_read else call
 
     def _foretell(self, session: Session, out: list[Command]) -> None:
         if self._prepares:

@@ -14,6 +14,7 @@ from agentload.dispatch.sse import Parsed
 from agentload.model.commands import Halt, Limits, Outcome, Reply, StampSource, Status
 from agentload.model.record import record
 from agentload.model.stamps import Stamps, stamps
+from agentload.tasks.parts.grading import call_text
 
 Stage: TypeAlias = Literal["connecting", "waiting", "streaming", "ended"]
 Failure: TypeAlias = Literal["refused", "reset", "connect_timeout", "unreadable"]
@@ -218,4 +219,6 @@ def _said(parsed: Parsed) -> str | None:
 
 
 def _reply(parsed: Parsed) -> Reply:
-    return Reply(text=parsed.text, tokens=parsed.output_tokens or sum(parsed.tokens))
+    first = next(iter(parsed.tool_calls), None)
+    called = None if first is None else call_text(first.name, first.arguments)
+    return Reply(text=parsed.text, tokens=parsed.output_tokens or sum(parsed.tokens), called=called)

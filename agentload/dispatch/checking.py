@@ -1,26 +1,38 @@
-"""Grade the answers of a replayed trace that says what they must hold."""
+"""Grade the answers of a replayed trace: by what it says that they must hold, or by what was answered where it was recorded."""
+
+from typing import Final
 
 from agentload.model.commands import Outcome, Send
 from agentload.model.rows import AnswerRow
-from agentload.tasks.parts.grading import grade_all
+from agentload.tasks import Grade
+from agentload.tasks.parts.grading import followed, grade_all
+
+RECORDED: Final = "recorded-next-turn"
+"""Task of the replies that are compared with recorded ones: agreement with them, which is not the same as being right."""
 
 
 def checked(send: Send, outcome: Outcome, *, run_id: str) -> AnswerRow | None:
-    """Return the grade of a checked turn that was answered; None for every other."""
-    call = send.call
-    if not call.check or outcome.status != "ok" or outcome.reply is None:
+    """Return the grade of a turn that was answered and has something to be graded by; None for every other."""
+    call, reply = send.call, outcome.reply
+    if outcome.status != "ok" or reply is None:
         return None
-    found = grade_all(call.check, outcome.reply.text, tokens=outcome.reply.tokens)
+    said = reply.called or reply.text
+    if call.check:
+        found: Grade | None = grade_all(call.check, said, tokens=reply.tokens)
+    else:
+        found = None if call.recorded is None else followed(said, call.recorded)
+    if found is None:
+        return None
     return AnswerRow(
         run_id=run_id,
         arm=send.arm,
-        task=f"check/{call.workload}",
+        task=f"check/{call.workload}" if call.check else RECORDED,
         item=f"{call.session}[{call.turn}]",
         context_tokens=call.context_tokens,
         depth=None,
         repetition=send.pair,
         score=found.score,
         right=found.right,
-        answer=outcome.reply.text,
+        answer=said,
         request_id=send.request_id,
     )

@@ -107,6 +107,7 @@ def gather(
         server=tuple((arm, _with_gpus(figures, watts.get(arm), clocks.get(arm, hardware.Clocks()))) for arm, figures in server.items()),
         accuracy=answers,
         aa_accuracy=same_answers,
+        followed=grades.followed(connection, run_id, names, first),
         screen=screened,
         unscreened=unscreened,
         aa=controls(counted, where.names, arms),

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from advisor.evidence import AccuracyBucket
+from agentload.dispatch.checking import RECORDED
 from agentload.model.controls import control_of
 from agentload.model.rows import ArmRow
 from agentload.store import tables
@@ -21,7 +22,7 @@ from agentload.store.database import reading
 
 _CELLS: Final = """
 SELECT task, context_tokens, arm, count_if("right"), count("right"), count(*) - count("right"), avg(score)
-FROM graded WHERE run_id = $run GROUP BY ALL
+FROM graded WHERE run_id = $run AND task <> $recorded GROUP BY ALL
 ORDER BY task, context_tokens, arm
 """
 _ARMS: Final = """
@@ -29,7 +30,7 @@ SELECT a.arm, count_if(x."right"), count(x."right"), count(x.arm) - count(x."rig
     count_if(r."right" AND NOT x."right"), count_if(x."right" AND NOT r."right"),
     quantile_cont(x.agreement, 0.5), count_if(x.is_garbage), count_if(x.finish_reason = 'length')
 FROM (SELECT unnest($arms::VARCHAR[]) AS arm) AS a
-LEFT JOIN graded AS x ON (x.run_id, x.arm) = ($run, a.arm)
+LEFT JOIN graded AS x ON (x.run_id, x.arm) = ($run, a.arm) AND x.task <> $recorded
 LEFT JOIN graded AS r ON (r.run_id, r.arm, r.task, r.item, r.context_tokens, r.repetition)
     = (x.run_id, $arms[1], x.task, x.item, x.context_tokens, x.repetition)
 GROUP BY a.arm ORDER BY list_position($arms, a.arm)
@@ -95,8 +96,8 @@ def summarise(database: Path, run_id: str) -> Summary:
     """Read what was answered."""
     with reading(database) as connection:
         order = [row.arm for row in tables.rows(connection, ArmRow, run_id=run_id)]
-        cells = tables.records(connection, Cell, _CELLS, {"run": run_id})
-        arms = tables.records(connection, ArmTotal, _ARMS, {"run": run_id, "arms": order})
+        cells = tables.records(connection, Cell, _CELLS, {"run": run_id, "recorded": RECORDED})
+        arms = tables.records(connection, ArmTotal, _ARMS, {"run": run_id, "arms": order, "recorded": RECORDED})
     return Summary(run_id=run_id, cells=cells, curves=tuple(curves(cells, order)), arms=arms)
 
 
@@ -133,17 +134,32 @@ def accuracy(
 
     First those of the arms against the reference, then those of arms that were asked twice against themselves.
     """
-    answers = connection.sql(
-        """
-        SELECT arm, task, context_tokens, item, depth, repetition, score, "right", is_garbage AS garbage FROM graded
-        WHERE run_id = $run AND "right" IS NOT NULL
-        """,
-        params={"run": run_id},
-    ).pl()
-    by_arm = {str(arm): rows for (arm,), rows in answers.partition_by("arm", as_dict=True).items()}
+    by_arm = _by_arm(connection, run_id, is_recorded=False)
     challenging = (_buckets(arm, by_arm.get(reference), by_arm.get(arm)) for arm in arms if arm != reference)
     controlling = (_buckets(arm, by_arm.get(arm), by_arm.get(control_of(arm))) for arm in arms)
     return tuple(chain.from_iterable(challenging)), tuple(chain.from_iterable(controlling))
+
+
+def followed(connection: duckdb.DuckDBPyConnection, run_id: str, arms: Sequence[str], reference: str) -> tuple[AccuracyBucket, ...]:
+    """Return one bucket an arm: replies of the arm and of the reference, each graded by the recorded one; sessions are the clusters."""
+    by_arm = {
+        arm: rows.with_columns(longest=pl.col("context_tokens").max(), session=pl.col("item").str.replace(r"\[\d+\]$", ""))
+        for arm, rows in _by_arm(connection, run_id, is_recorded=True).items()
+    }
+    pairs = ((arm, by_arm[reference], by_arm[arm]) for arm in arms if arm != reference and {arm, reference} <= by_arm.keys())
+    found = ((arm, first.join(second, on=_KEY, how="inner", nulls_equal=True, suffix="_arm").sort(_KEY)) for arm, first, second in pairs)
+    return tuple(_bucket(arm, RECORDED, float(rows["longest"][0]), rows, clusters="session") for arm, rows in found if rows.height)
+
+
+def _by_arm(connection: duckdb.DuckDBPyConnection, run_id: str, *, is_recorded: bool) -> Mapping[str, pl.DataFrame]:
+    answers = connection.sql(
+        """
+        SELECT arm, task, context_tokens, item, depth, repetition, score, "right", is_garbage AS garbage FROM graded
+        WHERE run_id = $run AND "right" IS NOT NULL AND (task = $recorded) = $is_recorded
+        """,
+        params={"run": run_id, "recorded": RECORDED, "is_recorded": is_recorded},
+    ).pl()
+    return {str(arm): rows for (arm,), rows in answers.partition_by("arm", as_dict=True).items()}
 
 
 def _buckets(arm: str, first: pl.DataFrame | None, second: pl.DataFrame | None) -> Iterator[AccuracyBucket]:
@@ -154,7 +170,7 @@ def _buckets(arm: str, first: pl.DataFrame | None, second: pl.DataFrame | None) 
         yield _bucket(arm, str(task), float(str(tokens)), rows)
 
 
-def _bucket(arm: str, task: str, context_tokens: float, rows: pl.DataFrame) -> AccuracyBucket:
+def _bucket(arm: str, task: str, context_tokens: float, rows: pl.DataFrame, *, clusters: str = "item") -> AccuracyBucket:
     left, right = rows["right"].to_numpy(), rows["right_arm"].to_numpy()
     graded = not rows["score"].has_nulls() and not rows["score_arm"].has_nulls()
     return AccuracyBucket(
@@ -170,7 +186,7 @@ def _bucket(arm: str, task: str, context_tokens: float, rows: pl.DataFrame) -> A
         garbage=_count(rows["garbage_arm"]),
         reference_garbage=_count(rows["garbage"]),
         # Repetitions and depths of one item share its text.
-        clusters=rows["item"].rank("dense").cast(pl.Int64).to_numpy(),
+        clusters=rows[clusters].rank("dense").cast(pl.Int64).to_numpy(),
     )
 
 

@@ -76,6 +76,8 @@ class Call:
     """Somebody reads the answer's text: a live edge, or a check."""
     check: tuple[Check, ...] = ()
     """What the answer is graded by."""
+    recorded: str | None = None
+    """What was answered where it was recorded, for comparison only."""
     prime: bool = False
     """It only tells the server what came before: no evidence."""
 
@@ -173,6 +175,8 @@ class Reply:
 
     text: str
     tokens: int
+    called: str | None = None
+    """The first tool call, as a JSON object of name and arguments."""
 
 
 @record

@@ -80,7 +80,7 @@ class Load:
     budget: Budget = field(default_factory=Budget)
     cancel_share: float = 0.0
     """Share of calls that are cancelled after a drawn number of tokens."""
-    history: Literal["fixed", "live"] = "fixed"
+    history: Literal["fixed", "live", "recorded"] = "fixed"
     retries: int = 0
     """How often a failed call is sent again, as a further attempt with its own row."""
 

@@ -48,7 +48,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """Timings of the turn where it was recorded, for comparison only."""
+    """The turn where it was recorded, for comparison only."""
 
     ttft_s: float | None = None
     api_s: float | None = None
@@ -56,6 +56,8 @@ class Recorded:
     cached: int | None = None
     start_s: float | None = None
     """When it was sent, on the axis of the sessions' `start_s`."""
+    answer: str | None = None
+    """What was said, where the import kept its words; no trace file holds it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

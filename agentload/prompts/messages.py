@@ -6,6 +6,7 @@ compacted away) becomes user text, since servers refuse results without a call.
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -25,6 +26,9 @@ _SCHEMA_WORDS: Final = 600
 """About the mean of OpenClaw's schemas: 8.0k tokens for some 14 tools (its docs/concepts/context.md)."""
 _SEGMENT_TOOLS: Final = 64
 """Maximum tools in one segment; up to four such segments in a context have distinct names."""
+
+
+_CALL: Final = re.compile(r"([\w.-]+)\((\{.*\})\)")
 
 
 class Message(NamedTuple):
@@ -80,10 +84,21 @@ def schemas(words: bytes, tools: int, *, position: int) -> bytes:
     return b",".join(_schema(words[cuts[tool] : cuts[tool + 1]], _schema_name(position, tool)) for tool in range(tools))
 
 
-def tool_call(key: Key, words: bytes, *, seed: int, position: int) -> bytes:
-    """Write the tool call that belongs to the result of this key; the words are its argument."""
+def calls_in(text: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Divide an imported answer into what it says and the calls at its end, which imports write as name(arguments)."""
+    lines, calls = text.rstrip().split("\n"), list[tuple[str, str]]()
+    while lines and (found := _CALL.fullmatch(lines[-1])) is not None:
+        calls.insert(0, (found[1], found[2]))
+        lines.pop()
+    return "\n".join(lines), tuple(calls)
+
+
+def tool_call(key: Key, words: bytes, *, seed: int, position: int, recorded: tuple[str, str] | None = None) -> bytes:
+    """Write the tool call that belongs to the result of this key; the words are its argument, unless it was *recorded*."""
     arguments = rb"{\"input\":\"" + words.rstrip() + rb"\"}" if words else b"{}"
     name = WORDS[_digest(seed, key)[0] % _SEGMENT_TOOLS].encode()
+    if recorded is not None:
+        name, arguments = (_escaped(each) for each in recorded)
     identity = call_id(key, seed=seed, position=position)
     return b'{"id":"%b","type":"function","function":{"name":"%b","arguments":"%b"}}' % (identity, name, arguments)
 

@@ -5,14 +5,18 @@ are drawn. The cache is bounded in bytes; the least recently used segments are d
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import dataclass, replace
+from itertools import groupby, zip_longest
+from typing import Final
 
 from agentload.model.trace import Segment, image_tokens
 from agentload.prompts import images
-from agentload.prompts.messages import Bodies, Cache, Message, Piece, Slot, call_id, messages, schema_count, schemas, tool_call
+from agentload.prompts.messages import Bodies, Cache, Message, Piece, Slot, call_id, calls_in, messages, schema_count, schemas, tool_call
 from agentload.prompts.tokenizer import WORD_TOKENS, Exactness, Tokenizer
 from agentload.prompts.words import WIDTH
+
+RECORDED_SCHEMAS: Final = '[{"type":"function"'
+"""How tools in OpenAI's format begin where their words were kept; others are drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +125,9 @@ class Renderer:
         """Return an assistant's text and tool calls."""
         segment = slot.segment
         if segment.text is not None or segment.plant is not None:  # real words stay together
+            spoken, recorded = calls_in(segment.text or "")
+            if len(recorded) == len(results):
+                return self._text(slot._replace(segment=replace(segment, text=spoken))), self._calls(b"", results, recorded)
             return self._text(slot), self._calls(b"", results)
         least = 1 + len(results)  # a word of text and one for each call
         key = ("words", segment.key, segment.tokens, slot[1:], least)
@@ -132,26 +139,28 @@ class Renderer:
         body = self._bodies.piece(said[:-1] + rb"\n" if said else b"", self._bodies.cost(words), slot)
         return body, self._calls(words[len(said) :], results)
 
-    def _calls(self, words: bytes, results: Sequence[Segment]) -> bytes:
+    def _calls(self, words: bytes, results: Sequence[Segment], recorded: Sequence[tuple[str, str]] = ()) -> bytes:
         count = len(words) // WIDTH
         cuts = [WIDTH * (count * index // len(results)) for index in range(len(results) + 1)]
         calls = (
-            tool_call(result.key, words[cuts[index] : cuts[index + 1]], seed=self._seed, position=index)
-            for index, result in enumerate(results)
+            tool_call(result.key, words[cuts[index] : cuts[index + 1]], seed=self._seed, position=index, recorded=said)
+            for index, (result, said) in enumerate(zip_longest(results, recorded))
         )
         return b",".join(calls)
 
     def _schemas(self, slot: Slot, position: int) -> Piece:
-        """Write the schemas of a segment with its words as descriptions."""
+        """Write the schemas of a segment with its words as descriptions, or those that were recorded; the salt is in drawn ones."""
 
         def written() -> Piece:
+            if slot.salt is None and (kept := slot.segment.text or "").startswith(RECORDED_SCHEMAS):
+                return Piece(kept[1:-1].encode(), self._tokenizer.count(kept) + slot.frame)
             count = schema_count(slot.segment.tokens)
             frame = self._tokenizer.frame("schema") * count + (0 if position else self._tokenizer.frame("tools"))
             framed = slot._replace(frame=slot.frame + frame)
             words = self._bodies.words(framed)
             return self._bodies.piece(schemas(words, count, position=position), self._bodies.cost(words), framed)
 
-        return self._cache.piece(("tools", slot.segment.key, slot.segment.tokens, position, slot[1:]), written)
+        return self._cache.piece(("tools", slot.segment.text, slot.segment.key, slot.segment.tokens, position, slot[1:]), written)
 
 
 def _joined(start: bytes, pieces: Iterable[Piece], end: bytes, separator: bytes) -> Piece:

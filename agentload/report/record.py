@@ -9,6 +9,7 @@ from advisor.decide import decide
 from advisor.estimate import Estimate
 from advisor.evidence import Evidence, Kind
 from advisor.verdict import ArmVerdict, Word
+from agentload.dispatch.checking import RECORDED
 from agentload.evidence.capacity import Held, held
 from agentload.evidence.hardware import gpu_memory
 from agentload.report.advise import evidence_of
@@ -171,7 +172,7 @@ def _rate(of: Measured, arm: str, workload: str) -> Estimate | None:
     return None if calls is None or not under_load([calls]) else output_rate([calls])
 
 
-_RIGHT = """SELECT arm, count_if("right"), count("right") FROM graded WHERE run_id = ? GROUP BY arm ORDER BY arm"""
+_RIGHT = """SELECT arm, count_if("right"), count("right") FROM graded WHERE run_id = ? AND task <> ? GROUP BY arm ORDER BY arm"""
 
 
 def measured(database: Path, run: str, *, model: str, setting: Setting, report: str | None) -> Measured:
@@ -179,7 +180,7 @@ def measured(database: Path, run: str, *, model: str, setting: Setting, report: 
     with reading(database) as connection:
         evidence = evidence_of(connection, run, setting=setting)
         steps, memory = held(connection, run, [each.name for each in evidence.workloads]), gpu_memory(connection, run)
-        answers = connection.execute(_RIGHT, [run]).fetchall()
+        answers = connection.execute(_RIGHT, [run, RECORDED]).fetchall()
     return Measured(
         model=model,
         document=document(decide(evidence, setting.policy), evidence, facts(database, run), policy=setting.policy),

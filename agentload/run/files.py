@@ -10,6 +10,8 @@ from agentload import documents
 from agentload.builtin import HERE, Kind, find
 from agentload.endpoints.read import is_arms_file
 from agentload.errors import AgentloadError, TraceError, UsageError
+from agentload.importers.parts.intake import beside, read_texts
+from agentload.layout.recorded import spoken
 from agentload.layout.traces import merged, shortened
 from agentload.model.trace import Trace
 from agentload.study.change import extended
@@ -26,11 +28,12 @@ def load_traces(names: Sequence[str], *, lenient: bool = False) -> tuple[Trace, 
 
 
 def read_traces(
-    refs: Sequence[TraceRef], *, lenient: bool = False, max_context_tokens: int | None = None
+    refs: Sequence[TraceRef], *, lenient: bool = False, max_context_tokens: int | None = None, compares: bool | None = None
 ) -> tuple[Trace, tuple[TraceRef, ...]]:
     """Return the traces of a study as one, their sessions no longer than asked for, with what each holds.
 
-    Raises TraceError where that is not what the study says.
+    Unless *compares* is None they say what their import kept; where it is true, their turns know what was answered. Raises TraceError
+    where they are not what the study says, or no words were kept.
     """
     if any(ref.path == "-" for ref in refs):
         raise UsageError(
@@ -44,7 +47,10 @@ def read_traces(
                 f"{ref.path}: not the trace that the study was written for (sha256 {now.sha256}, not {ref.sha256})",
                 hint="take the trace that it names, or leave 'sha256' out of the study",
             )
-    made = merged([read(path, lenient=lenient) for path in paths])
+    traces = [read(path, lenient=lenient) for path in paths]
+    if compares is not None:
+        traces = [spoken(trace, read_texts(beside(path)), compares=compares) for trace, path in zip(traces, paths, strict=True)]
+    made = merged(traces)
     return made if max_context_tokens is None else replace(made, sessions=shortened(made, max_context_tokens)), found
 
 

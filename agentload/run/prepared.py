@@ -152,6 +152,8 @@ def simulation(
     *laid* may change the trace, told how many arms play it.
     """
     assert isinstance(study.servers, Virtual), study.servers
+    if study.load.history == "recorded":
+        raise UsageError("a profile says how fast arms are, not what they say", hint="--history fixed, or replay on servers")
     arms = arms_of(study.servers.profile, study.servers.arms)
     trace, refs = read_traces(study.traces, lenient=study.lenient, max_context_tokens=study.load.max_context_tokens)
     beyond = too_long(trace.header, trace.sessions, min(arm.server.max_model_len for arm in arms))
@@ -212,7 +214,7 @@ def prepared(
         if isinstance(study, Sweep):
             yield _sweep(study, place, found, is_dry=is_dry, notice=notice)
         else:
-            yield _replay(study, servers, place, found, laid, blocks=blocks)
+            yield _replay(study, servers, place, found, laid, blocks=blocks, notice=notice)
 
 
 def _replay(
@@ -223,9 +225,14 @@ def _replay(
     laid: Callable[[Trace, int], Trace],
     *,
     blocks: int | None,
+    notice: Notice,
 ) -> Prepared:
     served = with_control(found, study.aa)
-    trace, refs = read_traces(study.traces, lenient=study.lenient, max_context_tokens=study.load.max_context_tokens)
+    forced = ", ".join(each.name for each in found if each.force_lengths)
+    compares = None if study.load.history != "recorded" else not forced
+    trace, refs = read_traces(study.traces, lenient=study.lenient, max_context_tokens=study.load.max_context_tokens, compares=compares)
+    if compares is False:
+        notice(f"replies are not compared with recorded ones: lengths are forced on {forced} (force_lengths: false in the arms file)")
     beyond = too_long(trace.header, trace.sessions, _longest(found, are_up=False))
     study = extended(study, traces=refs)
     trace = laid(trace, len(found))

@@ -27,6 +27,12 @@ class _Kind(Part, frozen=True, tag_field="kind"):
     """A study."""
 
 
+def _drawn(load: Load) -> None:
+    """Raise UsageError for recorded words where sessions are repeated with new content: there is only one of them."""
+    if load.history == "recorded":
+        raise UsageError("--history recorded plays each session once: it is for a replay", hint="--history fixed")
+
+
 class Replay(_Kind, frozen=True, tag="replay"):
     """Play a trace on every arm, block pair by block pair: live, or in virtual time."""
 
@@ -80,6 +86,8 @@ class Replay(_Kind, frozen=True, tag="replay"):
         load = self.load.checked()
         if self.capacity is not None and (load.sessions, load.rate_per_s, load.speed) != (None, None, 1.0):
             raise UsageError("--capacity keeps sessions going by itself", hint="leave out --sessions, --rate and --speed")
+        if self.capacity is not None:
+            _drawn(load)
         return self
 
 
@@ -122,7 +130,7 @@ class Search(_Kind, frozen=True, tag="search"):
 
     def checked(self) -> "Search":
         """Return the study. Raises UsageError where its fields contradict each other, or a search has nothing to hold."""
-        self.load.checked()
+        _drawn(self.load.checked())
         if not isinstance(self.servers, Live) and self.slo in (None, Slo()):
             raise UsageError("a search needs a limit to hold", hint="--slo ttft=2000,tpot=50")
         return self
@@ -216,7 +224,7 @@ class Decide(_Kind, frozen=True, tag="decide"):
 
     def checked(self) -> "Decide":
         """Return the study. Raises UsageError where its fields contradict each other."""
-        self.load.checked()
+        _drawn(self.load.checked())
         return self
 
 

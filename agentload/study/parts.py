@@ -81,8 +81,11 @@ class Load(Part, frozen=True):
     duration_s: Annotated[float | None, option("Budget: seconds for each block; nothing new is sent after that.", gt=0)] = None
     cancel_share: Annotated[float, option("Share of streams that are cancelled after a drawn number of tokens.", ge=0, le=1)] = 0.0
     history: Annotated[
-        Literal["fixed", "live"],
-        option("What assistant turns hold: fixed (equal bytes on every arm) or live (each arm's own answers)."),
+        Literal["fixed", "live", "recorded"],
+        option(
+            "What turns hold: fixed (equal bytes on every arm), live (each arm's own answers), or recorded (what an import kept with "
+            "--with-text; replies are compared with it)."
+        ),
     ] = "fixed"
     retries: Annotated[
         int,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from agentload.dispatch.call import Asked, CallMachine
 from agentload.dispatch.fault import Fault
-from agentload.dispatch.sse import Parsed
+from agentload.dispatch.sse import Parsed, ToolCall
 from agentload.model.commands import Limits, Outcome, Reply, Status
 from agentload.model.stamps import stamps
 
@@ -73,6 +73,14 @@ def test_a_good_call_tells_everything() -> None:
         replica="peer",
         reply=Reply(text="a b c", tokens=3),
     )
+
+
+def test_a_reply_says_which_tool_was_called() -> None:
+    call = streaming(Asked(tokens=3, is_forced=True, wants_reply=True))
+    call.closed(T0 + 90)
+    found = call.outcome(_with(tool_calls=(ToolCall(name="ls", arguments='{"path":"/a"}'),))).reply
+    assert found is not None
+    assert found.called == '{"name": "ls", "arguments": {"path": "/a"}}'
 
 
 def refused(call: CallMachine) -> None:

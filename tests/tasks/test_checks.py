@@ -5,7 +5,7 @@ import pytest
 from agentload.errors import UsageError
 from agentload.model.check import Check, Equals, Has, JsonSchema, Length, Matches, Number, ToolCall
 from agentload.tasks import Grade
-from agentload.tasks.parts.grading import grade, grade_all, problem
+from agentload.tasks.parts.grading import call_text, followed, grade, grade_all, problem
 
 SCHEMA = JsonSchema(schema='{"type": "object", "required": ["a"]}')
 CALL = ToolCall(name="send", arguments='{"to": "Ann"}')
@@ -44,3 +44,26 @@ def test_a_check_that_cannot_be_graded_is_refused() -> None:
     assert problem(Matches(pattern="(")) == "'(' is not a regular expression: missing ), unterminated subpattern at position 0"
     with pytest.raises(UsageError, match="'\\$ref' is not supported"):
         grade(JsonSchema(schema='{"$ref": "#/x"}'), "{}")
+
+
+@pytest.mark.parametrize(
+    ("recorded", "answer", "score"),
+    [
+        ('ls({"path":"/a","all":true})', call_text("ls", '{"all": true, "path": "/a"}'), 1.0),
+        ('I look.\nls({"path":"/a"})', 'Well.\nls({"path": "/a"})', 1.0),
+        ('ls({"path":"/a","all":true})', call_text("ls", '{"path": "/b", "all": true}'), 0.75),
+        ('ls({"path":"/a"})', call_text("ls", '{"path": "/a", "all": true}'), 0.75),
+        ("ls({})", call_text("ls", "{}"), 1.0),
+        ('ls({"path":"/a"})', call_text("rm", '{"path": "/a"}'), 0.0),
+        ('ls({"path":"/a"})', "I would list /a.", 0.0),
+        ('ls({"path":"/a"})', call_text("ls", "no JSON"), 0.0),
+        ("See src/main.py and ZX-4417.", "ZX-4417 is in src/main.py.", 1.0),
+        ("See src/main.py and ZX-4417.", "It is ZX-4417", 0.5),
+    ],
+)
+def test_an_answer_is_compared_with_the_recorded_one_by_its_call_or_its_identifiers(recorded: str, answer: str, score: float) -> None:
+    assert followed(answer, recorded) == Grade(score=score, right=score == 1)
+
+
+def test_a_recorded_answer_without_a_call_and_identifiers_compares_nothing() -> None:
+    assert followed("It is done.", "All went well, I think.") is None

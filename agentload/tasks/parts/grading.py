@@ -7,12 +7,15 @@ from typing import Final, assert_never
 
 from agentload.errors import UsageError
 from agentload.model.check import Check, Equals, Has, JsonSchema, Length, Matches, Number, ToolCall
+from agentload.prompts.messages import calls_in
 from agentload.tasks import NOTHING, Grade, Item, texts
 from agentload.tasks.parts import schema
 
 ECHO_WORDS: Final = 24
 """An answer that repeats this many words of the context in a row is an echo. A needle with its question has about 20."""
 _FENCED: Final = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?```\s*\Z", re.DOTALL)
+_WORD: Final = re.compile(r"[\w./-]{4,}\w")
+"""Long enough to be an identifier: a path, a hash, a name with a number in it."""
 _NUMBER: Final = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?")
 
 
@@ -57,6 +60,46 @@ def json_in(answer: str) -> object | None:
         return json.loads(fenced[1] if fenced else answer)  # type: ignore[no-any-return]  # any JSON value is an object
     except ValueError:
         return None
+
+
+def call_text(name: str, arguments: str) -> str:
+    """Write a tool call as graders read it: a JSON object of name and arguments."""
+    try:
+        passed = json.loads(arguments)
+    except ValueError:  # a model may write arguments that are no JSON: the grader sees them as they are
+        passed = arguments
+    return json.dumps({"name": name, "arguments": passed}, ensure_ascii=False)
+
+
+def followed(answer: str, recorded: str) -> Grade | None:
+    """Grade an answer by the one that was recorded; None where that has nothing that can be compared.
+
+    A tool call: half for the tool, the rest for the share of arguments that are the same. Else the share of its identifiers.
+    """
+    wanted = _called(recorded)
+    if wanted is not None:
+        said = _called(answer)
+        if said is None or said[0] != wanted[0]:
+            return NOTHING
+        keys = said[1].keys() | wanted[1].keys()
+        same = sum(said[1].get(key) == wanted[1].get(key) and key in said[1] and key in wanted[1] for key in keys)
+        share = same / len(keys) if keys else 1.0
+        return Grade(score=0.5 + 0.5 * share, right=share == 1)
+    identifiers = {found for found in _WORD.findall(recorded) if any(map(str.isdigit, found)) or "/" in found or "_" in found}
+    if not identifiers:
+        return None
+    share = sum(holds(answer, each) for each in identifiers) / len(identifiers)
+    return Grade(score=share, right=share == 1)
+
+
+def _called(said: str) -> tuple[str, dict[str, object]] | None:
+    """Return the tool call of an answer: a JSON object, or, as imports write it, the name with the arguments in parentheses."""
+    found, (_, written) = json_in(said), calls_in(said)
+    match {"name": written[0][0], "arguments": json_in(written[0][1])} if written else found:
+        case {"name": str(name), "arguments": dict(arguments)}:
+            return name, arguments
+        case _:
+            return None
 
 
 def grade(check: Check, answer: str, *, tokens: int | None = None) -> Grade:
