@@ -90,9 +90,11 @@ class Truth:
 
     @property
     def is_clear(self) -> bool:
-        """Tell whether something is gained or lost by twice what counts, and nothing lies near its margin or weighs against it."""
-        away = [gain for gain in self.gains if gain] + ([self.points / 3] if self.points else [])
-        return all(abs(each) >= 2 for each in away) and bool(away)
+        """Tell whether something is gained or lost by what can be shown, and nothing lies near its margin or weighs against it."""
+        far = [abs(self.gain) >= 2] if self.gain else []
+        far += [abs(math.log(self.agents)) >= math.log(1.5)] if self.agents not in (None, 1.0) else []
+        far += [abs(self.points) >= 6] if self.points else []
+        return bool(far) and all(far)
 
 
 TRUTHS: Final = tuple(Truth(gain=gain, agents=agents, points=points) for gain, agents, points in POPULATION["truths"])
