@@ -234,9 +234,9 @@ def added(world: str) -> float:
 
 
 def _scaled(calls: Calls, rng: np.random.Generator, sd: float) -> Calls:
-    """Return calls whose blocks scatter by more."""
-    by = np.exp(sd * rng.standard_normal(PAIRS[-1]))[calls.pair]
-    return replace(calls, ttft_ms=calls.ttft_ms * by, tpot_ms=calls.tpot_ms * by, turn_ms=calls.turn_ms * by)
+    """Return calls whose blocks scatter by more; nothing but their turn times is judged."""
+    by, unseen = np.exp(sd * rng.standard_normal(PAIRS[-1]))[calls.pair], np.full(len(calls), np.nan)
+    return replace(calls, ttft_ms=unseen, tpot_ms=unseen, turn_ms=calls.turn_ms * by)
 
 
 def _first(calls: Calls, pairs: int) -> Calls:
