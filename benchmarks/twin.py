@@ -28,7 +28,7 @@ from agentload.emulator.steptime import StepClock
 from agentload.kvmath.pool import pool_of
 from agentload.layout.plan import plan
 from agentload.layout.step_times import Bounds, grid, step_times
-from agentload.layout.traces import Drawn, Primed
+from agentload.layout.traces import primed, shuffled
 from agentload.model import metrics
 from agentload.model.plan import Budget, ClosedLoop, Load
 from agentload.model.profile import ArmProfile, Noise
@@ -117,8 +117,8 @@ def seen(arm: ArmProfile, clock: type[StepClock], trace: Trace, sessions: int, l
     ttft: list[float] = []
     tokens = 0
     for seed in range(DRAWS):
-        drawn = Trace(header=trace.header, sessions=Drawn(trace, 40, seed, load, sessions))
-        begun = Trace(header=trace.header, sessions=Primed(drawn, sessions, seed))
+        drawn = Trace(header=trace.header, sessions=shuffled(trace, 40, seed, load, sessions))
+        begun = Trace(header=trace.header, sessions=primed(drawn, sessions, seed))
         made = plan(begun, [arm.name], run=f"judge-{sessions}", seed=seed, pairs=1, load=load)
         with engines(clock):
             for row in Shell(made, {arm.name: arm}, seed=seed).play():

@@ -16,7 +16,7 @@ from agentload.decision.forecast import Forecast, Price, forecast
 from agentload.decision.ledger import Asked, Ledger, ledger
 from agentload.decision.means import SPEED_SHARE, Means, Question, arms_named
 from agentload.decision.screening import Screen
-from agentload.decision.sequence import PAIRS, TRIED, Criterion, Known, Stage, following
+from agentload.decision.sequence import PAIRS, TRIED, Criterion, Known, Stage, following, settling
 from agentload.decision.speed import Speed
 from agentload.decision.twin import Twins
 from agentload.errors import AgentloadError, InterruptError, UsageError
@@ -53,7 +53,7 @@ class Outcome:
     ending: Ending
     left_minutes: float
     wants: tuple[Stage, float] | None = None
-    """What would have been asked next, and its minutes, where the budget did not reach."""
+    """What is likely to settle it, and its minutes, where the budget did not reach."""
 
 
 @dataclass(kw_only=True)
@@ -115,9 +115,9 @@ class Deciding:
                 is_first = known is None
                 affordable = [each for each in wanted if is_first or each[1] <= self.means.left_minutes]
                 if not affordable:
-                    return self._ended("budget", wants=wanted[0])
-                (stage, planned), pairs = affordable[0], self.means.pairs
-                before = {} if known is None else {"accuracy": known.items, "capacity": known.tried}
+                    enough = wanted[0][0] if known is None else settling(known, wanted[0][0])
+                    return self._ended("budget", wants=(enough, self.price(enough).minutes))
+                (stage, planned), before = affordable[0], self._amounts(known)
                 try:
                     minutes = self._ask(stage, planned)
                 except (KeyboardInterrupt, InterruptError):
@@ -127,10 +127,15 @@ class Deciding:
                 said = self._questions[stage.criterion].said(known)
                 self._write("asked", Asked(stage=stage, planned_minutes=planned, minutes=minutes, said=said))
                 self.audience.notice(f"  {said}")
-                after = {} if known is None else {"accuracy": known.items, "capacity": known.tried}
-                if {"speed": self.means.pairs, **after}.get(stage.criterion, 1) <= {"speed": pairs, **before}.get(stage.criterion, 0):
+                after = self._amounts(known).get(stage.criterion)
+                if after is not None and after <= before[stage.criterion]:
                     return self._ended("open")  # asked again, it would end the same way
         return self._ended("open" if known is not None and known.open else "decided")
+
+    def _amounts(self, known: Known | None) -> dict[Criterion, int]:
+        """Return how much there is of what is asked more than once."""
+        items, tried = (0, 0) if known is None else (known.items, known.tried)
+        return {"speed": self.means.pairs, "accuracy": items, "capacity": tried}
 
     def _following(self, known: Known | None) -> Iterator[Stage]:
         if known is None and not self.means.ledger.asked:

@@ -1,10 +1,10 @@
 """What a decision asks next: the cheapest question that can still change it, and nothing once it is made."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
-from advisor.steps import MorePairs, Questions, Restarts, Step, Swap
+from advisor.steps import MorePairs, Questions, Restarts, Step, Swap, counted
 from advisor.verdict import ArmVerdict, Decision, Leg
 
 Criterion: TypeAlias = Literal["checks", "speed", "step times", "capacity", "screen", "accuracy"]
@@ -14,7 +14,7 @@ PAIRS: Final = (4, 5, 6, 8, 10, 12, 16, 20, 26, 34, 46, 64)
 """Block pairs in all, look by look."""
 FIRST: Final = 1
 """Pair that shows what the servers are: what is known of their version and kernel may decide before speed is looked at."""
-ITEMS: Final = (30, 120, 160, 220, 300, 400, 520, 680, 880, 1160, 1550)
+ITEMS: Final = (30, 120, 160, 220, 300, 400, 520, 680, 880, 1160, 1550, 2100)
 """Paired questions in all, look by look; the first tell whether the reference can answer at all."""
 TRIED: Final = (3, 6, 12)
 """Draws of sessions in all that every arm plays at two loads, look by look."""
@@ -77,7 +77,8 @@ def following(known: Known | None, *, capacity: bool, pairs: int = 0) -> Iterato
 
 def _of_capacity(known: Known) -> list[Stage]:
     """Return what is asked of capacity next, step times first; nothing where that is settled, or was looked at often enough."""
-    is_open = not known.tried or any(each.capacity is not None and each.capacity.state == "unclear" for each in known.open)
+    # Pools of one size carry the same, whatever that is: measured, it would leave open what they settle.
+    is_open = any(each.capacity is None or each.capacity.state in ("unclear", "untested") for each in known.open)
     if not is_open or (draws := _next(TRIED, known.tried)) is None:
         return []
     first = [Stage(criterion="step times", amount=known.step_times)] if known.step_times else []
@@ -101,6 +102,19 @@ def _stages(known: Known, capacity: Sequence[Stage]) -> Iterator[Stage]:
         if (pairs := _next(PAIRS, known.pairs)) is not None:
             yield Stage(criterion="speed", amount=pairs)
     yield from capacity
+
+
+def settling(known: Known, stage: Stage) -> Stage:
+    """Return the look that is likely to settle what *stage* is only the next look at."""
+    steps = [need.step for each in known.open for need in (*each.pays.needs, *each.safe.needs) if need.step is not None]
+    match stage.criterion:
+        case "speed":
+            looks, wanted = PAIRS, [counted(step)[1] for step in steps if isinstance(step, MorePairs | Swap)]
+        case "accuracy":
+            looks, wanted = ITEMS, [counted(step)[1] for step in steps if isinstance(step, Questions)]
+        case _:
+            return stage
+    return replace(stage, amount=next((look for look in looks if look >= max((stage.amount, *wanted))), looks[-1]))
 
 
 def _is_narrowed(step: Step | None, pairs: int) -> bool:

@@ -15,12 +15,15 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import statistics
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
+from itertools import repeat
 from pathlib import Path
 
 import numpy as np
@@ -200,17 +203,18 @@ def main(arguments: Sequence[str] | None = None, write: Callable[[str], object] 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--number", type=int, default=100)
     parser.add_argument("--seed", type=int, default=12)
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--into", type=Path, help="keep what is finished here, and continue from it")
     options = parser.parse_args(arguments)
     made_of = _made_of(options.seed)
     rows = kept(options.into, made_of)
-    for number in range(options.number):
-        if number in rows:
-            continue
-        rows[number] = decided(number, options.seed)
-        if options.into is not None:
-            with options.into.open("a", encoding="utf-8") as file:
-                file.write(f"{json.dumps({'made_of': made_of, **asdict(rows[number])})}\n")
+    missing = [number for number in range(options.number) if number not in rows]
+    with ProcessPoolExecutor(options.processes) as pool:
+        for row in pool.map(decided, missing, repeat(options.seed)):
+            rows[row.number] = row
+            if options.into is not None:
+                with options.into.open("a", encoding="utf-8") as file:
+                    file.write(f"{json.dumps({'made_of': made_of, **asdict(row)})}\n")
     found = [rows[number] for number in range(options.number)]
     failed = broken(list(promises(found)))
     write("\n".join(rendered(found)) + "\n\n")

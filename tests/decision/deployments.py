@@ -90,9 +90,11 @@ class Truth:
 
     @property
     def is_clear(self) -> bool:
-        """Tell whether something is gained or lost by twice what counts, and nothing lies near its margin or weighs against it."""
-        away = [gain for gain in self.gains if gain] + ([self.points / 3] if self.points else [])
-        return all(abs(each) >= 2 for each in away) and bool(away)
+        """Tell whether something is gained or lost by what can be shown, and nothing lies near its margin or weighs against it."""
+        far = [abs(self.gain) >= 2] if self.gain else []
+        far += [abs(math.log(self.agents)) >= math.log(1.5)] if self.agents not in (None, 1.0) else []
+        far += [abs(self.points) >= 6] if self.points else []
+        return bool(far) and all(far)
 
 
 TRUTHS: Final = tuple(Truth(gain=gain, agents=agents, points=points) for gain, agents, points in POPULATION["truths"])
@@ -232,9 +234,9 @@ def added(world: str) -> float:
 
 
 def _scaled(calls: Calls, rng: np.random.Generator, sd: float) -> Calls:
-    """Return calls whose blocks scatter by more."""
-    by = np.exp(sd * rng.standard_normal(PAIRS[-1]))[calls.pair]
-    return replace(calls, ttft_ms=calls.ttft_ms * by, tpot_ms=calls.tpot_ms * by, turn_ms=calls.turn_ms * by)
+    """Return calls whose blocks scatter by more; nothing but their turn times is judged."""
+    by, unseen = np.exp(sd * rng.standard_normal(PAIRS[-1]))[calls.pair], np.full(len(calls), np.nan)
+    return replace(calls, ttft_ms=unseen, tpot_ms=unseen, turn_ms=calls.turn_ms * by)
 
 
 def _first(calls: Calls, pairs: int) -> Calls:

@@ -8,9 +8,12 @@ import pytest
 
 from advisor.steps import MorePairs, Questions, Restarts, Step
 from advisor.verdict import ArmVerdict, Choice, Decision, Leg, LegState, Need, Word
-from agentload.decision.sequence import FIRST, ITEMS, LENGTHS, PAIRS, TRIED, Known, Stage, following, lengths
+from agentload.decision.sequence import FIRST, ITEMS, LENGTHS, PAIRS, TRIED, Known, Stage, following, lengths, settling
 
 CHOICE = Choice(arm="bf16", verdict="test further", canary=False, headline="", runner_up=None, why_it_lost=None, split_pools="")
+
+
+QUESTIONS = Need(what="", step=Questions(lengths=LENGTHS, items=600))
 
 
 def verdict(
@@ -108,6 +111,17 @@ def test_capacity_is_measured_before_the_dear_questions_and_again_only_while_it_
     assert following_of(known(verdict(), pairs=PAIRS[2], tried=TRIED[0]), capacity=True) == ("speed", PAIRS[3])
     assert [following_of(known(equal, tried=tried), capacity=True) for tried in TRIED] == [("capacity", 6), ("capacity", 12), None]
     assert following_of(known(verdict(pays="untested", capacity="equal"), tried=TRIED[0]), capacity=True) is None
+    assert following_of(known(verdict(capacity="equal"), pairs=PAIRS[2]), capacity=True) == ("speed", PAIRS[3]), "pools of one size"
+
+
+def test_what_settles_an_arm_is_the_look_that_its_needs_reach() -> None:
+    few, many = Stage(criterion="speed", amount=5), Stage(criterion="accuracy", amount=120, lengths=LENGTHS)
+    assert settling(known(verdict(step=MorePairs(pairs=18))), few) == replace(few, amount=20)
+    assert settling(known(verdict(step=MorePairs(pairs=900))), few) == replace(few, amount=PAIRS[-1]), "no look goes further"
+    assert settling(known(verdict(step=Restarts(restarts=30))), few) == few, "what more pairs do not settle"
+    asked = replace(verdict(pays="yes"), safe=Leg(name="safe", state="unclear", reason="", needs=(QUESTIONS,)))
+    assert settling(known(asked), many) == replace(many, amount=680)
+    assert settling(known(asked), Stage(criterion="capacity", amount=6)) == Stage(criterion="capacity", amount=6)
 
 
 def test_more_pairs_are_not_played_where_they_settle_nothing() -> None:
