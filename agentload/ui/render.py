@@ -62,6 +62,7 @@ def environment() -> Environment:
         "metric_names": metric_names,
         "standing": standing,
         "typeset": say.typeset,
+        "opening": lambda words: say.typeset(f"{words[:1].upper()}{words[1:]}"),
         "spark": _spark,
         "waterfall": _waterfall,
         "chart": chart,
@@ -139,7 +140,7 @@ def _waterfall(bar: Bar) -> Markup:
     at, drawn = 1 + bar.start * (wide - 4), []
     for kind, share in (("held", bar.held), ("first", bar.first), ("wrote", bar.wrote)):
         long = share * (wide - 4)
-        drawn.append(element("rect", class_=kind, x=at, y=2.0, width=max(0.5, long) if share else 0.0, height=high - 4))
+        drawn.append(element("rect", class_=kind, x=at, y=2.0, width=max(1.5, long) if share else 0.0, height=high - 4))
         at += long
     said = f"starts {say.percent(bar.start)} into the session"
     label = element("title", said)
