@@ -8,13 +8,13 @@ from importlib import resources
 from typing import Any, Final
 from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from agentload import __version__
 from agentload.endpoints.endpoint import without_user
 from agentload.report import format as say
-from agentload.report.charts.draw import FILTERS, element, path
+from agentload.report.charts.draw import element, path
 from agentload.report.formats import html
 from agentload.ui.pages.calls import Bar
 from agentload.ui.pages.jobs import metric_names, standing
@@ -37,7 +37,7 @@ def render(template: str, context: Mapping[str, object]) -> str:
 def environment() -> Environment:
     """Return the template environment of all pages."""
     made = Environment(
-        loader=PackageLoader("agentload.ui"),
+        loader=ChoiceLoader([PackageLoader("agentload.ui"), PackageLoader("agentload.report")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -45,8 +45,7 @@ def environment() -> Environment:
         finalize=_shown,
     )
     made.filters |= {
-        **FILTERS,
-        "tied": html.tied,
+        **html.environment().filters,
         "piece": lambda words: quote(words, safe=""),
         "when": when,
         "ago": ago,
