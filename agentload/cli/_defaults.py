@@ -74,6 +74,11 @@ def keys(values: Values, at: str = "") -> Iterator[tuple[str, str]]:
             yield at, key
 
 
+def spelled() -> frozenset[str]:
+    """Return the options that the files set for any verb."""
+    return frozenset(f"--{key}" for path in files() for _, key in keys(read(path)))
+
+
 def shown(values: Mapping[str, Any]) -> str:
     """Write defaults for people."""
     said = (

@@ -1,12 +1,14 @@
 """Options that several verbs have, and what they name: a policy, a profile, a server in production, verdicts to fail on."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias, get_args
 
 import typer
 
 from advisor.verdict import Word
+from agentload.cli import _defaults
 from agentload.cli._print import print_table
 from agentload.errors import GateError, TraceError, UsageError
 from agentload.exposition.likeness import Likeness
@@ -37,8 +39,8 @@ GATES: Final = "gates"
 
 
 def setting(policy: Path | None) -> Setting:
-    """Read the policy file, or take the defaults."""
-    return Setting() if policy is None else read_policy(policy)
+    """Read the policy file, or take the defaults; suggested commands name what a defaults file here would change."""
+    return replace(Setting() if policy is None else read_policy(policy), spelled=_defaults.spelled())
 
 
 def production(against: str) -> Scrape:

@@ -51,7 +51,8 @@ def advise(
     wanted = run_named(database, run)
     with reading(database) as connection:
         evidence = evidence_of(connection, wanted, setting=setting, reference=reference, profile=profile)
-    return document(decide(evidence, setting.policy), evidence, facts(database, wanted, production=production), policy=setting.policy)
+    known = facts(database, wanted, production=production, spelled=setting.spelled)
+    return document(decide(evidence, setting.policy), evidence, known, policy=setting.policy)
 
 
 def evidence_of(

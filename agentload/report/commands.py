@@ -13,9 +13,9 @@ import msgspec
 from advisor import steps
 from agentload.endpoints.read import EMULATED, is_arms_file
 from agentload.report.parts import RunFacts
-from agentload.study.argv import command
+from agentload.study.argv import command, unsaid
 from agentload.study.change import differences, extended
-from agentload.study.kinds import SLO, Ask, Probe, Replay, Search, Sweep
+from agentload.study.kinds import SLO, Ask, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Load, Slo, TraceRef, Virtual
 
 P = TypeVar("P", bound=Replay | Sweep)
@@ -45,11 +45,11 @@ def suggested(step: steps.Step, facts: RunFacts, *, played: int = 0, joins: bool
             is_live = isinstance(step, steps.Restarts) and not servers.endpoints.startswith(EMULATED)
             return _arms_file(facts, _ARMS_FILE) if is_live else None
         case steps.Again():
-            return command(_grown(_virtual(facts) or replay, played), db=database)
+            return _command(facts, _grown(_virtual(facts) or replay, played), db=database)
         case steps.Control(arm=arm):
             # The second copy is on the machine of its twin, where neither may disturb the other.
             alone = {"design": "interleaved"} if replay.design == "parallel" else {}
-            return command(extended(_grown(replay, played), aa=arm, swap=False, **alone), db=database)
+            return _command(facts, extended(_grown(replay, played), aa=arm, swap=False, **alone), db=database)
         case steps.MorePairs(pairs=pairs):
             return _more(facts, pairs, played)
         case steps.Swap(pairs=pairs):
@@ -72,7 +72,7 @@ def suggested(step: steps.Step, facts: RunFacts, *, played: int = 0, joins: bool
             beside = _beside(step, facts)
             # A probe keeps what it finds only where there is a run to keep it for.
             is_kept = joins or not isinstance(beside, Probe)
-            return command(beside, db=database if is_kept else None, into=facts.made.run if joins else None)
+            return _command(facts, beside, db=database if is_kept else None, into=facts.made.run if joins else None)
         case _:
             assert_never(step)
 
@@ -80,7 +80,16 @@ def suggested(step: steps.Step, facts: RunFacts, *, played: int = 0, joins: bool
 def measured(facts: RunFacts, *, played: int = 0) -> tuple[str, str]:
     """Return the commands that write down the reader's own servers, and play on them the load of a run that was not measured there."""
     replay = msgspec.structs.replace(_grown(_replay(facts), played), servers=Live(endpoints=_ARMS_FILE))
-    return _arms_file(facts, _ARMS_FILE), command(replay, db="agentload.duckdb")
+    return _arms_file(facts, _ARMS_FILE), _command(facts, replay, db="agentload.duckdb")
+
+
+def unspoken(facts: RunFacts) -> tuple[str, ...]:
+    """List the options that a defaults file sets here and the run did without: no command can leave them out."""
+    return unsaid(_replay(facts), facts.spelled)
+
+
+def _command(facts: RunFacts, study: Study, *, db: str | None = None, resume: str | None = None, into: str | None = None) -> str:
+    return command(study, db=db, resume=resume, into=into, spelled=facts.spelled)
 
 
 def _arms_file(facts: RunFacts, out: str) -> str:
@@ -141,7 +150,7 @@ def _more(facts: RunFacts, pairs: int, played: int, **changes: object) -> str:
     began = _virtual(facts) or _replay(facts)  # a simulation is given more by a longer one
     wanted = extended(began, pairs=pairs, **changes)
     if began != facts.study or differences(began, wanted):
-        return command(_playable(wanted), db=facts.made.database)
+        return _command(facts, _playable(wanted), db=facts.made.database)
     if played < began.pairs and pairs <= began.pairs:
         # The run was stopped before its own plan was played.
         wanted = began
@@ -150,7 +159,7 @@ def _more(facts: RunFacts, pairs: int, played: int, **changes: object) -> str:
         more = played + pairs if pairs <= played else pairs
         # As many on each machine, where the arms change them.
         wanted = extended(wanted, pairs=ceil(more / began.pairs) * began.pairs if began.swap else more)
-    return command(wanted, db=facts.made.database, resume=facts.made.run if isinstance(began.servers, Live) else None)
+    return _command(facts, wanted, db=facts.made.database, resume=facts.made.run if isinstance(began.servers, Live) else None)
 
 
 def _beside(step: steps.Search | steps.Lengths | steps.Questions | steps.Features, facts: RunFacts) -> Search | Sweep | Ask | Probe:

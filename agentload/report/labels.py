@@ -2,7 +2,7 @@
 
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final, TypeAlias
 
 from advisor.evidence import Arm, Evidence
@@ -85,19 +85,21 @@ _NOUNS: Final = ("paired questions", "block pairs", "restarts")
 def cost(need: Need) -> str:
     """Say how many, how long, and for how much: `260 calls, 7 min, 1 USD`; empty when nobody knows."""
     count = say.plural(need.calls, "call") if need.calls else f"{say.number(need.pairs)} {noun(need)}" if need.pairs else ""
-    return ", ".join(part for part in (count, *_spent(need)) if part)
+    return ", ".join(part for part in (count, *spent((need,))) if part)
 
 
-def _spent(need: Need) -> tuple[str, ...]:
-    """Say what it takes: `7 min, 2 USD`."""
-    return (*((say.minutes(need.minutes),) if need.minutes else ()), *((money(need.usd),) if need.usd else ()))
+def spent(needs: Collection[Need]) -> tuple[str, ...]:
+    """Say what needs take together: `7 min, 2 USD`; nothing of what is not known of each."""
+    known = ([each.minutes for each in needs], [each.usd for each in needs])
+    minutes, usd = (sum(each for each in cost if each is not None) if all(cost) else 0.0 for cost in known)
+    return (*((say.minutes(minutes),) if minutes else ()), *((money(usd),) if usd else ()))
 
 
 def sentence(need: Need) -> str:
     """Say what is needed, with its count in front: `260 paired calls of rag on fp8, 7 min`."""
     count = need.calls if need.what.startswith("paired calls") else need.pairs if need.what.startswith(_NOUNS) else None
     counted = f"{say.number(count)} {need.what}" if count else need.what
-    return ", ".join((counted, *_spent(need)))
+    return ", ".join((counted, *spent((need,))))
 
 
 def noun(need: Need) -> str:

@@ -129,6 +129,8 @@ class RunFacts:
     retrieval: tuple[Retrieval, ...] = ()
     production: Scrape | None = None
     """What a server in production reports of its load; None when none was asked."""
+    spelled: frozenset[str] = frozenset()
+    """Options that a defaults file sets where commands are to be typed: these say them."""
 
 
 Tone: TypeAlias = Literal["plain", "strong", "good", "bad", "muted"]

@@ -50,6 +50,8 @@ class Setting:
     price: Price | None = None
     name: str = "default"
     """The file, for the record."""
+    spelled: frozenset[str] = frozenset()
+    """Options that commands of reports say though they have the usual value: a defaults file here has another."""
 
 
 def read_policy(path: Path) -> Setting:

@@ -29,7 +29,7 @@ LENGTHS: Final = 10
 """As many columns as a heat map can label; more lengths than this are gathered at powers of two."""
 
 
-def facts(database: Path, run: str, *, production: Scrape | None = None) -> RunFacts:
+def facts(database: Path, run: str, *, production: Scrape | None = None, spelled: frozenset[str] = frozenset()) -> RunFacts:
     """Read the facts of a run, with what production reports; raise `StoreError` if the database has no such run."""
     with reading(database) as connection:
         made, study = _made(connection, database, run)
@@ -41,6 +41,7 @@ def facts(database: Path, run: str, *, production: Scrape | None = None) -> RunF
             session=_session(connection, run, counted(played)),
             retrieval=_retrieval(connection, run),
             production=production,
+            spelled=spelled,
         )
 
 

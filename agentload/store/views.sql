@@ -84,9 +84,14 @@ LEFT JOIN (SELECT run_id, max(job) AS job FROM executions WHERE run_id IS NOT NU
 CREATE VIEW decided AS
 SELECT d.*, kind, name, model
 FROM (
-    SELECT run_id, at_ns, policy, NULL AS job, coalesce(headline, decision->>'headline') AS headline,
-        CASE WHEN headline IS NULL THEN decision->'decision'->'choice'->>'verdict' ELSE verdict END AS verdict, version
-    FROM verdicts QUALIFY at_ns = max(at_ns) OVER (PARTITION BY run_id, policy)
+    SELECT run_id, at_ns, policy, NULL AS job, headline, verdict, version
+    FROM (
+        SELECT * EXCLUDE (decision) FROM verdicts WHERE headline IS NOT NULL
+        UNION ALL  -- as older versions stored them: whole decisions are read
+        SELECT run_id, at_ns, policy, decision->>'headline', decision->'decision'->'choice'->>'verdict', NULL
+        FROM verdicts WHERE headline IS NULL
+    )
+    QUALIFY at_ns = max(at_ns) OVER (PARTITION BY run_id, policy)
     UNION ALL
     SELECT run_id, coalesce(ended_ns, started_ns), NULL, job, detail->>'headline', NULL, NULL
     FROM executions ANTI JOIN verdicts USING (run_id) WHERE run_id IS NOT NULL

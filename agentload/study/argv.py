@@ -61,8 +61,8 @@ def _built(verb: str, given: Typed) -> Study:
     return study(made, form.kind, named={flag.path: flag.option for flag in own})
 
 
-def argv(made: Study) -> tuple[str, ...]:
-    """Write a study as a verb and its options: those whose value is not what the verb takes without them."""
+def argv(made: Study, *, spelled: Collection[str] = ()) -> tuple[str, ...]:
+    """Write a study as a verb and its options: those whose value is not what the verb takes without them, and those to be *spelled* out."""
     verb, form = form_of(made)
     own = tuple(form.flags())
     positional = (
@@ -73,10 +73,24 @@ def argv(made: Study) -> tuple[str, ...]:
     options = (
         word
         for flag in own
-        if flag.option.startswith("--") and (flag.option == form.switch or (flag.value(made) != flag.default and _counts(flag, own, idle)))
+        if flag.option.startswith("--") and (flag.option == form.switch or (_is_said(flag, made, spelled) and _counts(flag, own, idle)))
         for word in _written(flag, flag.value(made))
     )
     return (verb, *positional, *switch, *options)
+
+
+def _is_said(flag: Flag, made: Study, spelled: Collection[str]) -> bool:
+    return flag.value(made) != flag.default or (flag.option in spelled and not _is_unsaid(flag.value(made)))
+
+
+def _is_unsaid(value: object) -> bool:
+    """Tell whether a field has a value that only the absence of its option says."""
+    return value is None or value is False or value in ((), {})
+
+
+def unsaid(made: Study, spelled: Collection[str]) -> tuple[str, ...]:
+    """List the options among *spelled* that a study does without, so that no command line of it can name them."""
+    return tuple(flag.option for flag in form_of(made)[1].flags() if flag.option in spelled and _is_unsaid(flag.value(made)))
 
 
 def _counts(flag: Flag, own: Sequence[Flag], idle: Collection[str]) -> bool:
@@ -85,10 +99,14 @@ def _counts(flag: Flag, own: Sequence[Flag], idle: Collection[str]) -> bool:
     return not there or any(option not in idle for option in there)
 
 
-def command(made: Study, *, db: str | None = None, resume: str | None = None, into: str | None = None) -> str:
+def command(
+    made: Study, *, db: str | None = None, resume: str | None = None, into: str | None = None, spelled: Collection[str] = ()
+) -> str:
     """Write a study as a line of the shell; it goes on with the run *resume*, or adds what it finds to the run *into*."""
     places = (("--db", db), ("--resume", resume), ("--into", into))
-    return shlex.join(("agentload", *argv(made), *(word for name, value in places if value is not None for word in (name, value))))
+    return shlex.join(
+        ("agentload", *argv(made, spelled=spelled), *(word for name, value in places if value is not None for word in (name, value)))
+    )
 
 
 def split(words: Sequence[str]) -> tuple[str, Typed]:

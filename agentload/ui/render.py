@@ -8,13 +8,13 @@ from importlib import resources
 from typing import Any, Final
 from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from agentload import __version__
 from agentload.endpoints.endpoint import without_user
 from agentload.report import format as say
-from agentload.report.charts.draw import FILTERS, element, path
+from agentload.report.charts.draw import element, path
 from agentload.report.formats import html
 from agentload.ui.pages.calls import Bar
 from agentload.ui.pages.jobs import metric_names, standing
@@ -37,7 +37,7 @@ def render(template: str, context: Mapping[str, object]) -> str:
 def environment() -> Environment:
     """Return the template environment of all pages."""
     made = Environment(
-        loader=PackageLoader("agentload.ui"),
+        loader=ChoiceLoader([PackageLoader("agentload.ui"), PackageLoader("agentload.report")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -45,8 +45,7 @@ def environment() -> Environment:
         finalize=_shown,
     )
     made.filters |= {
-        **FILTERS,
-        "tied": html.tied,
+        **html.environment().filters,
         "piece": lambda words: quote(words, safe=""),
         "when": when,
         "ago": ago,
@@ -62,6 +61,7 @@ def environment() -> Environment:
         "metric_names": metric_names,
         "standing": standing,
         "typeset": say.typeset,
+        "opening": lambda words: say.typeset(f"{words[:1].upper()}{words[1:]}"),
         "spark": _spark,
         "waterfall": _waterfall,
         "chart": chart,
@@ -139,7 +139,7 @@ def _waterfall(bar: Bar) -> Markup:
     at, drawn = 1 + bar.start * (wide - 4), []
     for kind, share in (("held", bar.held), ("first", bar.first), ("wrote", bar.wrote)):
         long = share * (wide - 4)
-        drawn.append(element("rect", class_=kind, x=at, y=2.0, width=max(0.5, long) if share else 0.0, height=high - 4))
+        drawn.append(element("rect", class_=kind, x=at, y=2.0, width=max(1.5, long) if share else 0.0, height=high - 4))
         at += long
     said = f"starts {say.percent(bar.start)} into the session"
     label = element("title", said)

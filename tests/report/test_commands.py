@@ -12,19 +12,21 @@ from hypothesis import strategies as st
 from typer.main import get_command
 
 from advisor import steps
-from advisor.policy import Slo
+from advisor.policy import Policy, Slo
 from agentload.cli._lazy import verbs
 from agentload.errors import PlanError
 from agentload.layout.plan import of_study
 from agentload.layout.traces import sweep
 from agentload.model.controls import control_of
-from agentload.report.commands import measured, suggested
+from agentload.report.commands import measured, suggested, unspoken
+from agentload.report.document import document
 from agentload.report.parts import Made, RunFacts
 from agentload.study.argv import built, split
 from agentload.study.change import extended
 from agentload.study.kinds import Probe, Replay, Study, Sweep
 from agentload.study.parts import Live, TraceRef, Virtual
 from agentload.study.stored import stored
+from tests.report import sample
 from tests.study.studies import studies
 
 MORE = steps.MorePairs(pairs=8)
@@ -347,3 +349,20 @@ def test_combinations_of_features_are_tried_only_where_a_file_says_how_servers_a
     run = ran(f"{PAST} --launch --logs l --pairs 3", database="d.duckdb")
     assert whole(asked, run, joins=True) == "agentload probe --endpoints arms.yaml --logs l --matrix --db d.duckdb --into r"
     assert whole(asked, run) == "agentload probe --endpoints arms.yaml --logs l --matrix"
+
+
+def test_what_a_defaults_file_here_would_change_is_spelled_out() -> None:
+    """A command that leaves out what is usual would take what the file says instead."""
+    facts = replace(ran(PAST, "x.duckdb"), spelled=frozenset({"--pairs", "--wait-cap", "--sessions", "--seed", "--contexts"}))
+    words = shlex.split(whole(steps.Again(), facts, played=4))
+    assert words[words.index("--pairs") + 1] == "6"  # the usual number
+    assert words[words.index("--seed") + 1] == "0"
+    assert "--seed" not in whole(steps.Again(), replace(facts, spelled=frozenset()), played=4)
+    assert unspoken(facts) == ("--sessions", "--wait-cap")
+    assert split(words[1:])[1]["seed"] == "0"
+
+
+def test_what_no_command_can_leave_out_is_said_before_the_commands() -> None:
+    decision, evidence = sample.decision("simulated"), sample.evidence("simulated")
+    told = document(decision, evidence, replace(sample.facts(), spelled=frozenset({"--rate"})), policy=Policy())
+    assert told.do_now[0].text == "agentload.toml sets --rate here, which this run did without: take that out first."

@@ -134,3 +134,16 @@ def test_a_sentence_is_set_as_the_figures_around_it(told: str, text: str) -> Non
 def test_a_figure_that_is_zero_without_any_spread_is_printed() -> None:
     zero = estimate(0.0, 0.0, 0.0, unit="tokens/s")
     assert say.estimate(zero, among=[zero, None]) == "0 tokens/s [0, 0]"
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "said"),
+    [
+        (0.0, 0.0, 16.2, "none held at 17 or above"),
+        (20.7, 10.0, None, "20 [10, ∞)"),
+        (9.0, 8.0, 10.0, "9 [8, 10]"),
+        (0.0, 0.0, None, "0 [0, ∞)"),
+    ],
+)
+def test_agents_are_whole_and_none_is_said_as_what_did_not_hold(value: float, low: float, high: float | None, said: str) -> None:
+    assert say.agents(estimate(value, low, high, "count")) == said

@@ -8,14 +8,17 @@ import pytest
 
 from agentload import __version__
 from agentload.model.rows import VerdictRow
+from agentload.report.charts.scale import fitted
 from agentload.store.database import reading
 from agentload.store.runs import RunLine
 from agentload.ui.pages.jobs import job, jobs
 from agentload.ui.pages.listed import ListedRun, comparisons, decisions, overview, runs
 from agentload.ui.pages.run import Failed, Timing, Verdict, run
 from agentload.ui.source import NotFoundError, Query
+from agentload.watch.ledger import execution_row
 from tests.store.rows import S
 from tests.ui.site import call, empty, leg_row, run_row, site, stored, watched, whole
+from tests.watch.histories import history
 
 Connection = duckdb.DuckDBPyConnection
 
@@ -223,9 +226,20 @@ async def test_a_decision_of_another_version_is_said_to_be_made_again(tmp_path: 
     async with site(database) as client:
         for page in ("", "runs", "decisions"):
             told = await (await client.get(f"/db/bench/{page}")).text()
-            assert told.count("use FP8") == (6 if page == "" else 3), page  # the latest of each run
+            assert told.count("Use FP8") == (6 if page == "" else 3), page  # the latest of each run
             assert told.count("decides again") == (4 if page == "" else 2), page
             assert "by agentload 0.0.1; its report decides again" in told
             assert "by an older agentload; its report decides again" in told
         assert "decides again" in await (await client.get("/db/bench/runs/old")).text()
         assert "decides again" not in await (await client.get("/db/bench/runs/now")).text()
+
+
+def test_a_trend_of_two_runs_claims_no_more_than_they_show(tmp_path: Path) -> None:
+    with reading(stored(tmp_path, map(execution_row, history(0.012)))) as connection:
+        (trend,) = job(connection, asked("job", "nightly")).trends
+    plot = trend.chart
+    assert [series.label for series in plot.series] == ["prod: turn_ms"]  # no mean
+    assert (plot.y.low, plot.y.high) == (-3.5, 3.5)
+    assert fitted(plot.x, plot.series[0].xs, start=0.0, end=100.0, ends="values").ticks() == (1.0, 2.0)
+    assert "means" not in plot.caption
+    assert "alarm" not in plot.caption

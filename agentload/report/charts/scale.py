@@ -56,7 +56,7 @@ def fitted(axis: Axis, values: Iterable[float], *, start: float, end: float, end
     if high - low <= SMALLEST * max(abs(low), abs(high)) + SMALLEST_SPAN:
         half = max(abs(low), SMALLEST_SPAN) / 2 if abs(low) > SMALLEST_SPAN else 0.5
         low, high = (low, low + 2 * half) if axis.low is not None else (low - half, low + half)
-    step = round_step((high - low) / 4)
+    step = max(round_step((high - low) / 4), 1.0 if axis.whole else 0.0)
     low_end, high_end = low - EDGE * (high - low), high + EDGE * (high - low)
     if ends == "ticks":
         low_end, high_end = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step

@@ -21,6 +21,8 @@ class Axis:
     scale: Literal["linear", "log"] = "linear"
     low: float | None = None
     high: float | None = None
+    whole: bool = False
+    """Nothing lies between two numbers, such as those of runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

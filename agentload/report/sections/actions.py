@@ -11,7 +11,7 @@ from advisor.steps import Step as Suggestion
 from advisor.verdict import Need
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.commands import measured
+from agentload.report.commands import measured, unspoken
 from agentload.report.parts import Limit, Rollout, Step
 from agentload.report.sections.view import View
 from agentload.serve.facts import FIRST_TOKEN_S
@@ -128,6 +128,14 @@ CANARY_HOURS: Final = 24
 
 
 def do_now(view: View) -> tuple[Step, ...]:
+    """List the next steps, the most urgent first; before commands what would make them something else here."""
+    steps, options = tuple(_steps(view)), unspoken(view.facts)
+    if not options or not any(step.command for step in steps):
+        return steps
+    return (Step(text=f"agentload.toml sets {', '.join(options)} here, which this run did without: take that out first."), *steps)
+
+
+def _steps(view: View) -> tuple[Step, ...]:
     """List the next steps, the most urgent first; what was not measured is measured before anything else is settled."""
     choice = view.decision.choice
     steps: list[Step] = []

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from advisor.steps import Again
-from advisor.verdict import ArmVerdict, Capacity, Change, LegState
+from advisor.verdict import ArmVerdict, Capacity, Change, LegState, Need
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.parts import Answer, Cell, Table, Tone, table
@@ -110,9 +110,8 @@ def _first_token(view: View, workload: str | None) -> Iterator[_Row]:
 def _agents(view: View, workload: str | None) -> Iterator[_Row]:
     found = [None if each is None else each.agents_per_gpu for each in (view.capacity(arm, workload) for arm in view.arms)]
     if any(found):
-        yield _absolute(
-            view, "agents per GPU within the SLO", [ABSENT if each is None else Cell(text=say.spread(each, say.carried)) for each in found]
-        )
+        cells = [ABSENT if each is None else Cell(text=say.agents(each)) for each in found]
+        yield _absolute(view, "agents per GPU within the SLO", cells)
 
 
 def _absolute(view: View, name: str, cells: Sequence[Cell]) -> _Row:
@@ -202,8 +201,8 @@ def saved(view: View, arm: str) -> Answer:
 
 
 def _carried(*found: Capacity | None) -> str:
-    each = (f"{labels.arm(one.arm)} carries {say.spread(one.agents_per_gpu, say.whole)}" for one in found if one is not None)
-    return f"{', '.join(each)} agents per GPU"
+    each = (f"{labels.arm(one.arm)} {say.agents(one.agents_per_gpu)}" for one in found if one is not None and one.agents_per_gpu)
+    return f"agents per GPU: {', '.join(each)}"
 
 
 def _money(view: View, gpus: int) -> str:
@@ -252,11 +251,15 @@ def need(verdict: ArmVerdict, *, is_whole: bool = False) -> str:
     if verdict.verdict != "test further":
         return ""
     first: dict[str, str] = {}
+    costs: list[Need] = []
     for each in verdict.needs:
         if isinstance(each.step, Again):
             first.setdefault("again", "a run without the failed check")
-        elif told := labels.cost(each):
-            first.setdefault(labels.noun(each), f"+{told}")
-    if not is_whole and len(first) > 1:  # a cell has room for counts
-        first = {kind: told.partition(", ")[0].replace("paired ", "") for kind, told in first.items()}
-    return f": {' and '.join(first.values())}" if first else ""
+        elif (told := labels.cost(each)) and labels.noun(each) not in first:
+            first[labels.noun(each)] = f"+{told}"
+            costs.append(each)
+    if is_whole or len(first) < 2:
+        return f": {' and '.join(first.values())}" if first else ""
+    # A cell has room for counts, and for what all of them take.
+    counts = (told.partition(", ")[0].replace("paired ", "") for told in first.values())
+    return f": {', '.join((' and '.join(counts), *(labels.spent(costs) if len(costs) == len(first) else ())))}"

@@ -154,7 +154,7 @@ def _table(view: View) -> Table:
         (
             labels.arm(each.arm),
             each.workload or "your mix",
-            say.spread(each.agents_per_gpu, say.carried),
+            say.ABSENT if each.agents_per_gpu is None else say.agents(each.agents_per_gpu),
             say.ABSENT if each.replicas_at_peak is None else str(each.replicas_at_peak),
             say.ABSENT if each.next_replica_at_agents is None else str(each.next_replica_at_agents),
             Cell(text=view.typeset(each.reason), tone="muted"),

@@ -33,6 +33,9 @@ EXECUTIONS: Final = 60
 NEVER: Final = 1 << 63
 GRACE_NS: Final = 3_600_000_000_000
 """How long after a firing a job may start before it is overdue: staggers and machines that wake up."""
+REACH: Final = 3.5
+"""Percent that a trend shows on both sides at least: less than 3 counts for nothing."""
+LEAST_RUNS: Final = 3
 GLANCED: Final = 30
 """Executions in the sparkline next to a job's name."""
 
@@ -109,7 +112,8 @@ def standing(lines: Sequence[JobLine], running: Container[str | None], now_ns: i
         return Standing(text=f"{'One thing' if worse == 1 else f'{worse} things'} got worse", tone="bad", blind=blind)
     if blind:
         rest = f" · nothing got worse in the other{'s' if seen > 1 else ''}" if seen else ""
-        return Standing(text=f"{len(blind)} of {say.plural(len(lines), 'job')} could not be judged{rest}", tone="plain", blind=blind)
+        text = "The job could not be judged" if len(lines) == 1 else f"{len(blind)} of {len(lines)} jobs could not be judged{rest}"
+        return Standing(text=text, tone="plain", blind=blind)
     if changed:
         return Standing(text=f"Nothing got worse, but {'a server' if changed == 1 else 'servers'} changed", tone="plain", blind=())
     if muted:
@@ -233,24 +237,29 @@ def trend(series: trends.Series, *, job: str) -> Trend:
         highs=tuple(100 * (point.value if point.high is None else point.high) for point in points),
         tips=tuple(_tip(point) for point in points),
     )
+    reach = max(REACH, *(1.1 * abs(end) for end in (*values.lows, *values.highs)))
+    means, bands = tuple(_means(series)), tuple(_bands(series))
+    drawn = ((means, "Horizontal lines: means."), (series.change_points, "Dashed line: level change."), (bands, "Band: alarm."))
+    told = ("Change from the first reference run; higher is slower.", "Bars are each run's own 95% interval; runs vary by more than that.")
     chart = Plot(
         name=slug(f"{job}-{series.name}"),
         title=f"{METRICS[series.metric].capitalize()} of {series.arm}",
-        caption="Change from the first reference run; higher is slower. Bars are each run's own 95% interval; runs vary by more than that. "
-        "Dashed line: level change. Horizontal lines: means. Band: open alarm.",
-        x=Axis(label=f"run, {_day(points[0])} to {_day(points[-1])}", quantity="count"),
-        y=Axis(label="change, %", quantity="percent"),
-        series=(values, *_means(series)),
-        bands=tuple(_bands(series)),
+        caption=" ".join((*told, *(words for each, words in drawn if each))),
+        x=Axis(label=f"run, {_day(points[0])} to {_day(points[-1])}", quantity="count", whole=True),
+        y=Axis(label="change, %", quantity="percent", low=-reach, high=reach),
+        series=(values, *means),
+        bands=bands,
         rules=tuple(Rule(axis="x", at=level.point + 0.5, label=_percent(level.change)) for level in series.change_points),
     )
     return Trend(name=series.name, chart=chart, levels=series.change_points[::-1])
 
 
 def _means(series: trends.Series) -> Iterator[Series]:
-    """Draw the mean of each stretch as its own line."""
+    """Draw the mean of each stretch as its own line; of fewer than three runs it says nothing."""
     edges = [0, *(level.point for level in series.change_points), len(series.points)]
     for low, high in pairwise(edges):
+        if high - low < LEAST_RUNS:
+            continue
         mean = sum(point.value for point in series.points[low:high]) / (high - low)
         ends = (low + 0.5, high + 0.5)
         tip = f"mean of runs {low + 1} to {high}: {_percent(mean)}"

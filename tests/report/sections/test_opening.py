@@ -83,7 +83,7 @@ def test_the_kind_of_the_evidence_is_said_first(kind: str, words: str) -> None:
         (
             "CPU",
             "random-gpt_oss",
-            "Measured on a CPU with random weights. This shows the method on real servers; no latency and accuracy here",
+            "Measured on a CPU with random weights. This shows the method on real servers; no latency or accuracy here",
         ),
         ("CPU", "acme/hybrid-30b", "Measured on a CPU. This shows the method on real servers; no latency here"),
         ("H100-SXM", "random-gpt_oss", "Measured with random weights. This shows the method on real servers; no accuracy here"),
@@ -127,7 +127,7 @@ def test_agents_without_a_peak_ask_for_it_by_name() -> None:
     saved = made(unknown, no_peak).answers[-1]
     assert saved.word == "not known"
     assert saved.because == (
-        "FP8 skip-SW carries 28 [26, 30], BF16 carries 24 [23, 25] agents per GPU; "
+        "agents per GPU: FP8 skip-SW 28 [26, 30], BF16 24 [23, 25]; "
         "set load.peak_agents in the policy, the agents at your peak, to see the GPUs"
     )
 
