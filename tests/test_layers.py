@@ -60,7 +60,7 @@ def test_an_empty_house_keeps_the_contract(tmp_path: Path, contract: str) -> Non
 
 def test_the_order_of_the_layers_is_the_agreed_one() -> None:
     assert " > ".join(" : ".join(layer) for layer in LAYERS) == (
-        "cli : api > watch : ui : matrix : decision > report > run > live : virtual : serve : ask > "
+        "cli : api > watch : ui : matrix : decision > report > run > remote > live : virtual : serve : ask > "
         "endpoints : telemetry > evidence > store > layout > study > dispatch > emulator > "
         "workloads : importers : exporters : degrade : tasks > prompts > tracefile > kvmath : exposition > model > "
         "plugins > builtin : documents : errors"

@@ -1,7 +1,7 @@
 """Verbs whose options are the fields of a study."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -10,17 +10,23 @@ from agentload.cli._decide import decide as decided
 from agentload.cli._lazy import needs
 from agentload.cli._options import FailOn, Out, check, gate
 from agentload.cli._study import DB, RUN_ID, Db, Into, Resume, runs
+from agentload.remote.kuberay import rayjob
 from agentload.run.files import read_study
 from agentload.run.prepared import Place, place_of
-from agentload.study.kinds import Decide, Study
+from agentload.study.kinds import Decide, Replay, Study
 
 
+@needs({"print_": ("on",), "image": ("print_",)})
 @runs("replay", "resume")
 def replay(
     study: Study,
     place: Place,
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and what it costs; send nothing.")] = False,
+    print_: Annotated[
+        Literal["kuberay"] | None, typer.Option("--print", help="--on: print a RayJob that plays this on Kubernetes; play nothing.")
+    ] = None,
+    image: Annotated[str | None, typer.Option(help="--print: image with agentload[ray] for its pods.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Replay a trace against endpoints and store every call.
@@ -43,7 +49,13 @@ def replay(
         agentload replay code --endpoints arms.yaml --capacity 24 --duration 3600 --pairs 2 --wait-cap user=60 --dry-run
 
         agentload replay chat --endpoints arms.yaml --rate 0.5 --ramp 120 --burst 5x10/60
+
+        agentload replay chat --endpoints arms.yaml --sessions 4000 --on ray:10.0.0.1:6379 --share /mnt/shards
     """
+    if print_ is not None:
+        assert isinstance(study, Replay), study
+        print(rayjob(study, image=image, database=place.database), end="")
+        return
     carry_out(study, place, is_dry=dry_run, as_json=json)
 
 

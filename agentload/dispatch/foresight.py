@@ -26,10 +26,13 @@ class Foresight:
 
 def foresight(plan: Plan, block: Block) -> Foresight:
     """Look through a block's sessions."""
+    quoted = frozenset(_quoted(block.sessions))
+    if block.lead_ns is not None:
+        return Foresight(quoted=quoted, lead_ns=block.lead_ns)
     sessions = intake(plan, block, started_ns=0)
     first = [session for session, start_ns in sessions.take(0) if start_ns is not None]
     tokens = sum(_first_tokens(plan, session) for session in (*first, *sessions.followers()))
-    return Foresight(quoted=frozenset(_quoted(block.sessions)), lead_ns=min(CONNECT_NS + TOKEN_NS * tokens, MOST_NS))
+    return Foresight(quoted=quoted, lead_ns=min(CONNECT_NS + TOKEN_NS * tokens, MOST_NS))
 
 
 def _first_tokens(plan: Plan, session: Session) -> int:

@@ -4,7 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from agentload.live.wire import WireFacts
@@ -51,6 +51,12 @@ class Monitor:
     def __init__(self, *, is_timing: Callable[[], bool] = lambda: True) -> None:
         """Begin to watch; a loop that stands still while nothing is timed does no harm."""
         self._is_timing = is_timing
+        self.begin()
+
+    def begin(self, facts: WireFacts | None = None) -> None:
+        """Count from now on; *facts* are what had gone wrong with the wire before."""
+        self._steps_before = facts.clock_steps if facts else 0
+        self._dropped_before = facts.dropped_stamps if facts else 0
         self._lags_ns: list[int] = []
         self._reads = 0
         self._coalesced = 0
@@ -91,8 +97,8 @@ class Monitor:
         stall_ms = max([self._stall_ns / 1e6, *(each.loop_stall_max_ms for each in workers)])
         peak = max((each.cpu_peak_share for each in workers), default=self._peak_share)
         # Every process sees the same wall clock, and may see a step of it before or after its last call.
-        steps = max([facts.clock_steps if facts else 0, *(each.clock_steps for each in workers)])
-        dropped = (facts.dropped_stamps if facts else 0) + sum(each.dropped_stamps for each in workers)
+        steps = max([facts.clock_steps - self._steps_before if facts else 0, *(each.clock_steps for each in workers)])
+        dropped = (facts.dropped_stamps - self._dropped_before if facts else 0) + sum(each.dropped_stamps for each in workers)
         wall_ns = max(1, time.monotonic_ns() - self._wall_from)
         return Health(
             calls=len(lags),
@@ -120,6 +126,30 @@ class Monitor:
 
     def _begin_second(self, now_ns: int) -> None:
         self._cpu_then, self._wall_then = time.process_time_ns(), now_ns
+
+
+def worst_of(parts: Sequence[Health]) -> Health:
+    """Return the part whose timings are worth least."""
+    return max(parts, key=lambda each: (each.void is not None, each.send_lag_p99_ms or 0.0))
+
+
+def together(parts: Sequence[Health]) -> Health:
+    """Sum up what several dispatchers played at the same time: all their calls, and of what disturbs a measurement the worst."""
+    lags = [each.send_lag_p50_ms for each in parts if each.send_lag_p50_ms is not None]
+    shares = [each.coalesced_share for each in parts if each.coalesced_share is not None]
+    return replace(
+        worst_of(parts),
+        calls=sum(each.calls for each in parts),
+        send_lag_p50_ms=max(lags, default=None),
+        loop_stall_max_ms=max(each.loop_stall_max_ms for each in parts),
+        coalesced_share=max(shares, default=None),
+        cpu_share=sum(each.cpu_share for each in parts),
+        stamp_sources=tuple(sorted({source for each in parts for source in each.stamp_sources})),
+        cpu_peak_share=max(each.cpu_peak_share for each in parts),
+        clock_steps=max(each.clock_steps for each in parts),
+        dropped_stamps=sum(each.dropped_stamps for each in parts),
+        workers=tuple(parts),
+    )
 
 
 def void_reason(

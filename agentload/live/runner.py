@@ -155,6 +155,15 @@ class Runner:
         finally:
             self._alarm.close()
             self._flush()
+        return self._health()
+
+    def taken(self) -> Health:
+        """Say how well this side has kept up since it was asked last; between blocks."""
+        found = self._health()
+        self._monitor.begin(self._caller.facts())
+        return found
+
+    def _health(self) -> Health:
         return self._monitor.health(self._caller.facts(), workers=self._caller.workers())
 
     def stop(self, *, drain: bool = True) -> None:

@@ -92,6 +92,8 @@ class Block:
     index: int
     sessions: Iterable[Session]
     """Iterated once a play, and before the first of them."""
+    lead_ns: int | None = None
+    """How long its prompts are made ready before its clock starts, where several dispatchers agreed on that; None: as long as they take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

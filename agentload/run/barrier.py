@@ -89,10 +89,14 @@ class Barrier:
         """Take no notice: only what ended was counted."""
 
     def ended(self, send: Send, ended: CallRow) -> None:
-        """Note a call of ours that the server will have counted, and count failures in a row."""
-        arm = send.arm
+        """Note a call of ours that has just ended."""
+        self.called(send.call.model, ended)
+
+    def called(self, model: str | None, ended: CallRow) -> None:
+        """Note a call of ours, for a *model*, that the server will have counted, and count failures in a row."""
+        arm = ended.arm
         self._between.ended(ended)
-        self._tally.ended(self.endpoints[arm], send, ended)
+        self._tally.ended(self.endpoints[arm], model, ended)
         if ended.status not in SILENT or ended.http_status is not None:
             self._failures[arm] = 0
             return
@@ -105,17 +109,23 @@ class Barrier:
         self.dead.discard(arm)
         self._failures[arm] = 0
 
-    async def __call__(self, settle: Settle, ends: tuple[PlayEnd, ...]) -> tuple[tuple[int, str], ...]:
-        """Close the round's blocks and say which pairs must be played again."""
+    async def __call__(
+        self, settle: Settle, ends: tuple[PlayEnd, ...], *, fault: str | None = None, again: bool = False
+    ) -> tuple[tuple[int, str], ...]:
+        """Close the round's blocks and say which pairs must be played again.
+
+        *fault* is what nodes that played it found wrong; *again*: it has the pair played again.
+        """
         reasons = dict(zip(self._present, await asyncio.gather(*(self._look(arm, settle.round) for arm in self._present)), strict=True))
         given_up = self.dead
         for row in await asyncio.to_thread(lambda: list(self.samples())):
             self.write(row)
         void: dict[int, str] = {}
         for end in ends:
-            if (reason := reasons[end.play.arm]) is not None and end.play.arm not in given_up:
-                void[end.play.pair] = reason
-            self.write(self._block(end, reasons[end.play.arm] or (None if end.is_whole else CUT)))
+            reason = reasons[end.play.arm]
+            if (said := reason or (fault if again else None)) is not None and end.play.arm not in given_up:
+                void[end.play.pair] = said
+            self.write(self._block(end, reason or fault or (None if end.is_whole else CUT)))
             self._played[end.play.pair] += 1
         for pair in {end.play.pair for end in ends}:
             if pair in void:

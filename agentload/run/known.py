@@ -13,7 +13,7 @@ from agentload.dispatch.gateway import WHOLE_TOKENS, is_in_one_piece
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.facts import LASTING, OF_A_START, Facts, changed, told
 from agentload.endpoints.identity import Identity
-from agentload.model.commands import Send, Status
+from agentload.model.commands import Status
 from agentload.model.rows import CallRow, FingerprintRow, Row
 from agentload.telemetry.log_lines import StartUp
 
@@ -109,12 +109,12 @@ class Tally:
         self._perhaps: Counter[tuple[str, ...]] = Counter()
         self._last: dict[str, _Reading] = {}
 
-    def ended(self, endpoint: Endpoint, send: Send, ended: CallRow) -> None:
-        """Note a call of ours that the server will have counted."""
+    def ended(self, endpoint: Endpoint, model: str | None, ended: CallRow) -> None:
+        """Note a call of ours, for a *model*, that the server will have counted."""
         if ended.status in UNCOUNTED:
             return
         # Behind a gateway an alias may be a model of another server.
-        is_certain = ended.status in COUNTED and send.call.model not in endpoint.aliases
+        is_certain = ended.status in COUNTED and model not in endpoint.aliases
         (self._ours if is_certain else self._perhaps)[endpoint.metrics_urls] += 1
 
     def read(self, endpoint: Endpoint, counters: Mapping[str, float]) -> None:

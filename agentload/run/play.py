@@ -4,8 +4,10 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from agentload.endpoints.facts import COMMANDED, LASTING
 from agentload.endpoints.identity import Identity
@@ -18,7 +20,10 @@ from agentload.live.workers.pool import calling
 from agentload.model.commands import Open
 from agentload.model.controls import copied
 from agentload.model.plan import Plan
+from agentload.model.rows import CallRow
 from agentload.prompts.tokenizer import WORD_TOKENS
+from agentload.remote.cluster import seats
+from agentload.remote.crew import Crew
 from agentload.run.barrier import IN_A_ROW, Barrier
 from agentload.run.part import Part as Opened
 from agentload.run.part import Work, loaded, looked_at, part
@@ -77,7 +82,7 @@ class Leg:
         self._playing = playing
         self._listener = listener
         self._notice = notice
-        self._runner: Runner | None = None
+        self._runner: Runner | Crew | None = None
         self._task: asyncio.Task[object] | None = None
         self._stops = 0
         self._died: list[str] = []
@@ -134,7 +139,7 @@ class Leg:
             self._notice(f"warning: {said}")
 
     async def _measure(self, opened: Opened, before: Past) -> Health:
-        playing, plan = self._playing, self._playing.plan
+        playing, plan, means = self._playing, self._playing.plan, self._playing.means
         leg, writer, met = opened.row.leg, opened.writer, opened.met
         endpoints = {e.name: e for e in playing.endpoints}
         watch = Watch({e.name: source(e) for e in playing.endpoints}, every_s=playing.sample_s, notice=self._notice)
@@ -153,13 +158,13 @@ class Leg:
             samples=lambda: watch.rows(run_id=plan.run, leg=leg),
             lost=self._lost,
             given_up=self._given_up,
-            on_dead=playing.means.on_dead,
+            on_dead=means.on_dead,
             pair_done=pair_done,
             is_stopping=lambda: self._stops > 0,
             notice=self._notice,
             goes_on=playing.goes_on,
         )
-        speeches = {name: speech(e, met.models[name], playing.means.request) for name, e in endpoints.items()}
+        speeches = {name: speech(e, met.models[name], means.request) for name, e in endpoints.items()}
         job = Job(
             run_id=plan.run,
             leg=leg,
@@ -170,9 +175,19 @@ class Leg:
             block=plan.header.block,
             tokenizer=met.counted or WORD_TOKENS,
             renews_keys=any(e.key_command is not None for e in playing.endpoints),
-            raw=None if playing.means.keep_raw is None else Raw(folder=writer.path.parent, which=playing.means.keep_raw),
+            raw=None if means.keep_raw is None else Raw(folder=writer.path.parent, which=means.keep_raw),
         )
-        own = () if playing.means.workers == 1 else worker_journals(writer.path, playing.means.workers)
+        own = () if means.workers == 1 else worker_journals(writer.path, means.workers)
+        models = (
+            {}
+            if means.on is None
+            else {
+                (each.session, turn): said.model for block in plan.blocks for each in block.sessions for turn, said in enumerate(each.turns)
+            }
+        )
+
+        def called(ended: CallRow) -> None:
+            barrier.called(models.get((ended.session, ended.turn)), ended)
 
         async def start(command: Open) -> None:
             assert opened.relay is not None
@@ -186,22 +201,38 @@ class Leg:
             barrier.started(up.endpoint, up.identity, command.round)
             watch.follow(arm, up.endpoint.log)
 
-        async with calling(job, writer.append, journals=own) as caller, asyncio.TaskGroup() as tasks:
-            watching = tasks.create_task(watch.run())
-            self._runner = Runner(
-                plan,
-                caller,
-                barrier,
-                leg=leg,
-                write=writer.append,
-                flush=lambda: writer.flush_if_due(time.monotonic_ns()),
-                opening=start,
-                listeners=[barrier, *([self._listener] if self._listener else [])],
-                done=before.done,
-                voided=before.lost,
-            )
-            health = await self._runner.play()
-            watching.cancel()
+        async with AsyncExitStack() as stack:
+            if means.on is not None:
+                self._runner = Crew(
+                    await stack.enter_async_context(seats(means.on, nodes=means.nodes, resume=playing.goes_on)),
+                    plan,
+                    job,
+                    barrier,
+                    write=writer.append,
+                    ended=called,
+                    opening=start,
+                    workers=means.workers,
+                    folder=None if means.share is None else Path(means.share),
+                    done=before.done,
+                    voided=before.lost,
+                )
+            else:
+                self._runner = Runner(
+                    plan,
+                    await stack.enter_async_context(calling(job, writer.append, journals=own)),
+                    barrier,
+                    leg=leg,
+                    write=writer.append,
+                    flush=lambda: writer.flush_if_due(time.monotonic_ns()),
+                    opening=start,
+                    listeners=[barrier, *([self._listener] if self._listener else [])],
+                    done=before.done,
+                    voided=before.lost,
+                )
+            async with asyncio.TaskGroup() as tasks:
+                watching = tasks.create_task(watch.run())
+                health = await self._runner.play()
+                watching.cancel()
         return health
 
     def _given_up(self, why: str) -> None:

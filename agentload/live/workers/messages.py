@@ -1,4 +1,9 @@
-"""What a dispatcher and its workers say to each other: pickles behind their length, over a socket pair that nobody else has.
+"""What those who play a run together say to each other: plain data, whoever carries it.
+
+There are two conversations. A dispatcher and its workers (`--workers`) speak of every call: `Told` goes out, `Done` comes back. A driver
+and its nodes (`--on`) speak of blocks alone: each node has a share of the plan and a dispatcher of its own, says `Reached` where that
+waits, and goes on with `Go`; no call passes the driver. Getting ready, breaking and being alive are the same in both. Within a machine,
+messages are pickles behind their length, over a socket pair that nobody else has (`Pipe`); from node to node an actor carries them.
 
 A context grows by a few segments a turn and may have hundreds, so only what is new in it is sent. Both ends keep the last context of each
 session that is being played on an arm; what is left of it is sent as a number of leading segments.
@@ -8,14 +13,15 @@ import asyncio
 import pickle
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from agentload.dispatch.dispatcher import PlayEnd
 from agentload.live.health import Health
 from agentload.live.station import Job
-from agentload.model.commands import Cancel, Forget, Outcome, Prepare, Send
+from agentload.model.commands import Cancel, Forget, Lost, Open, Outcome, Prepare, Send, Settle, Stopped
 from agentload.model.trace import Segment
 
 Key = tuple[str, str]
@@ -44,7 +50,32 @@ class Sync:
     """Have the disk hold every call that has ended; then say Synced."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Play:
+    """Open a journal and get ready to play a share of a plan; then say Ready."""
+
+    job: Job
+    share: bytes
+    """The share's plan, pickled; its name is the digest of these bytes."""
+    name: str
+    number: int
+    workers: int
+    done: frozenset[int]
+    voided: Mapping[int, int]
+    folder: Path | None
+    """Where journals and shards go, seen by every node; None: each node keeps its own, and sends its shards."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Go:
+    """Go on at this instant of the node's clock; pairs that are void are played again."""
+
+    at_ns: int
+    void: tuple[tuple[int, str], ...] = ()
+
+
 Order: TypeAlias = Start | Told | Cancel | Forget | Sync
+NodeOrder: TypeAlias = Go | Stopped | Lost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +121,35 @@ class Broken:
     hint: str | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """What a node measured in one round, as a Parquet file."""
+
+    share: str
+    """The name of the share that was played."""
+    rows: int
+    place: Path | bytes
+    """Where it is, or all of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """The node's dispatcher waits: its round is over, or its servers are to be started; all instants are of the node's clock."""
+
+    command: Settle | Open
+    ends: tuple[PlayEnd, ...]
+    health: Health
+    """Of the node, since the last time that it was said."""
+    shard: Shard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Over:
+    """Nothing is left to play."""
+
+
 Report: TypeAlias = Ready | Alive | Streamed | Done | Synced | Broken
+NodeReport: TypeAlias = Ready | Alive | Reached | Over | Broken
 
 
 class Contexts:

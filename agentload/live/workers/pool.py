@@ -101,22 +101,25 @@ class Worker:
             self.process.wait()
 
 
+WORKER: Final = "agentload.live.workers.worker"
+
+
 async def hired(
-    number: int, job: Job, journal: Path, *, heard: Callable[[Worker, Report], None], closed: Callable[[Worker], None]
+    number: int, order: object, *, heard: Callable[[Worker, Any], None], closed: Callable[[Worker], None], module: str = WORKER
 ) -> Worker:
-    """Start a worker and tell it what to get ready for."""
+    """Start a process and tell it what to get ready for."""
     mine, theirs = socket.socketpair()
     with theirs:
         # A process group of its own: Ctrl-C in the terminal reaches the dispatcher alone, which lets calls in flight come to their end.
         process = subprocess.Popen(  # noqa: ASYNC220  # some ms, before anything is timed
-            [sys.executable, "-m", "agentload.live.workers.worker", str(theirs.fileno())],
+            [sys.executable, "-m", module, str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
             pass_fds=(theirs.fileno(),),
             process_group=0,
         )
     worker = Worker(number, process, asyncio.get_running_loop().create_future())
     worker.pipe = await opened(mine, lambda report: heard(worker, report), lambda: closed(worker))
-    worker.say(Start(job=job, journal=journal))
+    worker.say(order)
     return worker
 
 
@@ -144,7 +147,8 @@ class Pool:
     async def __aenter__(self) -> Self:
         try:
             for number, path in enumerate(self._journals, start=1):
-                self._workers.append(await hired(number, self._job, path, heard=self._heard, closed=self._closed))
+                start = Start(job=self._job, journal=path)
+                self._workers.append(await hired(number, start, heard=self._heard, closed=self._closed))
             async with asyncio.timeout(START_S):
                 for worker in self._workers:
                     await worker.ready

@@ -1,0 +1,95 @@
+"""Divide a plan before it is played, so that dispatchers on several nodes need not say a word to each other while load runs.
+
+Sessions that spawn, await or quote each other stay together, as a family; families are dealt out like cards, in their order. So the first
+sessions of a closed loop are as many on every node as its share of the loop, and each node has about the same load at any time. What is
+counted over all sessions (`--sessions`, caps, budgets) is divided too. An open loop's starts depend on nothing that happens: they are drawn
+as one dispatcher would draw them, and dealt out with the sessions.
+
+What this gives up: a node whose sessions are over cannot take another's, and a cap that is full on one node is not eased by a free slot on
+another.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from agentload.dispatch.arrivals import SECOND, seeded, starts
+from agentload.dispatch.foresight import foresight
+from agentload.errors import PlanError
+from agentload.layout.plan import families
+from agentload.model.plan import Block, ClosedLoop, Load, OpenLoop, Plan, Recorded
+from agentload.model.trace import Session
+
+FEWER: Final = "play from fewer nodes: --nodes"
+
+
+def divided(plan: Plan, shares: int) -> tuple[Plan, ...]:
+    """Return the share of each of so many dispatchers; their blocks begin at one instant. Raises PlanError where there is too little."""
+    blocks = [_dealt(plan, block, shares) for block in plan.blocks]
+    made = [replace(plan, load=_part(plan.load, number, shares), blocks=tuple(each[number] for each in blocks)) for number in range(shares)]
+    played = {play.block for round_ in plan.rounds for play in round_.plays}
+    leads = {
+        block.index: max(foresight(share, share.blocks[place]).lead_ns for share in made)
+        for place, block in enumerate(plan.blocks)
+        if block.index in played
+    }
+    return tuple(replace(share, blocks=tuple(replace(each, lead_ns=leads.get(each.index)) for each in share.blocks)) for share in made)
+
+
+def _dealt(plan: Plan, block: Block, shares: int) -> tuple[Block, ...]:
+    kept = _started(plan, block)
+    groups = families(kept)
+    if len(groups) < shares:
+        raise PlanError(
+            f"block {block.index} cannot be divided over {shares} nodes: its {len(kept):,} sessions are {_families(groups)}", hint=FEWER
+        )
+    own = {session.session: place % shares for place, group in enumerate(groups) for session in group}
+    return tuple(replace(block, sessions=tuple(each for each in kept if own[each.session] == number)) for number in range(shares))
+
+
+def _families(groups: Sequence[Sequence[Session]]) -> str:
+    """Say how sessions hang together, and why: a session that waits for another must be where that one is."""
+    apart = "1 family" if len(groups) == 1 else f"{len(groups)} families"
+    for group in groups:
+        for session in group:
+            for place, turn in enumerate(session.turns):
+                if turn.after:
+                    example = f"turn {place} of {session.session} is after {turn.after[0].session}"
+                    return f"{apart}, because sessions wait for each other ({example})"
+    return apart
+
+
+def _started(plan: Plan, block: Block) -> tuple[Session, ...]:
+    """Return a block's sessions, those of an open loop with the instants at which they start."""
+    drawn = starts(plan.load.arrivals, seeded(plan.seed, "arrivals", block.index))
+    if drawn is None:
+        return tuple(block.sessions)
+    return tuple(each if each.start_s is None else replace(each, start_s=next(drawn) / SECOND) for each in block.sessions)
+
+
+def _part(load: Load, number: int, shares: int) -> Load:
+    """Return one share of what is counted over all sessions."""
+
+    def part(whole: int, option: str) -> int:
+        if whole < shares:
+            raise PlanError(f"{option} {whole} cannot be divided over {shares} nodes", hint=FEWER)
+        return whole // shares + (number < whole % shares)
+
+    arrivals, budget = load.arrivals, load.budget
+    match arrivals:
+        case ClosedLoop(sessions=sessions):
+            arrivals = replace(arrivals, sessions=part(sessions, "--sessions"))
+        case OpenLoop():
+            arrivals = Recorded()
+        case Recorded():
+            pass
+    return replace(
+        load,
+        arrivals=arrivals,
+        max_in_flight=None if load.max_in_flight is None else part(load.max_in_flight, "--max-in-flight"),
+        budget=replace(
+            budget,
+            calls=None if budget.calls is None else part(budget.calls, "--max-calls"),
+            tokens=None if budget.tokens is None else part(budget.tokens, "--max-tokens"),
+        ),
+    )

@@ -1,0 +1,127 @@
+"""Nodes of a Ray cluster as seats: one actor on each, and what is said goes as calls of actors.
+
+Ray starts the actors, each on a node of its own, carries messages and notices nodes that are gone. It repeats nothing: a call of a run that
+were made twice would be measured twice.
+"""
+
+import asyncio
+import importlib
+import logging
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeVar
+
+from agentload.errors import LaunchError, UsageError
+from agentload.live.workers.messages import NodeOrder, NodeReport, Play
+from agentload.remote.post import Post, Where
+
+NAME: Final = "ray"
+PLACING_S: Final = 60.0
+ANSWER_S: Final = 30.0
+"""Beyond what a call of an actor may wait by itself."""
+T = TypeVar("T")
+
+
+class Actor:
+    """A node of a cluster."""
+
+    def __init__(self, number: int, actor: Any) -> None:  # noqa: ANN401  # Ray makes its types as it runs
+        self.number = number
+        self._actor = actor
+
+    async def begin(self, order: Play) -> Where:
+        """Start the node's process."""
+        found: Where = await self._answer(self._actor.begin.remote(order))
+        return found
+
+    async def say(self, order: NodeOrder) -> None:
+        """Tell it to go on, or to stop."""
+        await self._answer(self._actor.say.remote(order))
+
+    async def heard(self) -> tuple[NodeReport, ...]:
+        """Return what it has said since the last time; wait a few seconds for something."""
+        said: tuple[NodeReport, ...] = await self._answer(self._actor.heard.remote())
+        return said
+
+    async def clock_ns(self) -> int:
+        """Read its monotonic clock."""
+        at_ns: int = await self._answer(self._actor.clock_ns.remote())
+        return at_ns
+
+    async def end(self) -> None:
+        """Let the node's process go."""
+        await self._answer(self._actor.end.remote())
+
+    async def _answer(self, answer: Any) -> Any:  # noqa: ANN401  # as above
+        ray = _ray()
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return await asyncio.wrap_future(answer.future())
+        except TimeoutError as error:
+            raise LaunchError(f"node {self.number} has not answered for {ANSWER_S:g} s") from error
+        except (ray.exceptions.RayActorError, ray.exceptions.RaySystemError, ConnectionError) as error:
+            raise LaunchError(f"node {self.number} is lost: {_first_line(error)}") from error
+        except ray.exceptions.RayTaskError as error:
+            raise LaunchError(f"node {self.number}: {_last_line(error)}", hint="install the same agentload[ray] on every node") from error
+
+
+@asynccontextmanager
+async def seats(on: str, *, nodes: int | None, resume: str) -> AsyncIterator[tuple[Actor, ...]]:
+    """Give an actor on each of so many nodes, or on all. Raises LaunchError where the cluster has fewer, or one is lost; see *resume*."""
+    ray = _ray()
+    address = on.removeprefix(NAME).removeprefix(":") or "auto"
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=None, namespace="agentload")
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise LaunchError(f"no Ray cluster at {address}: {_first_line(error)}", hint="ray start --head, or --on ray:ADDRESS") from error
+    try:
+        alive = [each for each in ray.nodes() if each["Alive"] and each["Resources"].get("CPU", 0) >= 1]
+        count = len(alive) if nodes is None else nodes
+        if not 1 <= count <= len(alive):
+            raise LaunchError(f"the cluster has {len(alive)} nodes with a core to give, not {count}", hint="--nodes, or more nodes")
+        async with _placed(ray, count) as found:
+            try:
+                yield found
+            except LaunchError as error:
+                raise error if error.hint else LaunchError(error.message, hint=resume) from error
+    finally:
+        ray.shutdown()
+
+
+@asynccontextmanager
+async def _placed(ray: Any, count: int) -> AsyncIterator[tuple[Actor, ...]]:  # noqa: ANN401  # a module
+    placing, strategies = (importlib.import_module(f"ray.util.{each}") for each in ("placement_group", "scheduling_strategies"))
+    group = placing.placement_group([{"CPU": 1}] * count, strategy="STRICT_SPREAD")
+    try:
+        if not await asyncio.to_thread(group.wait, PLACING_S):
+            raise LaunchError(
+                f"{count} nodes had no core to give within {PLACING_S:g} s", hint="end what runs there, or --nodes with fewer"
+            )
+        made = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(Post)
+        found = []
+        for place in range(count):
+            where = strategies.PlacementGroupSchedulingStrategy(placement_group=group, placement_group_bundle_index=place)
+            found.append(Actor(place + 1, made.options(scheduling_strategy=where).remote(place + 1)))
+        try:
+            yield tuple(found)
+        finally:
+            await asyncio.gather(*(each.end() for each in found), return_exceptions=True)
+    finally:
+        placing.remove_placement_group(group)
+
+
+def _ray() -> Any:  # noqa: ANN401  # a module
+    try:
+        return importlib.import_module("ray")
+    except ModuleNotFoundError as error:
+        raise UsageError("--on ray needs Ray, which is not installed", hint="pip install 'agentload[ray]'") from error
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def _last_line(error: BaseException) -> str:
+    return [type(error).__name__, *str(error).strip().splitlines()][-1]

@@ -1,0 +1,161 @@
+"""One node's process: plays a share of a plan by itself, and waits for the driver between blocks.
+
+It has a dispatcher, callers and journals of its own, and hears nothing while a block is played but that it is to stop. Like a worker it
+ends when the other end of its socket pair closes, and is started in a process group of its own.
+"""
+
+import asyncio
+import pickle
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+from agentload.dispatch.dispatcher import PlayEnd
+from agentload.errors import AgentloadError, LaunchError, first_of
+from agentload.live.runner import Runner
+from agentload.live.workers.messages import Alive, Broken, Go, NodeOrder, Over, Pipe, Play, Reached, Ready, first, opened
+from agentload.live.workers.pool import calling
+from agentload.model.commands import Lost, Open, Settle, Stopped
+from agentload.model.plan import Plan
+from agentload.remote.shards import Shards
+from agentload.store import journal
+from agentload.store.places import journal_folder, worker_journals
+
+SECOND: Final = 1_000_000_000
+ALIVE_S: Final = 0.5
+
+
+class _OverError(Exception):
+    """The driver has closed its end: drop everything."""
+
+
+class Node:
+    """Play a share from barrier to barrier."""
+
+    def __init__(self, order: Play, pipe: Pipe) -> None:
+        self._order = order
+        self._pipe = pipe
+        self._going: asyncio.Queue[Go] = asyncio.Queue()
+        self._runner: Runner | None = None
+        self._shards: Shards | None = None
+        self._is_stopped = False
+
+    def heard(self, order: NodeOrder) -> None:
+        """Do what the driver says."""
+        match order:
+            case Go():
+                self._going.put_nowait(order)
+            case Stopped(drain=drain) if self._runner is not None:
+                self._is_stopped = True
+                self._runner.stop(drain=drain)
+            case Lost(arm=arm, for_good=for_good) if self._runner is not None:
+                self._runner.lose(arm, for_good=for_good)
+            case _:
+                pass
+
+    async def play(self) -> None:
+        """Play to the end. Raises LaunchError where the share is not the one that was named."""
+        order = self._order
+        if sha256(order.share).hexdigest() != order.name:
+            raise LaunchError(f"node {order.number} got another share of the plan than was sent to it", hint="start the replay again")
+        share: Plan = pickle.loads(order.share)  # noqa: S301  # its digest is the driver's
+        folder = order.folder or Path(tempfile.gettempdir()) / "agentload"
+        path = journal_folder(folder / "nodes", order.job.run_id) / f"leg{order.job.leg:03}-node{order.number}.journal"
+        pools = () if order.workers == 1 else worker_journals(path, order.workers)
+        with journal.Writer(path) as writer:
+            self._shards = Shards((path, *pools), order.name, path if order.folder else None)
+
+            async def reached(command: Settle | Open, ends: Sequence[PlayEnd] = ()) -> tuple[tuple[int, str], ...]:
+                writer.sync()
+                return await self._reached(command, tuple(ends))
+
+            async def settled(settle: Settle, ends: tuple[PlayEnd, ...]) -> tuple[tuple[int, str], ...]:
+                return await reached(settle, ends)
+
+            async def opening(command: Open) -> None:
+                await reached(command)
+
+            async with calling(order.job, writer.append, journals=pools) as caller:
+                self._runner = Runner(
+                    share,
+                    caller,
+                    settled,
+                    leg=order.job.leg,
+                    write=writer.append,
+                    flush=lambda: writer.flush_if_due(time.monotonic_ns()),
+                    opening=opening,
+                    done=order.done,
+                    voided=order.voided,
+                )
+                self._pipe.say(Ready())
+                await self._gone()
+                if not self._is_stopped:  # before the first block there is nothing to bring to an end
+                    await self._runner.play()
+                self._pipe.say(Over())
+
+    async def _reached(self, command: Settle | Open, ends: tuple[PlayEnd, ...]) -> tuple[tuple[int, str], ...]:
+        assert self._runner is not None
+        assert self._shards is not None
+        shard = await asyncio.to_thread(self._shards.cut, command.round)
+        self._pipe.say(Reached(command=command, ends=ends, health=self._runner.taken(), shard=shard))
+        return await self._gone()
+
+    async def _gone(self) -> tuple[tuple[int, str], ...]:
+        """Wait for the driver's word, and then for the instant in it."""
+        go = await self._going.get()
+        await asyncio.sleep(max(0, go.at_ns - time.monotonic_ns()) / SECOND)
+        return go.void
+
+
+async def work(sock: socket.socket, order: Play) -> None:
+    """Play a share, taking orders over *sock*, until its other end closes."""
+    over = asyncio.Event()
+
+    def heard(said: NodeOrder) -> None:
+        node.heard(said)
+
+    async def alive() -> None:
+        while True:
+            pipe.say(Alive())
+            await asyncio.sleep(ALIVE_S)
+
+    async def followed() -> None:
+        await over.wait()
+        raise _OverError
+
+    pipe = await opened(sock, heard, over.set)
+    node = Node(order, pipe)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(alive())
+            tasks.create_task(followed())
+            await node.play()
+    except* _OverError:
+        pass
+    except* AgentloadError as group:
+        broken = first_of(group)
+        pipe.say(Broken(message=broken.message, hint=broken.hint))
+        pipe.close()
+        await over.wait()
+
+
+def main() -> None:
+    """Play for whoever holds the other end of the socket pair whose descriptor is the only argument."""
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, signal.SIG_IGN)  # as a worker: who stops a whole group of processes stops the driver
+    with socket.socket(fileno=int(sys.argv[1])) as sock:
+        try:
+            order: Play = first(sock)
+        except EOFError:
+            return
+        asyncio.run(work(sock, order))
+
+
+if __name__ == "__main__":
+    main()
