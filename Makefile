@@ -14,7 +14,7 @@ export AGENTLOAD_VLLM
 GET_VLLM = test -x "$(AGENTLOAD_VLLM)" || test "$(AGENTLOAD_VLLM)" != "$(CURDIR)/$(VLLM)/bin/vllm" || benchmarks/real_vllm/setup.sh $(VLLM)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types layers unit record test-slow test-browser test-cron test-vllm demo-vllm calibration calibration-full bench reports traces size coverage fuzz kills soak mutants wheel clean
+.PHONY: help setup demo test lint format types layers unit record test-slow test-browser test-cron test-vllm demo-vllm calibration calibration-full bench reports traces size coverage fuzz kills soak mutants speedups wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -110,6 +110,11 @@ soak: $(READY) ## play beside servers that fail in every way, and one that does 
 
 mutants: $(READY) ## break one thing at a time in a room and see whether its tests notice (ROOM=dispatch N=60 SEED=0 TESTS=…)
 	@$(BIN)/python -m tests.house.mutants $(ROOM) $(if $(N),--number $(N)) $(if $(SEED),--seed $(SEED)) $(if $(TESTS),--tests $(TESTS))
+
+speedups: $(READY) ## compile the busiest modules into build/speedups and run their rooms' tests against them (needs a C compiler; minutes)
+	$(BIN)/python speedups/setup.py --quiet build_ext --build-lib $(CURDIR)/build/speedups --build-temp $(CURDIR)/build/speedups-o
+	PYTHONPATH=build/speedups $(BIN)/python -c "import agentload; assert agentload.COMPILED.endswith('modules'), agentload.COMPILED"
+	PYTHONPATH=build/speedups $(PYTEST) tests/dispatch tests/emulator tests/live tests/serve tests/virtual tests/test_compiled.py tests/test_differential.py
 
 wheel: $(READY) ## build dist/*.whl and dist/*.tar.gz
 	$(BIN)/python -m build --no-isolation

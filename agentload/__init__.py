@@ -6,6 +6,8 @@ From Python: describe a study, run it, read what it found (docs/python.md). Noth
 import sys
 from typing import TYPE_CHECKING, Final
 
+from agentload import compiled
+
 if TYPE_CHECKING:
     from agentload.api import Database, Run, decide, eval, open, probe, read_study, replay, search, simulate, sweep  # noqa: A004  # as the verbs
     from agentload.errors import (
@@ -40,6 +42,8 @@ else:
 
 
 __version__ = "0.1.0"
+COMPILED: Final = compiled.prefer()
+"""Which modules are compiled, or why none is."""
 __all__ = [
     "AgentloadError",
     "Ask",

@@ -16,10 +16,11 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from agentload import __version__, builtin
+from agentload import COMPILED, __version__, builtin
 from agentload.cli import _defaults
 from agentload.cli._lazy import LazyGroup, names_of
 from agentload.cli._print import Style, print_json, styled
+from agentload.compiled import OTHER_SOURCES
 from agentload.errors import AgentloadError
 from agentload.live.stamps import ANCILLARY_BYTES, received_ns, sent_ns, stamp_received, stamp_sent
 
@@ -150,6 +151,12 @@ def _libraries() -> Check:
     return _check("libraries", f"missing: {', '.join(missing)}", fail=REINSTALL) if missing else _check("libraries", ", ".join(present))
 
 
+def _compiled() -> Check:
+    """Say whether the busiest modules are compiled: without that, all works and takes more of a core."""
+    rebuild = "install the version that belongs to this one: pip install --upgrade agentload-speedups"
+    return _check("compiled", COMPILED, warn=rebuild if COMPILED == OTHER_SOURCES else None)
+
+
 def _shipped(kind: builtin.Kind) -> Check:
     """Check that the data that travels with the package is found."""
     found = builtin.names(kind)
@@ -187,6 +194,7 @@ CHECKS: Final[tuple[Callable[[], Check], ...]] = (
     _kernel_timestamps,
     _working_directory,
     _libraries,
+    _compiled,
     _defaults_in_files,
     lambda: _shipped("profiles"),
     lambda: _shipped("traces"),

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from agentload.dispatch.shapes import ErrorEvent
+
 BOM = b"\xef\xbb\xbf"
 MOST_BYTES: Final = 16 << 20
 """Of a line, of an event, of an answer that is no stream."""
@@ -10,12 +12,6 @@ LINE_BYTES: Final = 48  # that a line of an event takes beside its text
 
 class OverlongError(Exception):
     """An answer is longer than any that is read."""
-
-
-class ErrorEvent(bytes):
-    """The payload of an event that the server named `error`."""
-
-    __slots__ = ()
 
 
 class Framing:

@@ -56,7 +56,7 @@ class Player:
     @property
     def has_ended(self) -> bool:
         """Tell whether every turn is complete."""
-        return self.next_turn >= len(self.session.turns)
+        return len(self.completed_ns) >= len(self.session.turns)
 
     def completed(self, turn: int) -> int | None:
         """Return when *turn* (-1: the last) was complete, or None."""

@@ -12,6 +12,12 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 """Tokens, as many as the database can hold: more are no count."""
 
 
+class ErrorEvent(bytes):
+    """The payload of an event that the server named `error`."""
+
+    __slots__ = ()
+
+
 class Function(msgspec.Struct, gc=False):
     """What a tool call calls; in a stream, pieces of it."""
 

@@ -9,8 +9,8 @@ import msgspec
 
 from agentload.dispatch.counting import Chunk, Kind, Shows, counted
 from agentload.dispatch.fault import Fault, body_fault, fault, word
-from agentload.dispatch.framing import ErrorEvent, Framing
-from agentload.dispatch.shapes import LARGE, UNREADABLE, Choice, ToolPiece, Usage, decode, uncrowded
+from agentload.dispatch.framing import Framing
+from agentload.dispatch.shapes import LARGE, UNREADABLE, Choice, ErrorEvent, ToolPiece, Usage, decode, uncrowded
 from agentload.model.commands import TokenRule
 from agentload.model.record import record
 

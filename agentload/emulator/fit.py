@@ -222,7 +222,7 @@ def _spans(seen: Observed, first_ns: Ints, experts: Experts | None) -> tuple[Int
             spans.append((len(active), float(context), float(np.median(inside)) / 1e6))
             ends.append(int(end))
     batch = np.array([size for size, _, _ in spans], dtype=np.int64)
-    dense = np.array([saturation(size) for size in batch])
+    dense = np.array([saturation(int(size)) for size in batch])
     extra = np.array([_extra(int(size), experts) for size in batch])
     context_tokens = np.array([context for _, context, _ in spans])
     design = np.column_stack([np.ones(len(spans)), context_tokens, extra, dense * context_tokens]) if spans else np.empty((0, 4))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from agentload.emulator.calls import Finished, FirstToken, Happening, Run
 from agentload.emulator.inflight import InFlight
 from agentload.emulator.pool import KvPool
-from agentload.emulator.stepper import Axis, Jump, Stepper, span, steps_within
+from agentload.emulator.stepper import NEVER, Axis, Jump, Stepper, span, steps_within
 from agentload.kvmath.pool import Pool
 from agentload.model.profile import ArmProfile
 
@@ -57,7 +57,7 @@ class Scheduler:
         self._is_short = False  # somebody was preempted for the coming step: like vLLM, nobody is admitted in it
         self._mixed_end: int | None = None  # of the step with prefill chunks that is under way
         self._jump: Jump | None = None  # the decode steps under way, while nothing changes
-        self._has_ended = False  # somebody is to hear of a call that ended
+        self._ended_ps = NEVER  # when somebody hears of a call that ended, for the first time since `play` began
 
     def expect(self, call: InFlight, at_ps: int) -> None:
         """Look at a call at the first step that begins at or after an instant: queue it if it arrives, drop it if it was aborted."""
@@ -100,15 +100,14 @@ class Scheduler:
         """
         steps, external = self.steps, self._external
         log = steps.log
-        self._has_ended = False
+        self._ended_ps = NEVER
         while True:
             if self._mixed_end is not None:
                 if self._mixed_end > until:
                     self.next_ps = self._mixed_end
                     break
                 self._end_mixed(self._mixed_end)
-            if to_end and self._has_ended:
-                until, to_end = min(until, self._axis.up(steps.now)), False
+            until = min(until, self._ended_ps) if to_end else until
             while external and external[0][0] <= steps.now:
                 self._arrive(heapq.heappop(external)[2])
             wants_in = self.waiting and not self._is_full and not self._is_short
@@ -248,7 +247,7 @@ class Scheduler:
             call.state = "gone"
             if not call.is_silent:
                 del self.calls[request.id]
-                self._has_ended = True
+                self._ended_ps = min(self._ended_ps, self._axis.up(self.steps.now))
                 at_ns = self._axis.ns(self.steps.now)
                 self.out.append(
                     Finished(request.id, at_ns, self._axis.stamps(stamps), counts, call.prompt_tokens, call.cached, call.preemptions)

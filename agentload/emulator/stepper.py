@@ -47,7 +47,7 @@ class Axis:
 
     def stamps(self, ends_ps: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return many instants of the engine on the shell's axis."""
-        return -(-ends_ps // PS_PER_NS) + self.origin_ns
+        return (ends_ps + (PS_PER_NS - 1)) // PS_PER_NS + self.origin_ns
 
 
 class Batch:

@@ -108,6 +108,7 @@ class NoiseSource:
         self._noise = noise
         self._rng = Random(f"noise:{seed}:{name}")
         self.is_silent = noise == Noise(segment_steps=noise.segment_steps)
+        self._fresh = math.sqrt(1 - noise.phi**2)
         self._start_log = self._rng.gauss(0.0, noise.restart_sigma)
         self._wave = self._rng.gauss(0.0, noise.sigma)
 
@@ -120,7 +121,7 @@ class NoiseSource:
         """Draw the next segment, which begins at an instant since the engine's first request."""
         noise = self._noise
         at_s = at_ps / _PS_PER_S
-        self._wave = noise.phi * self._wave + math.sqrt(1 - noise.phi**2) * self._rng.gauss(0.0, noise.sigma)
+        self._wave = noise.phi * self._wave + self._fresh * self._rng.gauss(0.0, noise.sigma)
         log = self._wave - noise.sigma**2 / 2 + self._start_log
         factor = math.exp(log) * (1 + noise.drift_per_hour * at_s / 3600)
         for episode in noise.episodes:

@@ -83,6 +83,8 @@ class NotHttpError(Exception):
 class Incoming:
     """Follow one answer through interim heads, head, body and end."""
 
+    __deletable__ = ("_parser",)  # compiled classes ask for it
+
     def __init__(self) -> None:
         self.status: int | None = None
         self.headers: list[tuple[str, str]] = []

@@ -3,8 +3,9 @@
 For the few calls whose text somebody reads, the prompt is written after all, and answered as the emulated model answers behind HTTP.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain, takewhile
+from typing import Final
 
 import msgspec
 
@@ -17,6 +18,8 @@ from agentload.prompts.count import pieces
 from agentload.prompts.renderer import Renderer
 
 Run = tuple[str, int]
+LEADING: Final = frozenset({"system", "tools"})
+"""Roles whose segments a server puts first, wherever they are."""
 
 
 class Contents:
@@ -35,11 +38,11 @@ class Contents:
         if (
             0 < size <= len(call.context)
             and call.context[:size] == segments
-            and not any(s.role in {"system", "tools"} for s in call.context[size:])
+            and LEADING.isdisjoint([segment.role for segment in call.context[size:]])
         ):
-            runs += tuple(chain.from_iterable(map(self._segment, call.context[size:])))
+            runs += self._runs(call.context[size:])
         else:
-            runs = tuple(chain.from_iterable(map(self._segment, in_server_order(call.context))))
+            runs = self._runs(in_server_order(call.context))
         self._known[place] = (call.context, runs)
         return salted(runs, send.salt)
 
@@ -47,22 +50,25 @@ class Contents:
         """Drop what is kept of a session that is over."""
         self._known.pop((send.arm, send.call.session), None)
 
-    def _segment(self, segment: Segment) -> Iterator[Run]:
-        match segment.key:
-            case str() as key:
-                if segment.plant is not None:
-                    key = f"{key}\x1f{segment.plant}\x1f{segment.at}"
-                elif segment.size is not None:
-                    key = f"{key}\x1f{segment.size}"
-                yield key, segment.tokens
-            case (first, _):
-                for position, start in enumerate(range(0, segment.tokens, self._block)):
-                    yield f"#{first + position}", min(self._block, segment.tokens - start)
+    def _runs(self, segments: Iterable[Segment]) -> tuple[Run, ...]:
+        runs: list[Run] = []
+        for segment in segments:
+            match segment.key:
+                case str() as key:
+                    if segment.plant is not None:
+                        key = f"{key}\x1f{segment.plant}\x1f{segment.at}"
+                    elif segment.size is not None:
+                        key = f"{key}\x1f{segment.size}"
+                    runs.append((key, segment.tokens))
+                case (first, _):
+                    for position, start in enumerate(range(0, segment.tokens, self._block)):
+                        runs.append((f"#{first + position}", min(self._block, segment.tokens - start)))
+        return tuple(runs)
 
 
 def in_server_order(context: tuple[Segment, ...]) -> Iterable[Segment]:
     """Order as chat templates do: leading system text, tool schemas, then the conversation."""
-    lead = tuple(takewhile(lambda segment: segment.role in {"system", "tools"}, context))
+    lead = tuple(takewhile(lambda segment: segment.role in LEADING, context))
     rest = context[len(lead) :]
     return chain((s for s in lead if s.role == "system"), (s for s in context if s.role == "tools"), (s for s in rest if s.role != "tools"))
 
@@ -71,10 +77,11 @@ def salted(runs: tuple[Run, ...], salt: str) -> tuple[Run, ...]:
     """Let the salt replace the first tokens."""
     if not runs:
         return runs
-    (identity, tokens), *rest = runs
-    head = min(SALT_TOKENS, tokens)
-    left = ((identity, tokens - head),) if tokens > head else ()
-    return ((f"salt\x1f{salt}", head), *left, *rest)
+    identity, tokens = runs[0]
+    head = (f"salt\x1f{salt}", min(SALT_TOKENS, tokens))
+    if tokens > SALT_TOKENS:
+        return head, (identity, tokens - SALT_TOKENS), *runs[1:]
+    return head, *runs[1:]
 
 
 class Speaker:

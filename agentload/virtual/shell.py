@@ -101,6 +101,8 @@ class Sampler:
 class _Flight:
     send: Send
     machine: CallMachine
+    tokens: int
+    """That the engine makes: up to the one after which the plan cancels the stream."""
     text: str = ""
     """What will be answered, where somebody reads it."""
     answer: Finished | None = None
@@ -198,8 +200,8 @@ class Shell:
             case Finished(at_ns=at_ns):
                 machine.heard(at_ns)
                 flight.answer = happening
-                if _tokens_wanted(flight.send) < flight.send.call.output:
-                    self._tell(Chunks(at_ns=at_ns, request_id=happening.id, tokens=_tokens_wanted(flight.send)))
+                if flight.tokens < flight.send.call.output:
+                    self._tell(Chunks(at_ns=at_ns, request_id=happening.id, tokens=flight.tokens))
                 else:
                     machine.closed(at_ns)
                     self._end(flight, at_ns)
@@ -230,8 +232,7 @@ class Shell:
         if answer is None:
             outcome = flight.machine.outcome()
         else:
-            tokens = _tokens_wanted(send)
-            parsed = _parsed(answer, tokens, text=flight.text, is_whole=tokens == send.call.output)
+            parsed = _parsed(answer, flight.tokens, text=flight.text, is_whole=flight.tokens == send.call.output)
             outcome = flight.machine.outcome(parsed, chunks=packed(answer))
         outcome = outcome if error is None else replace(outcome, error=error)
         del self._flights[send.request_id]
@@ -278,9 +279,10 @@ class Shell:
         machine = CallMachine(released_ns=send.released_ns, limits=send.limits, asked=asked)
         machine.opened(now_ns, is_new=False)
         machine.sent(now_ns)
-        tokens = _tokens_wanted(send)
+        limit = None if send.watch is None else send.watch.cancel_after_tokens
+        tokens = send.call.output if limit is None else min(limit, send.call.output)
         text = self._speaker.says(send, tokens) if send.call.wants_reply else ""
-        self._flights[send.request_id] = _Flight(send, machine, text)
+        self._flights[send.request_id] = _Flight(send, machine, tokens, text)
         self._watch_limit(send.request_id, machine)
         said = live_key(text) if text else None
         request = Request(send.request_id, self._contents.runs(send), tokens, said, prompt_tokens=send.call.context_tokens)
@@ -319,12 +321,6 @@ class Shell:
             name: Engine(slowed(self._arms[name], self._slowness.get(on.get(name) or "", 1.0)), seed=self._seed + round_)
             for name in self._plan.arms
         }
-
-
-def _tokens_wanted(send: Send) -> int:
-    """Return how many tokens the engine is to make: up to the one after which the plan cancels the stream."""
-    limit = send.watch.cancel_after_tokens if send.watch else None
-    return send.call.output if limit is None else min(limit, send.call.output)
 
 
 def _parsed(done: Finished, tokens: int, *, text: str, is_whole: bool) -> Parsed:

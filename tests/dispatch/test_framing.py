@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.dispatch.framing import ErrorEvent, Framing, OverlongError
+from agentload.dispatch.framing import Framing, OverlongError
+from agentload.dispatch.shapes import ErrorEvent
 
 STREAMS = st.lists(st.sampled_from(["data: a", "data:b", "data", ": ping", "event: x", "id: 7", "", "", "data: é:1"]), max_size=12)
 ENDS = st.sampled_from(["\n", "\r\n", "\r"])

@@ -1,0 +1,72 @@
+"""Compiled modules are loaded all together, or not at all."""
+
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import agentload
+from agentload import compiled
+
+ROOT = Path(__file__).parent.parent
+MODULES = ("agentload.dispatch.naming", "agentload.dispatch.row")
+
+
+def plant(folder: Path, digest: str) -> Path:
+    """Make a distribution of compiled modules that holds none."""
+    package = folder / "agentload_speedups"
+    package.mkdir()
+    (package / "__init__.py").write_text(f"MODULES = {MODULES!r}\nDIGEST = {digest!r}\n")
+    return folder
+
+
+def said(program: str, *places: Path, pure: str = "0") -> str:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, *places))), compiled.PURE: pure}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or done.stderr.strip().splitlines()[-1]
+
+
+def test_a_digest_follows_every_byte_of_every_module(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{name.replace('.', '/')}.py" for name in MODULES]
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("a = 1\n")
+    found = compiled.digest(tmp_path, MODULES)
+    for path in paths:
+        path.write_text("a = 2\n")
+        assert compiled.digest(tmp_path, MODULES) != found
+        path.write_text("a = 1\n")
+    assert compiled.digest(tmp_path, MODULES) == found != compiled.digest(tmp_path, MODULES[:1])
+
+
+def test_modules_made_of_other_sources_are_left_alone(tmp_path: Path) -> None:
+    place = plant(tmp_path, "0")
+    assert said("import agentload; print(agentload.COMPILED)", place) == "none: agentload-speedups was made of other sources"
+    assert said("from agentload.dispatch.naming import named; print(named('a') == named('a'))", place) == "True"
+
+
+def test_modules_made_of_these_sources_are_loaded_from_their_own_folder(tmp_path: Path) -> None:
+    place = plant(tmp_path, compiled.digest(ROOT, MODULES))
+    assert said("import agentload; print(agentload.COMPILED)", place) == "2 modules"
+    failure = said("import agentload.dispatch.naming", place)  # there is none: what was to be loaded is named
+    assert f"{place}/agentload_speedups/agentload/dispatch/naming." in failure
+
+
+def test_a_variable_keeps_the_sources(tmp_path: Path) -> None:
+    place = plant(tmp_path, compiled.digest(ROOT, MODULES))
+    assert said("import agentload; print(agentload.COMPILED)", place, pure="1") == "none: AGENTLOAD_PURE=1"
+    assert said("from agentload.dispatch.naming import named; print(len(named('a')))", place, pure="1") == "32"
+
+
+def test_what_is_said_to_be_compiled_is_what_is_loaded() -> None:
+    are_compiled = agentload.COMPILED.endswith("modules")
+    for name in ("agentload.dispatch.sse", "agentload.emulator.scheduler", "agentload.live.exchange", "agentload.virtual.shell"):
+        assert str(importlib.import_module(name).__file__).endswith(".py") != are_compiled
+
+
+@pytest.mark.parametrize("name", ["agentload.dispatch", "agentload.dispatch.sse", "json"])
+def test_every_other_module_is_left_to_others(name: str) -> None:
+    assert compiled.Finder({MODULES[0]: Path("naming.so")}).find_spec(name) is None
