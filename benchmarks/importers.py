@@ -22,11 +22,12 @@ from typing import Any, Final
 import import_samples as samples
 import msgspec
 
+from agentload import documents
 from agentload.errors import UsageError
 from agentload.exporters.mooncake import lines as mooncake_lines
 from agentload.importers import catalog
 from agentload.importers.catalog import Conversion, conversion
-from agentload.importers.parts.files import opened, records
+from agentload.importers.parts import records
 from agentload.importers.parts.notes import Notes
 from agentload.model.trace import Header
 from agentload.model.walk import contexts
@@ -93,8 +94,7 @@ def kv_cache_tester(table: Table, paths: list[Path], scratch: Path) -> None:
 
 
 def _expanded(path: Path) -> int:
-    with opened(path) as file:
-        return sum(len(chunk) for chunk in iter(lambda: file.read(1 << 20), b""))
+    return sum(map(len, documents.chunks(path)))
 
 
 def round_trip(table: Table, paths: list[Path]) -> None:

@@ -12,11 +12,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from agentload.importers.parts import requests
-from agentload.importers.parts.fields import seconds
-from agentload.importers.parts.files import lines, parsed
-from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.requests import Request
+from agentload.importers.parts import Head, Intake, Request, lines, parsed, requests, seconds
 from agentload.plugins import Bytes, Count
 
 FILES: Final = ("*.log", "*.jsonl", "*.json")

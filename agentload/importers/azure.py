@@ -9,11 +9,7 @@ from typing import Final
 
 import msgspec
 
-from agentload.importers.parts import fields, requests
-from agentload.importers.parts.chat import Piece
-from agentload.importers.parts.fields import rows
-from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.requests import Request
+from agentload.importers.parts import Head, Intake, Piece, Request, fields, requests, rows
 from agentload.model.trace import image_tokens
 from agentload.plugins import Count
 

@@ -10,9 +10,7 @@ from typing import Final
 
 import msgspec
 
-from agentload.importers.parts import requests
-from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.requests import Request
+from agentload.importers.parts import Head, Intake, Request, requests
 from agentload.plugins import Count, Positive, Seconds
 
 FILES: Final = ("*.jsonl",)

@@ -10,9 +10,7 @@ from typing import Final
 
 import msgspec
 
-from agentload.importers.parts import requests
-from agentload.importers.parts.fields import rows
-from agentload.importers.parts.intake import Head, Intake
+from agentload.importers.parts import Head, Intake, requests, rows
 from agentload.plugins import Count, Seconds
 
 FILES: Final = ("*.csv",)

@@ -16,14 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from agentload.importers.parts import chat, fields, transcripts
-from agentload.importers.parts.chat import Piece
-from agentload.importers.parts.dialogue import Timing, Usage
-from agentload.importers.parts.files import parsed, records
-from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.notes import Notes
-from agentload.importers.parts.reuse import identity
-from agentload.importers.parts.transcripts import Entry, Transcript
+from agentload.importers.parts import Entry, Head, Intake, Notes, Piece, Timing, Transcript, Usage, chat, fields, files, reuse, transcripts
 from agentload.model.trace import Session
 
 FILES: Final = ("*.jsonl",)
@@ -56,7 +49,7 @@ def sessions(intake: Intake) -> Iterator[Session]:
 def _transcripts(intake: Intake, path: Path, seen: set[int]) -> Iterator[Transcript]:
     """Return the transcripts of a file: a session or a sub-agent, and the sub-agents inside it, found by a first pass over its links."""
     agents: dict[str, tuple[float, str]] = {}
-    for agent, _, record in _by_agent(_known(intake, records(path, Record, intake.notes))):
+    for agent, _, record in _by_agent(_known(intake, files.records(path, Record, intake.notes))):
         at_s = fields.seconds(record.get("timestamp"))
         if agent not in agents and at_s is not None:
             agents[agent] = (at_s, f"{record.get('cwd')} {record.get('version')}")
@@ -81,7 +74,7 @@ def _parent(path: Path) -> str | None:
 
 def _kind(path: Path) -> str:
     beside = path.with_name(f"{path.stem}.meta.json")
-    said = parsed(beside.read_bytes()) if beside.exists() else None
+    said = files.parsed(beside.read_bytes()) if beside.exists() else None
     return str(said.get("agentType")) if isinstance(said, dict) else ""
 
 
@@ -137,14 +130,14 @@ def _read(intake: Intake, path: Path, agent: str, seen: set[int]) -> list[Entry]
     owners: dict[str, _Node] = {}  # the node of each line
     by_call: dict[str, _Node] = {}  # by the id of a tool call
     by_name: dict[int, _Node] = {}  # by message and request
-    for whose, place, record in _by_agent(records(path, Record, Notes("lenient"))):  # errors were reported in the first pass
+    for whose, place, record in _by_agent(files.records(path, Record, Notes("lenient"))):  # errors were reported in the first pass
         if whose != agent:
             continue
         uuid, kind = record["uuid"], record.get("type")
         above = owners.get(str(record.get("parentUuid")))
         message = record.get("message")
         if kind == "assistant" and isinstance(message, dict):
-            name = identity(f"{message.get('id') or uuid} {record.get('requestId')}")
+            name = reuse.identity(f"{message.get('id') or uuid} {record.get('requestId')}")
             if name not in by_name:
                 by_name[name] = _begun(record, above, place, name=name)
                 nodes.append(by_name[name])

@@ -14,13 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from agentload.importers.parts import chat, fields, transcripts
-from agentload.importers.parts.chat import Piece
-from agentload.importers.parts.dialogue import Timing, Usage
-from agentload.importers.parts.files import records
-from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.notes import Notes
-from agentload.importers.parts.transcripts import Entry, Transcript
+from agentload.importers.parts import Entry, Head, Intake, Notes, Piece, Timing, Transcript, Usage, chat, fields, records, transcripts
 from agentload.model.trace import Session
 
 FILES: Final = ("rollout-*.jsonl",)

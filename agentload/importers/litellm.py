@@ -9,12 +9,7 @@ than chats, and hits of LiteLLM's own cache never reached a server as a chat, an
 from collections.abc import Iterator
 from typing import Any, Final
 
-from agentload.importers.parts import chat, fields, requests
-from agentload.importers.parts.dialogue import Timing, Usage
-from agentload.importers.parts.fields import every_row, usage
-from agentload.importers.parts.files import list_in, object_in
-from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.requests import Continuations, Logged
+from agentload.importers.parts import Continuations, Head, Intake, Logged, Timing, Usage, chat, fields, files, requests
 
 FILES: Final = ("*.jsonl", "*.json", "*.csv")
 
@@ -47,7 +42,7 @@ def sessions(intake: Intake) -> Iterator[Logged]:
         if sent_s is None:
             intake.notes.skip(place, "no startTime")
             continue
-        context = list(chat.messages(intake, list_in(record.get("messages"))))
+        context = list(chat.messages(intake, files.list_in(record.get("messages"))))
         named = record.get("session_id") or record.get("trace_id")
         model = record.get("model_group") or record.get("model")
         yield Logged(
@@ -57,7 +52,7 @@ def sessions(intake: Intake) -> Iterator[Logged]:
             timing=Timing(sent_s=sent_s, first_s=_first(record), done_s=fields.seconds(record.get("endTime"))),
             usage=_usage(record),
             context=context,
-            answer=list(chat.messages(intake, chat.answers(object_in(record.get("response"))))),
+            answer=list(chat.messages(intake, chat.answers(files.object_in(record.get("response"))))),
             model=model if isinstance(model, str) else None,
         )
 
@@ -65,7 +60,7 @@ def sessions(intake: Intake) -> Iterator[Logged]:
 def _records(intake: Intake) -> Iterator[tuple[str, Record]]:
     for path in intake.files:
         if path.name.removesuffix(".gz").removesuffix(".zst").endswith(".csv"):
-            yield from every_row(path, intake.notes)
+            yield from fields.every_row(path, intake.notes)
         else:
             yield from intake.of(path, Record)
 
@@ -85,9 +80,9 @@ def _is_left_out(intake: Intake, record: Record) -> bool:
 
 
 def _usage(record: Record) -> Usage:
-    metadata, response = object_in(record.get("metadata")), object_in(record.get("response"))
-    inner = usage(object_in(metadata.get("usage_object")) or object_in(response.get("usage")))
-    told = usage({name: record.get(name) for name in ("prompt_tokens", "completion_tokens")})
+    metadata, response = files.object_in(record.get("metadata")), files.object_in(record.get("response"))
+    inner = fields.usage(files.object_in(metadata.get("usage_object")) or files.object_in(response.get("usage")))
+    told = fields.usage({name: record.get(name) for name in ("prompt_tokens", "completion_tokens")})
     return Usage(prompt=told.prompt or inner.prompt, output=told.output or inner.output, cached=inner.cached, thinking=inner.thinking)
 
 

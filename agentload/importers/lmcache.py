@@ -10,10 +10,7 @@ from typing import Final
 
 import msgspec
 
-from agentload.importers.parts import fields, requests
-from agentload.importers.parts.blocks import Numbering
-from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.requests import Request
+from agentload.importers.parts import Head, Intake, Numbering, Request, fields, requests
 from agentload.plugins import Positive
 
 FILES: Final = ("*.jsonl",)

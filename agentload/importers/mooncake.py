@@ -15,11 +15,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from agentload.importers.parts import chat, requests
-from agentload.importers.parts.chat import Piece
-from agentload.importers.parts.dialogue import Dialogue, Timing, Usage
-from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.order import Grid, by_session, started
+from agentload.importers.parts import Dialogue, Grid, Head, Intake, Piece, Timing, Usage, by_session, chat, requests, started
 from agentload.model.trace import Session
 from agentload.plugins import Positive
 

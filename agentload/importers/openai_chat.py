@@ -12,13 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from agentload.importers.parts import chat, requests
-from agentload.importers.parts.chat import Piece
-from agentload.importers.parts.dialogue import Timing, Usage
-from agentload.importers.parts.fields import first_time, usage
-from agentload.importers.parts.files import object_in
-from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.requests import Continuations, Logged
+from agentload.importers.parts import Continuations, Head, Intake, Logged, Piece, Timing, Usage, chat, fields, files, requests
 from agentload.model.trace import Session
 from agentload.plugins import Bytes, Seconds
 
@@ -64,7 +58,7 @@ def conversation(intake: Intake, found: list[Any], *, opening: list[Piece], plac
     """Yield a call for each answer of a conversation, with what is new since the previous one."""
     tools, new, before_s = opening, list[Piece](), None
     for message in found:
-        at_s = first_time(message, *_SENT) if isinstance(message, dict) else None
+        at_s = fields.first_time(message, *_SENT) if isinstance(message, dict) else None
         pieces = list(chat.messages(intake, [message]))
         if _role(message) == "assistant":
             timing = Timing(sent_s=before_s, done_s=at_s) if before_s is not None else Timing()
@@ -79,15 +73,15 @@ def conversation(intake: Intake, found: list[Any], *, opening: list[Piece], plac
 
 
 def _one(intake: Intake, record: Record, context: list[Piece], *, place: str, continuations: Continuations) -> Logged:
-    request, response = _request(record), object_in(record.get("response"))
-    response = object_in(response.get("body")) or response
-    counted = usage(response.get("usage") or record.get("usage"))
+    request, response = _request(record), files.object_in(record.get("response"))
+    response = files.object_in(response.get("body")) or response
+    counted = fields.usage(response.get("usage") or record.get("usage"))
     answer = [piece for message in chat.answers(response) for piece in chat.pieces(intake, "assistant", message)]
     limit = request.get("max_completion_tokens") or request.get("max_tokens")
     if counted.output is None and not answer and isinstance(limit, int):
         intake.notes.estimate("output tokens of a call: its limit, since the answer is not in the source")
         counted = Usage(prompt=counted.prompt, output=limit, cached=counted.cached)
-    sent_s = first_time(record, *_SENT)
+    sent_s = fields.first_time(record, *_SENT)
     if sent_s is None:
         intake.notes.estimate("time of a request: not in the source")
     named = next((str(record[name]) for name in _SESSIONS if record.get(name)), None)
@@ -96,7 +90,7 @@ def _one(intake: Intake, record: Record, context: list[Piece], *, place: str, co
         session=f"+{named}" if named else continuations.session(context),
         at_s=sent_s or 0.0,
         place=place,
-        timing=Timing(sent_s=sent_s, done_s=first_time(record, *_DONE)),
+        timing=Timing(sent_s=sent_s, done_s=fields.first_time(record, *_DONE)),
         usage=counted,
         context=context,
         answer=answer,
@@ -105,7 +99,7 @@ def _one(intake: Intake, record: Record, context: list[Piece], *, place: str, co
 
 
 def _request(record: Record) -> Record:
-    return object_in(record.get("request")) or object_in(record.get("body")) or record
+    return files.object_in(record.get("request")) or files.object_in(record.get("body")) or record
 
 
 def _messages(request: Record) -> list[Any]:

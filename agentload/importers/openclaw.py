@@ -20,12 +20,7 @@ from urllib.parse import quote
 import msgspec
 
 from agentload.errors import TraceError
-from agentload.importers.parts import chat, fields, transcripts
-from agentload.importers.parts.chat import Piece
-from agentload.importers.parts.files import head, parsed, records
-from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.notes import Notes
-from agentload.importers.parts.transcripts import Entry, Transcript
+from agentload.importers.parts import Entry, Head, Intake, Notes, Piece, Transcript, chat, fields, head, parsed, records, transcripts
 from agentload.model.trace import Session
 
 FILES: Final = ("*.jsonl", "*.jsonl.reset.*", "*.jsonl.deleted.*", "*.sqlite", "session-branch.json")

@@ -10,11 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from agentload.importers.parts import chat, fields, requests
-from agentload.importers.parts.dialogue import Timing, Usage
-from agentload.importers.parts.fields import agents_usage
-from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.requests import Logged
+from agentload.importers.parts import Head, Intake, Logged, Timing, Usage, agents_usage, chat, fields, requests
 
 FILES: Final = ("cache-trace*.jsonl",)
 

@@ -17,8 +17,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 from cronsim import CronSim, CronSimError
 
-from agentload.importers.parts import fields
-from agentload.importers.parts.intake import Head, Intake
+from agentload.importers.parts import Head, Intake, fields
 from agentload.model.trace import Segment, Session, Turn
 from agentload.plugins import Count, Positive
 

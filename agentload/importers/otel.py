@@ -9,19 +9,12 @@ gen_ai.input.messages contexts and sharing are exact, without them a call is ass
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any, Final, Literal
 
 import msgspec
 
-from agentload.importers.parts import chat, transcripts
-from agentload.importers.parts.chat import Piece
-from agentload.importers.parts.dialogue import Timing, Usage
-from agentload.importers.parts.fields import first, seconds, usage
-from agentload.importers.parts.files import list_in, records
-from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.notes import Notes
-from agentload.importers.parts.order import by_session, in_order
-from agentload.importers.parts.transcripts import Entry, Transcript
+from agentload.importers.parts import Head, Intake, Logged, Notes, Timing, Usage, chat, fields, files, order, requests, transcripts
 from agentload.model.trace import Session
 
 FILES: Final = ("*.jsonl", "*.json")
@@ -50,19 +43,13 @@ class Span:
     events: tuple[tuple[str, float | None], ...] = ()
 
 
-class _Row(msgspec.Struct, kw_only=True):
-    session: str
-    at_s: float
-    place: str
+class _Row(Logged, kw_only=True):
+    """A span, as a call where it is a chat."""
+
     id: str
     parent: str | None
     end_s: float
     kind: Kind
-    first_s: float | None = None
-    usage: Usage | None = None
-    model: str | None = None
-    context: list[Piece] = []
-    answer: list[Piece] = []
 
 
 def sniff(head: Head) -> float:
@@ -77,16 +64,16 @@ def sniff(head: Head) -> float:
 def sessions(intake: Intake) -> Iterator[Session]:
     """Yield a session for each agent of each conversation or trace."""
     names = _conversations(intake)
-    return in_order(_families(intake, by_session(_rows(intake, names), _Row)))
+    return order.in_order(_families(intake, order.by_session(_rows(intake, names), _Row)))
 
 
 def _conversations(intake: Intake) -> dict[str, str]:
     """Find the conversations of traces in a first pass over all files."""
     found: dict[str, str] = {}
     for path in intake.files:
-        for _, record in records(path, dict[str, Any], Notes("lenient")):
+        for _, record in files.records(path, dict[str, Any], Notes("lenient")):
             for span in spans(record):
-                name = None if span is None else first(span.attributes, *_CONVERSATION)
+                name = None if span is None else fields.first(span.attributes, *_CONVERSATION)
                 if span is not None and name is not None:
                     found[span.trace] = str(name)
     return found
@@ -106,6 +93,9 @@ def _rows(intake: Intake, names: Mapping[str, str]) -> Iterator[_Row]:
                 parent=span.parent,
                 end_s=span.end_s,
                 kind=_kind(span.attributes),
+                timing=Timing(sent_s=span.start_s, done_s=span.end_s),
+                usage=Usage(),
+                context=[],
             )
             if row.kind == "chat":
                 _call(intake, row, span)
@@ -113,28 +103,29 @@ def _rows(intake: Intake, names: Mapping[str, str]) -> Iterator[_Row]:
 
 
 def _kind(attributes: Attributes) -> Kind:
-    operation = first(attributes, "gen_ai.operation.name", "llm.request.type")
+    operation = fields.first(attributes, "gen_ai.operation.name", "llm.request.type")
     if operation in _CHATS:
         return "chat"
     if operation in {"invoke_agent", "create_agent"}:
         return "agent"
     if operation == "execute_tool":
         return "tool"
-    is_counted = operation is None and first(attributes, *_COUNTS[0][1]) is not None
+    is_counted = operation is None and fields.first(attributes, *_COUNTS[0][1]) is not None
     return "chat" if is_counted else "other"
 
 
 def _call(intake: Intake, row: _Row, span: Span) -> None:
     said = span.attributes
-    row.usage = usage({name: first(said, *names) for name, names in _COUNTS})
-    model = first(said, "gen_ai.request.model", "gen_ai.response.model")
+    row.usage = fields.usage({name: fields.first(said, *names) for name, names in _COUNTS})
+    first_s = next((at_s for name, at_s in span.events if "first_token" in name.replace(" ", "_").lower()), None)
+    row.timing = msgspec.structs.replace(row.timing, first_s=first_s)
+    model = fields.first(said, "gen_ai.request.model", "gen_ai.response.model")
     row.model = model if isinstance(model, str) else None
-    row.first_s = next((at_s for name, at_s in span.events if "first_token" in name.replace(" ", "_").lower()), None)
     system = said.get("gen_ai.system_instructions")
-    told = [*chat.pieces(intake, "system", {"content": list_in(system) or system})] if system else []
-    told += chat.messages(intake, list_in(said.get("gen_ai.input.messages")) or _numbered(said, "gen_ai.prompt"))
-    row.context += chat.behind_system(chat.schemas(intake, list_in(said.get("gen_ai.tool.definitions"))), told)
-    row.answer += chat.messages(intake, list_in(said.get("gen_ai.output.messages")) or _numbered(said, "gen_ai.completion"))
+    told = [*chat.pieces(intake, "system", {"content": files.list_in(system) or system})] if system else []
+    told += chat.messages(intake, files.list_in(said.get("gen_ai.input.messages")) or _numbered(said, "gen_ai.prompt"))
+    row.context = chat.behind_system(chat.schemas(intake, files.list_in(said.get("gen_ai.tool.definitions"))), told)
+    row.answer = [*chat.messages(intake, files.list_in(said.get("gen_ai.output.messages")) or _numbered(said, "gen_ai.completion"))]
 
 
 def _families(intake: Intake, groups: Iterator[list[_Row]]) -> Iterator[tuple[float, list[Session]]]:
@@ -147,7 +138,7 @@ def _families(intake: Intake, groups: Iterator[list[_Row]]) -> Iterator[tuple[fl
         yield from transcripts.grown(intake, found, name=f"s{number}.", origin_s=origin_s)
 
 
-def _transcripts(rows: Sequence[_Row]) -> Iterator[Transcript]:
+def _transcripts(rows: Sequence[_Row]) -> Iterator[transcripts.Transcript]:
     by_id = {row.id: row for row in rows}
     scopes: dict[str, list[_Row]] = {}
     above: dict[str, str | None] = {}
@@ -159,7 +150,7 @@ def _transcripts(rows: Sequence[_Row]) -> Iterator[Transcript]:
             above[scope] = None if not scope else agents[1] if len(agents) > 2 else ""
     for scope, inside in scopes.items():
         if any(row.kind == "chat" for row in inside):
-            yield Transcript(
+            yield transcripts.Transcript(
                 read=partial(_entries, inside),
                 key=scope,
                 workload="otel-subagent" if scope else "otel",
@@ -181,37 +172,13 @@ def _agents(row: _Row, by_id: Mapping[str, _Row]) -> list[str]:
     return found
 
 
-def _entries(rows: Sequence[_Row]) -> list[Entry]:
-    """Return calls, each after what it sends, if known."""
-    found: list[Entry] = []
-    tip: str | None = None
-    tools = [row.end_s for row in rows if row.kind == "tool"]
-    done_s: float | None = None
-    for row in rows:
-        if row.kind != "chat":
-            continue
-        if row.context:
-            found.append(Entry(id=f"{row.id}<", parent=None, place=row.place, at_s=None, pieces=tuple(row.context)))
-            tip = f"{row.id}<"
-        used = done_s is not None and any(done_s <= at_s <= row.at_s for at_s in tools)
-        counted = row.usage or Usage()
-        answer = tuple(row.answer) or (Piece(role="assistant", tokens=counted.output or 1, key=f"{row.id}>"),)
-        found.append(
-            Entry(
-                id=row.id,
-                parent=tip,
-                place=row.place,
-                at_s=row.end_s,
-                pieces=answer,
-                timing=Timing(sent_s=row.at_s, first_s=row.first_s, done_s=row.end_s),
-                usage=counted,
-                model=row.model,
-                grows=None if row.context else row.id,
-                asked="tool" if used else None,
-            )
-        )
-        tip, done_s = row.id, row.end_s
-    return found
+def _entries(rows: Sequence[_Row]) -> list[transcripts.Entry]:
+    """Return the calls; those that follow a tool waited for it."""
+    tools, calls = ([row for row in rows if row.kind == kind] for kind in ("tool", "chat"))
+    for before, row in pairwise(calls):
+        if any(before.end_s <= tool.end_s <= row.at_s for tool in tools):
+            row.asked = "tool"
+    return list(requests.entries(calls, calls[0].id))
 
 
 def _numbered(said: Attributes, name: str) -> list[dict[str, Any]]:
@@ -236,13 +203,13 @@ def spans(record: dict[str, Any]) -> Iterator[Span | None]:
 def _span(found: dict[str, Any], trace: object) -> Span | None:
     context = found.get("context")
     context = context if isinstance(context, dict) else {}
-    own = first(found, "spanId", "span_id") or first(context, "span_id")
-    trace = first(found, "traceId", "trace_id") or first(context, "trace_id") or trace
-    start_s = seconds(first(found, "startTimeUnixNano", "start_time_unix_nano", "start_time"))
-    end_s = seconds(first(found, "endTimeUnixNano", "end_time_unix_nano", "end_time"))
+    own = fields.first(found, "spanId", "span_id") or fields.first(context, "span_id")
+    trace = fields.first(found, "traceId", "trace_id") or fields.first(context, "trace_id") or trace
+    start_s = fields.seconds(fields.first(found, "startTimeUnixNano", "start_time_unix_nano", "start_time"))
+    end_s = fields.seconds(fields.first(found, "endTimeUnixNano", "end_time_unix_nano", "end_time"))
     if own is None or start_s is None or end_s is None:
         return None
-    parent = first(found, "parentSpanId", "parent_span_id", "parent_id")
+    parent = fields.first(found, "parentSpanId", "parent_span_id", "parent_id")
     return Span(
         trace=str(trace),
         id=str(own),
@@ -250,7 +217,7 @@ def _span(found: dict[str, Any], trace: object) -> Span | None:
         start_s=start_s,
         end_s=max(start_s, end_s),
         attributes=_attributes(found.get("attributes")),
-        events=tuple((str(event.get("name")), seconds(first(event, *_AT))) for event in _list(found.get("events"))),
+        events=tuple((str(event.get("name")), fields.seconds(fields.first(event, *_AT))) for event in _list(found.get("events"))),
     )
 
 

@@ -10,11 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from agentload.importers.parts import fields, transcripts
-from agentload.importers.parts.files import records
-from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.notes import Notes
-from agentload.importers.parts.transcripts import Transcript
+from agentload.importers.parts import Head, Intake, Notes, Transcript, fields, records, transcripts
 from agentload.model.trace import Session
 
 FILES: Final = ("*.jsonl",)

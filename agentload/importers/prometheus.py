@@ -19,8 +19,7 @@ from msgspec import Meta
 
 from agentload.errors import TraceError
 from agentload.exposition.scrape import HISTOGRAMS, Histogram, Scrape, parse
-from agentload.importers.parts.files import head
-from agentload.importers.parts.intake import Head, Intake
+from agentload.importers.parts import Head, Intake, head
 from agentload.model.trace import Segment, Session, Turn
 from agentload.plugins import Count, Positive, Seconds
 

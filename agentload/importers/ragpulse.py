@@ -13,11 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from agentload.errors import TraceError
-from agentload.importers.parts import requests
-from agentload.importers.parts.chat import Piece
-from agentload.importers.parts.files import records
-from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.order import Grid
+from agentload.importers.parts import Grid, Head, Intake, Piece, records, requests
 from agentload.model.trace import Role, Session
 from agentload.plugins import Count, Positive, Seconds
 

@@ -23,9 +23,7 @@ from msgspec import Meta
 
 from agentload.documents import LONGEST_LINE
 from agentload.errors import TraceError
-from agentload.importers.parts.fields import seconds
-from agentload.importers.parts.files import head, lines, parsed
-from agentload.importers.parts.intake import Head, Intake
+from agentload.importers.parts import Head, Intake, head, lines, parsed, seconds
 from agentload.model.trace import Segment, Session, Turn, image_tokens
 from agentload.plugins import Count, Seconds
 

@@ -10,11 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from agentload.importers.parts import chat, requests
-from agentload.importers.parts.chat import Piece
-from agentload.importers.parts.dialogue import Timing, Usage
-from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.requests import Logged
+from agentload.importers.parts import Head, Intake, Logged, Piece, Timing, Usage, chat, requests
 from agentload.plugins import Seconds
 
 FILES: Final = ("*.traj",)

@@ -10,9 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from agentload.importers.openai_chat import conversation
-from agentload.importers.parts import requests
-from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.requests import Logged
+from agentload.importers.parts import Head, Intake, Logged, requests
 from agentload.model.trace import Session
 from agentload.plugins import Seconds
 

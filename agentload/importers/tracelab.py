@@ -12,11 +12,7 @@ from typing import Final
 
 import msgspec
 
-from agentload.importers.parts import fields, requests
-from agentload.importers.parts.chat import Piece
-from agentload.importers.parts.dialogue import Timing, Usage
-from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.requests import Logged
+from agentload.importers.parts import Head, Intake, Logged, Piece, Timing, Usage, fields, requests
 from agentload.plugins import Count
 
 FILES: Final = ("*.jsonl",)

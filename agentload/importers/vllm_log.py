@@ -12,11 +12,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
 
-from agentload.importers.parts import requests
-from agentload.importers.parts.blocks import Numbering
-from agentload.importers.parts.files import lines
-from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.requests import Request
+from agentload.importers.parts import Head, Intake, Numbering, Request, lines, requests
 from agentload.plugins import Positive
 
 FILES: Final = ("*.log", "*.txt")

@@ -14,10 +14,7 @@ from typing import Final
 
 import msgspec
 
-from agentload.importers.parts.blocks import Growth, Prompt, change
-from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.order import in_order
-from agentload.importers.parts.reuse import Trail
+from agentload.importers.parts import Growth, Head, Intake, Prompt, Trail, change, in_order
 from agentload.model.trace import Recorded, Role, Session, Turn, TurnRef, Wait
 from agentload.plugins import Positive, Seconds
 

@@ -15,7 +15,7 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -103,38 +103,28 @@ async def taken(outlet: Outlet) -> None:
         await asyncio.sleep(_RETRY_S)
 
 
+@dataclass(slots=True, eq=False)
 class Stream:
     """Carry the tokens of one answer to its reader."""
 
-    __slots__ = (
-        "_cached_tokens",
-        "_face",
-        "_has_ended",
-        "_is_chunked",
-        "_limit",
-        "_log",
-        "_outlet",
-        "_planned_ns",
-        "_ready",
-        "_sent",
-        "_total",
-        "emissions",
-    )
+    face: Face
+    outlet: Outlet
+    log: Log
+    _: KW_ONLY
+    tokens: int
+    is_chunked: bool
+    emissions: int = 0
+    """How many emissions of the engine have been offered."""
+    _limit: int = 0
+    _cached_tokens: int = 0
+    _has_ended: bool = False
+    _sent: int = 0
+    _ready: int = 0
+    """Tokens offered so far, the last of them planned for `_planned_ns`."""
+    _planned_ns: int = 0
 
-    def __init__(self, face: Face, outlet: Outlet, log: Log, *, tokens: int, is_chunked: bool) -> None:
-        self._face = face
-        self._outlet = outlet
-        self._log = log
-        self._total = self._limit = tokens
-        self._is_chunked = is_chunked
-        self._cached_tokens = 0
-        self._has_ended = False
-        self._sent = 0
-        self._ready = 0
-        """Tokens offered so far, the last of them planned for `_planned_ns`."""
-        self._planned_ns = 0
-        self.emissions = 0
-        """How many emissions of the engine have been offered."""
+    def __post_init__(self) -> None:
+        self._limit = self.tokens
 
     def start(self, cached_tokens: int) -> None:
         """Note what the prefix cache held; the first token follows."""
@@ -149,7 +139,7 @@ class Stream:
         sent, ready = self._sent, self._ready
         self._planned_ns = planned_ns[-1]
         self._ready = ready + sum(tokens)
-        if self._outlet.get_write_buffer_size():
+        if self.outlet.get_write_buffer_size():
             return
         if sent < ready:
             self._push()
@@ -158,7 +148,7 @@ class Stream:
 
     def hold(self, tokens: int) -> None:
         """Send no more than so many tokens until told otherwise."""
-        self._limit = min(tokens, self._total)
+        self._limit = min(tokens, self.tokens)
 
     def give_up(self) -> None:
         """Note that no more tokens will come."""
@@ -167,29 +157,29 @@ class Stream:
     async def reach(self, tokens: int) -> bool:
         """Send so many tokens and hold the rest; return when the kernel has taken them, or that they will never be."""
         self.hold(tokens)
-        while not self._has_ended and not self._outlet.is_closing():
+        while not self._has_ended and not self.outlet.is_closing():
             self._push()
-            if self._sent >= self._limit and not self._outlet.get_write_buffer_size():
+            if self._sent >= self._limit and not self.outlet.get_write_buffer_size():
                 return True
             await asyncio.sleep(_RETRY_S)
         return False
 
     async def finish(self) -> None:
         """Send what a lagging reader had no room for; return when the kernel has taken everything, or when the reader has gone."""
-        await self.reach(self._total)
+        await self.reach(self.tokens)
 
     async def tell(self, *payloads: bytes) -> None:
         """Send events that are not of the answer."""
-        self._outlet.write(b"".join(map(self._framed, payloads)))
-        await taken(self._outlet)
+        self.outlet.write(b"".join(map(self._framed, payloads)))
+        await taken(self.outlet)
 
     def _push(self) -> None:
-        if self._sent < self._ready and not self._outlet.get_write_buffer_size():
+        if self._sent < self._ready and not self.outlet.get_write_buffer_size():
             self._send(((self._ready, self._planned_ns),))
 
     def _send(self, ends: Iterable[tuple[int, int]]) -> None:
         """Send one event up to each of these token counts, with the instant at which the engine had them, in one write."""
-        face, log, outlet = self._face, self._log, self._outlet
+        face, log, outlet = self.face, self.log, self.outlet
         payload, events = b"", 0
         for end, planned_ns in ends:
             first, stop = self._sent, min(end, self._limit)
@@ -204,7 +194,7 @@ class Stream:
             events += 1
         if not events:
             return
-        if self._sent == self._total:
+        if self._sent == self.tokens:
             payload += b"".join(map(self._framed, face.closing(self._cached_tokens)))
         before = time.monotonic_ns()
         outlet.write(payload)
@@ -216,4 +206,4 @@ class Stream:
             log.behind += 1
 
     def _framed(self, payload: bytes) -> bytes:
-        return chunk(payload) if self._is_chunked else payload
+        return chunk(payload) if self.is_chunked else payload

@@ -1,14 +1,10 @@
-"""The lines of a trace file as msgspec types, which are also the source of the JSON Schema.
-
-`python -m agentload.tracefile.wire > docs/trace.schema.json` writes it.
+"""The lines of a trace file as msgspec types, which are also the source of the JSON Schema (docs/trace.schema.json).
 
 An absent field is None or empty; unknown fields are allowed in objects and kept by `decode`.
 """
 
-import sys
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-import msgspec
 from msgspec import Meta, Struct
 
 KIND: Final = "agentload-trace"
@@ -106,20 +102,3 @@ class Header(Struct, omit_defaults=True):
     tokenizer: str | None = None
     prefixes: dict[str, tuple[Segment, ...]] = {}
     source: Annotated[dict[str, Any], Meta(description="The origin of the trace.")] = {}
-
-
-def schema() -> bytes:
-    """Return the JSON Schema of a line."""
-    (header, session), parts = msgspec.json.schema_components((Header, Session), ref_template="#/$defs/{name}")
-    whole = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"{KIND}/{VERSION}",
-        "description": "A line of a trace file: the first is a Header, all others are Sessions. Unknown fields are kept.",
-        "oneOf": [header, session],
-        "$defs": parts,
-    }
-    return msgspec.json.format(msgspec.json.encode(whole), indent=1) + b"\n"
-
-
-if __name__ == "__main__":
-    sys.stdout.buffer.write(schema())

@@ -13,45 +13,45 @@ from typing import Final, Literal
 
 from agentload.model.trace import Segment, Session
 from agentload.plugins import Peak, Positive, Rate, Share, Spread
-from agentload.workloads.parts.distributions import Distribution, Geometric, Lognormal, Uniform, happens, inverse_gaussian, seconds, tokens
+from agentload.workloads.parts.draws import Distribution, geometric, happens, inverse_gaussian, lognormal, seconds, tokens, uniform
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk, recent
 from agentload.workloads.parts.targets import Target
 from agentload.workloads.parts.times import OPENCLAW_TOOL, PI_USER, starts
 
 # First prompts of OpenClaw: 10.2-10.7k tokens in measured sessions (chus-chus/blogpost_agentic_workloads), 17.6k in OpenClaw's
 # docs/concepts/context.md, 18.4k in openclaw#81056, 28k in LobsterAI#1978; 45 % of it system prompt, 55 % tool schemas (context.md).
-_PREFIX: Final = Lognormal(16_000, 0.35, 9_000, 30_000)
+_PREFIX: Final = lognormal(16_000, 0.35, 9_000, 30_000)
 _SYSTEM_SHARE: Final = 0.45
 _SUFFIX: Final = 300  # judgement: the text after OpenClaw's cache boundary (messaging, group, reactions, date, runtime)
 _PROFILES: Final = 16  # judgement: enough for the quantiles of the prefix to show
 
 # Messages of two pi sessions: q50 19, q90 51-92, q99 364-455 (badlogic/pi-mono test fixtures), and OpenClaw's envelope around each.
-_USER: Final = Lognormal(20, 1.1, 3, 2_000)
+_USER: Final = lognormal(20, 1.1, 3, 2_000)
 _ENVELOPE: Final = 60
-_REPLY: Final = Lognormal(350, 0.45)  # Mooncake conversation: q50 350, q90 597 (kvcache-ai/Mooncake FAST25 traces)
-_STEP: Final = Lognormal(130, 0.93)  # output of a call that leads to a tool; pi sessions: q50 103-133, q90 389-711
-_STEPS: Final = Geometric(2, low=1)  # a mean of 3 where there are any: judgement, as is the share without
+_REPLY: Final = lognormal(350, 0.45)  # Mooncake conversation: q50 350, q90 597 (kvcache-ai/Mooncake FAST25 traces)
+_STEP: Final = lognormal(130, 0.93)  # output of a call that leads to a tool; pi sessions: q50 103-133, q90 389-711
+_STEPS: Final = geometric(2, low=1)  # a mean of 3 where there are any: judgement, as is the share without
 _WITHOUT_TOOLS: Final = 0.4
-_RESULT: Final = Lognormal(150, 1.6, 1, 4_000)  # pi q50 29-50, agentcgroup q50 156-165, q90 990-2,366; OpenClaw caps 16k characters
+_RESULT: Final = lognormal(150, 1.6, 1, 4_000)  # pi q50 29-50, agentcgroup q50 156-165, q90 990-2,366; OpenClaw caps 16k characters
 # The best single fits to 988 calls of OpenClaw sessions, by their author (chus-chus/blogpost_agentic_workloads): heavier than pi's.
 _PRESETS: Final[dict[str, tuple[Distribution, Distribution]]] = {
     "pi": (_STEP, _RESULT),
     "openclaw": (inverse_gaussian(615, 145, 10, 8_000), inverse_gaussian(815, 200, 10, 8_000)),
 }
-_MESSAGES: Final = Lognormal(40, 0.9, 1, 400)  # pi sessions: 55 and 88 user messages; OpenClaw resets no session by itself
+_MESSAGES: Final = lognormal(40, 0.9, 1, 400)  # pi sessions: 55 and 88 user messages; OpenClaw resets no session by itself
 
 # OpenClaw docs/reference/session-management-compaction.md: 20k tokens reserved, the last 20k kept, memory flush 4k before.
 _RESERVE: Final = 20_000
 _KEEP_RECENT: Final = 20_000
 _FLUSH_BEFORE: Final = 4_000
-_SUMMARY: Final = Uniform(1_000, 3_000)
+_SUMMARY: Final = uniform(1_000, 3_000)
 _ASK: Final = 120  # judgement: the silent message that asks for a flush or a summary
-_NOTE: Final = Lognormal(200, 0.5)  # judgement: what a flush writes to memory
+_NOTE: Final = lognormal(200, 0.5)  # judgement: what a flush writes to memory
 _NO_REPLY: Final = 4
 
 
 def _profile(number: int) -> tuple[Segment, ...]:
-    total = round(_PREFIX.at((number + 0.5) / _PROFILES))
+    total = round(_PREFIX((number + 0.5) / _PROFILES))
     stable = round(total * _SYSTEM_SHARE) - _SUFFIX
     return (
         Segment(role="system", tokens=stable, key=f"chat.system{number}"),
@@ -107,7 +107,7 @@ def generate(
 
 
 def _answer(rng: Random, talk: Talk, pause: Pause, step: Distribution, result: Distribution) -> None:
-    steps = 0 if happens(rng, _WITHOUT_TOOLS) else round(_STEPS.at(rng.random()))
+    steps = 0 if happens(rng, _WITHOUT_TOOLS) else round(_STEPS(rng.random()))
     talk.add("user", _ENVELOPE + tokens(rng, _USER))
     for _ in range(steps):
         talk.call(tokens(rng, step), pause)

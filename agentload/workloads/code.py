@@ -13,37 +13,37 @@ from typing import Final, Literal
 
 from agentload.model.trace import Segment, Session, TurnRef
 from agentload.plugins import Peak, Positive, Rate, Share, Spread
-from agentload.workloads.parts.distributions import Choice, Distribution, Lognormal, Mixture, Quantiles, Uniform, happens, seconds, tokens
+from agentload.workloads.parts.draws import Choice, Distribution, happens, lognormal, mixture, quantiles, seconds, tokens, uniform
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk, recent
 from agentload.workloads.parts.targets import Range, Target
 from agentload.workloads.parts.times import CODE_TOOL, CODE_USER, starts
 
 # 710 Claude Code sessions (callanjfox/kv-cache-tester), tables at q10/25/50/75/90/95/99: the prefix is 14.9k tokens (11.9k-15.9k),
 # 12.3k of it tool schemas; fresh starts are 13.2k/19.0k/24.3k at q10/50/90, which leaves LN(4,000, 0.8) for notes and task.
-_TASK: Final = Lognormal(4_000, 0.8, 50, 60_000)
-_OUTPUT: Final = Quantiles(
-    ((0, 20), (0.10, 105), (0.25, 137), (0.50, 216), (0.75, 429), (0.90, 899), (0.95, 1_543), (0.99, 3_663), (1, 8_000))
+_TASK: Final = lognormal(4_000, 0.8, 50, 60_000)
+_OUTPUT: Final = quantiles(
+    (0, 20), (0.10, 105), (0.25, 137), (0.50, 216), (0.75, 429), (0.90, 899), (0.95, 1_543), (0.99, 3_663), (1, 8_000)
 )
-_CALLS: Final = Quantiles(((0, 1), (0.10, 7), (0.25, 18), (0.50, 46), (0.75, 94), (0.90, 157), (0.95, 233), (0.99, 341), (1, 500)))
-_MESSAGES: Final = Quantiles(((0, 1), (0.10, 1), (0.25, 2), (0.50, 4), (0.75, 10), (0.90, 27), (0.99, 100), (1, 150)))
+_CALLS: Final = quantiles((0, 1), (0.10, 7), (0.25, 18), (0.50, 46), (0.75, 94), (0.90, 157), (0.95, 233), (0.99, 341), (1, 500))
+_MESSAGES: Final = quantiles((0, 1), (0.10, 1), (0.25, 2), (0.50, 4), (0.75, 10), (0.90, 27), (0.99, 100), (1, 150))
 # Calls a request: measured 1/2/7/21/41/99 at q10/25/50/75/90/99. Drawn longer at the top, because a session's end cuts its last request.
-_REQUEST: Final = Quantiles(((0, 1), (0.10, 1), (0.25, 2), (0.50, 7), (0.75, 23), (0.90, 49), (0.99, 100), (1, 100)))
-_MESSAGE: Final = Lognormal(20, 1.1, 3, 2_000)  # pi sessions (badlogic/pi-mono)
+_REQUEST: Final = quantiles((0, 1), (0.10, 1), (0.25, 2), (0.50, 7), (0.75, 23), (0.90, 49), (0.99, 100), (1, 100))
+_MESSAGE: Final = lognormal(20, 1.1, 3, 2_000)  # pi sessions (badlogic/pi-mono)
 
 # Results: the lower 95 % of the measured table, and log dumps in the place of the longest; OpenClaw cuts at 64k characters.
 _DUMP_SHARE: Final = 0.05
 _FRESH: Final = ((0, 20), (0.10, 192), (0.25, 331), (0.50, 655), (0.75, 1_551), (0.90, 3_541), (0.95, 6_162))
-_SHORT: Final = Quantiles(tuple((share / (1 - _DUMP_SHARE), length) for share, length in _FRESH))
-_RESULT: Final = Mixture(((1 - _DUMP_SHARE, _SHORT), (_DUMP_SHARE, Uniform(4_000, 16_000))))
+_SHORT: Final = quantiles(*((share / (1 - _DUMP_SHARE), length) for share, length in _FRESH))
+_RESULT: Final = mixture((1 - _DUMP_SHARE, _SHORT), (_DUMP_SHARE, uniform(4_000, 16_000)))
 _PARALLEL: Final = Choice((0.86, 0.09, 0.03, 0.02))  # 1, 2, 3 or 4 tools a call (agentcgroup; beyond 2 only their sum is known)
 
 # Sub-agents in 19 of 739 sessions to 10 % (kv-cache-tester); first prompts of 9.6k (chus-chus/blogpost_agentic_workloads).
-_CHILDREN: Final = Uniform(0.5, 5.5)  # 1 to 5 at once, OpenClaw's cap
-_CHILD_CALLS: Final = Uniform(10.5, 16.5)  # kv-cache-tester: q50 11, q90 17
-_CHILD_TASK: Final = Lognormal(300, 0.8, 20, 4_000)  # judgement
-_REPORT: Final = Lognormal(350, 0.5, 50, 2_000)  # judgement
+_CHILDREN: Final = uniform(0.5, 5.5)  # 1 to 5 at once, OpenClaw's cap
+_CHILD_CALLS: Final = uniform(10.5, 16.5)  # kv-cache-tester: q50 11, q90 17
+_CHILD_TASK: Final = lognormal(300, 0.8, 20, 4_000)  # judgement
+_REPORT: Final = lognormal(350, 0.5, 50, 2_000)  # judgement
 
-_SUMMARY: Final = Uniform(2_000, 4_000)  # judgement, as is the message that asks for it; kept as OpenClaw does
+_SUMMARY: Final = uniform(2_000, 4_000)  # judgement, as is the message that asks for it; kept as OpenClaw does
 _ASK: Final = 120
 # Coding agents of one generation reuse 96.8 % of a context, of a newer one 85.8 % (SemiAnalysis); AIPerf resets with 5 %, which gives
 # the drops by 30 % and more in 0.5 % of kv-cache-tester's calls. The window is that of Qwen3-Coder.
@@ -69,11 +69,11 @@ _MEASURED: Final = _Preset(prefix="code", task=_TASK, result=_RESULT, output=_OU
 # ai-dynamo/aiperf, manifest 1k_sessions_200k_ctx: heavier than what was measured.
 _AIPERF: Final = _Preset(
     prefix="code_aiperf",
-    task=Lognormal(20_000, 0.1, 10_000, 40_000),
-    result=Lognormal(4_000, 0.9, 20, 32_000),
-    output=Lognormal(800, 0.67, 20, 8_000),
-    tool=Lognormal(2, 1.35, 0.001, 3_600),
-    user=Lognormal(15, 1.18, 0.5, 3_600),
+    task=lognormal(20_000, 0.1, 10_000, 40_000),
+    result=lognormal(4_000, 0.9, 20, 32_000),
+    output=lognormal(800, 0.67, 20, 8_000),
+    tool=lognormal(2, 1.35, 0.001, 3_600),
+    user=lognormal(15, 1.18, 0.5, 3_600),
 )
 _PRESETS: Final = {"measured": _MEASURED, "aiperf": _AIPERF}
 
@@ -123,9 +123,9 @@ def generate(
     for number, start_s in enumerate(islice(starts(rng, rate_per_s=rate_per_s, cv=cv, peak=peak), sessions)):
         agent = _Agent(rng, drawn, f"code-{number}", prefix=drawn.prefix, window=window, breaks=breaks, resets=resets)
         length = rng.random()
-        calls = max(1, round(_CALLS.at(length)))
+        calls = max(1, round(_CALLS(length)))
         # Long sessions have more messages: the same share of both tables.
-        requests = _requests(rng, calls, messages=min(calls, max(1, round(_MESSAGES.at(length)))))
+        requests = _requests(rng, calls, messages=min(calls, max(1, round(_MESSAGES(length)))))
         agent.work(*requests, delegates=int(rng.random() * calls) if happens(rng, subagents) else None)
         yield agent.talk.session(start_s)
         yield from agent.children
@@ -198,7 +198,7 @@ class _Agent:
         return Pause("tool", seconds(self._rng, self._drawn.tool))
 
     def _send_out(self) -> tuple[Session, ...]:
-        sent = tuple(self._child(f"{self.talk.name}.{number}") for number in range(round(_CHILDREN.at(self._rng.random()))))
+        sent = tuple(self._child(f"{self.talk.name}.{number}") for number in range(round(_CHILDREN(self._rng.random()))))
         self.children.extend(sent)
         return sent
 
@@ -213,7 +213,7 @@ class _Agent:
         child = _Agent(rng, self._drawn, name, prefix="code_sub", window=self._window)
         child.talk.add("user", tokens(rng, _CHILD_TASK))
         pause = NO_PAUSE
-        for _ in range(round(_CHILD_CALLS.at(rng.random())) - 1):
+        for _ in range(round(_CHILD_CALLS(rng.random())) - 1):
             child.talk.call(tokens(rng, self._drawn.output), pause, event="subagent")
             pause = child._use_tools()
         child.talk.call(tokens(rng, _REPORT), pause, event="subagent")

@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 
 from agentload.model.trace import Segment, Session
 from agentload.plugins import Positive, Rate, Seconds, Spread
-from agentload.workloads.parts.distributions import Lognormal, LogUniform, Quantiles, Uniform, happens, seconds, shuffled, tokens
+from agentload.workloads.parts.draws import Distribution, happens, log_uniform, lognormal, quantiles, seconds, shuffled, tokens, uniform
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
 from agentload.workloads.parts.targets import Range, Target
 from agentload.workloads.parts.times import OPENCLAW_TOOL, starts
@@ -21,29 +21,29 @@ from agentload.workloads.parts.times import OPENCLAW_TOOL, starts
 _HEARTBEAT_S: Final = 1_800.0  # OpenClaw docs/gateway/heartbeat.md
 _HEARTBEAT_SHARE: Final = 0.5  # of all runs: judgement
 _HEARTBEAT_MESSAGE: Final = 90  # its text is in the same document
-_CONTEXT: Final = Lognormal(28_000, 0.7, 5_000, 100_000)  # 5k light, 28k usual (LobsterAI#1978), 100k in an old session (openclaw#46634)
+_CONTEXT: Final = lognormal(28_000, 0.7, 5_000, 100_000)  # 5k light, 28k usual (LobsterAI#1978), 100k in an old session (openclaw#46634)
 _QUIET_SHARE: Final = 0.6  # `HEARTBEAT_OK` without tools; about half in openclaw#47936
 _QUIET: Final = 6
-_HEARTBEAT_STEPS: Final = Uniform(1.5, 8.5)  # 2 to 8: judgement, as is the reply
-_HEARTBEAT_REPLY: Final = Lognormal(200, 0.9)
+_HEARTBEAT_STEPS: Final = uniform(1.5, 8.5)  # 2 to 8: judgement, as is the reply
+_HEARTBEAT_REPLY: Final = lognormal(200, 0.9)
 
 # Judgement but for the step's lengths, which are chat's.
-_MESSAGE: Final = Lognormal(120, 0.8)
-_STEPS: Final = Uniform(2.5, 10.5)  # 3 to 10
-_REPLY: Final = Lognormal(300, 0.8)
-_STEP: Final = Lognormal(130, 0.93)
-_RESULT: Final = Lognormal(150, 1.6, 1, 4_000)
+_MESSAGE: Final = lognormal(120, 0.8)
+_STEPS: Final = uniform(2.5, 10.5)  # 3 to 10
+_REPLY: Final = lognormal(300, 0.8)
+_STEP: Final = lognormal(130, 0.93)
+_RESULT: Final = lognormal(150, 1.6, 1, 4_000)
 _PERIODS: Final = ((300.0, 0.4), (3_600.0, 0.6))  # s, and the share of the jobs' runs
 
 # Azure 2023 code trace (Azure/AzurePublicDataset): contexts 1,469/5,188/7,436 and answers 13/55/251 at q50/90/99, gaps of CV 13.2.
-_BATCH_PROMPT: Final = Quantiles(((0, 20), (0.10, 257), (0.50, 1_469), (0.90, 5_188), (0.99, 7_436), (1, 8_000)))
-_BATCH_ANSWER: Final = Quantiles(((0, 1), (0.10, 5), (0.50, 13), (0.90, 55), (0.99, 251), (1, 1_000)))
+_BATCH_PROMPT: Final = quantiles((0, 20), (0.10, 257), (0.50, 1_469), (0.90, 5_188), (0.99, 7_436), (1, 8_000))
+_BATCH_ANSWER: Final = quantiles((0, 1), (0.10, 5), (0.50, 13), (0.90, 55), (0.99, 251), (1, 1_000))
 _BATCH_DEADLINE_S: Final = 3_600.0  # judgement
 
 # Documents as long as Mooncake's prompts (kvcache-ai/Mooncake: 6,909/27,367/85,400 at q50/90/99), summaries as arXiv's.
-_DOCUMENT: Final = Quantiles(((0, 300), (0.10, 1_500), (0.50, 6_909), (0.90, 27_367), (0.99, 85_400), (1, 120_000)))
-_SUMMARY: Final = Lognormal(167, 0.65)
-_BURST: Final = LogUniform(10, 200)
+_DOCUMENT: Final = quantiles((0, 300), (0.10, 1_500), (0.50, 6_909), (0.90, 27_367), (0.99, 85_400), (1, 120_000))
+_SUMMARY: Final = lognormal(167, 0.65)
+_BURST: Final = log_uniform(10, 200)
 _BURST_MEAN: Final = 63.4
 
 _SYSTEM: Final = 60  # what asks for a summary: judgement
@@ -102,12 +102,12 @@ def generate(
 def _agents(rng: Random, rate_per_s: float, stagger_s: float) -> Iterator[Session]:
     owners = max(1, round(rate_per_s * _HEARTBEAT_SHARE * _HEARTBEAT_S))
     # The same few agents run repeatedly: evenly spaced quantiles, so that few draws do not decide the lengths of a whole trace.
-    contexts = shuffled(rng, [round(_CONTEXT.at((owner + 0.5) / owners)) for owner in range(owners)])
-    grids = [_grid("heartbeat", sorted(seconds(rng, Uniform(0, _HEARTBEAT_S)) for _ in range(owners)), _HEARTBEAT_S)]
+    contexts = shuffled(rng, [round(_CONTEXT((owner + 0.5) / owners)) for owner in range(owners)])
+    grids = [_grid("heartbeat", sorted(seconds(rng, uniform(0, _HEARTBEAT_S)) for _ in range(owners)), _HEARTBEAT_S)]
     for period_s, share in _PERIODS:
         jobs = max(1, round(rate_per_s * (1 - _HEARTBEAT_SHARE) * share * period_s))
         spread_s = min(stagger_s, period_s) if period_s >= 3_600 else 0.0
-        grids.append(_grid("job", sorted(seconds(rng, Uniform(0, spread_s)) for _ in range(jobs)), period_s))
+        grids.append(_grid("job", sorted(seconds(rng, uniform(0, spread_s)) for _ in range(jobs)), period_s))
     for run in merge(*grids):
         yield _heartbeat(rng, run, contexts[run.owner]) if run.kind == "heartbeat" else _job(rng, run)
 
@@ -127,18 +127,18 @@ def _heartbeat(rng: Random, run: _Run, context: int) -> Session:
     if happens(rng, _QUIET_SHARE):
         talk.call(_QUIET, event="quiet", deadline_s=run.period_s)
     else:
-        _work(rng, talk, round(_HEARTBEAT_STEPS.at(rng.random())), _HEARTBEAT_REPLY, event="heartbeat", deadline_s=run.period_s)
+        _work(rng, talk, round(_HEARTBEAT_STEPS(rng.random())), _HEARTBEAT_REPLY, event="heartbeat", deadline_s=run.period_s)
     return talk.session(run.start_s)
 
 
 def _job(rng: Random, run: _Run) -> Session:
     talk = Talk(f"cron-job{round(run.period_s)}.{run.owner}-{run.number}", workload="cron", prefix="cron", leads=PREFIXES["cron"])
     talk.add("user", tokens(rng, _MESSAGE), f"cron.job{round(run.period_s)}.{run.owner}")
-    _work(rng, talk, round(_STEPS.at(rng.random())) - 1, _REPLY, event="job", deadline_s=run.period_s)
+    _work(rng, talk, round(_STEPS(rng.random())) - 1, _REPLY, event="job", deadline_s=run.period_s)
     return talk.session(run.start_s)
 
 
-def _work(rng: Random, talk: Talk, steps: int, reply: Lognormal, *, event: str, deadline_s: float) -> None:
+def _work(rng: Random, talk: Talk, steps: int, reply: Distribution, *, event: str, deadline_s: float) -> None:
     # The run is due with the next one; its calls share that time.
     share_s = round(deadline_s / (steps + 1), 3)
     pause = NO_PAUSE

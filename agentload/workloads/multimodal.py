@@ -15,26 +15,26 @@ from agentload.model.check import Has
 from agentload.model.trace import Segment, Session, TurnRef, image_tokens
 from agentload.plugins import Peak, Positive, Rate, Share, Spread
 from agentload.prompts.images import digits
-from agentload.workloads.parts.distributions import Choice, Geometric, Lognormal, Quantiles, Uniform, happens, seconds, tokens
+from agentload.workloads.parts.draws import Choice, geometric, happens, lognormal, quantiles, seconds, tokens, uniform
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
 from agentload.workloads.parts.targets import Target
 from agentload.workloads.parts.times import PI_USER, starts
 
 # ServeGen mm-image (alibaba/ServeGen, complete), at q10/25/50/75/90/95/99: tokens of an image, and text beside it 41/75/106 below the
 # median; one image in 85 % of requests; answers of 87/254 at q50/90, which OpenClaw cuts at 500 characters.
-_IMAGE: Final = Quantiles(
-    ((0, 4), (0.10, 6), (0.25, 252), (0.50, 841), (0.75, 1_196), (0.90, 1_224), (0.95, 1_232), (0.99, 1_265), (1, 1_300))
+_IMAGE: Final = quantiles(
+    (0, 4), (0.10, 6), (0.25, 252), (0.50, 841), (0.75, 1_196), (0.90, 1_224), (0.95, 1_232), (0.99, 1_265), (1, 1_300)
 )
 _IMAGES: Final = Choice((0.85, 0.06, 0.06, 0.006, 0.006, 0.006, 0.006, 0.006))  # 1, 2-3 12 %, 4-8 3 %
-_PROMPT: Final = Uniform(40, 106)
-_DESCRIPTION: Final = Lognormal(87, 0.8, 4, 125)
+_PROMPT: Final = uniform(40, 106)
+_DESCRIPTION: Final = lognormal(87, 0.8, 4, 125)
 _PATCH: Final = 28
-_ASPECT: Final = Uniform(0.75, 1.5)  # width over height: judgement
+_ASPECT: Final = uniform(0.75, 1.5)  # width over height: judgement
 
-_USER: Final = Lognormal(20, 1.1, 3, 2_000)  # pi sessions (badlogic/pi-mono), and OpenClaw's envelope
+_USER: Final = lognormal(20, 1.1, 3, 2_000)  # pi sessions (badlogic/pi-mono), and OpenClaw's envelope
 _ENVELOPE: Final = 60
-_REPLY: Final = Lognormal(350, 0.45)  # as in chat
-_MESSAGES: Final = Geometric(3, low=1)  # judgement
+_REPLY: Final = lognormal(350, 0.45)  # as in chat
+_MESSAGES: Final = geometric(3, low=1)  # judgement
 _PERCEPTION_DEADLINE_S: Final = 60.0  # OpenClaw docs/nodes/media-understanding.md
 _MARKER: Final = 12  # `[image data removed - already processed by model]`, after three turns (docs/nodes/images.md)
 _INLINE_TURNS: Final = 3
@@ -70,7 +70,7 @@ def generate(
     # Clients of the same ServeGen trace: CV q50 1.0, q75 4.0.
     converse = _handed if handoff == "text" else _inline
     for number, start_s in enumerate(islice(starts(rng, rate_per_s=rate_per_s, cv=cv, peak=peak), sessions)):
-        seen = [True, *(happens(rng, image_share) for _ in range(round(_MESSAGES.at(rng.random())) - 1))]
+        seen = [True, *(happens(rng, image_share) for _ in range(round(_MESSAGES(rng.random())) - 1))]
         yield from converse(rng, f"multimodal-{number}", start_s, seen)
 
 
@@ -117,7 +117,7 @@ def _perception(rng: Random, name: str, *, start_s: float | None, pause: Pause) 
 
 
 def _images(rng: Random, talk: Talk) -> tuple[Segment, ...]:
-    sizes = [_size(tokens(rng, _IMAGE), _ASPECT.at(rng.random())) for _ in range(_IMAGES.pick(rng) + 1)]
+    sizes = [_size(tokens(rng, _IMAGE), _ASPECT(rng.random())) for _ in range(_IMAGES.pick(rng) + 1)]
     return tuple(Segment(role="image", tokens=image_tokens(size), key=talk.key(), size=size) for size in sizes)
 
 

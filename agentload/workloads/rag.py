@@ -11,14 +11,14 @@ from typing import Final
 
 from agentload.model.trace import Session
 from agentload.plugins import Peak, Positive, Rate, Share, Spread
-from agentload.workloads.parts.distributions import Lognormal
+from agentload.workloads.parts.draws import lognormal
 from agentload.workloads.parts.retrieval import SHARED, Passages, Retrieval, prefixes
 from agentload.workloads.parts.targets import Range, Target
 
 PREFIXES: Final = prefixes("rag")
 
 # Lengths of inference-perf's workload catalog, whose RAG prompts have 2k to 60k tokens; the median is judgement, as is that of all prompts.
-_DOCUMENT: Final = Lognormal(20_000, 0.5, 2_000, 60_000)
+_DOCUMENT: Final = lognormal(20_000, 0.5, 2_000, 60_000)
 
 TARGETS: Final = {
     **SHARED,

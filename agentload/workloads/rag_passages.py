@@ -11,14 +11,14 @@ from typing import Final
 
 from agentload.model.trace import Session
 from agentload.plugins import Peak, Positive, Rate, Share, Spread
-from agentload.workloads.parts.distributions import Lognormal, Mixture, Uniform
+from agentload.workloads.parts.draws import lognormal, mixture, uniform
 from agentload.workloads.parts.retrieval import SHARED, Passages, Retrieval, prefixes
 from agentload.workloads.parts.targets import Range, Target
 
 PREFIXES: Final = prefixes("rag_passages")
 
 # Documents: inference-perf's workload catalog has RAG prompts of 2k-60k tokens, Mooncake conversation q90 27k and q99 85k.
-_DOCUMENT: Final = Mixture(((0.7, Uniform(1_600, 2_400)), (0.3, Lognormal(30_000, 0.7, 2_400, 120_000))))
+_DOCUMENT: Final = mixture((0.7, uniform(1_600, 2_400)), (0.3, lognormal(30_000, 0.7, 2_400, 120_000)))
 
 TARGETS: Final = {
     **SHARED,

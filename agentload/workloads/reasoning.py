@@ -8,19 +8,19 @@ from typing import Final, Literal
 
 from agentload.model.trace import Segment, Session
 from agentload.plugins import Peak, Positive, Rate, Spread
-from agentload.workloads.parts.distributions import Choice, Distribution, Exponential, Quantiles, seconds, tokens
+from agentload.workloads.parts.draws import Choice, Distribution, exponential, quantiles, seconds, tokens
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
 from agentload.workloads.parts.targets import Target
 from agentload.workloads.parts.times import PI_USER, starts
 
 # ServeGen deepseek-r1 (alibaba/ServeGen, complete): lengths at q10/25/50/75/90/95/99, and the share of thinking in an answer.
-_R1_QUESTION: Final = Quantiles(
-    ((0, 4), (0.10, 22), (0.25, 50), (0.50, 208), (0.75, 620), (0.90, 1_978), (0.95, 5_993), (0.99, 24_118), (1, 28_000))
+_R1_QUESTION: Final = quantiles(
+    (0, 4), (0.10, 22), (0.25, 50), (0.50, 208), (0.75, 620), (0.90, 1_978), (0.95, 5_993), (0.99, 24_118), (1, 28_000)
 )
-_R1_ANSWER: Final = Quantiles(
-    ((0, 60), (0.10, 286), (0.25, 422), (0.50, 864), (0.75, 1_718), (0.90, 4_489), (0.95, 6_810), (0.99, 13_834), (1, 32_000))
+_R1_ANSWER: Final = quantiles(
+    (0, 60), (0.10, 286), (0.25, 422), (0.50, 864), (0.75, 1_718), (0.90, 4_489), (0.95, 6_810), (0.99, 13_834), (1, 32_000)
 )
-_THINKING: Final = Quantiles(((0, 0.05), (0.10, 0.37), (0.25, 0.54), (0.50, 0.79), (0.75, 0.91), (0.90, 0.96), (1, 0.99)))
+_THINKING: Final = quantiles((0, 0.05), (0.10, 0.37), (0.25, 0.54), (0.50, 0.79), (0.75, 0.91), (0.90, 0.96), (1, 0.99))
 _TURNS: Final = Choice((0.6, 0.25, 0.15))  # 1 to 3 turns: judgement
 _VARIANTS: Final = 6
 
@@ -33,7 +33,7 @@ class _Preset:
 
 _PRESETS: Final = {
     "r1": _Preset(_R1_QUESTION, _R1_ANSWER),
-    "heavy": _Preset(_R1_QUESTION, Exponential(8_000, 64, 32_000)),  # answers of inference-perf's reasoning workload
+    "heavy": _Preset(_R1_QUESTION, exponential(8_000, 64, 32_000)),  # answers of inference-perf's reasoning workload
 }
 
 PREFIXES: Final = {  # system prompts of 250 to 500 tokens: judgement
@@ -61,7 +61,7 @@ def generate(
         for turn in range(_TURNS.pick(rng) + 1):
             talk.add("user", tokens(rng, lengths.question))
             output = tokens(rng, lengths.answer)
-            thinking = min(output - 1, round(output * _THINKING.at(rng.random())))
+            thinking = min(output - 1, round(output * _THINKING(rng.random())))
             # Templates of Qwen and DeepSeek drop the thinking of earlier turns.
             pause = Pause("user", seconds(rng, PI_USER)) if turn else NO_PAUSE
             talk.call(output, pause, thinking=thinking, remembered=output - thinking)

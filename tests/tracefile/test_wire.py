@@ -1,8 +1,28 @@
+import sys
 from pathlib import Path
 
-from agentload.tracefile.wire import schema
+import msgspec
+
+from agentload.tracefile.wire import KIND, VERSION, Header, Session
+
+
+def schema() -> bytes:
+    """Return the JSON Schema of a line."""
+    (header, session), parts = msgspec.json.schema_components((Header, Session), ref_template="#/$defs/{name}")
+    whole = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"{KIND}/{VERSION}",
+        "description": "A line of a trace file: the first is a Header, all others are Sessions. Unknown fields are kept.",
+        "oneOf": [header, session],
+        "$defs": parts,
+    }
+    return msgspec.json.format(msgspec.json.encode(whole), indent=1) + b"\n"
 
 
 def test_the_schema_in_the_documentation_is_that_of_the_types() -> None:
-    """`python -m agentload.tracefile.wire > docs/trace.schema.json` mends it."""
+    """`python -m tests.tracefile.test_wire > docs/trace.schema.json` mends it."""
     assert (Path(__file__).parents[2] / "docs" / "trace.schema.json").read_bytes() == schema()
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(schema())

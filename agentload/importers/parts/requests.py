@@ -13,7 +13,8 @@ from agentload.importers.parts.dialogue import Dialogue, Timing, Usage
 from agentload.importers.parts.intake import Intake
 from agentload.importers.parts.order import Grid, by_session, started
 from agentload.importers.parts.reuse import Trail, identity
-from agentload.model.trace import Recorded, Segment, Session, Turn
+from agentload.importers.parts.transcripts import Entry, play
+from agentload.model.trace import Recorded, Segment, Session, Turn, Wait
 
 Holds = Literal["context", "news", "unknown"]
 """What a request's length and ids describe: its whole context; what is new; the whole context without a constant prefix."""
@@ -198,6 +199,8 @@ class Logged(msgspec.Struct, kw_only=True):
     """The context holds only what is new since the previous answer."""
     lead: str | None = None
     """Identity of a system prompt and tools that the log does not show; equal ones are shared."""
+    asked: Wait | None = None
+    """What the call waited for, if roles do not show it."""
 
 
 class Continuations:
@@ -240,22 +243,32 @@ def conversations(intake: Intake, found: Iterable[Logged], *, workload: str, eve
             lead=None if group[0].lead is None else intake.identity.of("system", group[0].lead),
         )
         main = next((logged.model for logged in group if logged.model is not None), None)
-        for position, logged in enumerate(group):
-            answer = logged.answer
-            if logged.is_new:
-                dialogue.add(_named(logged.context, f"s{number}.{position}"))
-            elif logged.context:
-                dialogue.restart(logged.context)
-            else:
-                dialogue.grow(logged.usage.prompt or 1, f"s{number}.{position}")
-                answer = []
-            if not answer and not any(piece.key for piece in logged.context):
-                answer = [Piece(role="assistant", tokens=logged.usage.output or 1, key=f"s{number}.a{position}")]
-            dialogue.call(
-                timing=logged.timing,
-                usage=logged.usage,
-                answer=answer,
-                place=logged.place,
-                model=None if logged.model == main else logged.model,
-            )
+        play(dialogue, entries(group, f"s{number}"), main=main)
         yield dialogue.session(f"s{number}", workload=workload)
+
+
+def entries(group: Iterable[Logged], name: str) -> Iterator[Entry]:
+    """Yield the calls of a conversation of this name, each behind what it sends, if that is known."""
+    tip: str | None = None
+    for position, logged in enumerate(group):
+        own, place = f"{name}.{position}", logged.place
+        if logged.context:
+            pieces = tuple(_named(logged.context, own))
+            yield Entry(id=f"{own}<", parent=tip if logged.is_new else None, place=place, at_s=None, pieces=pieces)
+            tip = f"{own}<"
+        answer = tuple(logged.answer)
+        if not answer and not any(piece.key for piece in logged.context):
+            answer = (Piece(role="assistant", tokens=logged.usage.output or 1, key=f"{name}.a{position}"),)
+        yield Entry(
+            id=own,
+            parent=tip,
+            place=place,
+            at_s=logged.timing.done_s,
+            pieces=answer,
+            timing=logged.timing,
+            usage=logged.usage,
+            model=logged.model,
+            grows=None if logged.context or logged.is_new else own,
+            asked=logged.asked,
+        )
+        tip = own

@@ -14,14 +14,14 @@ from typing import Annotated, Final, TypeAlias
 from msgspec import Meta
 
 from agentload.model.trace import Segment, Session
-from agentload.workloads.parts.distributions import (
+from agentload.workloads.parts.draws import (
     Choice,
-    Geometric,
-    Lognormal,
-    Mixture,
-    Normal,
-    Quantiles,
+    Distribution,
+    gaussian,
+    geometric,
     happens,
+    lognormal,
+    quantiles,
     seconds,
     shuffled,
     tokens,
@@ -35,18 +35,18 @@ from agentload.workloads.parts.times import starts
 _SHARED: Final = 1_024
 _OWN: Final = 437
 _VARIANTS: Final = Choice((0.77, 0.19, 0.04))
-_PASSAGE: Final = Lognormal(250, 0.35)
+_PASSAGE: Final = lognormal(250, 0.35)
 _BARE: Final = 0.2  # asked without retrieval: 1,465 of 7,106 requests
-_QUESTION: Final = Lognormal(7, 0.7)
-_ANSWER: Final = Quantiles(((0, 40), (0.10, 83), (0.25, 131), (0.50, 234), (0.75, 385), (0.90, 563), (0.99, 891), (1, 1_600)))
+_QUESTION: Final = lognormal(7, 0.7)
+_ANSWER: Final = quantiles((0, 40), (0.10, 83), (0.25, 131), (0.50, 234), (0.75, 385), (0.90, 563), (0.99, 891), (1, 1_600))
 # 3,235 passages in use; this Zipf-Mandelbrot law gives the top 1 % 17.3 % and the top 10 % 58.1 % of uses (measured 17.8 and 58.6).
 _PASSAGES: Final = 3_235
 _POPULARITY: Final = Choice(tuple((rank + 40) ** -1.15 for rank in range(1, _PASSAGES + 1)))
 # Sessions of one turn: 58.8 %; mean 1.78; q90 3, q99 8 (by session_id). Gap: q50 40 s.
 _SINGLE: Final = 0.588
-_FURTHER: Final = Geometric(0.9, low=2)
-_GAP: Final = Lognormal(40, 1.5, 1, 3_600)
-_DOCUMENT_ANSWER: Final = Normal(500, 300, 50, 2_000)  # inference-perf's workload catalog
+_FURTHER: Final = geometric(0.9, low=2)
+_GAP: Final = lognormal(40, 1.5, 1, 3_600)
+_DOCUMENT_ANSWER: Final = gaussian(500, 300, 50, 2_000)  # inference-perf's workload catalog
 
 SHARED: Final[Mapping[str, Target | Range]] = {
     "output": Target(234, 563),
@@ -75,7 +75,7 @@ class Retrieval:
     passages: int
     documents: float
     """Share of the sessions that ask about one document."""
-    document: Lognormal | Mixture
+    document: Distribution
 
     def sessions(self, rng: Random, count: int, *, rate_per_s: float, cv: float, peak: float) -> Iterator[Session]:
         """Yield that many sessions."""
@@ -84,7 +84,7 @@ class Retrieval:
         for number, start_s in enumerate(islice(starts(rng, rate_per_s=rate_per_s, cv=cv, peak=peak), count)):
             variant = f"{self.workload}{_VARIANTS.pick(rng)}"
             talk = Talk(f"{self.workload}-{number}", workload=self.workload, prefix=variant, leads=leads[variant])
-            turns = 1 if happens(rng, _SINGLE) else round(_FURTHER.at(rng.random()))
+            turns = 1 if happens(rng, _SINGLE) else round(_FURTHER(rng.random()))
             if happens(rng, self.documents):
                 self._read(rng, talk, turns)
             else:
