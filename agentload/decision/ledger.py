@@ -9,10 +9,10 @@ from typing import Final, Literal
 
 from agentload.decision.sequence import Stage
 from agentload.model.rows import ProbeRow
-from agentload.run.capacity import keep
 from agentload.run.past import began
 from agentload.store import tables
 from agentload.store.database import reading
+from agentload.store.loader import keep
 from agentload.store.places import journals
 
 PROBE: Final = "decision"

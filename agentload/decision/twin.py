@@ -18,13 +18,13 @@ from agentload.model import apart
 from agentload.model.plan import ClosedLoop, Load, Plan
 from agentload.model.rows import BlockRow, CallRow
 from agentload.run import foreground
-from agentload.run.capacity import keep
 from agentload.run.past import beside, taken
 from agentload.run.play import Playing
 from agentload.run.prepared import endpoints_of, launching
 from agentload.run.servers import arms_of, reached
 from agentload.run.simulate import quiet
 from agentload.store.database import reading
+from agentload.store.loader import keep
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, Virtual
 from agentload.virtual.shell import Shell

@@ -25,7 +25,7 @@ from agentload.run.past import FIRST as BESIDE
 from agentload.store import journal
 from agentload.store.database import reading
 from agentload.store.loader import load
-from agentload.store.places import journalled_runs, journals
+from agentload.store.places import journal_rows, journalled_runs, journals
 from agentload.tracefile import digest
 
 Outcome: TypeAlias = Literal["done", "stopped", "failed"]
@@ -139,10 +139,8 @@ def run_of(database: Path) -> ModelRun | None:
 
 def can_join(database: Path, run: str) -> bool:
     """Return whether a run can be added to; a missing database is rebuilt from the journals once they hold a finished block."""
-    if not database.exists():
-        found = journals(database, run)
-        if any(isinstance(row, BlockRow) and row.void is None for path in found for row in journal.read(path)):
-            load(found, database)
+    if not database.exists() and any(isinstance(row, BlockRow) and row.void is None for row in journal_rows(database, run)):
+        load(journals(database, run), database)
     return database.exists()
 
 
@@ -158,7 +156,7 @@ def sweep_pairs(database: Path, before: ModelRun) -> int:
 
 def is_answered(database: Path, run: str) -> bool:
     """Return whether any question of a run was answered."""
-    return any(isinstance(row, AnswerRow) and row.right is not None for path in journals(database, run) for row in journal.read(path))
+    return any(isinstance(row, AnswerRow) and row.right is not None for row in journal_rows(database, run))
 
 
 SERVER: Final = frozenset({"model", "aliases", "extra_body", "force_lengths", "expect", "tensor_parallel", "data_parallel", "launch"})

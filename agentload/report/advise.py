@@ -24,14 +24,11 @@ from agentload.report.formats.json import json
 from agentload.report.parts import Document
 from agentload.report.policy import Setting
 from agentload.report.read import facts
-from agentload.store import tables
+from agentload.store import loader, tables
 from agentload.store.database import reading
-from agentload.store.journal import Writer
-from agentload.store.loader import load
-from agentload.store.places import journal_folder
 from agentload.store.runs import run_named
 
-JOURNAL: Final = "verdicts.journal"
+JOURNAL: Final = "verdicts"
 
 
 def advise(
@@ -131,11 +128,7 @@ def keep(document: Document, database: Path, *, setting: Setting) -> None:
         before = tables.rows(connection, VerdictRow, run_id=row.run_id, policy=row.policy)
     if before and before[-1] == replace(row, at_ns=before[-1].at_ns):
         return
-    path = journal_folder(database, document.run) / JOURNAL
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with Writer(path) as journal:
-        journal.append(row)
-    load([path], database)
+    loader.keep([row], database, run_id=document.run, name=JOURNAL)
 
 
 def settle(database: Path, run: str) -> None:

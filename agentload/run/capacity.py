@@ -23,13 +23,11 @@ from agentload.layout.traces import primed, shuffled
 from agentload.model.metrics import clock_start
 from agentload.model.plan import Budget, ClosedLoop, Load, OpenLoop
 from agentload.model.profile import ArmProfile
-from agentload.model.rows import ProbeRow, Row
+from agentload.model.rows import ProbeRow
 from agentload.model.trace import Trace
 from agentload.run.trial import Tally, Trial, broken_level
 from agentload.store.database import reading
-from agentload.store.journal import Writer
-from agentload.store.loader import load
-from agentload.store.places import journal_folder
+from agentload.store.loader import keep
 from agentload.study.kinds import Search, What
 from agentload.study.parts import Slo
 from agentload.study.quantity import LIMITS
@@ -165,16 +163,6 @@ def _halving(start: float, *, whole: bool) -> Iterator[float]:
     while load >= (1 if whole else 1e-3):
         yield float(math.floor(load)) if whole else load
         load /= 2
-
-
-def keep(rows: Iterable[Row], database: Path, *, run_id: str, name: str) -> None:
-    """Write the rows into a journal of their own, and load it."""
-    path = journal_folder(database, run_id) / f"{name}.journal"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with Writer(path) as journal:
-        for row in rows:
-            journal.append(row)
-    load([path], database)
 
 
 def trials(kept: Iterable[ProbeRow]) -> dict[str, tuple[Trial, ...]]:

@@ -23,8 +23,7 @@ from agentload.run.capacity import Loads, drawn, search
 from agentload.run.play import Leg, Played, Playing
 from agentload.run.record import new_run_id
 from agentload.run.trial import Tally, Trial, trouble
-from agentload.store import journal
-from agentload.store.places import journals
+from agentload.store.places import journal_rows
 from agentload.study.kinds import Replay, Search
 from agentload.study.parts import Slo
 
@@ -117,7 +116,7 @@ class Crowd:
                 played = self.play(Leg(playing))
             except EndpointError as error:
                 raise EndpointError(f"{error.message} (after {sessions} sessions at once)", hint=error.hint) from error
-            rows = [row for path in journals(scratch, made.run) for row in journal.read(path)]
+            rows = list(journal_rows(scratch, made.run))
         return measured(sessions, rows, self.study.slo or Slo(), self.study.trial_s, died=_died(rows, played)), played.health.void
 
 

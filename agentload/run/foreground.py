@@ -28,7 +28,7 @@ from agentload.model.plan import Plan, Round
 from agentload.run.ask import Asked, Eval
 from agentload.run.ask import Leg as AskLeg
 from agentload.run.ask import Listener as AnswerListener
-from agentload.run.capacity import Found, Loads, find, keep, keep_searches, settled
+from agentload.run.capacity import Found, Loads, find, keep_searches, settled
 from agentload.run.crowd import Crowd
 from agentload.run.files import read_traces
 from agentload.run.isolation import Cell, combinations, isolated, rows
@@ -40,6 +40,7 @@ from agentload.run.screen import screen
 from agentload.run.servers import arms_of, reached
 from agentload.run.simulate import Simulation, quiet, store
 from agentload.run.trial import Trial
+from agentload.store.loader import keep
 from agentload.study.kinds import Ask, Probe, Replay, Search
 from agentload.study.parts import Live, Virtual
 

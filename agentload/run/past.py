@@ -15,8 +15,7 @@ from agentload.model.plan import Plan, Play, Round
 from agentload.model.rows import AnswerRow, ArmRow, BlockRow, CallRow, FingerprintRow, Kind, LegRow, Row, RunRow
 from agentload.run.known import began_as
 from agentload.run.questions import Question
-from agentload.store import journal
-from agentload.store.places import journals
+from agentload.store.places import journal_rows
 from agentload.study.change import differences
 from agentload.study.kinds import Ask, Replay, Study
 from agentload.study.parts import Live
@@ -67,9 +66,8 @@ def _past(rows: Sequence[Row]) -> Past:
 
 def past(database: Path, plan: Plan) -> Past:
     """Read which pairs of a plan its run's journals have."""
-    paths = journals(database, plan.run)
     # A machine that lost power leaves pages missing behind the last sync: of the pair that was being played, which is void anyway.
-    rows = [row for path in paths for row in journal.read(path, damaged=lambda _: None) if isinstance(row, KEPT)]
+    rows = [row for row in journal_rows(database, plan.run, damaged=lambda _: None) if isinstance(row, KEPT)]
     whole = Counter((row.pair, row.salt) for row in rows if isinstance(row, BlockRow) and row.void is None)
     done = frozenset(pair for (pair, _), count in whole.items() if count == len(plan.arms))
     return replace(_past(rows), done=done, lost={pair: count for pair, count in _played(rows).items() if pair not in done})
@@ -102,7 +100,7 @@ def _played(rows: Sequence[Row]) -> Counter[int]:
 
 def began(database: Path, run_id: str) -> RunRow | None:
     """Return how a run was described when it began; None where its journals do not say."""
-    rows = (row for path in journals(database, run_id) for row in journal.read(path, damaged=lambda _: None))
+    rows = journal_rows(database, run_id, damaged=lambda _: None)
     return next((row for row in rows if isinstance(row, RunRow)), None)
 
 
@@ -143,13 +141,9 @@ def _starts(study: Replay) -> int | None:
 
 def given(database: Path, run_id: str, arms: tuple[str, ...]) -> Past:
     """Read the journals of a run; an answer that failed counts as not given."""
-    rows = [row for path in journals(database, run_id) for row in journal.read(path)]
+    rows = list(journal_rows(database, run_id))
     # A later row of a question stands for it: what a server that changed had answered was taken back.
-    given = {
-        (row.arm, (row.task, row.context_tokens, row.item, row.depth, row.repetition)): row.right is not None
-        for row in rows
-        if isinstance(row, AnswerRow)
-    }
+    given = {(row.arm, _asked(row)): row.right is not None for row in rows if isinstance(row, AnswerRow)}
     counted = Counter(asked for (arm, asked), is_given in given.items() if is_given and arm in arms)
     return replace(_past(rows), answered=frozenset(asked for asked, count in counted.items() if count == len(arms)))
 
@@ -159,14 +153,14 @@ def asked_of(question: Question) -> Asked:
     return (question.task, question.context, question.item, question.depth, question.repetition)
 
 
+def _asked(row: AnswerRow) -> Asked:
+    return (row.task, row.context_tokens, row.item, row.depth, row.repetition)
+
+
 def replies(database: Path, run_id: str, arm: str) -> dict[Asked, Answered]:
     """Return what an arm answered before, as far as it is kept: its words."""
-    rows = (row for path in journals(database, run_id) for row in journal.read(path))
-    said = {
-        (row.task, row.context_tokens, row.item, row.depth, row.repetition): row.answer
-        for row in rows
-        if isinstance(row, AnswerRow) and row.arm == arm
-    }
+    rows = (row for row in journal_rows(database, run_id) if isinstance(row, AnswerRow) and row.arm == arm)
+    said = {_asked(row): row.answer for row in rows}
     return {asked: Answered(text=text, finish_reason=None) for asked, text in said.items() if text is not None}
 
 
@@ -199,7 +193,7 @@ FIRST: Final = 1_000_000  # pair of what is played beside a run; its own are num
 
 def taken(database: Path, run: str) -> int:
     """Count the pairs that were played beside a run, or begun: a plan that goes on with them has so many more."""
-    rows = (row for row in _described(database, run) if isinstance(row, BlockRow | CallRow))
+    rows = (row for row in journal_rows(database, run) if isinstance(row, BlockRow | CallRow))
     return max((row.pair - FIRST + 1 for row in rows if row.pair >= FIRST), default=0)
 
 
@@ -208,7 +202,7 @@ def beside(made: Plan, database: Path) -> Plan:
 
     The plan counts from the first pair that was ever played beside the run, so that the orders of its arms stay balanced.
     """
-    arms = {row.arm for row in _described(database, made.run) if isinstance(row, ArmRow) and not is_control(row.arm)}
+    arms = {row.arm for row in journal_rows(database, made.run) if isinstance(row, ArmRow) and not is_control(row.arm)}
     if missing := sorted(arms - set(made.arms)):
         raise PlanError(f"run {made.run} has an arm '{missing[0]}' and the endpoints have not", hint=f"its arms: {', '.join(sorted(arms))}")
     if unknown := sorted(set(made.arms) - arms):
@@ -220,7 +214,3 @@ def beside(made: Plan, database: Path) -> Plan:
 
     left = (tuple(moved(play) for play in round_.plays if play.pair >= first) for round_ in made.rounds)
     return replace(made, rounds=tuple(Round(index=index, plays=plays) for index, plays in enumerate(filter(None, left))))
-
-
-def _described(database: Path, run: str) -> list[ArmRow | BlockRow | CallRow]:
-    return [row for path in journals(database, run) for row in journal.read(path) if isinstance(row, ArmRow | BlockRow | CallRow)]

@@ -25,13 +25,11 @@ from agentload.run.prepared import EMULATED_SPEED, Place, endpoints_of, launchin
 from agentload.run.questions import subject_of
 from agentload.run.record import fingerprint
 from agentload.run.servers import arms_of, reached, with_control
-from agentload.run.simulate import simulated_id
+from agentload.run.simulate import PART, simulated_id
 from agentload.run.simulated_answers import described
 from agentload.serve.wanted import token_id
-from agentload.store import journal
 from agentload.store.database import WRITER_PATIENCE_S
-from agentload.store.loader import load
-from agentload.store.places import journal_folder
+from agentload.store.loader import rewrite
 from agentload.study.kinds import Ask
 from agentload.study.parts import Virtual
 from agentload.study.stored import Notes
@@ -196,14 +194,7 @@ def _simulated(study: Ask, place: Place, subject: Subject, *, notice: Notice) ->
     )
     sources: dict[str, Source] = {name: Modelled(arm=arm, seed=study.seed) for name, arm in arms.items()}
     asyncio.run(screening.ask(sources))
-    folder = journal_folder(place.database, run)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / ("leg001.journal" if place.into is None else "screen.journal")
-    path.unlink(missing_ok=True)
-    with journal.Writer(path) as writer:
-        for row in described(run, study, arms, place.database) if place.into is None else ():
-            writer.append(row)
-        for probe in screening.rows:
-            writer.append(probe)
-    load([path], place.database)
+    before = described(run, study, arms, place.database) if place.into is None else ()
+    name = PART if place.into is None else "screen"
+    rewrite((*before, *screening.rows), place.database, run_id=run, name=name)
     return run

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 from agentload import __version__
 from agentload.dispatch.stretches import stretches
@@ -16,9 +17,7 @@ from agentload.model.profile import ArmProfile, Noise
 from agentload.model.rows import ArmRow, BlockRow, FingerprintRow, LegRow, Row
 from agentload.run.record import again, run_row
 from agentload.serve.facts import Facts
-from agentload.store import journal
-from agentload.store.loader import load
-from agentload.store.places import journal_folder
+from agentload.store.loader import FLUSHED, rewrite
 from agentload.study.change import extended
 from agentload.study.document import json_text
 from agentload.study.kinds import Ask, Decide, Replay
@@ -27,6 +26,8 @@ from agentload.telemetry.log_lines import StartUp
 from agentload.virtual.shell import Shell
 
 SAMPLE_S = 10.0
+PART: Final = "leg001"
+"""Journal of a simulated run, which has one part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,14 +126,11 @@ def quiet(arms: Sequence[ArmProfile]) -> dict[str, ArmProfile]:
 
 def store(simulation: Simulation, *, told: Callable[[int], None] = lambda _: None, played: Iterable[Row] | None = None) -> None:
     """Write a simulation's journal and load it; an equal run that is there already is replaced by its equal."""
-    folder = journal_folder(simulation.database, simulation.plan.run)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "leg001.journal"
-    path.unlink(missing_ok=True)
-    with journal.Writer(path) as writer:
+
+    def counted() -> Iterator[Row]:
         for count, row in enumerate(simulation.rows(played)):
-            writer.append(row)
-            if count % 1000 == 0:
-                writer.flush()
+            yield row
+            if count % FLUSHED == 0:
                 told(count)
-    load([path], simulation.database)
+
+    rewrite(counted(), simulation.database, run_id=simulation.plan.run, name=PART)

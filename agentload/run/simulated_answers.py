@@ -20,10 +20,8 @@ from agentload.run.prepared import Place
 from agentload.run.questions import Question, Questions, asking_of, generated
 from agentload.run.record import again, run_row
 from agentload.run.servers import ALL, arms_of
-from agentload.run.simulate import closing, opening, simulated_id
-from agentload.store import journal
-from agentload.store.loader import load
-from agentload.store.places import journal_folder
+from agentload.run.simulate import PART, closing, opening, simulated_id
+from agentload.store.loader import rewrite
 from agentload.study.kinds import Ask
 from agentload.study.parts import Virtual
 from agentload.study.stored import Notes
@@ -141,16 +139,10 @@ def answering(study: Ask, place: Place) -> Answering:
 def answer_all(made: Answering) -> Asked:
     """Ask what is left and store the answers; a run of its own replaces its equal."""
     questions = made.left()
-    folder = journal_folder(made.place.database, made.run)
-    folder.mkdir(parents=True, exist_ok=True)
     # Named by what is asked: questions that join a run later lie beside those that did before.
     told = hashlib.blake2b(repr([asked_of(each) for each in questions]).encode(), digest_size=5).hexdigest()
-    path = folder / ("leg001.journal" if made.place.into is None else f"answers-{told}.journal")
-    path.unlink(missing_ok=True)
     count = len(questions) * len(made.arms)
     if count or made.place.into is None:
-        with journal.Writer(path) as writer:
-            for row in made.rows(questions):
-                writer.append(row)
-        load([path], made.place.database)
+        name = PART if made.place.into is None else f"answers-{told}"
+        rewrite(made.rows(questions), made.place.database, run_id=made.run, name=name)
     return Asked(run_id=made.run, answered=count, failed=0, left=0)

@@ -16,16 +16,20 @@ from zlib import crc32
 import duckdb
 import pyarrow as pa
 
+from agentload.model.rows import Row
 from agentload.store import codec, columns
 from agentload.store.codec import Fault
 from agentload.store.database import WRITER_PATIENCE_S, transaction, writing
-from agentload.store.journal import Reader, read
+from agentload.store.journal import Reader, Writer, read
+from agentload.store.places import journal_folder
 from agentload.store.tables import CALL, TABLES
 
 # One to two seconds a transaction, close to the 122,880 rows of a DuckDB row group, which is then written once: a quarter less time
 # than with batches of 64 MB.
 BATCH_BYTES: Final = 80 * 1024 * 1024
 MARK_BYTES: Final = 4096
+FLUSHED: Final = 1000
+"""Rows that `keep` writes before somebody who follows its journal can read them."""
 # DuckDB locks out other processes, but not other threads.
 _ONE_AT_A_TIME: Final = threading.Lock()
 
@@ -62,6 +66,23 @@ def load(journals: Iterable[Path], database: Path, *, patience_s: float = WRITER
         for journal in journals:
             _load(journal, connection, loaded)
     return loaded
+
+
+def keep(rows: Iterable[Row], database: Path, *, run_id: str, name: str) -> None:
+    """Add rows to a journal of their own beside a run's others, and load it."""
+    path = journal_folder(database, run_id) / f"{name}.journal"
+    with Writer(path) as journal:
+        for count, row in enumerate(rows):
+            journal.append(row)
+            if count % FLUSHED == 0:
+                journal.flush()
+    load([path], database)
+
+
+def rewrite(rows: Iterable[Row], database: Path, *, run_id: str, name: str) -> None:
+    """Keep rows likewise, in place of what the journal held."""
+    (journal_folder(database, run_id) / f"{name}.journal").unlink(missing_ok=True)
+    keep(rows, database, run_id=run_id, name=name)
 
 
 @contextmanager

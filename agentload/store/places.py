@@ -1,10 +1,13 @@
 """Where journals are: next to their database, one folder for each run, one file for each part of it and worker."""
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 from agentload.errors import StoreError
-from agentload.store.journal import Reader
+from agentload.model.rows import Row
+from agentload.store.codec import Fault
+from agentload.store.journal import Reader, read
 
 RAW: Final = ".raw.jsonl.zst"
 
@@ -22,6 +25,12 @@ def worker_journals(leg: Path, workers: int) -> tuple[Path, ...]:
 def journals(database: Path, run_id: str) -> tuple[Path, ...]:
     """List a run's journals in order, without those whose writer was killed before its first row."""
     return tuple(path for path in sorted(journal_folder(database, run_id).glob("*.journal")) if _is_begun(path))
+
+
+def journal_rows(database: Path, run_id: str, *, damaged: Callable[[Fault], None] | None = None) -> Iterator[Row]:
+    """Yield the rows of a run's journals; report damage to *damaged*, or raise `StoreError` without it."""
+    for path in journals(database, run_id):
+        yield from read(path, damaged=damaged)
 
 
 def raw_files(database: Path, run_id: str) -> tuple[Path, ...]:
