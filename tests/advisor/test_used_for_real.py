@@ -1,4 +1,4 @@
-"""Decisions that real use has shown to be wrong or misleading, each with the right answer."""
+"""Decisions that real use has shown to be wrong or misleading, each with the right answer; test_real_use.py says which answers which."""
 
 from __future__ import annotations
 
