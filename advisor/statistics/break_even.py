@@ -189,6 +189,12 @@ def _lines(pair: Ints, tokens: Floats, tpot: Floats, unit: float) -> dict[int, F
     }
 
 
+def _kept_machines(reference: Sequence[Calls], challenger: Sequence[Calls]) -> bool:
+    """Say whether the arms ran on machines of their own and never changed places: then all starts share what a machine adds."""
+    mine, theirs = ([each.machine for each in side if each.machine is not None] for side in (reference, challenger))
+    return bool(mine and theirs) and not np.intersect1d(np.concatenate(mine), np.concatenate(theirs)).size
+
+
 def break_even_from_calls(
     arm: str,
     reference: Sequence[Calls],
@@ -209,7 +215,7 @@ def break_even_from_calls(
     if len(shared) < MIN_PAIRS:
         return None
     began = [dict(zip(each.pair.tolist(), each.restart.tolist(), strict=True)) for sides in (reference, challenger) for each in sides]
-    starts = len({tuple(known.get(name) for known in began) for name in shared})
+    starts = 1 if _kept_machines(reference, challenger) else len({tuple(known.get(name) for known in began) for name in shared})
     by_pair = np.array([other[name] - base[name] for name in shared])
     mean, covariance = by_pair.mean(axis=0), np.cov(by_pair.T) / len(shared)
     fitted = Line(

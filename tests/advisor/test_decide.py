@@ -312,3 +312,17 @@ def test_an_arm_that_is_not_what_it_says_is_not_judged(arm: Arm) -> None:
         verdict.pays.reason
         == "turn latency cannot be judged, because a validity check failed (identity: KV dtype bfloat16 where fp8 was asked for)"
     )
+
+
+def test_one_arm_alone_compares_nothing_and_two_do() -> None:
+    alone = decide(bare(arms=(BF16,)))
+    assert "There is one arm only: nothing is compared." in alone.caveats
+    assert alone.choice.headline == "stay on bf16: nothing was compared with it"
+    assert not any("one arm only" in each for each in decide(bare()).caveats)
+
+
+def test_validity_checks_that_failed_come_first_and_those_without_data_before_those_that_passed() -> None:
+    order = {"fail": 0, "not observed": 1, "pass": 2}
+    found = [each.status for each in decide(compared(effect=0.0, health=(), arms=(BF16, replace(FP8, pool_tokens=1.0)))).gates]
+    assert set(found) == set(order)
+    assert found == sorted(found, key=order.__getitem__)

@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 
 from advisor.assess.capacity import limits
+from advisor.estimate import Estimate
 from advisor.evidence import CapacityPoint, Evidence, Telemetry, WorkloadClass
-from advisor.legs.capacity import capacity_leg
+from advisor.legs.capacity import _equal_pools, _is_narrow, capacity_leg
 from advisor.policy import Policy, Slo
 from advisor.steps import Search
 from advisor.whole import assess
-from tests.advisor.cases import FP8, bare, compared, search
+from tests.advisor.cases import BF16, FP8, bare, compared, search
 
 Tried = dict[int, tuple[int, int] | str]
 """Turns within the service level and all turns of each step, or the trouble that the server was in."""
@@ -128,3 +129,28 @@ def test_a_mix_of_one_class_is_that_class() -> None:
     evidence = long_searched(40, 80)
     case = assess(replace(evidence, workloads=evidence.workloads[:1]), Policy())
     assert capacity_leg(case, "fp8", "chat") == capacity_leg(case, "fp8", None)
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "narrow"),
+    [(1.0, 0.6, 1.5, True), (1.0, 0.6, 1.51, False), (1.0, None, 1.5, False), (1.0, 0.6, None, False)],
+)
+def test_a_ratio_is_narrow_where_its_ends_are_a_quarter_away_or_one_arm_carries_nobody(
+    value: float,
+    low: float | None,
+    high: float | None,
+    narrow: bool,  # noqa: FBT001  # a case
+) -> None:
+    def ratio(at: float) -> Estimate:
+        return Estimate(value=at, low=low, high=high, n=3, unit="relative", method="ratio")
+
+    assert _is_narrow(ratio(5.0), ratio(value)) == narrow
+    assert _is_narrow(ratio(0.0), ratio(value))
+
+
+@pytest.mark.parametrize(("pool", "equal"), [(440_999.0, True), (399_001.0, True), (442_000.0, False), (398_000.0, False), (None, False)])
+def test_pools_within_a_twentieth_hold_the_same_load(pool: float | None, equal: bool) -> None:  # noqa: FBT001  # a case
+    case = assess(bare(arms=(replace(BF16, pool_tokens=420_000.0), replace(FP8, pool_tokens=pool))), Policy())
+    assert _equal_pools(case, "fp8") == equal
+    twins = assess(bare(arms=(BF16, replace(BF16, name="fp8", pool_tokens=None))), Policy())
+    assert _equal_pools(twins, "fp8")

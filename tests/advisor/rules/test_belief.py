@@ -21,6 +21,7 @@ from advisor.rules import (
     same_question_twice,
     slo_broken,
 )
+from advisor.statistics.quantiles import quantile
 from advisor.steps import Control, MorePairs
 from tests.advisor.cases import BF16, FP8, H100, bare, compared, observed
 from tests.advisor.rules.asking import QUIET, findings
@@ -118,3 +119,13 @@ def test_missing_evidence_is_priced() -> None:
     assert open_question.message.endswith(f" is undecided at a margin of 3%: {cost}")
     assert (open_question.kind, need.step) == ("opposes", MorePairs(pairs=need.pairs + 5))
     assert findings(missing_evidence, compared(effect=-0.2)) == []
+
+
+def test_a_limit_that_the_slowest_turns_just_hold_is_held() -> None:
+    evidence = compared(effect=0.5, pairs=24)
+    calls = evidence.calls("chat", "fp8")
+    assert calls is not None
+    at = quantile(calls.ttft_ms, calls.session, 0.95, unit="ms")
+    assert at is not None
+    assert findings(slo_broken, evidence, Policy(slos=(Slo(ttft_ms=at.value),))) == []
+    assert len(findings(slo_broken, evidence, Policy(slos=(Slo(ttft_ms=at.value * 0.9999),)))) == 1

@@ -312,3 +312,21 @@ def test_a_length_that_half_of_the_pairs_lack_is_left_out() -> None:
     found = fit(Grid(pairs=grid.pairs, lengths=X, values=values), np.ones(4))
     assert found is not None
     assert (found.pairs, found.lengths) == (4, 3)
+
+
+def test_arms_that_kept_their_machines_were_started_once_however_often_they_started() -> None:
+    def width(*machines: object) -> float:
+        sides = [
+            replace(_replayed(slope, intercept, seed=seed), machine=machine)
+            for slope, intercept, seed, machine in zip((4e-5, 2e-5), (6.0, 6.8), (1, 2), machines, strict=True)
+        ]
+        found = break_even_from_calls("fp8", sides[:1], sides[1:], spread=0.01)
+        assert found is not None
+        assert found.low is not None
+        assert found.high is not None
+        return found.high - found.low
+
+    first, second, half = np.zeros(32, dtype=np.int64), np.ones(32, dtype=np.int64), (np.arange(32) // 16).astype(np.int64)
+    unknown, same, exchanged, kept = width(None, None), width(first, first), width(half, 1 - half), width(first, second)
+    assert unknown == same == exchanged
+    assert kept > 1.5 * unknown
