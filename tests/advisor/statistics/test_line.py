@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from advisor.evidence import Calls
+from advisor.evidence import Calls, Ints
 from advisor.statistics.break_even import break_even_from_calls, fieller, judged, with_starts
 from advisor.statistics.line import Grid, Line, fit, itl_line, length_index
 
@@ -315,7 +315,7 @@ def test_a_length_that_half_of_the_pairs_lack_is_left_out() -> None:
 
 
 def test_arms_that_kept_their_machines_were_started_once_however_often_they_started() -> None:
-    def width(*machines: object) -> float:
+    def width(*machines: Ints | None) -> float:
         sides = [
             replace(_replayed(slope, intercept, seed=seed), machine=machine)
             for slope, intercept, seed, machine in zip((4e-5, 2e-5), (6.0, 6.8), (1, 2), machines, strict=True)
