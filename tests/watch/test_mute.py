@@ -98,6 +98,7 @@ async def test_the_verb_mutes_and_the_page_says_so_in_grey(jobs_file: Path, caps
             assert "<strong>muted until 2199-12-01</strong>" in text, page
             assert "reason bad" not in text, page
             assert "headline good" not in text, page
+        assert "regression until 2199-12-01" in text  # in its history
     mute("nightly", "regression", until=_day("2020-01-01"), file=jobs_file)
     with pytest.raises(GateError, match="open alarms: 1"):
         status(file=jobs_file)
