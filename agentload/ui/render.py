@@ -17,9 +17,10 @@ from agentload.report import format as say
 from agentload.report.charts.draw import element, path
 from agentload.report.formats import html
 from agentload.ui.pages.calls import Bar
-from agentload.ui.pages.jobs import metric_names, standing
+from agentload.ui.pages.jobs import standing
 from agentload.ui.progress import chart
 from agentload.watch.history import Change
+from agentload.watch.job import worded
 from agentload.watch.schedule import Schedule, firings
 
 SECOND: Final = 1_000_000_000
@@ -58,7 +59,7 @@ def environment() -> Environment:
         "tokens": say.tokens,
         "change": lambda share: f"{say.signed(100 * share, 1)}%",
         "change_text": _change_text,
-        "metric_names": metric_names,
+        "worded": worded,
         "standing": standing,
         "typeset": say.typeset,
         "opening": lambda words: say.typeset(f"{words[:1].upper()}{words[1:]}"),
@@ -111,7 +112,7 @@ def _change_text(change: Change) -> str:
     """Format a change from the reference, with the interval of the run itself."""
     middle, low, high = (100 * share for share in change.relative())
     interval = f"[{say.signed(low, 1)}, {say.signed(high, 1)}]"
-    return f"{metric_names(change.series)} {say.signed(middle, 1)}% {interval}, {say.plural(change.pairs, 'pair')}"
+    return f"{worded(change.series)} {say.signed(middle, 1)}% {interval}, {say.plural(change.pairs, 'pair')}"
 
 
 def _spark(values: Sequence[float]) -> Markup:

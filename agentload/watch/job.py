@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -20,12 +20,20 @@ from agentload.watch.levels import NOISE
 from agentload.watch.schedule import Schedule, check
 
 Metric: TypeAlias = Literal["turn_ms", "ttft_ms", "tpot_ms"]
-METRICS: Final[tuple[Metric, ...]] = get_args(Metric)
+METRICS: Final[Mapping[Metric, str]] = {"turn_ms": "turn latency", "ttft_ms": "time to first token", "tpot_ms": "time per output token"}
+"""What people call them."""
 # It becomes a file name, a systemd unit and a Kubernetes object.
 NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
 
 SLACK_S: Final = 120  # beyond the job's own limit: comparing and storing
 SHOWN: Final = "agentload watch --help shows a jobs file"
+
+
+def worded(text: str) -> str:
+    """Return a text, such as the name of a series, with what people call its metrics."""
+    for metric, words in METRICS.items():
+        text = text.replace(metric, words)
+    return text
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

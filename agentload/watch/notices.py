@@ -14,7 +14,7 @@ from agentload.telemetry.reach import environment, page
 from agentload.watch.alarms import GATED, Alarm, Kind, heard
 from agentload.watch.execute import Executed
 from agentload.watch.history import UNUSABLE, Change, Execution, executions
-from agentload.watch.job import Job
+from agentload.watch.job import Job, worded
 from agentload.watch.jobs_file import replace_file
 from agentload.watch.trends import Level, Series, trends
 
@@ -29,7 +29,7 @@ def summary(executed: Executed) -> str:
 def change_told(change: Change) -> str:
     """Return a change with the interval that the run itself gives it."""
     value, low, high = change.relative()
-    return f"{change.series} {value:+.1%} ({low:+.1%} to {high:+.1%}, {change.pairs} pairs)"
+    return f"{worded(change.series)} {value:+.1%} ({low:+.1%} to {high:+.1%}, {change.pairs} pairs)"
 
 
 def alarm_told(alarm: Alarm) -> str:
@@ -37,14 +37,14 @@ def alarm_told(alarm: Alarm) -> str:
     named = f" {alarm.metric}" if alarm.metric and alarm.metric not in alarm.message else ""
     since = "" if not alarm.suspects or alarm.kind == "changed identity" else f"; changed just before: {'; '.join(alarm.suspects)}"
     muted = f"; muted until {_when(alarm.muted_ns)}" if alarm.is_open and alarm.muted_ns is not None else ""
-    return f"{alarm.kind}{named}: {alarm.message}{since}{muted}"
+    return worded(f"{alarm.kind}{named}: {alarm.message}{since}{muted}")
 
 
 def level_told(series: Series, level: Level) -> str:
     """Return a change of level in one sentence, with what changed just before."""
     since = f"{datetime.fromtimestamp(level.at_ns / 1e9, UTC):%Y-%m-%d %H:%M}"
     near = f"; changed just before: {'; '.join(level.suspects)}" if level.suspects else ""
-    return f"{series.name} {level.change:+.1%} since {since}, run {level.run_id} (p = {level.p:.2g}){near}"
+    return f"{worded(series.name)} {level.change:+.1%} since {since}, run {level.run_id} (p = {level.p:.2g}){near}"
 
 
 def usd_told(usd: float) -> str:
@@ -106,7 +106,7 @@ def _lines(job: str, history: Sequence[Execution], alarms: Sequence[Alarm]) -> I
         yield ""
     latest = history[-LATELY:]
     series = list(dict.fromkeys(change.series for each in latest for change in each.detail.changes))
-    yield "| started (UTC) | outcome | " + "".join(f"{_plain(name)} | " for name in series) + "run |"
+    yield "| started (UTC) | outcome | " + "".join(f"{_plain(worded(name))} | " for name in series) + "run |"
     yield "|---|---|" + "---:|" * len(series) + "---|"
     for each in reversed(latest):
         found = {change.series: change for change in each.detail.changes}

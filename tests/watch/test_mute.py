@@ -89,7 +89,7 @@ def jobs_file(tmp_path: Path) -> Path:
 
 async def test_the_verb_mutes_and_the_page_says_so_in_grey(jobs_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mute("nightly", "regression", until=_day("2199-12-01"), file=jobs_file, note="known")
-    assert "regression: prod: turn_ms +8.3%" in (told := capsys.readouterr().out)
+    assert "regression: prod: turn latency +8.3%" in (told := capsys.readouterr().out)
     assert "regression muted until 2199-12-01 00:00: known" in told
     status(file=jobs_file)  # raises nothing
     async with site(jobs_file.with_name("watch.duckdb")) as client:
@@ -98,6 +98,7 @@ async def test_the_verb_mutes_and_the_page_says_so_in_grey(jobs_file: Path, caps
             assert "<strong>muted until 2199-12-01</strong>" in text, page
             assert "reason bad" not in text, page
             assert "headline good" not in text, page
+        assert "regression until 2199-12-01" in text  # in its history
     mute("nightly", "regression", until=_day("2020-01-01"), file=jobs_file)
     with pytest.raises(GateError, match="open alarms: 1"):
         status(file=jobs_file)

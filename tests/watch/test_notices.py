@@ -30,7 +30,7 @@ WORSE = history(*[0.0, 0.004, -0.003] * 4, 0.08)
 
 def test_a_digest_begins_with_what_holds_now() -> None:
     text = digest("nightly", WORSE, alarms(WORSE, Rule()))
-    assert text.startswith("# nightly: regression\n\n- **regression: prod: turn\\_ms +8.")
+    assert text.startswith("# nightly: regression\n\n- **regression: prod: turn latency +8.")
     assert "| 1970-01-14 00:00 | done, against r0 | +8.3% | r13 |" in text
     assert digest("nightly", WORSE[:-1], ()).startswith("# nightly: nothing got worse\n")
 
@@ -105,7 +105,7 @@ def test_a_digest_names_changes_of_level_and_their_suspects() -> None:
     newer = {"prod": {**FACTS["prod"], "version": "0.11.0"}}
     past = (*WORSE[:-1], *(execution(day, change=0.08 + 0.001 * (day % 3), facts=newer) for day in range(13, 23)))
     text = digest("nightly", past, alarms(past, Rule()))
-    assert "Changes of level:\n\n- prod: turn\\_ms +8." in text
+    assert "Changes of level:\n\n- prod: turn latency +8." in text
     assert "since 1970-01-14 00:00, run r13 (p = 0.002); changed just before: prod: version 0.10.0 → 0.11.0" in text
 
 
@@ -157,7 +157,7 @@ def test_a_raised_alarm_calls_the_webhook_with_a_text_that_slack_shows(monkeypat
         monkeypatch.setenv("HOOK", url)
         assert send(job(Notify(webhook_env="HOOK")), executed(WORSE, raised=found)) == ()
     (content,) = got
-    assert "raised: regression: prod: turn_ms +8." in content["text"]
+    assert "raised: regression: prod: turn latency +8." in content["text"]
     assert (content["job"], content["exit_code"], content["raised"][0]["kind"]) == ("nightly", 3, "regression")
 
 

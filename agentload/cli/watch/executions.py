@@ -22,7 +22,7 @@ from agentload.watch.alarms import AMISS, Alarm, heard
 from agentload.watch.daemon import serve
 from agentload.watch.execute import execute, latest_ns, watched
 from agentload.watch.history import Execution, executions
-from agentload.watch.job import Job
+from agentload.watch.job import Job, worded
 from agentload.watch.jobs_file import Jobs, complete_environment, read_jobs
 from agentload.watch.kubernetes import brought, kubernetes
 from agentload.watch.notices import KINDS, alarm_told, digest, junit, level_told, outcome_told, prometheus, send, summary, usd_told
@@ -242,7 +242,7 @@ def history(
     shown = past[-last:] if last > 0 else ()
     series = list(dict.fromkeys(change.series for each in shown for change in each.detail.changes))
     cost = any(each.detail.usd is not None for each in shown)
-    head = ("started (UTC)", "took", *(["USD"] if cost else []), *series, "run", "outcome")
+    head = ("started (UTC)", "took", *(["USD"] if cost else []), *map(worded, series), "run", "outcome")
     print_table(head, [_cells(each, series, cost=cost) for each in shown])
     for alarm in found.alarms:
         until = "open" if alarm.closed_ns is None else f"closed {when(alarm.closed_ns)}"
@@ -254,7 +254,7 @@ def _drawn(series: Series) -> Iterator[str]:
     low, high = min(values), max(values)
     span = max(high - low, FLAT)
     blocks = "".join(BLOCKS[min(int((each - low) / span * len(BLOCKS)), len(BLOCKS) - 1)] for each in values)
-    yield f"{series.name}  {blocks}  {low:+.1%} to {high:+.1%}"
+    yield f"{worded(series.name)}  {blocks}  {low:+.1%} to {high:+.1%}"
     for level in series.change_points:
         yield f"  {level_told(series, level)}"
 

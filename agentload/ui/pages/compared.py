@@ -8,7 +8,7 @@ from advisor.estimate import Estimate
 from advisor.verdict import Change
 from agentload.report import format as say
 from agentload.report.parts import Document, Tone
-from agentload.ui.pages.jobs import METRICS
+from agentload.watch.job import METRICS
 
 ONCE: Final = "One run each: a restart or a noisy neighbour could explain a difference of this size."
 

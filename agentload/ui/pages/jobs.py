@@ -3,7 +3,7 @@
 import json
 import math
 from bisect import bisect_right
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -23,12 +23,11 @@ from agentload.ui.source import NotFoundError, Query
 from agentload.watch import trends
 from agentload.watch.alarms import Alarm, heard
 from agentload.watch.history import Execution
-from agentload.watch.job import Metric
+from agentload.watch.job import METRICS
 from agentload.watch.ledger import alarm, execution, executions
 from agentload.watch.schedule import Schedule, between, check
 from agentload.watch.trends import Identity, Point
 
-METRICS: Final[Mapping[Metric, str]] = {"turn_ms": "turn latency", "ttft_ms": "time to first token", "tpot_ms": "time per output token"}
 EXECUTIONS: Final = 60
 NEVER: Final = 1 << 63
 GRACE_NS: Final = 3_600_000_000_000
@@ -288,10 +287,3 @@ def _tip(point: Point) -> str:
 
 def _percent(share: float) -> str:
     return f"{say.signed(100 * share, 1)}%"
-
-
-def metric_names(text: str) -> str:
-    """Return a text, such as a series name, with readable metric names."""
-    for metric, words in METRICS.items():
-        text = text.replace(metric, words)
-    return text

@@ -32,13 +32,13 @@ def told(folder: Path) -> Path:
 def test_a_slowdown_is_drawn_and_told_with_its_suspect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     show("nightly", file=told(tmp_path), last=2)
     assert capsys.readouterr().out.splitlines() == [
-        "prod: turn_ms  ▁▁▁▁▁▁▁▁▁▁▁███▇██████  -0.6% to +8.9%",
-        "  prod: turn_ms +8.3% since 1970-01-12 00:00, run r11 (p = 0.002)" + NAMED,
-        "started (UTC)     took   USD  prod: turn_ms  run  outcome",
-        "1970-01-21 00:00  60 s  0.25  +8.3%          r20  done, against r0",
-        "1970-01-22 00:00  60 s     –  –              r21  failed: no disk",
+        "prod: turn latency  ▁▁▁▁▁▁▁▁▁▁▁███▇██████  -0.6% to +8.9%",
+        "  prod: turn latency +8.3% since 1970-01-12 00:00, run r11 (p = 0.002)" + NAMED,
+        "started (UTC)     took   USD  prod: turn latency  run  outcome",
+        "1970-01-21 00:00  60 s  0.25  +8.3%               r20  done, against r0",
+        "1970-01-22 00:00  60 s     –  –                   r21  failed: no disk",
         "1970-01-12 00:01, closed 1970-01-13 00:01: changed identity: prod: version 0.10.0 → 0.11.0",
-        "1970-01-12 00:01, open: regression: prod: turn_ms +8.4% (+6.9% to +9.9%), the last 10 runs against 11 runs before" + NAMED,
+        "1970-01-12 00:01, open: regression: prod: turn latency +8.4% (+6.9% to +9.9%), the last 10 runs against 11 runs before" + NAMED,
     ]
 
 
