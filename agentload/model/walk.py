@@ -1,8 +1,9 @@
 """Walk over sessions: again and again, a context from turn to turn, and families of those that belong together."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import wraps
+from inspect import unwrap
 from typing import ParamSpec
 
 from agentload.model.trace import Header, Segment, Session
@@ -12,10 +13,13 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True, slots=True)
 class _Again:
-    made: Callable[[], Iterator[Session]]
+    made: Callable[..., Iterable[Session]]
+    """As it is known by name, so that this can be sent to another process."""
+    given: tuple[object, ...]
+    options: Mapping[str, object]
 
     def __iter__(self) -> Iterator[Session]:
-        return self.made()
+        return iter(unwrap(self.made)(*self.given, **self.options))
 
 
 def again(made: Callable[P, Iterator[Session]]) -> Callable[P, Iterable[Session]]:
@@ -23,7 +27,7 @@ def again(made: Callable[P, Iterator[Session]]) -> Callable[P, Iterable[Session]
 
     @wraps(made)
     def sessions(*given: P.args, **options: P.kwargs) -> Iterable[Session]:
-        return _Again(lambda: made(*given, **options))
+        return _Again(sessions, given, options)
 
     return sessions
 

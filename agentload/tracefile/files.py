@@ -14,6 +14,7 @@ import zstandard
 from agentload import documents
 from agentload.errors import TraceError
 from agentload.model.trace import Session, Trace
+from agentload.model.walk import again
 from agentload.tracefile import codec
 from agentload.tracefile.codec import LineError
 
@@ -48,39 +49,34 @@ SMALL: Final = 1 << 20
 """Bytes of a trace whose sessions are kept: a run iterates over them many times."""
 
 
-class _Sessions:
-    """The sessions of a file, read again in each iteration unless it is small."""
-
-    def __init__(self, source: Source, prefixes: Container[str], ending: Literal["strict", "lenient"]) -> None:
-        self._source = source
-        self._prefixes = prefixes
-        self._ending = ending
-        self._kept: tuple[Session, ...] | None = None
-
-    def __iter__(self) -> Iterator[Session]:
-        return iter(self._kept) if self._kept is not None else self._read()
-
-    def _read(self) -> Iterator[Session]:
-        seen: list[Session] = []
-        size = 0
-        for number, line in enumerate(self._source.lines(), start=1):
-            if number == 1 or line.isspace():
-                continue
-            try:
-                session = codec.session(line)
-                if session.prefix is not None and session.prefix not in self._prefixes:
-                    raise LineError(f"prefix: the header has no '{session.prefix}'")
-                yield session
-                if (size := size + len(line)) <= SMALL:
-                    seen.append(session)
-            except LineError as error:
-                if line.endswith(b"\n"):
-                    raise _placed(self._source, number, error) from error
-                if self._ending == "strict":
-                    hint = "the file was cut short; --lenient skips this line"
-                    raise TraceError(f"{self._source.name}:{number}: the last line is truncated: {error}", hint=hint) from error
-        if size <= SMALL:
-            self._kept = tuple(seen)
+@again
+def _sessions(
+    source: Source, prefixes: Container[str], ending: Literal["strict", "lenient"], kept: list[tuple[Session, ...]]
+) -> Iterator[Session]:
+    """Read the sessions of a file; those of a small one are *kept* for the next time."""
+    if kept:
+        yield from kept[0]
+        return
+    seen: list[Session] = []
+    size = 0
+    for number, line in enumerate(source.lines(), start=1):
+        if number == 1 or line.isspace():
+            continue
+        try:
+            session = codec.session(line)
+            if session.prefix is not None and session.prefix not in prefixes:
+                raise LineError(f"prefix: the header has no '{session.prefix}'")
+            yield session
+            if (size := size + len(line)) <= SMALL:
+                seen.append(session)
+        except LineError as error:
+            if line.endswith(b"\n"):
+                raise _placed(source, number, error) from error
+            if ending == "strict":
+                hint = "the file was cut short; --lenient skips this line"
+                raise TraceError(f"{source.name}:{number}: the last line is truncated: {error}", hint=hint) from error
+    if size <= SMALL:
+        kept.append(tuple(seen))
 
 
 def read(path: Path | str, *, lenient: bool = False) -> Trace:
@@ -93,7 +89,7 @@ def read(path: Path | str, *, lenient: bool = False) -> Trace:
         header = codec.header(next(source.lines(), b""))
     except LineError as error:
         raise _placed(source, 1, error) from error
-    return Trace(header=header, sessions=_Sessions(source, header.prefixes, "lenient" if lenient else "strict"))
+    return Trace(header=header, sessions=_sessions(source, header.prefixes, "lenient" if lenient else "strict", []))
 
 
 def digest(path: Path | str) -> str:
