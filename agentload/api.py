@@ -21,6 +21,7 @@ import duckdb
 import polars as pl
 
 from agentload.ask.probes import Probed, short
+from agentload.decision.answers import in_sequence
 from agentload.decision.play import Deciding, Outcome
 from agentload.errors import UsageError
 from agentload.live.runner import Listener
@@ -188,10 +189,7 @@ def search(
     """Find the load that just holds, arm by arm; kept for the report of the run *into*. Raises KeyboardInterrupt when it is stopped."""
     made, follower = _checked(study, Search), _Follower(notice)
     place = place_of(made, db=db, into=into)
-    if isinstance(made.servers, Virtual):
-        found = foreground.searched(made, place, follower.audience())
-    else:
-        found = follower.apart(lambda: foreground.searched(made, place, follower.audience()))
+    found = follower.carry_out(made, lambda: foreground.searched(made, place, follower.audience()))
     foreground.require(found)
     return found
 
@@ -206,17 +204,23 @@ def eval(  # noqa: A001  # as the verb
     notice: Notice | None = None,
     listener: AnswerListener | None = None,
 ) -> Run:
-    """Ask every arm the same questions and grade the answers; *listener* hears of each."""
+    """Ask every arm the same questions and grade the answers, or screen the arms, as the study says; *listener* hears of each answer."""
     made, follower = _checked(study, Ask), _Follower(notice)
     place = place_of(made, db=db, run_id=run_id, resume=resume, into=into)
-    if isinstance(made.servers, Virtual):
-        return Run(run_id=answer_all(answering(made, place)).run_id, database=place.database)
+    audience = follower.audience(answers=listener)
 
     def asked() -> Asked:
+        if made.screen:
+            return Asked(run_id=foreground.screened(made, place, audience), answered=0, failed=0, left=0)
+        if made.until_settled:
+            return in_sequence(made, place, audience).asked
+        if isinstance(made.servers, Virtual):
+            return answer_all(answering(made, place))
         with evaluation(made, place) as (prepared, _):
-            return foreground.asked(prepared, follower.audience(answers=listener))
+            return foreground.asked(prepared, audience)
 
-    ended = follower.apart(asked)
+    # A screen of a profile runs an event loop, too.
+    ended = follower.apart(asked) if made.screen else follower.carry_out(made, asked)
     foreground.concluded(ended.run_id, place, follower.audience(), load_error=ended.load_error)
     return Run(run_id=ended.run_id, database=place.database, was_stopped=ended.left > 0, warnings=tuple(follower.said))
 
@@ -246,8 +250,7 @@ def decide(
     """Decide which arm to run, as far as the study's budget goes; a stop decides on what is there. *notice* hears what is asked."""
     made, follower = _checked(study, Decide), _Follower(notice)
     place = place_of(made, db=db, run_id=run_id, resume=resume)
-    deciding = Deciding(study=made, place=place, audience=follower.audience())
-    return deciding.play() if isinstance(made.servers, Virtual) else follower.apart(deciding.play)
+    return follower.carry_out(made, Deciding(study=made, place=place, audience=follower.audience()).play)
 
 
 class _Follower:
@@ -278,6 +281,10 @@ class _Follower:
             self.said.append(text)
         if self._notice is not None:
             self._notice(text)
+
+    def carry_out(self, study: Study, act: Callable[[], T]) -> T:
+        """Act for a study: on servers apart, in virtual time at once."""
+        return act() if isinstance(study.servers, Virtual) else self.apart(act)
 
     def apart(self, act: Callable[[], T]) -> T:
         """Act in a thread of its own, and wait; Ctrl-C stops what it does, a second one sooner."""

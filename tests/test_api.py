@@ -260,6 +260,17 @@ def test_a_search_of_a_profile_says_what_held() -> None:
     assert found.high is None or found.holds <= found.high
 
 
+@pytest.mark.parametrize(("how", "table"), [("until_settled", "answers"), ("screen", "probes")])
+async def test_questions_are_asked_in_looks_or_arms_are_screened_as_the_study_says(how: str, table: str, tmp_path: Path) -> None:
+    items = 4000
+    is_screen = how == "screen"
+    study = agentload.Ask(servers=VIRTUAL, tasks=("needle",), contexts=(1024,), items=items, screen=is_screen, until_settled=not is_screen)
+    run = agentload.eval(study, db=tmp_path / "x.duckdb")
+    rows = {name: agentload.open(run.database).frame(name, "arm", run=run.run_id).height for name in ("answers", "probes")}
+    assert 0 < rows.pop(table) < 2 * items
+    assert sum(rows.values()) == 0
+
+
 @pytest.mark.loopback
 def test_one_run_after_the_other_is_stored_and_nothing_is_printed(
     study: agentload.Replay, tmp_path: Path, capfd: pytest.CaptureFixture[str]

@@ -10,9 +10,10 @@ from agentload.ask.probes import Probed, Verdict, short
 from agentload.cli import _asking
 from agentload.cli._audience import TERMINAL
 from agentload.cli._decide import decide
-from agentload.cli._print import notice, print_json, table, transient
+from agentload.cli._print import notice, print_json, print_table, table, transient
 from agentload.cli._screen import screen_and_tell
 from agentload.decision.answers import SETTING, in_sequence, looks
+from agentload.decision.answers import Sequence as Looks
 from agentload.decision.forecast import likely
 from agentload.dispatch.stretches import stretches, where
 from agentload.errors import GateError, InterruptError, UsageError
@@ -24,6 +25,7 @@ from agentload.layout.plan import starts_of
 from agentload.model.controls import is_control
 from agentload.model.plan import Plan
 from agentload.report.advise import settle
+from agentload.run.ask import Asked
 from agentload.run.capacity import Found
 from agentload.run.foreground import asked, concluded, isolate, measure, probe, require, searched, simulate
 from agentload.run.isolation import Cell
@@ -129,7 +131,9 @@ def _question(study: Ask, place: Place, *, is_dry: bool, as_json: bool) -> None:
     if study.screen:
         screen_and_tell(study, place, as_json=as_json)
     elif study.until_settled and not is_dry:
-        _ask_in_sequence(study, place, as_json=as_json)
+        ended = in_sequence(study, place, TERMINAL)
+        resume = again(study, place.database, resume=ended.asked.run_id)
+        _answered(ended.asked, place, resume=resume, sequence=ended, as_json=as_json)
     elif isinstance(study.servers, Virtual):
         _answer(study, place, is_dry=is_dry, as_json=as_json)
     else:
@@ -143,14 +147,22 @@ def _ask(study: Ask, place: Place, *, is_dry: bool, as_json: bool) -> None:
             _print_questions(study, made.asked, expected, names, as_json=as_json)
             return
         ended = asked(made, TERMINAL)
+    _answered(ended, place, resume=made.goes_on_by, as_json=as_json)
+
+
+def _answered(ended: Asked, place: Place, *, resume: str, sequence: Looks | None = None, as_json: bool) -> None:
+    """Print what was answered, in a sequence of looks or at once, and what the run ended with."""
     if ended.load_error is None:
         found = grades.summarise(place.database, ended.run_id)
-        print_json(found) if as_json else print(_asking.summary(found))
+        said = {} if sequence is None else {"ending": sequence.ending, "said": sequence.said}
+        print_json(asdict(found) | said) if as_json else print(_asking.summary(found))
     stopped = None
     if ended.left:
-        left = f"run {ended.run_id} was stopped with {ended.left:,} questions left; what was answered is stored"
-        stopped = InterruptError(left, hint=f"resume with: {made.goes_on_by}")
+        left = f"{ended.left:,} questions {'' if sequence is None else 'of this look '}left"
+        stopped = InterruptError(f"run {ended.run_id} was stopped with {left}; what was answered is stored", hint=f"resume with: {resume}")
     concluded(ended.run_id, place, TERMINAL, load_error=ended.load_error, stopped=stopped)
+    if sequence is not None and not as_json:
+        print(f"{_asking.ENDED[sequence.ending]} after {sequence.items:,} items: {sequence.said}")
     _decided(place, ended.run_id, then="advise", as_json=as_json)
 
 
@@ -169,31 +181,13 @@ def _print_questions(study: Ask, asked: Questions, expected: QuestionsCost, arms
         )
 
 
-def _ask_in_sequence(study: Ask, place: Place, *, as_json: bool) -> None:
-    ended = in_sequence(study, place, TERMINAL)
-    run = ended.asked.run_id
-    if ended.asked.load_error is None:
-        found = grades.summarise(place.database, run)
-        print_json(asdict(found) | {"ending": ended.ending, "said": ended.said}) if as_json else print(_asking.summary(found))
-    left = f"run {run} was stopped with {ended.asked.left:,} questions of this look left; what was answered is stored"
-    hint = f"resume with: {again(study, place.database, resume=run)}"
-    stopped = InterruptError(left, hint=hint) if ended.asked.left else None
-    concluded(run, place, TERMINAL, load_error=ended.asked.load_error, stopped=stopped)
-    if not as_json:
-        print(f"{_asking.ENDED[ended.ending]} after {ended.items:,} items: {ended.said}")
-    _decided(place, run, then="advise", as_json=as_json)
-
-
 def _answer(study: Ask, place: Place, *, is_dry: bool, as_json: bool) -> None:
     made = answering(study, place)
     if is_dry:
         expected = questions_cost(made.asked, arms=len(made.arms), concurrency=study.concurrency, thinking_tokens=0)
         _print_questions(study, made.asked, expected, tuple(made.arms), as_json=as_json)
         return
-    run = answer_all(made).run_id
-    found = grades.summarise(place.database, run)
-    print_json(found) if as_json else print(_asking.summary(found))
-    _decided(place, run, then="advise", as_json=as_json)
+    _answered(answer_all(made), place, resume="", as_json=as_json)
 
 
 def _probe(study: Probe, place: Place, *, is_dry: bool, as_json: bool, is_gated: bool) -> None:
@@ -232,8 +226,7 @@ def _print_cells(cells: tuple[Cell, ...]) -> None:
         for each in cells
     ]
     first = next((each for each in cells if each.agreed is not None), cells[0])
-    for line in table(("arm", "prefix", "graphs", "outcome", "exit", f"first token as {first.arm}", "what was seen"), lines):
-        print(line)
+    print_table(("arm", "prefix", "graphs", "outcome", "exit", f"first token as {first.arm}", "what was seen"), lines)
 
 
 def _print_probed(found: Probed) -> None:
@@ -241,16 +234,14 @@ def _print_probed(found: Probed) -> None:
         notice(f"caveat: {caveat}")
     caches = {each.arm: _CACHE.get(each.verdict, each.verdict) for each in found.crossed}
     lines = [(each.arm, each.verdict, caches.get(each.arm, "–"), each.detail()) for each in found.reuse]
-    for line in table(("arm", "prefix reuse", "cache", "what was seen"), lines):
-        print(line)
+    print_table(("arm", "prefix reuse", "cache", "what was seen"), lines)
     if found.agreement:
         print()
         cells = [
             (each.arm, f"{each.first_token} of {each.prompts}", f"{each.whole} of {each.prompts}", str(each.failed), each.wrong or "–")
             for each in found.agreement
         ]
-        for line in table(("arm", f"first token as {found.reference}", "whole answer", "failed", "what is wrong"), cells):
-            print(line)
+        print_table(("arm", f"first token as {found.reference}", "whole answer", "failed", "what is wrong"), cells)
 
 
 def _planned(plan: Plan, cost: Cost, fills: Fills | None = None) -> str:

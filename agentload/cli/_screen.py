@@ -9,7 +9,7 @@ from advisor.rules.screened_answers import told, worth_asking
 from advisor.statistics.screen import Screening, screening
 from agentload.cli._asking import length
 from agentload.cli._audience import TERMINAL
-from agentload.cli._print import print_json, table
+from agentload.cli._print import print_json, print_table
 from agentload.evidence.screen import scored, screen
 from agentload.model.controls import is_control
 from agentload.model.rows import ArmRow
@@ -73,8 +73,7 @@ def _print_lengths(found: tuple[Screening, ...], reference: str) -> None:
         for each in found
         for at in each.lengths
     ]
-    for line in table(("arm", "length", "prompts", f"times as far as {reference} from itself", "same likeliest token", "p"), cells):
-        print(line)
+    print_table(("arm", "length", "prompts", f"times as far as {reference} from itself", "same likeliest token", "p"), cells)
 
 
 def _next(study: Ask, found: tuple[Screening, ...], database: Path, run: str) -> str:

@@ -85,7 +85,7 @@ def _parameter(flag: Flag, *, is_required: bool, is_switch: bool) -> Parameter:
     """Return a parameter of a verb; without one that *is_switch*, the verb runs another kind of study."""
     if flag.said.positional and not flag.option.startswith("--"):
         return _keyword(flag.name, Annotated[list[str], typer.Argument(help=flag.help)], default=Parameter.empty)
-    names, part = (flag.option, *flag.also), flag.path[0]
+    names, part = (flag.option, *flag.said.also), flag.path[0]
     if flag.is_switch:
         name = f"{flag.option}/--no-{flag.option.removeprefix('--')}" if flag.default else flag.option
         return _keyword(flag.name, Annotated[bool, typer.Option(name, help=flag.help, rich_help_panel=part)], default=flag.default)

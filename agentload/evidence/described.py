@@ -1,6 +1,7 @@
 """Describe model, hardware and arms to the advisor: by what the rows say, and by a profile where they are silent."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Final, Literal
 
 from advisor.evidence import Arm, Deployment, Gpu, Model, Scales
@@ -8,7 +9,7 @@ from agentload.errors import ProfileError
 from agentload.evidence.servers import Server, count, names, number, text, truth
 from agentload.kvmath.gpus import gpu_named
 from agentload.kvmath.layout import bytes_per_token
-from agentload.kvmath.pool import GIB, pool_of
+from agentload.kvmath.pool import GIB, Pool, pool_of
 from agentload.model.kv import FORMATS, KvDtype
 from agentload.model.profile import ArmProfile, ModelShape, Price
 from agentload.model.profile import Gpu as GpuPeaks
@@ -25,7 +26,7 @@ _TOLD: Final = frozenset(
 
 def described(server: Server, profile: ArmProfile | None) -> Arm:
     """Describe an arm to the advisor."""
-    facts, expected = server.facts, server.expected
+    facts, expected, own = server.facts, server.expected, _pool(profile)
     return Arm(
         name=server.arm,
         expected_dtype=text(expected.get("kv_cache_dtype")) or (profile.kv_dtype if profile else None),
@@ -38,9 +39,10 @@ def described(server: Server, profile: ArmProfile | None) -> Arm:
         weights=_weights(server),
         prefix_caching=truth(facts.get("prefix_caching")),
         kv_bytes_per_token=_kv_bytes(server, profile),
-        page_bytes=_page_bytes(profile),
+        page_bytes=None if own is None else float(own.layout.page_bytes),
         pool_tokens=number(facts.get("pool_tokens")) or _pool_of_blocks(server, profile),
-        expected_pool_tokens=_expected_pool(profile, count(facts.get("engines")) or 1),
+        # Each engine has a pool of its own.
+        expected_pool_tokens=None if own is None else float(own.tokens * (count(facts.get("engines")) or 1)),
         max_concurrency=number(facts.get("max_concurrency")),
         machine=server.machine,
         checks_ms=tuple(found for each in server.starts if (found := number(each.get("check_ms"))) is not None),
@@ -168,20 +170,8 @@ def _pool_of_blocks(server: Server, profile: ArmProfile | None) -> float | None:
     return blocks * block
 
 
-def _expected_pool(profile: ArmProfile | None, engines: int) -> float | None:
-    """Return the tokens that fit beside the weights, each engine having a pool of its own."""
-    if profile is None:
-        return None
-    try:
-        return float(pool_of(profile).tokens * engines)
-    except ProfileError:  # its weights are unknown: nothing to hold the server against
-        return None
-
-
-def _page_bytes(profile: ArmProfile | None) -> float | None:
-    if profile is None:
-        return None
-    try:
-        return float(pool_of(profile).layout.page_bytes)
-    except ProfileError:
-        return None
+def _pool(profile: ArmProfile | None) -> Pool | None:
+    """Return what fits beside the weights of a profile; None where they are unknown: nothing to compare the server with."""
+    with suppress(ProfileError):
+        return None if profile is None else pool_of(profile)
+    return None

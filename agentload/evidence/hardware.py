@@ -19,21 +19,21 @@ CAPPED: Final = 0x4  # the limit of its power
 
 _SAMPLED: Final = """
 WITH sampled AS (
-    SELECT s.arm, s.labels, s.value FROM readings AS s
+    SELECT s.arm, s.labels, s.name, s.value FROM readings AS s
     JOIN plays AS p ON (p.leg, p.arm) = (s.leg, s.arm) AND s.at_ns BETWEEN p.started_ns AND p.ended_ns
-    WHERE s.run_id = $run AND s.name = $name
+    WHERE s.run_id = $run AND list_contains($names, s.name)
 )
 """
 _POWER: Final = "SELECT arm, labels, avg(value) FROM sampled GROUP BY ALL ORDER BY ALL"
 # A step waits for the slowest GPU: the one that was slowed most counts.
 _CLOCKS: Final = """
-SELECT arm, max(slowed), max(capped) FROM (
-    SELECT arm, avg((value::BIGINT & $slowed <> 0)::INTEGER) AS slowed, avg((value::BIGINT & $capped <> 0)::INTEGER) AS capped
+SELECT arm, max(slowed), max(capped), min(mhz) FROM (
+    SELECT arm, median(value) FILTER (name = 'gpu_clock_mhz') AS mhz,
+        avg((value::BIGINT & $slowed <> 0)::INTEGER) FILTER (name = 'gpu_throttle_reasons') AS slowed,
+        avg((value::BIGINT & $capped <> 0)::INTEGER) FILTER (name = 'gpu_throttle_reasons') AS capped
     FROM sampled GROUP BY arm, labels
 ) GROUP BY arm
 """
-# The slowest GPU's, as above.
-_CLOCK: Final = "SELECT arm, min(clock) FROM (SELECT arm, median(value) AS clock FROM sampled GROUP BY arm, labels) GROUP BY arm"
 # Each GPU's own peak: they are sampled one after the other, so that no instant has them all.
 _MEMORY: Final = "SELECT arm, sum(peak) FROM (SELECT arm, max(value) AS peak FROM sampled GROUP BY arm, labels) GROUP BY arm ORDER BY arm"
 
@@ -52,7 +52,7 @@ def power(
 ) -> tuple[dict[str, float], list[str]]:
     """Return the mean watts of each arm's GPUs together in the plays that count, and notes about arms whose draw is not known."""
     with tabled(connection, counted(played)):
-        rows = connection.execute(_SAMPLED + _POWER, {"run": run_id, "name": "gpu_power_w"}).fetchall()
+        rows = connection.execute(_SAMPLED + _POWER, {"run": run_id, "names": ["gpu_power_w"]}).fetchall()
     drawn: dict[str, list[float]] = {}
     for arm, _, mean in rows:
         drawn.setdefault(arm, []).append(mean)
@@ -76,16 +76,14 @@ def power(
 
 def clocks(connection: duckdb.DuckDBPyConnection, run_id: str, played: Sequence[Play]) -> Mapping[str, Clocks]:
     """Read by arm how its GPUs ran in the plays that count; arms whose GPUs were not sampled are left out."""
-    throttled = {"run": run_id, "name": "gpu_throttle_reasons", "slowed": SLOWED, "capped": CAPPED}
+    wanted = {"run": run_id, "names": ["gpu_throttle_reasons", "gpu_clock_mhz"], "slowed": SLOWED, "capped": CAPPED}
     with tabled(connection, counted(played)):
-        shares = connection.execute(_SAMPLED + _CLOCKS, throttled).fetchall()
-        speeds = dict(connection.execute(_SAMPLED + _CLOCK, {"run": run_id, "name": "gpu_clock_mhz"}).fetchall())
-    found = {arm: Clocks(slowed=slowed, capped=capped, mhz=speeds.get(arm)) for arm, slowed, capped in shares}
-    return {arm: Clocks(mhz=mhz) for arm, mhz in speeds.items()} | found
+        found = connection.execute(_SAMPLED + _CLOCKS, wanted).fetchall()
+    return {arm: Clocks(slowed=slowed, capped=capped, mhz=mhz) for arm, slowed, capped, mhz in found}
 
 
 def gpu_memory(connection: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, float]:
     """Return the bytes that each arm's GPUs held at most; arms that were not sampled are left out."""
     with tabled(connection, [play for play in plays(connection, run_id) if not play.is_void]):
-        found = connection.execute(_SAMPLED + _MEMORY, {"run": run_id, "name": "gpu_memory_bytes"}).fetchall()
+        found = connection.execute(_SAMPLED + _MEMORY, {"run": run_id, "names": ["gpu_memory_bytes"]}).fetchall()
     return {arm: float(peak) for arm, peak in found}

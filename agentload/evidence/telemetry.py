@@ -1,7 +1,7 @@
 """Figures from the servers' own samples and from what they said of each call's cache, for the time in which blocks were played."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import duckdb
 import polars as pl
@@ -49,23 +49,23 @@ def of_servers(
     samples, sent = _samples(connection, run_id, kept), _sent(connection, run_id)
     out = []
     for arm in arms:
-        own = {name: figures for (of, name), figures in samples.items() if of == arm}
+        own = samples.get(arm, _Samples())
         seconds = sum((play.ended_ns or play.started_ns) - play.started_ns for play in kept if play.arm == arm) / 1e9
         calls = rows.filter(pl.col("arm") == arm)
         told = hit_rate(calls)
         figures = Telemetry(
-            peak_kv_usage=_highest(own, "kv_usage"),
-            pool_filled_share=own["kv_usage"][1] or 0.0 if "kv_usage" in own else None,
-            preemptions=_counted(own, "preemptions"),
+            peak_kv_usage=own["kv_usage"].highest,
+            pool_filled_share=own["kv_usage"].full_share or 0.0 if "kv_usage" in own else None,
+            preemptions=own["preemptions"].counted,
             minutes=seconds / 60,
             # Samples begin and end beside the blocks; what was said of each call is of the calls that count.
             hit_rate=told if told is not None else _ratio(own, "prefix_hits", "prefix_queries"),
             external_hit_rate=_ratio(own, "external_hits", "external_queries"),
-            rejections=_counted(own, "rejections"),
+            rejections=own["rejections"].counted,
             phases=tuple(_phases(own)),
             impossible_hits=_impossible_hits(calls) if is_cold else None,
-            running_max=_highest(own, "running"),
-            waiting_max=_highest(own, "waiting"),
+            running_max=own["running"].highest,
+            waiting_max=own["waiting"].highest,
             acceptance_rate=_ratio(own, "accepted_tokens", "draft_tokens"),
             sent_tokens=sent.get(arm, 0.0) + sent.get(control_of(arm), 0.0),
         )
@@ -88,31 +88,35 @@ def of_workload(rows: pl.DataFrame, ideal_hit_rate: float | None) -> Telemetry |
     return None if found is None and ideal_hit_rate is None else Telemetry(hit_rate=found, ideal_hit_rate=ideal_hit_rate)
 
 
-_Figures = tuple[float | None, float | None, float | None]
+class _Figures(NamedTuple):
+    highest: float | None = None
+    full_share: float | None = None
+    counted: float | None = None
 
 
-def _samples(connection: duckdb.DuckDBPyConnection, run_id: str, plays: Sequence[Play]) -> Mapping[tuple[str, str], _Figures]:
+class _Samples(dict[str, _Figures]):
+    """The figures of an arm by what was sampled; none of what was not."""
+
+    def __missing__(self, _name: str) -> _Figures:
+        return _Figures()
+
+
+def _samples(connection: duckdb.DuckDBPyConnection, run_id: str, plays: Sequence[Play]) -> Mapping[str, _Samples]:
+    found: dict[str, _Samples] = {}
     with tabled(connection, plays):
-        found = connection.execute(_QUERY, {"run": run_id, "full": FULL}).fetchall()
-    return {(arm, name): (highest, full_share, counted) for arm, name, highest, full_share, counted in found}
+        for arm, name, *figures in connection.execute(_QUERY, {"run": run_id, "full": FULL}).fetchall():
+            found.setdefault(arm, _Samples())[name] = _Figures(*figures)
+    return found
 
 
-def _highest(samples: Mapping[str, _Figures], name: str) -> float | None:
-    return samples[name][0] if name in samples else None
-
-
-def _counted(samples: Mapping[str, _Figures], name: str) -> float | None:
-    return samples[name][2] if name in samples else None
-
-
-def _ratio(samples: Mapping[str, _Figures], part: str, whole: str) -> float | None:
-    some, all_ = _counted(samples, part), _counted(samples, whole)
+def _ratio(samples: _Samples, part: str, whole: str) -> float | None:
+    some, all_ = samples[part].counted, samples[whole].counted
     return some / all_ if all_ and some is not None else None
 
 
-def _phases(samples: Mapping[str, _Figures]) -> Iterator[Phase]:
+def _phases(samples: _Samples) -> Iterator[Phase]:
     for name, histogram in PHASES.items():
-        mean_s, count = _ratio(samples, f"{histogram}_sum", f"{histogram}_count"), _counted(samples, f"{histogram}_count")
+        mean_s, count = _ratio(samples, f"{histogram}_sum", f"{histogram}_count"), samples[f"{histogram}_count"].counted
         if mean_s is not None and count:
             yield Phase(name=name, mean_ms=1e3 * mean_s, count=round(count))
 

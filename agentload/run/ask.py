@@ -31,7 +31,6 @@ from agentload.run.questions import Question, Questions
 from agentload.run.record import again, fingerprint
 from agentload.run.relay import Relay
 from agentload.store import journal
-from agentload.store.database import WRITER_PATIENCE_S
 from agentload.study.kinds import Ask
 from agentload.study.stored import Notes
 from agentload.tasks import Grade
@@ -316,7 +315,7 @@ class Leg:
                 left = await self._ask_in_turn(opened.relay, before, opened.row.leg, writer)
             is_failed = self._inquiry.dead is not None or bool(self._changed)
             opened.row = replace(opened.row, status="failed" if is_failed else "stopped" if left else "done")
-        error = await self._load()
+        error = await loaded(made.run, made.database, notice=self._notice)
         if self._inquiry.dead is not None:
             raise EndpointError(
                 f"{self._inquiry.dead} failed {FAILURES} questions in a row; what was answered is stored",
@@ -385,7 +384,3 @@ class Leg:
                 f"{len(asked) - len(fit):,} questions are longer than {longest:,} tokens, the shortest window of the arms: left out"
             )
         return tuple(each for each in fit if asked_of(each) not in before.answered)
-
-    async def _load(self) -> str | None:
-        made = self._eval
-        return await loaded(made.run, made.database, patience_s=WRITER_PATIENCE_S, is_stopping=lambda: False, notice=self._notice)

@@ -20,25 +20,21 @@ from agentload.telemetry.log_lines import StartUp
 RISING: Final = ("requests_done", "prompt_tokens", "output_tokens", "prefix_queries", "preemptions")
 """Counters that no running server sets back."""
 START: Final = "process_start_s"
+SAID: Final = ("models", "version", "max_model_len", "cache_config", "settings", "gateway", "check_ms", "emulated")
+"""What a server may leave out once, and still is."""
 
 
 def remembered(now: Identity, known: Identity) -> Identity:
     """Return what a server says, and what it said before where it does not answer now."""
     is_read = bool(now.counters or now.cache_config)
+    paged = now if is_read else known
     return replace(
         now,
-        models=now.models or known.models,
-        version=now.version or known.version,
-        max_model_len=now.max_model_len or known.max_model_len,
-        cache_config=now.cache_config or known.cache_config,
+        **{name: getattr(now, name) or getattr(known, name) for name in SAID},
         counters={**_start(known.counters), **now.counters} if is_read else known.counters,
-        replicas=now.replicas if is_read else known.replicas,
-        engines=now.engines if is_read else known.engines,
-        settings=now.settings or known.settings,
+        replicas=paged.replicas,
+        engines=paged.engines,
         log=StartUp(**{each.name: getattr(now.log, each.name) or getattr(known.log, each.name) for each in fields(StartUp)}),
-        gateway=now.gateway or known.gateway,
-        check_ms=now.check_ms or known.check_ms,
-        emulated=now.emulated or known.emulated,
     )
 
 

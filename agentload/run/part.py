@@ -29,7 +29,7 @@ from agentload.run.past import Past
 from agentload.run.record import again, arm_row, fingerprint, leg_row, run_row
 from agentload.run.relay import Launching, Relay
 from agentload.store import journal
-from agentload.store.database import READER_PATIENCE_S, AbsentError, BusyError, reading
+from agentload.store.database import READER_PATIENCE_S, WRITER_PATIENCE_S, AbsentError, BusyError, reading
 from agentload.store.loader import load
 from agentload.store.places import journal_folder, journals
 from agentload.study.kinds import Study
@@ -238,7 +238,9 @@ async def looked_at(database: Path, *, notice: Notice) -> None:
     await _patiently(look, patience_s=READER_PATIENCE_S, is_stopping=lambda: False, notice=notice)
 
 
-async def loaded(run_id: str, database: Path, *, patience_s: float, is_stopping: Callable[[], bool], notice: Notice) -> str | None:
+async def loaded(
+    run_id: str, database: Path, *, patience_s: float = WRITER_PATIENCE_S, is_stopping: Callable[[], bool] = lambda: False, notice: Notice
+) -> str | None:
     """Bring a database up to date with a run's journals; return why that could not be, be it that somebody stops us."""
 
     def once(patience_s: float) -> None:

@@ -28,7 +28,6 @@ from agentload.run.servers import arms_of, reached, with_control
 from agentload.run.simulate import PART, simulated_id
 from agentload.run.simulated_answers import described
 from agentload.serve.wanted import token_id
-from agentload.store.database import WRITER_PATIENCE_S
 from agentload.store.loader import rewrite
 from agentload.study.kinds import Ask
 from agentload.study.parts import Virtual
@@ -104,7 +103,7 @@ class _Leg:
                 assert up is not None
                 await self._ask((replace(endpoint, log=up.endpoint.log),), {endpoint.name: up.identity}, opened)
             opened.row = replace(opened.row, status="stopped" if self._stops.is_set() else "done")
-        await loaded(self.run, work.database, patience_s=WRITER_PATIENCE_S, is_stopping=lambda: False, notice=self.notice)
+        await loaded(self.run, work.database, notice=self.notice)
         return self.run
 
     async def _ask(self, served: tuple[Endpoint, ...], identities: Mapping[str, Identity], opened: Part) -> None:

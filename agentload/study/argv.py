@@ -117,7 +117,7 @@ def split(words: Sequence[str]) -> tuple[str, Typed]:
     verb, *rest = words or ("",)
     if verb not in FORMS:
         raise UsageError(f"'{verb}' runs no study", hint=f"one of: {', '.join(FORMS)}")
-    known = {name: flag for flag in options(verb) for name in (flag.option, *flag.also)}
+    known = {name: flag for flag in options(verb) for name in (flag.option, *flag.said.also)}
     typed: dict[str, Any] = {}
     for name, value in _words(rest, known):
         if name is None:

@@ -67,7 +67,6 @@ class Flag:
 
     path: tuple[str, ...]
     option: str
-    also: tuple[str, ...]
     type: Any
     default: Any
     """`msgspec.NODEFAULT` where one must be given."""
@@ -151,7 +150,6 @@ def _flags(part: type[Part], path: tuple[str, ...]) -> Iterator[Flag]:
         yield Flag(
             path=(*path, field.name),
             option=said.name or f"--{_stem(field.name)}",
-            also=said.also,
             type=_bare(of),
             default=default,
             help=meta.description,

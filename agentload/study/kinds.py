@@ -1,7 +1,7 @@
 """The kinds of studies: a replay, a sweep of lengths, a search for the load that just holds, questions, and a probe."""
 
 from functools import partial
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, Self, TypeAlias
 
 from agentload.errors import UsageError
 from agentload.model.plan import Cache, Design
@@ -25,6 +25,10 @@ DEFAULT_TASKS: Final = ("needle", "needle-multikey-2", "tool_log", "json_recall"
 
 class _Kind(Part, frozen=True, tag_field="kind"):
     """A study."""
+
+    def checked(self) -> Self:
+        """Return the study. Raises UsageError where its fields contradict each other."""
+        return self
 
 
 def _drawn(load: Load) -> None:
@@ -96,7 +100,7 @@ class Replay(_Kind, frozen=True, tag="replay"):
     ] = None
     lenient: Annotated[bool, option("Leave out a last line of the trace that was cut short.", role="means")] = False
 
-    def checked(self) -> "Replay":
+    def checked(self) -> Self:
         """Return the study. Raises UsageError where its fields contradict each other."""
         load = self.load.checked()
         if self.on is not None and self.on.partition(":")[0] != "ray":
@@ -126,10 +130,6 @@ class Sweep(_Kind, frozen=True, tag="sweep"):
     output_tokens: Annotated[int, option("--contexts: tokens of each answer.", name="--output", ge=1)] = 128
     seed: Annotated[int, option(SEED)] = 0
 
-    def checked(self) -> "Sweep":
-        """Return the study."""
-        return self
-
 
 class Search(_Kind, frozen=True, tag="search"):
     """Find the load that just holds, arm by arm."""
@@ -147,7 +147,7 @@ class Search(_Kind, frozen=True, tag="search"):
     share: Annotated[float, option("Share of the turns that must hold them.", gt=0, le=1)] = 0.95
     seed: Annotated[int, option(SEED)] = 0
 
-    def checked(self) -> "Search":
+    def checked(self) -> Self:
         """Return the study. Raises UsageError where its fields contradict each other, or a search has nothing to hold."""
         _drawn(self.load.checked())
         if not isinstance(self.servers, Live) and self.slo in (None, Slo()):
@@ -201,10 +201,6 @@ class Ask(_Kind, frozen=True, tag="ask"):
         option("Instead of questions: compare how likely each arm holds what comes next; finds what is broken, and where to ask."),
     ] = False
 
-    def checked(self) -> "Ask":
-        """Return the study."""
-        return self
-
 
 class Probe(_Kind, frozen=True, tag="probe"):
     """Try what a comparison rests on: prefix reuse, agreement of short answers; with `matrix` each feature on a server of its own."""
@@ -214,10 +210,6 @@ class Probe(_Kind, frozen=True, tag="probe"):
     prompts: Annotated[int, option("How many prompts the arms must agree on.", ge=1)] = 8
     matrix: Annotated[bool, option("Launch each arm without and with prefix caching, one at a time.")] = False
     graphs: Annotated[bool, option("--matrix: and each of them eager and with CUDA graphs.", needs=("--matrix",))] = False
-
-    def checked(self) -> "Probe":
-        """Return the study."""
-        return self
 
 
 class Decide(_Kind, frozen=True, tag="decide"):
@@ -241,7 +233,7 @@ class Decide(_Kind, frozen=True, tag="decide"):
     ] = None
     seed: Annotated[int, option(SEED)] = 0
 
-    def checked(self) -> "Decide":
+    def checked(self) -> Self:
         """Return the study. Raises UsageError where its fields contradict each other."""
         _drawn(self.load.checked())
         return self
