@@ -84,7 +84,7 @@ demo-vllm: $(READY) ## decide on a real vLLM without a GPU, in 45 minutes; where
 	@$(BIN)/python benchmarks/real_vllm/demo.py
 
 bench: $(READY) ## measure what the documentation claims (some minutes)
-	@for each in engine simulate published traces importers store serve ui transport hostile; do echo "== $$each"; $(BIN)/python benchmarks/$$each.py || exit 1; done
+	@for each in engine simulate published traces importers store serve ui chunk transport hostile; do echo "== $$each"; $(BIN)/python benchmarks/$$each.py || exit 1; done
 
 reports: $(READY) ## play the tour's decisions again, and keep their reports in reports/
 	@$(BIN)/python -m tests.report.kept

@@ -3,7 +3,7 @@
 The sources are the product, and all of it. `speedups/` compiles the pure rooms that every call and every simulated step pass through, under
 their own names and into a folder of its own; whoever imports one of them gets the compiled one. Compiled modules call each other without
 asking the interpreter, so it is all of them or none: none where `AGENTLOAD_PURE=1` says so, or where they were made of other sources than
-those that are here.
+those that are here, or for another Python.
 """
 
 import hashlib
@@ -18,6 +18,7 @@ from typing import Final
 HOUSE: Final = Path(__file__).parent.parent
 PURE: Final = "AGENTLOAD_PURE"
 OTHER_SOURCES: Final = "none: agentload-speedups was made of other sources"
+OTHER_PYTHON: Final = "none: agentload-speedups was made for another Python"
 
 
 def digest(house: Path, modules: Iterable[str]) -> str:
@@ -55,5 +56,8 @@ def prefer() -> str:
     if not is_current:
         return OTHER_SOURCES
     folder = Path(built.__file__).parent
-    sys.meta_path.insert(0, Finder({name: folder / f"{name.replace('.', '/')}{EXTENSION_SUFFIXES[0]}" for name in built.MODULES}))
-    return f"{len(built.MODULES)} modules"
+    places = {name: folder / f"{name.replace('.', '/')}{EXTENSION_SUFFIXES[0]}" for name in built.MODULES}
+    if not all(place.is_file() for place in places.values()):
+        return OTHER_PYTHON
+    sys.meta_path.insert(0, Finder(places))
+    return f"{len(places)} modules"

@@ -4,6 +4,7 @@ import importlib
 import os
 import subprocess
 import sys
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,15 @@ ROOT = Path(__file__).parent.parent
 MODULES = ("agentload.dispatch.naming", "agentload.dispatch.row")
 
 
-def plant(folder: Path, digest: str) -> Path:
-    """Make a distribution of compiled modules that holds none."""
+def plant(folder: Path, digest: str, *, suffix: str = EXTENSION_SUFFIXES[0]) -> Path:
+    """Make a distribution of compiled modules whose files are empty."""
     package = folder / "agentload_speedups"
     package.mkdir()
     (package / "__init__.py").write_text(f"MODULES = {MODULES!r}\nDIGEST = {digest!r}\n")
+    for name in MODULES:
+        path = package / f"{name.replace('.', '/')}{suffix}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
     return folder
 
 
@@ -51,8 +56,13 @@ def test_modules_made_of_other_sources_are_left_alone(tmp_path: Path) -> None:
 def test_modules_made_of_these_sources_are_loaded_from_their_own_folder(tmp_path: Path) -> None:
     place = plant(tmp_path, compiled.digest(ROOT, MODULES))
     assert said("import agentload; print(agentload.COMPILED)", place) == "2 modules"
-    failure = said("import agentload.dispatch.naming", place)  # there is none: what was to be loaded is named
+    failure = said("import agentload.dispatch.naming", place)  # nothing is in it: what was to be loaded is named
     assert f"{place}/agentload_speedups/agentload/dispatch/naming." in failure
+
+
+def test_modules_made_for_another_python_are_left_alone(tmp_path: Path) -> None:
+    place = plant(tmp_path, compiled.digest(ROOT, MODULES), suffix=".cpython-27m-darwin.so")
+    assert said("import agentload; print(agentload.COMPILED)", place) == "none: agentload-speedups was made for another Python"
 
 
 def test_a_variable_keeps_the_sources(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from agentload import COMPILED, __version__, builtin
 from agentload.cli import _defaults
 from agentload.cli._lazy import LazyGroup, names_of
 from agentload.cli._print import Style, print_json, styled
-from agentload.compiled import OTHER_SOURCES
+from agentload.compiled import OTHER_PYTHON, OTHER_SOURCES
 from agentload.errors import AgentloadError
 from agentload.live.stamps import ANCILLARY_BYTES, received_ns, sent_ns, stamp_received, stamp_sent
 
@@ -154,7 +154,7 @@ def _libraries() -> Check:
 def _compiled() -> Check:
     """Say whether the busiest modules are compiled: without that, all works and takes more of a core."""
     rebuild = "install the version that belongs to this one: pip install --upgrade agentload-speedups"
-    return _check("compiled", COMPILED, warn=rebuild if COMPILED == OTHER_SOURCES else None)
+    return _check("compiled", COMPILED, warn=rebuild if COMPILED in {OTHER_PYTHON, OTHER_SOURCES} else None)
 
 
 def _shipped(kind: builtin.Kind) -> Check:
