@@ -66,13 +66,15 @@ test-cron: $(READY) ## let a real cron daemon execute a job (needs root; Debian:
 	@command -v cron >/dev/null || echo "skipped: no cron on this machine (Debian: apt-get install cron)"
 	$(PYTEST) -m cron
 
-calibration: $(READY) ## grade the advisor and the watch in worlds and on histories whose truth is known (minutes)
+calibration: $(READY) ## grade the advisor, decisions and the watch in worlds and on histories whose truth is known (minutes)
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.advisor.calibration
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.decision.calibration
 	$(BIN)/python -m tests.watch.calibration
 
 calibration-full: $(READY) ## the same with 1,000 draws a cell, continued where it was interrupted (a quarter of an hour)
 	@mkdir -p build
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.advisor.calibration --full --into build/calibration.jsonl
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.decision.calibration --number 1000 --into build/decisions.jsonl
 	$(BIN)/python -m tests.watch.calibration
 
 test-vllm: $(READY) ## run the tests that need a real vLLM: the one AGENTLOAD_VLLM names, else it is set up in .vllm (3 GB, minutes)

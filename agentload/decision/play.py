@@ -5,7 +5,7 @@ import shutil
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
@@ -109,7 +109,7 @@ class Deciding:
         """Ask until the decision is made, nothing is left that could make it, the budget is spent or somebody stops it."""
         if self.means.is_virtual:
             self._forget()
-        with self.means.standing():
+        with self.means.standing(), self._resumable():
             known = self.known()
             while wanted := [(stage, self.price(stage).minutes) for stage in self._following(known)]:
                 is_first = known is None
@@ -152,15 +152,25 @@ class Deciding:
             self.means.ledger.write("asking", asked, aside=self._twins.aside)
         try:
             simulated = self._questions[stage.criterion].ask(stage)
-        except BaseException as error:
+        except BaseException:
             if self._is_begun:
                 with suppress(AgentloadError):  # the disk may be full, and that is the error already
                     self._write("stopped", replace(asked, minutes=(time.monotonic() - began_s) / 60))
-                if isinstance(error, AgentloadError) and not isinstance(error, InterruptError):
-                    remedy = f"fix it, then resume with: {again(self.study, self.place.database, resume=self.run)}"
-                    raise type(error)(error.message, hint=remedy) from error
             raise
         return (time.monotonic() - began_s) / 60 if simulated is None else simulated
+
+    @contextmanager
+    def _resumable(self) -> Iterator[None]:
+        """End with the command that resumes the run, where there is one, whatever went wrong."""
+        try:
+            yield
+        except InterruptError:
+            raise
+        except AgentloadError as error:
+            if not self._is_begun:
+                raise
+            remedy = f"fix it, then resume with: {again(self.study, self.place.database, resume=self.run)}"
+            raise type(error)(error.message, hint=remedy) from error
 
     def _write(self, outcome: Literal["asked", "stopped"], asked: Asked) -> None:
         self.means.ledger = self.means.ledger.write(outcome, asked, aside=self._twins.aside)

@@ -114,7 +114,8 @@ def _translated(path: Path) -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        if type(error) is duckdb.Error or isinstance(error, _OF_THE_FILE):  # a wrong checksum has no class of its own
+        # A wrong checksum has no class of its own, and a disk that fills while a transaction ends is one of the transaction.
+        if type(error) is duckdb.Error or isinstance(error, _OF_THE_FILE) or _is_full(error):
             raise refusal(path, error) from error
         raise
 
@@ -123,9 +124,13 @@ def refusal(path: Path, error: duckdb.Error) -> StoreError:
     """Translate an error of DuckDB into what failed and what to do."""
     reason = str(error).partition("\n")[0]
     again = f"the journals hold every row: agentload runs load RUN --db {path}"
-    if "No space left" in reason or "quota" in reason.lower():
+    if _is_full(error):
         return StoreError(f"{path}: {reason}", hint=f"free some disk space; nothing is lost, {again}")
     return StoreError(f"{path}: {reason}", hint=f"check that it is a DuckDB file and not of a newer DuckDB than the installed one; {again}")
+
+
+def _is_full(error: duckdb.Error) -> bool:
+    return "No space left" in str(error) or "quota" in str(error).lower()
 
 
 def _opened(path: Path, *, patience_s: float, read_only: bool) -> duckdb.DuckDBPyConnection:

@@ -78,9 +78,9 @@ def test_looks_are_those_of_a_decision_up_to_the_items_that_may_be_asked() -> No
     assert looks(extended(STUDY, items=500)) == (30, 120, 160, 220, 300, 400, 500)
 
 
-def test_the_forecast_says_that_a_small_loss_ends_undecided_half_of_the_time() -> None:
+def test_the_forecast_says_that_a_small_loss_ends_undecided_in_a_third_of_the_runs() -> None:
     found = likely(ITEMS, margin=0.03, together=1)
-    assert 0.4 < found["1 pp worse"].safe < 0.6
+    assert 0.55 < found["1 pp worse"].safe < 0.75
     assert found["10 pp worse"].worse > 0.99
     assert found["10 pp worse"].mean_items <= 300
 

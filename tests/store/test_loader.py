@@ -192,9 +192,18 @@ def test_threads_that_load_at_the_same_time_take_turns(tmp_path: Path) -> None:
     assert query(tmp_path / "x.duckdb", "SELECT count(*), count(DISTINCT call_id) FROM calls_row") == [(900, 900)]
 
 
-def test_what_goes_wrong_inside_a_transaction_leaves_nothing_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        duckdb.IOException("IO Error: Could not write file: No space left on device"),
+        duckdb.TransactionException('TransactionContext Error: Failed to commit: Could not write file "x.wal": No space left on device'),
+    ],
+)
+def test_what_goes_wrong_inside_a_transaction_leaves_nothing_of_it(
+    error: duckdb.Error, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> tuple[int, int]:
-        raise duckdb.IOException("IO Error: Could not write file: No space left on device")
+        raise error
 
     journal = write(tmp_path / "a.journal", ONE_OF_EACH)
     store_calls = loader._store_calls

@@ -1,0 +1,53 @@
+"""Whole decisions are graded on deployments whose truth is known: what counts as wrong, and what is kept of a run that was interrupted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.decision.calibration import main
+from tests.decision.deployments import TRUTHS, DecidingDrawn, Drawn, Truth
+
+
+@pytest.mark.parametrize(
+    ("truth", "wrong"),
+    [
+        (Truth(gain=0.9, agents=None, points=0), {"use", "avoid", "calibrate"}),
+        (Truth(gain=1.5, agents=None, points=0), {"avoid", "calibrate"}),
+        (Truth(gain=2, agents=None, points=0), {"avoid", "calibrate", "no difference"}),
+        (Truth(gain=-1.5, agents=None, points=0), {"use"}),
+        (Truth(gain=-2, agents=None, points=0), {"use", "no difference"}),
+        (Truth(gain=4, agents=None, points=-6), {"use"}),
+        (Truth(gain=0, agents=2.0, points=-1), {"avoid", "calibrate", "no difference"}),
+    ],
+)
+def test_a_decision_is_wrong_where_it_switches_for_too_little_or_to_a_harm_or_stays_where_much_is_gained(
+    truth: Truth, wrong: set[str]
+) -> None:
+    said = ("use", "avoid", "calibrate", "no difference", "test further")
+    assert {word for word in said if truth.is_wrong(word)} == wrong
+
+
+@pytest.mark.parametrize(("gain", "word"), [(8.0, "use"), (-8.0, "avoid")])
+def test_a_drawn_deployment_is_decided_by_what_the_product_asks(gain: float, word: str) -> None:
+    truth = Truth(gain=gain, agents=None, points=0)
+    drawn = Drawn(world="plain", starts="a start a pair", pair_sd=0.02, truth=truth, rng=np.random.default_rng(3))
+    deciding = DecidingDrawn(drawn)
+    ended = deciding.play()
+    assert deciding.decision is not None
+    assert [each.verdict for each in deciding.decision.server] == [word]
+    assert {each.stage.criterion for each in ended.asked} == {"checks", "speed"} | ({"accuracy"} if word == "use" else set())
+
+
+@pytest.mark.slow
+def test_a_grading_that_was_interrupted_continues_with_what_is_missing(tmp_path: Path) -> None:
+    into, told = tmp_path / "rows.jsonl", list[str]()
+    assert len(TRUTHS) > 10
+    main(["--number", "2", "--processes", "1", "--into", str(into)], told.append)
+    first = into.read_text(encoding="utf-8")
+    main(["--number", "3", "--processes", "1", "--into", str(into)], told.append)
+    assert into.read_text(encoding="utf-8").startswith(first)
+    assert first.count("\n") == 2
+    assert any("3 deployments" in line for line in told)
