@@ -12,7 +12,7 @@ def spoken(trace: Trace, texts: Mapping[str, str], *, compares: bool) -> Trace:
     """Return a trace whose segments say what they said, by key; if it *compares*, turns know what the next one took for their answer."""
 
     def said(segments: Sequence[Segment]) -> tuple[Segment, ...]:
-        return tuple(replace(each, text=texts.get(each.key)) if isinstance(each.key, str) else each for each in segments)
+        return tuple(replace(each, text=texts.get(each.key, each.text)) if isinstance(each.key, str) else each for each in segments)
 
     @again
     def sessions() -> Iterator[Session]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from agentload.study.argv import Typed, built
 from agentload.study.fields import Flag
 from agentload.study.forms import FORMS, Form
-from agentload.study.kinds import Study
+from agentload.study.kinds import Replay, Study
 
 _NAMES = st.text("abcdefgh-./:=_ 'é", min_size=1, max_size=12).filter(lambda text: text.strip() == text and not text.startswith("-"))
 _WORDS = st.lists(st.text("abcdef-/", min_size=1, max_size=8).filter(lambda text: not text.startswith("-")), min_size=1, max_size=3)
@@ -61,6 +61,8 @@ def typed(draw: st.DrawFn, verb: str, form: Form) -> Typed:
     for name in {"sessions": ("sessions", "ramp"), "rate": ("rate", "cv", "ramp", "ramp_from", "burst"), "": ()}.get(shape, (shape,)):
         if name in names:
             given[name] = draw(typed_value(next(flag for flag in own if flag.name == name)))
+    if given.get("history") == "recorded" and (form.kind is not Replay or "capacity" in given):
+        given.pop("history")  # sessions are repeated there, and there is one of each that was recorded
     for flag in own:
         there = [each for each in own if each.option in flag.said.needs]
         if there and flag.name in given and all(given.get(each.name) in (None, False) for each in there):
