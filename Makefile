@@ -68,7 +68,7 @@ test-cron: $(READY) ## let a real cron daemon execute a job (needs root; Debian:
 
 test-ray: $(READY) ## play from three nodes of Ray on loopback addresses, in .ray beside .venv (17 s to set up, 600 MB)
 	@test -x .ray/bin/ray || { $(BIN)/python -m venv .ray && .ray/bin/python -m pip install --quiet --disable-pip-version-check \
-	  --constraint constraints.txt --editable '.[dev,ray]'; } || { rm -rf .ray; echo "skipped: Ray cannot be installed here"; }
+	  --constraint constraints.txt --editable '.[dev,ray]'; } || { rm -rf .ray; echo "0 passed, all skipped: Ray cannot be installed here"; }
 	@test ! -x .ray/bin/ray || .ray/bin/python -m pytest -m ray tests/remote -rs --durations=5
 
 calibration: $(READY) ## grade the advisor and the watch in worlds and on histories whose truth is known (minutes)
