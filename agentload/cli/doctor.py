@@ -148,7 +148,13 @@ def _libraries() -> Check:
             present.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             missing.append(name)
-    return _check("libraries", f"missing: {', '.join(missing)}", fail=REINSTALL) if missing else _check("libraries", ", ".join(present))
+    if missing:
+        return _check("libraries", f"missing: {', '.join(missing)}", fail=REINSTALL)
+    try:
+        present.append(f"ray {importlib.metadata.version('ray')}")
+    except importlib.metadata.PackageNotFoundError:
+        present.append("no ray (--on ray: pip install 'agentload[ray]')")
+    return _check("libraries", ", ".join(present))
 
 
 def _compiled() -> Check:

@@ -141,6 +141,7 @@ def together(parts: Sequence[Health]) -> Health:
         worst_of(parts),
         calls=sum(each.calls for each in parts),
         send_lag_p50_ms=max(lags, default=None),
+        send_lag_p99_ms=max((each.send_lag_p99_ms for each in parts if each.send_lag_p99_ms is not None), default=None),
         loop_stall_max_ms=max(each.loop_stall_max_ms for each in parts),
         coalesced_share=max(shares, default=None),
         cpu_share=sum(each.cpu_share for each in parts),

@@ -15,12 +15,22 @@ from typing import Any, Final, TypeVar
 from agentload.errors import LaunchError, UsageError
 from agentload.live.workers.messages import NodeOrder, NodeReport, Play
 from agentload.remote.post import Post, Where
+from agentload.study.kinds import Replay
 
 NAME: Final = "ray"
 PLACING_S: Final = 60.0
-ANSWER_S: Final = 30.0
-"""Beyond what a call of an actor may wait by itself."""
+ANSWER_S: Final = 60.0
+START_S: Final = 300.0
+"""An actor imports the package first, on a node that has not read it yet."""
 T = TypeVar("T")
+
+
+def check(study: Replay) -> None:
+    """Raise UsageError for a study that asks for another cluster than Ray's, or for what nodes cannot do."""
+    if study.on is not None and study.on.partition(":")[0] != NAME:
+        raise UsageError(f"--on is ray or ray:ADDRESS, got '{study.on}'", hint="--on ray:10.0.0.1:6379")
+    if study.on is not None and study.keep_raw is not None:
+        raise UsageError("--keep-raw keeps bytes where calls are made, which is on the nodes", hint="leave out --keep-raw, or --on")
 
 
 class Actor:
@@ -32,7 +42,7 @@ class Actor:
 
     async def begin(self, order: Play) -> Where:
         """Start the node's process."""
-        found: Where = await self._answer(self._actor.begin.remote(order))
+        found: Where = await self._answer(self._actor.begin.remote(order), within_s=START_S)
         return found
 
     async def say(self, order: NodeOrder) -> None:
@@ -53,13 +63,13 @@ class Actor:
         """Let the node's process go."""
         await self._answer(self._actor.end.remote())
 
-    async def _answer(self, answer: Any) -> Any:  # noqa: ANN401  # as above
+    async def _answer(self, answer: Any, *, within_s: float = ANSWER_S) -> Any:  # noqa: ANN401  # as above
         ray = _ray()
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(within_s):
                 return await asyncio.wrap_future(answer.future())
         except TimeoutError as error:
-            raise LaunchError(f"node {self.number} has not answered for {ANSWER_S:g} s") from error
+            raise LaunchError(f"node {self.number} has not answered for {within_s:g} s") from error
         except (ray.exceptions.RayActorError, ray.exceptions.RaySystemError, ConnectionError) as error:
             raise LaunchError(f"node {self.number} is lost: {_first_line(error)}") from error
         except ray.exceptions.RayTaskError as error:
@@ -70,7 +80,7 @@ class Actor:
 async def seats(on: str, *, nodes: int | None, resume: str) -> AsyncIterator[tuple[Actor, ...]]:
     """Give an actor on each of so many nodes, or on all. Raises LaunchError where the cluster has fewer, or one is lost; see *resume*."""
     ray = _ray()
-    address = on.removeprefix(NAME).removeprefix(":") or "auto"
+    address = on.removeprefix(NAME).removeprefix(":") or os.environ.get("RAY_ADDRESS") or "auto"
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=None, namespace="agentload")

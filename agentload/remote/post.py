@@ -16,6 +16,8 @@ from agentload.live.workers.pool import Worker, hired
 NODE: Final = "agentload.remote.node"
 SILENT_S: Final = 30.0
 """A node's process says twice a second that it runs."""
+START_S: Final = 300.0
+"""Until it does for the first time: on a busy machine a process takes a while to start."""
 POLL_S: Final = 5.0
 
 
@@ -57,11 +59,12 @@ class Post:
         self._said: list[NodeReport] = []
         self._news = asyncio.Event()
         self._worker: Worker | None = None
-        self._heard_s = time.monotonic()
+        self._silent_from_s = time.monotonic()
+        self._patience_s = START_S
 
     async def begin(self, order: Play) -> Where:
         """Start the node's process."""
-        self._heard_s = time.monotonic()
+        self._silent_from_s = time.monotonic()
         self._worker = await hired(self.number, order, heard=self._take, closed=self._lost, module=NODE)
         return Where(host=platform.node(), version=__version__)
 
@@ -76,9 +79,9 @@ class Post:
             async with asyncio.timeout(POLL_S):
                 await self._news.wait()
         except TimeoutError:
-            if self._worker is not None and time.monotonic() - self._heard_s > SILENT_S:
+            if self._worker is not None and time.monotonic() - self._silent_from_s > self._patience_s:
                 self._worker.process.kill()  # else it may wake up and go on, with nobody to hear of it
-                return (_broken(f"has said nothing for {SILENT_S:g} s"),)
+                return (_broken(f"has said nothing for {self._patience_s:g} s"),)
         said, self._said = tuple(self._said), []
         self._news.clear()
         return said
@@ -95,7 +98,7 @@ class Post:
             await worker.stop()
 
     def _take(self, _: Worker, report: NodeReport) -> None:
-        self._heard_s = time.monotonic()
+        self._silent_from_s, self._patience_s = time.monotonic(), SILENT_S
         if not isinstance(report, Alive):
             self._said.append(report)
             self._news.set()

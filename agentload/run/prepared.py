@@ -23,6 +23,7 @@ from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.profile import ArmProfile
 from agentload.model.trace import Trace
 from agentload.prompts.tokenizer import Tokenizer
+from agentload.remote.cluster import check
 from agentload.run.ask import Eval
 from agentload.run.files import read_traces, trace_hash
 from agentload.run.past import began, beside, taken
@@ -227,6 +228,7 @@ def _replay(
     blocks: int | None,
     notice: Notice,
 ) -> Prepared:
+    check(study)
     served = with_control(found, study.aa)
     forced = ", ".join(each.name for each in found if each.force_lengths)
     compares = None if study.load.history != "recorded" else not forced

@@ -85,9 +85,9 @@ class Replay(_Kind, frozen=True, tag="replay"):
             "Play from every node of a Ray cluster: ray, or ray:ADDRESS; sessions, caps and rates are divided beforehand.", role="means"
         ),
     ] = None
-    nodes: Annotated[int | None, option("--on: play from so many nodes; from all when omitted.", role="means", needs=("--on",), ge=1)] = (
-        None
-    )
+    nodes: Annotated[
+        int | None, option("--on: how many nodes to play from; all of them when omitted.", role="means", needs=("--on",), ge=1)
+    ] = None
     share: Annotated[
         str | None,
         option(
@@ -103,10 +103,6 @@ class Replay(_Kind, frozen=True, tag="replay"):
     def checked(self) -> Self:
         """Return the study. Raises UsageError where its fields contradict each other."""
         load = self.load.checked()
-        if self.on is not None and self.on.partition(":")[0] != "ray":
-            raise UsageError(f"--on is ray or ray:ADDRESS, got '{self.on}'", hint="--on ray:10.0.0.1:6379")
-        if self.on is not None and self.keep_raw is not None:
-            raise UsageError("--keep-raw keeps bytes where calls are made, which is on the nodes", hint="leave out --keep-raw, or --on")
         if self.capacity is not None and (load.sessions, load.rate_per_s, load.speed) != (None, None, 1.0):
             raise UsageError("--capacity keeps sessions going by itself", hint="leave out --sessions, --rate and --speed")
         if self.capacity is not None:

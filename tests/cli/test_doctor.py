@@ -1,6 +1,7 @@
 import errno
 import json
 import platform
+import re
 import resource
 import sys
 import tempfile
@@ -100,6 +101,10 @@ def test_a_missing_library_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "LIBRARIES", ("numpy", "no-such-library"))
     check = doctor._libraries()
     assert (check.state, check.seen) == ("fail", "missing: no-such-library")
+
+
+def test_ray_is_named_where_it_is_installed_and_where_it_is_not() -> None:
+    assert re.search(r"ray \d|no ray \(--on ray: pip install 'agentload\[ray\]'\)", doctor._libraries().seen)
 
 
 def test_missing_data_fails(monkeypatch: pytest.MonkeyPatch) -> None:

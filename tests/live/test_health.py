@@ -8,7 +8,7 @@ import pytest
 
 from agentload.dispatch.row import row
 from agentload.live.alarm import Alarm
-from agentload.live.health import Monitor, more_workers, void_reason
+from agentload.live.health import Health, Monitor, more_workers, together, void_reason
 from agentload.live.wire import WireFacts
 from agentload.model.commands import Call, Limits, Outcome, Send
 from agentload.model.rows import CallRow
@@ -164,3 +164,22 @@ async def test_an_alarm_rings_once_at_its_instant_and_can_be_moved() -> None:
     await asyncio.sleep(0.02)
     assert len(rings) == 2
     alarm.close()
+
+
+def test_parts_that_were_played_at_the_same_time_are_as_good_as_the_worst() -> None:
+    parts = [
+        Health(
+            calls=calls,
+            send_lag_p50_ms=lag,
+            send_lag_p99_ms=2 * lag,
+            loop_stall_max_ms=lag,
+            coalesced_share=None,
+            cpu_share=0.25,
+            stamp_sources=("kernel",),
+            void=void,
+        )
+        for calls, lag, void in ((10, 1.0, None), (20, 0.5, "late"))
+    ]
+    found = together(parts)
+    assert (found.calls, found.send_lag_p50_ms, found.send_lag_p99_ms, found.loop_stall_max_ms) == (30, 1.0, 2.0, 1.0)
+    assert (found.cpu_share, found.void, found.stamp_sources, found.workers) == (0.5, "late", ("kernel",), tuple(parts))

@@ -37,6 +37,11 @@ ARMS = {
 
 
 def planned(sessions: int = 9, *, pairs: int = 1, load: Load | None = None, wait_s: float = 0.05) -> Plan:
+    """Plan the trace on both arms."""
+    return plan(traced(sessions, wait_s=wait_s), tuple(ARMS), run="crew", pairs=pairs, load=load)
+
+
+def traced(sessions: int = 9, *, wait_s: float = 0.05) -> Trace:
     """Sessions of three turns, every third with a sub-agent; all prompts differ, so that no order changes what is cached."""
     made: list[Session] = []
     for number in range(sessions):
@@ -45,7 +50,7 @@ def planned(sessions: int = 9, *, pairs: int = 1, load: Load | None = None, wait
         made.append(Session(session=name, workload="code", start_s=0.02 * number, turns=_turns(name, 3, spawn=spawn, wait_s=wait_s)))
         if spawn:
             made.append(Session(session=spawn[0], workload="code", turns=_turns(spawn[0], 2, wait_s=wait_s)))
-    return plan(Trace(header=Header(name="t", seed=3), sessions=tuple(made)), tuple(ARMS), run="crew", pairs=pairs, load=load)
+    return Trace(header=Header(name="t", seed=3), sessions=tuple(made))
 
 
 def _turns(name: str, count: int, *, spawn: tuple[str, ...] = (), wait_s: float) -> tuple[Turn, ...]:

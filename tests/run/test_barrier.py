@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from agentload.dispatch.dispatcher import PlayEnd
 from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.identity import identify
 from agentload.errors import EndpointError
 from agentload.layout.plan import plan
-from agentload.model.plan import ClosedLoop, Load
+from agentload.model.commands import Settle
+from agentload.model.plan import ClosedLoop, Load, Play
 from agentload.model.rows import BlockRow, FingerprintRow, Row, SampleRow
 from agentload.run import barrier
 from agentload.store import journal
@@ -203,3 +206,43 @@ async def test_what_was_played_names_the_arms_that_stopped_answering(tmp_path: P
         how = playing(made, endpoints, tmp_path / "x.duckdb", study=extended(STUDY, on_dead=on_dead))
         ended = await asyncio.wait_for(Journalled(how).play(), 5.0)
     assert (ended.died, ended.was_stopped) == (("b",), was_stopped)
+
+
+@pytest.mark.parametrize(
+    ("fault", "again", "repeated", "void"),
+    [
+        (None, False, (), None),
+        ("node 2 stood still", False, (), "node 2 stood still"),
+        ("a shard is gone", True, ((0, "a shard is gone"),), "a shard is gone"),
+    ],
+)
+async def test_what_nodes_found_wrong_makes_a_block_invalid_and_has_it_played_again_where_that_helps(
+    fault: str | None, *, again: bool, repeated: tuple[tuple[int, str], ...], void: str | None
+) -> None:
+    rows: list[Row] = []
+
+    async def loaded(_: int) -> None:
+        pass
+
+    async with serving(answering()) as server:
+        endpoint = Endpoint(name="a", url=f"{server.url}/v1")
+        made = barrier.Barrier(
+            run_id="r",
+            leg=1,
+            endpoints={"a": endpoint},
+            before={"a": await identify(endpoint)},
+            pair_size=1,
+            write=rows.append,
+            samples=tuple,
+            on_dead="wait",
+            lost=lambda _: None,
+            given_up=lambda _: None,
+            pair_done=loaded,
+            is_stopping=lambda: False,
+            notice=lambda _: None,
+            goes_on="",
+        )
+        play = Play(block=0, arm="a", pair=0, salt="s")
+        end = PlayEnd(play=play, round=0, started_ns=0, drain_ns=None, ended_ns=1, is_whole=True)
+        assert await made(Settle(round=0, next_round=None), (end,), fault=fault, again=again) == repeated
+    assert voids(rows) == [void]
