@@ -5,17 +5,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
+
+import msgspec
 
 from agentload.decision.sequence import Stage
 from agentload.model.rows import ProbeRow
+from agentload.report.policy import DECISION, Setting
 from agentload.run.past import began
 from agentload.store import tables
 from agentload.store.database import reading
 from agentload.store.loader import keep
 from agentload.store.places import journals
-
-PROBE: Final = "decision"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,18 +51,23 @@ class Ledger:
         """Return the minutes of each look at a criterion, by how much there was in all."""
         return {each.stage.amount: each.minutes for each in self.asked if each.stage.criterion == criterion}
 
-    def write(self, outcome: Literal["asking", "asked", "stopped"], asked: Asked, *, aside: str | None = None) -> "Ledger":
-        """Write down that a question is asked, and then how it ended: should nobody live to do so, its time was spent all the same."""
+    def write(
+        self, outcome: Literal["asking", "asked", "stopped"], asked: Asked, *, aside: str | None = None, setting: Setting | None = None
+    ) -> "Ledger":
+        """Write down that a question is asked, and then how it ended: should nobody live to do so, its time was spent all the same.
+
+        The *setting* that it is decided with lies beside it, for whoever reads the run later.
+        """
         row = ProbeRow(
             run_id=self.run,
             arm="",
-            probe=PROBE,
+            probe=DECISION,
             at_ns=time.time_ns(),
             settings=json.dumps({"number": len(self.asked) + len(self.lost_minutes)}),
             outcome=outcome,
-            detail=json.dumps(asdict(asked) | {"aside": aside}, sort_keys=True),
+            detail=json.dumps(asdict(asked) | {"aside": aside, "setting": setting and msgspec.to_builtins(setting)}, sort_keys=True),
         )
-        keep([row], self.database, run_id=self.run, name=PROBE)
+        keep([row], self.database, run_id=self.run, name=DECISION)
         match outcome:
             case "asked":
                 return replace(self, asked=(*self.asked, asked), aside=aside)
@@ -76,14 +82,14 @@ def ledger(database: Path, run: str) -> Ledger:
     rows: Sequence[ProbeRow] = ()
     if database.exists():
         with reading(database) as connection:
-            rows = tables.rows(connection, ProbeRow, run_id=run, probe=PROBE)
+            rows = tables.rows(connection, ProbeRow, run_id=run, probe=DECISION)
     made = Ledger(database=database, run=run)
     last_ns = max((path.stat().st_mtime_ns for path in journals(database, run)), default=0)
     if not rows and (first := began(database, run)) is not None:  # killed over its first question
         return replace(made, lost_minutes=(max(0, last_ns - first.created_ns) / 60e9,))
     for row in sorted(rows, key=lambda row: row.at_ns):
         found = json.loads(row.detail or "{}")
-        aside, stage = found.pop("aside"), found.pop("stage")
+        aside, stage, _ = found.pop("aside"), found.pop("stage"), found.pop("setting", None)
         asked = Asked(stage=Stage(**stage | {"lengths": tuple(stage["lengths"])}), **found)
         match row.outcome:
             case "asked":

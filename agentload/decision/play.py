@@ -149,7 +149,7 @@ class Deciding:
         asked, began_s = Asked(stage=stage, planned_minutes=planned, minutes=0.0, said=""), time.monotonic()
         self._asking = stage, began_s
         if self._is_begun:
-            self.means.ledger.write("asking", asked, aside=self._twins.aside)
+            self.means.ledger.write("asking", asked, aside=self._twins.aside, setting=self.means.setting)
         try:
             simulated = self._questions[stage.criterion].ask(stage)
         except BaseException:
@@ -173,7 +173,7 @@ class Deciding:
             raise type(error)(error.message, hint=remedy) from error
 
     def _write(self, outcome: Literal["asked", "stopped"], asked: Asked) -> None:
-        self.means.ledger = self.means.ledger.write(outcome, asked, aside=self._twins.aside)
+        self.means.ledger = self.means.ledger.write(outcome, asked, aside=self._twins.aside, setting=self.means.setting)
 
     @property
     def _is_begun(self) -> bool:

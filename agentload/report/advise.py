@@ -4,10 +4,12 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
+from json import loads
 from pathlib import Path
 from typing import Final
 
 import duckdb
+import msgspec
 
 from advisor.decide import decide
 from advisor.evidence import Evidence
@@ -18,11 +20,11 @@ from agentload.errors import AgentloadError
 from agentload.evidence.gather import gather
 from agentload.exposition.scrape import Scrape
 from agentload.model.profile import ArmProfile, Price, Profile
-from agentload.model.rows import ArmRow, VerdictRow
+from agentload.model.rows import ArmRow, ProbeRow, VerdictRow
 from agentload.report.document import document
 from agentload.report.formats.json import json
 from agentload.report.parts import Document
-from agentload.report.policy import Setting
+from agentload.report.policy import DECISION, Setting
 from agentload.report.read import facts
 from agentload.store import loader, tables
 from agentload.store.database import reading
@@ -42,14 +44,24 @@ def advise(
 ) -> Document:
     """Decide on a run (None: the one stored last) and return the document.
 
+    A run of `decide` is judged as it was decided, its planned looks included, unless a policy is named.
     `profile` describes the hardware and the model where no server tells, for arms that did not come from a profile themselves;
     `production` is what a server there reports: the run's load is compared with it.
     """
     wanted = run_named(database, run)
     with reading(database) as connection:
+        if setting.name == Setting().name and (own := _decided_with(connection, wanted)) is not None:
+            setting = replace(own, spelled=setting.spelled)
         evidence = evidence_of(connection, wanted, setting=setting, reference=reference, profile=profile)
     known = facts(database, wanted, production=production, spelled=setting.spelled)
     return document(decide(evidence, setting.policy), evidence, known, policy=setting.policy)
+
+
+def _decided_with(connection: duckdb.DuckDBPyConnection, run: str) -> Setting | None:
+    """Return what `decide` decided a run with, as it wrote it down last; None where it did not."""
+    asked = tables.rows(connection, ProbeRow, run_id=run, probe=DECISION)
+    own = loads(asked[-1].detail or "{}").get("setting") if asked else None
+    return None if own is None else msgspec.convert(own, Setting)
 
 
 def evidence_of(

@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -27,6 +27,8 @@ from agentload.model.profile import Price
 Made = TypeVar("Made")
 SECTIONS = ("slos", "load", "price")
 SHOWN = "`agentload advise --help` shows a policy"
+DECISION: Final = "decision"
+"""Probe under which `decide` writes down what it asks, and what it decides with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from advisor.policy import Policy
 from agentload.decision import play
 from agentload.decision.accuracy import Accuracy
 from agentload.decision.ledger import ledger
@@ -14,6 +15,8 @@ from agentload.decision.means import Means
 from agentload.decision.play import Deciding, Outcome, told
 from agentload.decision.sequence import Stage
 from agentload.errors import PlanError, UsageError
+from agentload.report.advise import advise
+from agentload.report.policy import Setting
 from agentload.run.foreground import Audience
 from agentload.run.prepared import Place
 from agentload.run.record import run_row
@@ -48,6 +51,16 @@ def test_all_that_is_asked_lies_in_one_run_and_is_told_while_it_is_asked(tmp_pat
     assert pairs == (speed[-1],)
     assert len([line for line in said if line.startswith("asking: ")]) == len(outcome.asked)
     assert sum(each.minutes for each in outcome.asked) == pytest.approx(STUDY.budget_s / 60 - outcome.left_minutes)
+
+
+def test_whoever_reads_a_decided_run_judges_it_as_it_was_decided_unless_a_policy_is_named(tmp_path: Path) -> None:
+    outcome, _ = decided(extended(STUDY, budget_s=240.0, min_change=0.07), tmp_path)
+    assert outcome.document is not None
+    read = advise(tmp_path / "x.duckdb", outcome.run_id, setting=Setting())
+    assert read.decision == outcome.document.decision
+    assert (read.policy.planned_looks, read.policy.min_change) == (True, 0.07)
+    named = advise(tmp_path / "x.duckdb", outcome.run_id, setting=Setting(policy=Policy(min_change=0.02), name="mine.yaml"))
+    assert (named.policy.planned_looks, named.policy.min_change) == (False, 0.02)
 
 
 def test_a_decision_says_what_it_asks_what_is_spent_and_what_is_known(tmp_path: Path) -> None:
