@@ -6,6 +6,7 @@ ends when the other end of its socket pair closes, and is started in a process g
 
 import asyncio
 import pickle
+import shutil
 import signal
 import socket
 import sys
@@ -65,7 +66,7 @@ class Node:
         if sha256(order.share).hexdigest() != order.name:
             raise LaunchError(f"node {order.number} got another share of the plan than was sent to it", hint="start the replay again")
         share: Plan = pickle.loads(order.share)  # noqa: S301  # its digest is the driver's
-        folder = order.folder or Path(tempfile.gettempdir()) / "agentload"
+        folder = order.folder or Path(tempfile.mkdtemp(prefix="agentload-"))
         path = journal_folder(folder / "nodes", order.job.run_id) / f"leg{order.job.leg:03}-node{order.number}.journal"
         pools = () if order.workers == 1 else worker_journals(path, order.workers)
         with journal.Writer(path) as writer:
@@ -97,7 +98,9 @@ class Node:
                 await self._gone()
                 if not self._is_stopped:  # before the first block there is nothing to bring to an end
                     await self._runner.play()
-                self._pipe.say(Over())
+        if order.folder is None:  # the driver has it all; a run that was lost leaves its journals
+            shutil.rmtree(folder)
+        self._pipe.say(Over())
 
     async def _reached(self, command: Settle | Open, ends: tuple[PlayEnd, ...]) -> tuple[tuple[int, str], ...]:
         assert self._runner is not None

@@ -37,7 +37,7 @@ def starts(made: Plan) -> dict[str, int | None]:
     return {each.session: at_ns for each, at_ns in intake(made, block, started_ns=0).take(10**15)}
 
 
-@given(st.integers(12, 60), st.integers(1, 4), st.integers(1, 2))
+@given(st.integers(40, 90), st.integers(1, 4), st.integers(1, 2))
 def test_every_session_is_in_one_share_and_with_it_all_that_it_needs(count: int, shares: int, pairs: int) -> None:
     whole = plan(trace(*many(count)), ("a", "b"), run="r", pairs=pairs)
     made = divided(whole, shares)

@@ -24,7 +24,7 @@ async def begun(fleet: Fleet) -> None:
         for each in fleet.posts:
             assert isinstance(each, Told)
             await each.went.wait()
-    await asyncio.sleep(0.8)
+    await asyncio.sleep(1.5)
 
 
 class Told(Post):
@@ -93,7 +93,7 @@ async def test_a_process_that_dies_ends_the_run_with_its_block_invalid_and_what_
 
 @pytest.mark.slow
 async def test_a_stop_lets_what_is_in_flight_come_to_its_end_on_every_node() -> None:
-    made = planned(wait_s=1.0, pairs=2)
+    made = planned(wait_s=1.5, pairs=2)
     async with served() as urls:
         fleet = Fleet(made, urls, [Told(1), Told(2)])
 
