@@ -10,7 +10,7 @@ from advisor.statistics import accuracy
 from advisor.steps import Questions
 from advisor.verdict import Finding
 
-NEEDS = frozenset[str]()
+NEEDS = frozenset({"evidence.arms"})  # what a replay without recorded words lacks is not worth a line in every report
 LEVEL = 0.05  # two-sided
 
 
