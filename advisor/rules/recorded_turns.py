@@ -10,7 +10,7 @@ from advisor.statistics import accuracy
 from advisor.steps import Questions
 from advisor.verdict import Finding
 
-NEEDS = frozenset({"evidence.arms"})  # what a replay without recorded words lacks is not worth a line in every report
+NEEDS = frozenset({"evidence.challengers"})  # most traces carry no recorded words, and lack nothing by that
 LEVEL = 0.05  # two-sided
 
 

@@ -347,5 +347,5 @@ def test_speed_is_missing_evidence_as_long_as_the_margin_is_undecided(low: float
 
 
 def test_a_margin_of_accuracy_is_told_in_points() -> None:
-    told = [each.message for each in findings(missing_evidence, bare(), Policy(accuracy_margin=0.05))]
-    assert told[-1].endswith("settle a margin of 5 pp.")
+    told = [each.message for each in findings(missing_evidence, bare(), Policy(accuracy_margin=0.6))]
+    assert told[-1].endswith("settle a margin of 60 pp.")
