@@ -55,7 +55,8 @@ def _word(pays: Leg, safe: Leg, findings: Sequence[Finding], *, uncalibrated: bo
     if veto is not None:
         return "avoid", veto.message
     if pays.state == "no":
-        return "avoid", f"It is neither faster nor cheaper: {pays.reason}."
+        is_slower = pays.estimate is not None and pays.estimate.method != AGENTS and (pays.estimate.low or 0.0) > 0
+        return "avoid", f"It {'is slower' if is_slower else 'does not pay'}: {pays.reason}."
     if pays.state == "equal":
         told = f"{_sentence(pays.reason)}."
         return ("no difference", told) if slow is None else ("test further", f"{told} But {slow.message}")
@@ -174,19 +175,19 @@ def _of_speed(verdict: ArmVerdict) -> Iterator[str]:
         case "avoid" if pays.state == "no":
             yield f"min_change above {100 * gain.low:.1f} %"
         case "no difference":
-            yield f"lowering min_change below {100 * max(abs(gain.low), abs(gain.high)) / INDIFFERENT:.1f} %"
+            yield f"min_change below {100 * max(abs(gain.low), abs(gain.high)) / INDIFFERENT:.1f} %"
         case "test further" if pays.state == "unclear" and pays.margin is not None and not gain.is_within(pays.margin):
-            yield f"turn latency surely below {words.percent(-pays.margin)}, which may be {words.percent(gain.high)} now: use"
-            yield f"turn latency surely above {words.percent(pays.margin)}, which may be {words.percent(gain.low)} now: avoid"
+            yield f"the whole interval of turn latency below {words.percent(-pays.margin)} (now up to {words.percent(gain.high)}): use"
+            yield f"the whole interval of turn latency above {words.percent(pays.margin)} (now down to {words.percent(gain.low)}): avoid"
 
 
 def _of_pool(case: Case, verdict: ArmVerdict) -> Iterator[str]:
     found, capacity = case.room(verdict.workload).binds_from, verdict.capacity
     if verdict.pays.state == "unclear" and capacity is not None and capacity.state in ("unclear", "untested"):
-        yield f"agents per GPU surely above {words.percent(case.policy.min_capacity_gain)}: use"
+        yield f"the whole interval of agents per GPU above {words.percent(case.policy.min_capacity_gain)}: use"
     if verdict.verdict == "no difference" and found is not None:
         of = "" if verdict.workload is None else f" of {verdict.workload}"
-        yield f"a load of about {found:,} concurrent agents{of}, from where {case.evidence.reference}'s KV pool becomes the limit"
+        yield f"a load of about {found:,} concurrent agents{of}, where {case.evidence.reference}'s KV pool becomes the bottleneck"
 
 
 def _of_answers(case: Case, verdict: ArmVerdict) -> Iterator[str]:

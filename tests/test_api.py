@@ -89,8 +89,8 @@ def test_importing_the_package_imports_nothing_of_it() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     plain, with_errors = (set(line.split()) for line in done.splitlines())
     heavy = {"asyncio", "duckdb", "msgspec", "numpy", "polars", "typer"}
-    assert {name for name in plain if name.startswith("agentload.")} == set()
-    assert {name for name in with_errors if name.startswith("agentload.")} == {"agentload.errors"}
+    assert {name for name in plain if name.startswith("agentload.")} == {"agentload.compiled"}
+    assert {name for name in with_errors if name.startswith("agentload.")} == {"agentload.compiled", "agentload.errors"}
     assert with_errors & heavy == set()
 
 
@@ -187,7 +187,7 @@ def test_frames_have_the_columns_that_are_documented(simulated: agentload.Run) -
     assert len(calls) > 35
     assert set(database.calls().columns) == calls
     assert set(database.turns().columns) == calls | documented("What a call took")
-    assert database.verdicts().columns == ["run_id", "at_ns", "policy", "decision"]
+    assert database.verdicts().columns == ["run_id", "at_ns", "policy", "decision", "headline", "verdict", "version"]
 
 
 def test_a_frame_has_the_columns_and_the_run_that_were_named(simulated: agentload.Run) -> None:

@@ -41,7 +41,7 @@ def whole(value: float, decimals: int = 0) -> str:
 def agents(estimate: Estimate) -> str:
     """Print how many agents are carried; a part of one is none, and then the load from which on none were is what is known."""
     if estimate.value < 1 and estimate.high is not None and math.isfinite(estimate.high):
-        return f"none held at {math.ceil(estimate.high)} or above"
+        return f"SLO missed at {math.ceil(estimate.high)} and above"
     return spread(estimate, lambda value, decimals: whole(math.floor(value + 1e-9), decimals))
 
 

@@ -305,7 +305,7 @@ def test_the_comparison_that_decided_says_whether_it_holds() -> None:
     assert [each.flips[0].rsplit(" ", 2)[0] for each in (use, avoid, equal)] == [
         "min_change above",
         "min_change above",
-        "lowering min_change below",
+        "min_change below",
     ]
 
 

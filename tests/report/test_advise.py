@@ -25,7 +25,7 @@ def test_a_simulated_run_is_decided_on_with_its_profiles_hardware(runs: Runs) ->
     assert told.layers == "12 sliding-window and 12 full-attention layers"
     assert told.arms.columns == ("", "FP8", "FP8 skip-SW")
     assert {row[0].text.split()[0] for row in told.groups[0].tables[0].rows} == {"chat", "rag"}
-    assert told.do_now[0].text == "Measure on your own servers before you act: this run was simulated. Describe them:"
+    assert told.do_now[0].text == "This run was simulated, so measure before you act. Describe your own servers:"
     assert told.do_now[0].command == "agentload endpoints init --model gpt-oss-20b --out endpoints.yaml"
     assert told.do_now[1].command is not None
     assert told.do_now[1].command.startswith("agentload replay demo-rag demo-chat --endpoints endpoints.yaml")
@@ -41,7 +41,7 @@ def test_what_the_real_advisor_says_fits_every_format(runs: Runs) -> None:
 
 def test_the_reference_is_the_users_to_choose(runs: Runs) -> None:
     database, run, *_ = runs
-    assert advise(database, run, setting=Setting(), reference="fp8").arms.title == "Compared with FP8, on your mix"
+    assert advise(database, run, setting=Setting(), reference="fp8").arms.title == "Compared with FP8, on this mix"
     with pytest.raises(EvidenceError, match="no arm 'int4'"):
         advise(database, run, setting=Setting(), reference="int4")
 

@@ -139,7 +139,7 @@ def test_a_figure_that_is_zero_without_any_spread_is_printed() -> None:
 @pytest.mark.parametrize(
     ("value", "low", "high", "said"),
     [
-        (0.0, 0.0, 16.2, "none held at 17 or above"),
+        (0.0, 0.0, 16.2, "SLO missed at 17 and above"),
         (20.7, 10.0, None, "20 [10, ∞)"),
         (9.0, 8.0, 10.0, "9 [8, 10]"),
         (0.0, 0.0, None, "0 [0, ∞)"),

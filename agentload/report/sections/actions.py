@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from advisor.evidence import Arm
-from advisor.steps import Again, Calibrate, Questions, counted
+from advisor.steps import Again, Calibrate, MorePairs, Questions, counted
 from advisor.steps import Step as Suggestion
 from advisor.verdict import Need
 from agentload.report import format as say
@@ -42,7 +42,7 @@ def limits(view: View) -> tuple[Limit, ...]:
     return (
         Limit(
             name="CanaryTimeToFirstToken",
-            text=f"{say.number(100 * LATE_SHARE)} pp more first tokens after {late_s:g} s than on stable",
+            text=f"{say.number(100 * LATE_SHARE)} pp more requests than on stable servers wait over {late_s:g} s for a first token",
             expression=_more(_late(CANARY, late_s), _late(STABLE, late_s), LATE_SHARE, answers),
             minutes=15,
             because="beyond what two equal replicas differ by, at a bound of vLLM's histogram, where nothing is interpolated",
@@ -56,14 +56,14 @@ def limits(view: View) -> tuple[Limit, ...]:
         ),
         Limit(
             name="CanaryAnswerLength",
-            text=f"answers outside {say.percent(1 - LENGTH_CHANGE)} to {say.percent(1 + LENGTH_CHANGE)} of stable length",
+            text=f"mean answer length outside {say.percent(1 - LENGTH_CHANGE)} to {say.percent(1 + LENGTH_CHANGE)} of stable servers'",
             expression=f"abs({length} / {stable_length} - 1) > {LENGTH_CHANGE:g} + {STANDARD_ERRORS * spread:.1f} / sqrt({answers})",
             minutes=15,
             because="a cache that loses information shows first in answers that stop early or never end",
         ),
         Limit(
             name="CanaryEndsAtLength",
-            text=f"{say.number(100 * LENGTH_ENDS)} pp more answers cut at the length limit than on stable",
+            text=f"{say.number(100 * LENGTH_ENDS)} pp more answers than on stable servers cut at the length limit",
             expression=_more(_length_ends(CANARY), _length_ends(STABLE), LENGTH_ENDS, answers),
             minutes=15,
             because="repetition and garbage run into the length limit",
@@ -141,10 +141,18 @@ def _steps(view: View) -> tuple[Step, ...]:
     steps: list[Step] = []
     compares, minutes = view.facts.made.compared_with is not None, view.facts.made.minutes
     if view.decision.kind != "measured" and not compares:
-        described, played = measured(view.facts, played=view.played)
+        needs = view.decision.needs
+        pairs = max((view.played, *(need.step.pairs for need in needs if isinstance(need.step, MorePairs))))
+        described, played = measured(view.facts, played=pairs)
+        cost = say.minutes(minutes * pairs / max(1, view.played)) if minutes else ""
         return (
-            Step(text=f"Measure on your own servers before you act: this run was {view.decision.kind}. Describe them:", command=described),
-            Step(text="Then play the same load on them:", command=played, cost=say.minutes(minutes) if minutes else ""),
+            Step(text=f"This run was {view.decision.kind}, so measure before you act. Describe your own servers:", command=described),
+            Step(text="Then play the same load on them:", command=played, cost=cost),
+            *(
+                Step(text=view.typeset(f"{_upper(each.what)}."), command=view.command(each.step))
+                for each in needs
+                if isinstance(each.step, Calibrate)
+            ),
             *_remedies(view),
         )
     if (plan := rollout(view)) is not None:
@@ -172,7 +180,7 @@ def _remedies(view: View) -> Iterator[Step]:
     """Yield what would make an arm that is avoided worth testing again."""
     remedies = {each.remedy: each for each in (*view.decision.server, *view.decision.classes) if each.remedy is not None}
     for remedy, verdict in remedies.items():
-        text = view.typeset(f"{remedy[0].upper()}{remedy[1:]}, then test {verdict.arm} again.")
+        text = view.typeset(f"{_upper(remedy)}, then test {verdict.arm} again.")
         yield Step(text=text, command=view.command(Again()))
 
 
@@ -192,7 +200,7 @@ def _settling(view: View) -> Iterator[Step]:
     for found in sorted(by_step.values(), key=urgency):
         _, step, need = max(found, key=lambda each: (len(getattr(each[1], "lengths", ())), each[0]))
         what = _together([view.typeset(each.what) for _, _, each in found])
-        text = f"{what[0].upper()}{what[1:]}" if isinstance(step, Calibrate) else f"To reach a decision: {what}"
+        text = _upper(what) if isinstance(step, Calibrate) else f"To reach a decision: {what}"
         yield Step(text=f"{text}.", command=view.command(step), cost=labels.cost(need))
 
 
@@ -201,6 +209,10 @@ def _within(step: Suggestion, known: Iterable[Suggestion]) -> Suggestion:
     if not isinstance(step, Questions):
         return step
     return next((each for each in known if isinstance(each, Questions) and each.aa == step.aa and {*step.lengths} <= {*each.lengths}), step)
+
+
+def _upper(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}"
 
 
 SHOWN: Final = 3

@@ -37,7 +37,7 @@ def server(view: View) -> Table:
     rows = (*_compared(view, None), *_pool(view), *_answers(view), *_gpus(view), *_verdicts(view, None))
     gpus = saved(view, view.focus)
     note = f"{gpus.because}." if gpus.tone != "muted" and view.evidence.challengers else ""
-    return _table(view, f"Compared with {labels.arm(view.evidence.reference)}, on your mix", rows, note)
+    return _table(view, f"Compared with {labels.arm(view.evidence.reference)}, on this mix", rows, note)
 
 
 def classes(view: View) -> Table:
@@ -158,7 +158,7 @@ def _answers(view: View) -> Iterator[_Row]:
     )
     lost = [_worst(view, arm) for arm in view.arms[1:]]
     if any(cell != ABSENT for cell in lost):
-        yield _Row(name="worst length; lengths with a loss", cells=tuple(lost))
+        yield _Row(name="largest drop by context length (lengths that dropped)", cells=tuple(lost))
 
 
 def _worst(view: View, arm: str) -> Cell:
@@ -167,7 +167,7 @@ def _worst(view: View, arm: str) -> Cell:
         return ABSENT
     worst = min(buckets, key=lambda bucket: bucket.difference.value)
     down = sum(bucket.difference.value < 0 for bucket in buckets)
-    return Cell(text=f"{say.tokens(worst.context_tokens)} {say.signed(100 * worst.difference.value, 1)} pp; {down} of {len(buckets)}")
+    return Cell(text=f"{say.signed(100 * worst.difference.value, 1)} pp at {say.tokens(worst.context_tokens)} ({down} of {len(buckets)})")
 
 
 def _gpus(view: View) -> Iterator[_Row]:
@@ -186,7 +186,7 @@ def saved(view: View, arm: str) -> Answer:
         known = all(each is not None and each.agents_per_gpu is not None for each in (mine, reference))
         reasons = [each.reason for each in (mine, reference) if each is not None and each.replicas_at_peak is None]
         if known and view.evidence.deployment.peak_agents is None:
-            reasons = [f"{_carried(mine, reference)}; set load.peak_agents in the policy, the agents at your peak, to see the GPUs"]
+            reasons = ["needs load.peak_agents in the policy: how many agents you have at your peak"]
         because = reasons[0] if reasons else "capacity was not measured"
         return Answer(question=question, word="not known", tone="muted", because=view.typeset(because))
     fewer = gpus(reference.arm) * reference.replicas_at_peak - gpus(mine.arm) * mine.replicas_at_peak
@@ -198,11 +198,6 @@ def saved(view: View, arm: str) -> Answer:
         word, is_sure = f"up to {word}", False
     tone: Tone = "bad" if fewer < 0 else "good" if fewer > 0 and is_sure else "plain"
     return Answer(question=question, word=word, tone=tone, because=f"{_due(view, reference, mine)}{_money(view, fewer)}")
-
-
-def _carried(*found: Capacity | None) -> str:
-    each = (f"{labels.arm(one.arm)} {say.agents(one.agents_per_gpu)}" for one in found if one is not None and one.agents_per_gpu)
-    return f"agents per GPU: {', '.join(each)}"
 
 
 def _money(view: View, gpus: int) -> str:

@@ -48,7 +48,7 @@ def forest(view: View) -> Lanes:
     limit = max(100 * LEAST_SHOWN, 1.1 * max(values, default=0.0), MOST_SHOWN * float(np.median(ends)) if ends else 0.0)
     limit = min(limit, max(100 * LEAST_SHOWN, 1.1 * max(ends, default=0.0)))
     margin, reference = 100 * view.policy.min_change, labels.arm(view.evidence.reference)
-    beyond = "An interval that leaves the frame ends beyond it." if ends and max(ends) > limit else ""
+    beyond = "Intervals that reach the edge extend beyond it." if ends and max(ends) > limit else ""
     noise = "The grey bar is by how much two identical servers may differ." if any(span.look == "noise" for span in spans) else ""
     told = f"Left of 0 is faster than {reference}; within the band (±{say.number(margin)}%) a difference is too small to matter."
     slots = labels.slots(view.evidence)

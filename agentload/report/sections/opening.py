@@ -16,7 +16,7 @@ BANNERS: Final[dict[Kind, str]] = {
     "measured": "Measured on real servers; no simulated numbers.",
     "emulated": "Emulated: the servers reproduce a published profile over real sockets. This shows how a decision looks; "
     "it says nothing about your servers.",
-    "simulated": "Simulated: computed from a profile, without servers or sockets. This shows what the profile implies; "
+    "simulated": "Simulated: computed from a profile; no server was run. This shows what the profile implies; "
     "it says nothing about your servers.",
 }
 
@@ -89,11 +89,11 @@ def unmeasured(view: View) -> str:
         *(() if any(each.agents_per_gpu is not None for each in decision.capacity) else ("agents per GPU",)),
         *((f"GPUs saved ({gpus.because})",) if gpus.tone == "muted" and view.facts.made.compared_with is None else ()),
         *(() if view.evidence.accuracy else ("answer accuracy",)),
-        *(() if view.facts.production is not None else ("how like production this load is (--against)",)),
+        *(() if view.facts.production is not None else ("whether this load resembles production (report --against)",)),
     ]
     seen = {gate.name for gate in gates if gate.status != "not observed"}
     if missing := sorted({gate.name.replace("_", " ") for gate in gates} - {name.replace("_", " ") for name in seen}):
-        parts.append(f"validity checks without data: {', '.join(missing)}")
+        parts.append(f"validity checks that lacked data: {', '.join(missing)}")
     return "; ".join(parts)
 
 

@@ -15,7 +15,7 @@ from advisor.policy import Policy
 from tests.advisor.cases import H100, bare, compared, observed
 from tests.advisor.worlds import Noise, simulated_calls
 
-FROM_23 = "from 23 on (80%) the pool is the limit"
+FROM_23 = "it would at about 23 (80%)"
 
 
 def _sixteen_sessions() -> Calls:
@@ -46,7 +46,7 @@ def _room(evidence: Evidence) -> Room:
             None,
             1,
             "slack",
-            "16 sessions alive at once hold 240,000 tokens, 57% of the pool of bf16; from 23 on (80%) the pool is the limit",
+            "16 sessions alive at once hold 240,000 tokens, 57% of the pool of bf16; it would at about 23 (80%)",
         ),
         (42, 1, "binds", "42 sessions alive at once hold 630,000 tokens (scaled from 16 in the replay), 150% of the pool of bf16"),
         (
@@ -68,4 +68,4 @@ def test_no_difference_says_from_how_many_agents_on_the_pool_decides() -> None:
     evidence = compared(effect=0.0, pairs=24, noise=Noise(call=0.02, wander=0.005, block=0.002))
     (server,) = decide(replace(evidence, deployment=replace(evidence.deployment, peak_agents=None))).server
     assert server.verdict == "no difference"
-    assert any(each.endswith("concurrent agents, from where bf16's KV pool becomes the limit") for each in server.flips)
+    assert any(each.endswith("concurrent agents, where bf16's KV pool becomes the bottleneck") for each in server.flips)

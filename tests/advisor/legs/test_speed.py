@@ -232,9 +232,9 @@ def test_an_open_question_says_what_would_answer_it() -> None:
     evidence = compared(effect=-0.03, pairs=8, workloads=(WorkloadClass(name="chat", gpu_time_share=1.0, context_tokens=SPREAD),))
     (server,) = decide(evidence).server
     assert server.verdict == "test further"
-    assert [each.split(",")[0] for each in server.flips[:2]] == [
-        "turn latency surely below -3.0 %",
-        "turn latency surely above +3.0 %",
+    assert [each.split(" (")[0] for each in server.flips[:2]] == [
+        "the whole interval of turn latency below -3.0 %",
+        "the whole interval of turn latency above +3.0 %",
     ]
 
 

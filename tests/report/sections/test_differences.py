@@ -36,7 +36,7 @@ def test_one_wide_interval_does_not_flatten_the_others() -> None:
     wide = replace(decision.changes[0], relative=sample.estimate(0.0, 9.0))
     found = forest(made(replace(decision, changes=(wide, *decision.changes[1:]))))
     assert (found.x.high or 0.0) < 30
-    assert "ends beyond it" in found.caption
+    assert "extend beyond it" in found.caption
 
 
 def shift(arm: str, factor: float, slow: float = 1.0) -> Plot:

@@ -73,7 +73,8 @@ def test_the_kind_of_the_evidence_is_said_first(kind: str, words: str) -> None:
     told = made(replace(sample.decision(), kind=kind))  # type: ignore[arg-type]  # one of the three
     assert told.banner.startswith(words)
     assert ("agentload endpoints init" in repr(told.do_now[0])) == (kind != "measured")
-    assert kind == "measured" or len(told.do_now) == 2
+    calibrates = ["agentload calibrate" in repr(each) for each in told.do_now]
+    assert kind == "measured" or calibrates == [False, False, True]
     assert kind == "measured" or "agentload replay" in repr(told.do_now[1])
 
 
@@ -126,10 +127,7 @@ def test_agents_without_a_peak_ask_for_it_by_name() -> None:
     no_peak = replace(evidence, deployment=replace(evidence.deployment, peak_agents=None))
     saved = made(unknown, no_peak).answers[-1]
     assert saved.word == "not known"
-    assert saved.because == (
-        "agents per GPU: FP8 skip-SW 28 [26, 30], BF16 24 [23, 25]; "
-        "set load.peak_agents in the policy, the agents at your peak, to see the GPUs"
-    )
+    assert saved.because == ("needs load.peak_agents in the policy: how many agents you have at your peak")
 
 
 @pytest.mark.parametrize(
