@@ -1,7 +1,7 @@
 """OpenTelemetry spans of model calls (GenAI semantic conventions): OTLP's JSON, inference-perf's files, or a span a line.
 
 {"resourceSpans": [...]}, {"trace_id", "spans": [...]}, or {"trace_id", "span_id", "attributes", ...}. Calls are spans whose
-gen_ai.operation.name is chat, text_completion or generate_content. They are by_session by gen_ai.conversation.id or else by trace, and
+gen_ai.operation.name is chat, text_completion or generate_content. They form sessions by gen_ai.conversation.id or else by trace, and
 split by the agents (invoke_agent) around them: an agent inside another is its sub-agent. Lengths are those of gen_ai.usage; with
 gen_ai.input.messages contexts and sharing are exact, without them a call is assumed to contain the one before if it is long enough.
 """
