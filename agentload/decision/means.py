@@ -28,6 +28,7 @@ from agentload.run.play import Played
 from agentload.run.prepared import Place, endpoints_of
 from agentload.run.servers import arms_of, reached
 from agentload.run.trial import Trial
+from agentload.store.places import journals
 from agentload.study.kinds import Decide, Replay, Search
 from agentload.study.parts import Live, Load, Slo, Virtual
 from agentload.study.stored import study_of
@@ -146,11 +147,12 @@ class Means:
         """Return the load that pairs are played under: some sessions at once, users who answer soon, and no block longer than fits."""
         if self.place.resume is not None:
             row = began(self.place.database, self.place.resume)  # which is there before any database is
-            if row is None:
+            # Killed before its first pair, it has what its checks left and no load yet.
+            if row is None and not journals(self.place.database, self.place.resume):
                 raise PlanError(
                     f"no journal of run {self.place.resume} beside {self.place.database}", hint=f"agentload runs list {self.place.database}"
                 )
-            if isinstance(first := study_of(row), Replay):
+            if row is not None and isinstance(first := study_of(row), Replay):
                 return first.load
         load = self.study.load
         if (load.sessions, load.rate_per_s, load.speed) == (None, None, 1.0):

@@ -39,7 +39,12 @@ def test_workers_store_what_one_process_stores_and_the_leg_says_how_each_kept_up
     done = agentload(*command, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (run,) = journalled_runs(tmp_path / "x.duckdb")
-    assert [path.name for path in journals(tmp_path / "x.duckdb", run)] == ["leg001-1.journal", "leg001-2.journal", "leg001.journal"]
+    assert [path.name for path in journals(tmp_path / "x.duckdb", run)] == [
+        "leg001-1.journal",
+        "leg001-2.journal",
+        "leg001.journal",
+        "verdicts.journal",
+    ]
     assert_whole(tmp_path, run)
     with duckdb.connect(str(tmp_path / "x.duckdb"), read_only=True) as database:
         ((study, health),) = database.execute("SELECT study, health FROM runs JOIN legs USING (run_id)").fetchall()

@@ -10,8 +10,8 @@ import pytest
 from advisor.policy import Policy
 from agentload.decision import play
 from agentload.decision.accuracy import Accuracy
-from agentload.decision.ledger import ledger
-from agentload.decision.means import Means
+from agentload.decision.ledger import Asked, ledger
+from agentload.decision.means import SESSIONS, Means
 from agentload.decision.play import Deciding, Outcome, told
 from agentload.decision.sequence import Stage
 from agentload.errors import PlanError, UsageError
@@ -131,5 +131,8 @@ def test_a_decision_that_was_killed_before_there_was_a_database_is_resumed_under
         return Means(study=study, place=place, audience=Audience(), run=resume, ledger=ledger(database, resume))
 
     assert means("r1").load == load
+    checks = Asked(stage=Stage(criterion="checks", amount=1), planned_minutes=0.1, minutes=0.1, said="")
+    means("r3").ledger.write("asked", checks)
+    assert means("r3").load.sessions == SESSIONS
     with pytest.raises(PlanError, match="no journal of run r2"):
         _ = means("r2").load

@@ -42,7 +42,7 @@ def limits(view: View) -> tuple[Limit, ...]:
     return (
         Limit(
             name="CanaryTimeToFirstToken",
-            text=f"{say.number(100 * LATE_SHARE)} pp more requests than on stable servers wait over {late_s:g} s for a first token",
+            text=f"{say.number(100 * LATE_SHARE)} pp more first tokens than on stable take over {late_s:g} s",
             expression=_more(_late(CANARY, late_s), _late(STABLE, late_s), LATE_SHARE, answers),
             minutes=15,
             because="beyond what two equal replicas differ by, at a bound of vLLM's histogram, where nothing is interpolated",
@@ -63,7 +63,7 @@ def limits(view: View) -> tuple[Limit, ...]:
         ),
         Limit(
             name="CanaryEndsAtLength",
-            text=f"{say.number(100 * LENGTH_ENDS)} pp more answers than on stable servers cut at the length limit",
+            text=f"{say.number(100 * LENGTH_ENDS)} pp more answers than on stable cut at the length limit",
             expression=_more(_length_ends(CANARY), _length_ends(STABLE), LENGTH_ENDS, answers),
             minutes=15,
             because="repetition and garbage run into the length limit",

@@ -158,7 +158,7 @@ def _answers(view: View) -> Iterator[_Row]:
     )
     lost = [_worst(view, arm) for arm in view.arms[1:]]
     if any(cell != ABSENT for cell in lost):
-        yield _Row(name="largest drop by context length (lengths that dropped)", cells=tuple(lost))
+        yield _Row(name="largest drop (lengths that dropped)", cells=tuple(lost))
 
 
 def _worst(view: View, arm: str) -> Cell:
