@@ -95,8 +95,8 @@ def run(
         listener.start()
         is_timed_out = _wait(process, until, stops)
         listener.join(timeout=10)
-    # Stopped before its handler was installed: killed by the signal itself.
-    code = INTERRUPTED if process.returncode == -ASK else process.returncode
+    # Stopped before its handler was installed: killed by the signal itself; while it was, by the interrupt that Python makes of it.
+    code = INTERRUPTED if process.returncode in (-ASK, -signal.SIGINT) else process.returncode
     return Ended(code=code, is_timed_out=is_timed_out, error="; ".join(errors) or None)
 
 
