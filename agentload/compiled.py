@@ -6,7 +6,6 @@ asking the interpreter, so it is all of them or none: none where `AGENTLOAD_PURE
 those that are here, or for another Python.
 """
 
-import hashlib
 import os
 import sys
 from collections.abc import Iterable, Mapping
@@ -23,6 +22,8 @@ OTHER_PYTHON: Final = "none: agentload-speedups was made for another Python"
 
 def digest(house: Path, modules: Iterable[str]) -> str:
     """Name the sources of some modules: equal for equal bytes."""
+    import hashlib
+
     found = hashlib.blake2b(digest_size=16)
     for name in modules:
         found.update(name.encode() + b"\0" + (house / f"{name.replace('.', '/')}.py").read_bytes())

@@ -40,7 +40,7 @@ def planned_level(alpha: float) -> float:
 
 
 def answer_level(alpha: float, *, planned: bool) -> float:
-    """Return the one-sided level of a look at paired answers: all of it, or, in a *planned* sequence of at most eleven, its part."""
+    """Return the one-sided level of a look at paired answers: all of it, or, in a *planned* sequence of at most twelve, its part."""
     return PLANNED_ANSWERS * alpha / (2 * LEVEL) if planned else alpha / 2
 
 

@@ -23,6 +23,8 @@ def rayjob(study: Replay, *, image: str | None, database: Path) -> str:
     """Return the manifest as YAML, with what it needs said above it. Raises UsageError where something is missing."""
     if image is None or study.nodes is None:
         raise UsageError("--print kuberay needs to know which image, and how many nodes", hint="--image IMAGE --nodes 4")
+    if study.share is not None and not Path(study.share).is_relative_to(HOME):
+        raise UsageError(f"--share {study.share}: pods see one folder, {HOME}", hint=f"--share {HOME}/shards, or leave it out")
     job = extended(study, on="ray", share=study.share or f"{HOME}/shards")
     entry = command(job, db=f"{HOME}/{database.name}")
     manifest = {

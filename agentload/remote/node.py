@@ -7,9 +7,7 @@ ends when the other end of its socket pair closes, and is started in a process g
 import asyncio
 import pickle
 import shutil
-import signal
 import socket
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -20,7 +18,7 @@ from typing import Final
 from agentload.dispatch.dispatcher import PlayEnd
 from agentload.errors import AgentloadError, LaunchError, first_of
 from agentload.live.runner import Runner
-from agentload.live.workers.messages import Alive, Broken, Go, NodeOrder, Over, Pipe, Play, Reached, Ready, first, opened
+from agentload.live.workers.messages import Alive, Broken, Go, NodeOrder, Over, Pipe, Play, Reached, Ready, opened, served
 from agentload.live.workers.pool import calling
 from agentload.model.commands import Lost, Open, Settle, Stopped
 from agentload.model.plan import Plan
@@ -148,17 +146,5 @@ async def work(sock: socket.socket, order: Play) -> None:
         await over.wait()
 
 
-def main() -> None:
-    """Play for whoever holds the other end of the socket pair whose descriptor is the only argument."""
-    for name in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(name, signal.SIG_IGN)  # as a worker: who stops a whole group of processes stops the driver
-    with socket.socket(fileno=int(sys.argv[1])) as sock:
-        try:
-            order: Play = first(sock)
-        except EOFError:
-            return
-        asyncio.run(work(sock, order))
-
-
 if __name__ == "__main__":
-    main()
+    served(work)

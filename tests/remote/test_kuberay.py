@@ -8,6 +8,7 @@ import yaml
 from agentload.errors import UsageError
 from agentload.remote.kuberay import HOME, rayjob
 from agentload.study.argv import built, split
+from agentload.study.change import extended
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, TraceRef
 
@@ -44,6 +45,16 @@ def test_files_that_the_image_needs_are_named_above_it(tmp_path: Path) -> None:
     trace = TraceRef(path=str(tmp_path / "t.jsonl"))
     said = rayjob(Replay(traces=(trace,), servers=STUDY.servers, on="ray", nodes=2), image="i", database=Path("x.duckdb"))
     assert f"# the image's working directory needs: {trace.path}\n" in said
+
+
+def test_shards_go_where_every_pod_sees_them() -> None:
+    for share, is_seen in ((f"{HOME}/mine", True), ("/mnt/shards", False)):
+        made = extended(STUDY, share=share)
+        if is_seen:
+            assert f"--share {share}" in rayjob(made, image="i", database=Path("x.duckdb"))
+        else:
+            with pytest.raises(UsageError, match="pods see one folder"):
+                rayjob(made, image="i", database=Path("x.duckdb"))
 
 
 @pytest.mark.parametrize(("image", "nodes"), [(None, 4), ("i", None)])

@@ -11,9 +11,11 @@ session that is being played on an arm; what is left of it is sent as a number o
 
 import asyncio
 import pickle
+import signal
 import socket
 import struct
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -234,6 +236,19 @@ def first(sock: socket.socket) -> Any:  # noqa: ANN401  # whatever the other end
     """Wait for one message, before there is a loop. Raises EOFError when the other end is gone."""
     (length,) = _LENGTH.unpack(_exactly(sock, _LENGTH.size))
     return pickle.loads(_exactly(sock, length))  # noqa: S301  # the other end is this program
+
+
+def served(work: Callable[[socket.socket, Any], Coroutine[Any, Any, None]]) -> None:
+    """Be the process that *work*, with its first message, is for; the descriptor of its end of a socket pair is the only argument."""
+    for name in (signal.SIGINT, signal.SIGTERM):
+        # Who stops a whole group of processes, as systemd does, stops the dispatcher, which lets calls in flight come to their end.
+        signal.signal(name, signal.SIG_IGN)
+    with socket.socket(fileno=int(sys.argv[1])) as sock:
+        try:
+            begun = first(sock)
+        except EOFError:
+            return
+        asyncio.run(work(sock, begun))
 
 
 def _end(got: bytearray, at: int) -> int | None:

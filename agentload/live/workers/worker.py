@@ -6,9 +6,7 @@ died, the worker ends by itself. It is started in a process group of its own, so
 
 import asyncio
 import gc
-import signal
 import socket
-import sys
 import time
 from dataclasses import replace
 from typing import Final
@@ -29,8 +27,8 @@ from agentload.live.workers.messages import (
     Sync,
     Synced,
     Told,
-    first,
     opened,
+    served,
 )
 from agentload.model.commands import Cancel, Forget, Prepare, Send
 from agentload.store import journal
@@ -129,18 +127,5 @@ async def work(sock: socket.socket, start: Start) -> None:
         await over.wait()
 
 
-def main() -> None:
-    """Work for whoever holds the other end of the socket pair whose descriptor is the only argument."""
-    for name in (signal.SIGINT, signal.SIGTERM):
-        # Who stops a whole group of processes, as systemd does, stops the dispatcher, which lets calls in flight come to their end.
-        signal.signal(name, signal.SIG_IGN)
-    with socket.socket(fileno=int(sys.argv[1])) as sock:
-        try:
-            start: Start = first(sock)
-        except EOFError:
-            return
-        asyncio.run(work(sock, start))
-
-
 if __name__ == "__main__":
-    main()
+    served(work)

@@ -111,7 +111,7 @@ def _map(view: View, arm: str, fields: dict[tuple[int, int], Floats]) -> Iterato
     for (context, load), values in fields.items():
         if arm == reference:
             middle = float(np.median(values))
-            text, shade = say.duration(middle), middle / slowest
+            text, shade = say.duration(middle), middle / slowest if slowest else 0.0
         else:
             middle = math.expm1(float(np.mean(values)))
             text, shade = f"{say.signed(100 * middle)}%", min(1.0, abs(middle) / DARKEST)

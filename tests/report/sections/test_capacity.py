@@ -45,6 +45,18 @@ def test_an_arm_that_is_faster_by_a_tenth_is_so_in_every_field() -> None:
     assert {(cell.text, cell.slot) for cell in found.cells} == {("−10%", 1)}
 
 
+def test_a_run_whose_chunks_all_came_in_one_read_is_shown_without_a_slowest_field() -> None:
+    evidence = sample.evidence()
+    observations = tuple(
+        replace(each, calls=replace(calls, tpot_ms=np.zeros_like(calls.tpot_ms)))
+        for each in evidence.observations
+        if (calls := evidence.calls(each.workload, each.arm)) is not None
+    )
+    found = charts(made(evidence=replace(evidence, observations=observations)))["load-bf16"]
+    assert isinstance(found, HeatMap)
+    assert {(cell.text, cell.value) for cell in found.cells} == {("0 ms", 0.0)}
+
+
 def test_calls_open_at_once_are_counted_over_all_classes() -> None:
     calls = sample.calls("code", "bf16", pairs=1, per_pair=4)
     first = replace(calls, start_s=np.array([0.0, 1.0, 2.0, 30.0]), turn_ms=np.array([1_500.0, 5_000.0, 500.0, 100.0]))
