@@ -36,9 +36,9 @@ from agentload.run.foreground import Audience, Stop
 from agentload.run.isolation import Cell
 from agentload.run.play import Played
 from agentload.run.prepared import Place, evaluation, place_of, prepared, simulation
-from agentload.run.record import DATABASE
 from agentload.run.simulated_answers import answer_all, answering
 from agentload.store.database import reading
+from agentload.store.places import DATABASE
 from agentload.store.runs import run_named
 from agentload.study import document
 from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Sweep

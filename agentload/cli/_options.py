@@ -1,23 +1,11 @@
-"""Options that several verbs have, and what they name: a policy, a profile, a server in production, verdicts to fail on."""
+"""Options that several verbs have."""
 
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias, get_args
+from typing import Annotated, Final, TypeAlias
 
 import typer
 
-from advisor.verdict import Word
-from agentload.cli import _defaults
-from agentload.cli._print import print_table
-from agentload.errors import GateError, TraceError, UsageError
-from agentload.exposition.likeness import Likeness
-from agentload.exposition.scrape import Scrape
-from agentload.report.parts import Document
-from agentload.report.policy import Setting, read_policy
-from agentload.report.sections.production import shown
-from agentload.run.record import DATABASE
-from agentload.telemetry.reach import HINT, called, scrape
+from agentload.store.places import DATABASE
 
 Database: TypeAlias = Annotated[Path, typer.Argument(help="DuckDB file that a replay, eval or simulation wrote.")]
 DB: Final = Path(DATABASE)
@@ -33,50 +21,3 @@ Against: TypeAlias = Annotated[
 FailOn: TypeAlias = Annotated[
     str | None, typer.Option(help="Exit with 3 on these verdicts for the whole server: avoid,calibrate,test-further,… or gates.")
 ]
-
-WORDS: Final[dict[str, Word]] = {word.replace(" ", "-"): word for word in get_args(Word)}
-GATES: Final = "gates"
-
-
-def setting(policy: Path | None) -> Setting:
-    """Read the policy file, or take the defaults; suggested commands name what a defaults file here would change."""
-    return replace(Setting() if policy is None else read_policy(policy), spelled=_defaults.spelled())
-
-
-def production(against: str) -> Scrape:
-    """Read the metrics that `prometheus=URL|FILE` names."""
-    kind, _, place = against.partition("=")
-    if kind != "prometheus" or not place:
-        raise UsageError(
-            f"--against takes prometheus=URL or prometheus=FILE, got '{against}'", hint="--against prometheus=http://HOST:8000/metrics"
-        )
-    told = scrape(place)
-    if told.histogram("prompt_tokens") is None:
-        raise TraceError(f"{called(place)}: no request has ended yet, or it is no vLLM or SGLang", hint=f"{HINT}, after some load")
-    return told
-
-
-def print_compared(rows: Sequence[Likeness], *, ours: str) -> None:
-    """Print a table of what was compared with production, and how much of it is alike."""
-    print_table(("next to production", ours, "production", ""), [(row.what, *shown(row), row.verdict) for row in rows])
-    print(f"{sum(row.verdict == 'alike' for row in rows)} of {len(rows)} alike")
-
-
-def gate(fail_on: str | None) -> frozenset[str]:
-    """Parse `--fail-on`; raise `UsageError` on a word that is no verdict."""
-    words = frozenset(word.strip() for word in fail_on.split(",")) if fail_on else frozenset[str]()
-    unknown = sorted(words - {*WORDS, GATES})
-    if unknown:
-        raise UsageError(f"--fail-on: '{unknown[0]}' is no verdict", hint=f"one of: {', '.join([*WORDS, GATES])}")
-    return words
-
-
-def check(document: Document, words: frozenset[str]) -> None:
-    """Raise `GateError` when the decision is one that the user wants to fail on."""
-    decision = document.decision
-    verdict = decision.choice.verdict.replace(" ", "-")
-    if verdict in words:
-        raise GateError(f"the verdict is '{decision.choice.verdict}': {document.headline}", hint=f"--fail-on {verdict} asked for this exit")
-    failed = sorted({each.name for each in decision.gates if each.status == "fail"})
-    if GATES in words and failed:
-        raise GateError(f"failed gates: {', '.join(failed)}", hint="their figures are not usable; the report's checks say why")

@@ -11,7 +11,8 @@ import typer
 
 from agentload.run.files import pinned
 from agentload.run.prepared import place_of
-from agentload.run.record import DATABASE, shown
+from agentload.run.record import shown
+from agentload.store.places import DATABASE
 from agentload.study.argv import built, options
 from agentload.study.document import yaml_text
 from agentload.study.fields import Flag

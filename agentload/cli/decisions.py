@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from agentload.cli._options import DB, Against, Database, FailOn, Out, Policy, Profile, Reference, Run, check, gate, production, setting
+from agentload.cli._named import check, gate, production, setting
+from agentload.cli._options import DB, Against, Database, FailOn, Out, Policy, Profile, Reference, Run
 from agentload.cli._print import Style, highlighted, print_json
 from agentload.errors import UsageError
 from agentload.report import compare as comparing

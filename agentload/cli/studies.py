@@ -8,7 +8,8 @@ import typer
 from agentload.cli._carry import carry_out
 from agentload.cli._decide import decide as decided
 from agentload.cli._lazy import needs
-from agentload.cli._options import FailOn, Out, check, gate
+from agentload.cli._named import check, gate
+from agentload.cli._options import FailOn, Out
 from agentload.cli._study import DB, RUN_ID, Db, Into, Resume, runs
 from agentload.remote.kuberay import rayjob
 from agentload.run.files import read_study

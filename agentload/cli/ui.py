@@ -6,7 +6,8 @@ from typing import Annotated, Final
 
 import typer
 
-from agentload.cli._options import Policy, Profile, setting
+from agentload.cli._named import setting
+from agentload.cli._options import Policy, Profile
 from agentload.ui.guard import is_loopback
 from agentload.ui.server import Options, Running, check
 from agentload.ui.server import run as serve

@@ -42,10 +42,11 @@ from agentload.run.questions import (
     questions_cost,
     supplied,
 )
-from agentload.run.record import DATABASE, new_run_id
+from agentload.run.record import new_run_id
 from agentload.run.relay import Launching
 from agentload.run.servers import arms_of, pools, profiled, reached, with_control
 from agentload.run.simulate import Simulation, quiet, simulated_id
+from agentload.store.places import DATABASE
 from agentload.store.runs import run_named
 from agentload.study.change import extended, resumed
 from agentload.study.document import tag

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Final, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -24,6 +24,7 @@ from agentload.layout.cost import ideal_hit_rates
 from agentload.model.plan import Plan
 from agentload.model.rows import ArmRow, FingerprintRow, Kind, LegRow, RunRow, SampleRow
 from agentload.model.trace import Header
+from agentload.store.places import DATABASE
 from agentload.study.argv import command
 from agentload.study.change import extended
 from agentload.study.document import json_text
@@ -33,8 +34,6 @@ from agentload.study.stored import Notes
 
 StudyT = TypeVar("StudyT", Replay, Sweep, Ask, Study)
 
-DATABASE: Final = "agentload.duckdb"
-"""Where verbs write, unless they are told otherwise."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 

@@ -18,9 +18,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from hashlib import blake2b
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import duckdb
 
@@ -67,10 +68,11 @@ def reading(path: Path, *, patience_s: float = READER_PATIENCE_S) -> Iterator[du
     connection = _opened(path, patience_s=patience_s, read_only=True)
     try:
         with _translated(path):
-            if _is_empty(connection):
+            if (found := _written(connection)) is None and _is_empty(connection):
                 raise AbsentError(f"{path}: the database is empty", hint="load a journal into it: agentload runs load RUN")
-            _check_version(connection, path)
-            _supply(connection)
+            _check_version(found, path)
+            if not _is_newest(found):
+                _supply(connection)
             yield connection
     finally:
         connection.close()
@@ -85,10 +87,12 @@ def writing(path: Path, *, patience_s: float = WRITER_PATIENCE_S) -> Iterator[du
     connection = _opened(path, patience_s=patience_s, read_only=False)
     try:
         with _translated(path):
-            if _is_empty(connection):
+            if (found := _written(connection)) is None and _is_empty(connection):
                 _create(connection)
-            found = _check_version(connection, path)
-            _bring_up_to_date(connection, path, found)
+                found = _written(connection)
+            version = _check_version(found, path)
+            if not _is_newest(found):
+                _bring_up_to_date(connection, path, version)
             yield connection
     finally:
         connection.close()
@@ -188,18 +192,38 @@ def _is_empty(connection: duckdb.DuckDBPyConnection) -> bool:
 def _create(connection: duckdb.DuckDBPyConnection) -> None:
     with transaction(connection):
         connection.execute(_text("schema.sql") + _text("views.sql"))
-        connection.execute("INSERT INTO schema_version VALUES (?)", [VERSION])
+        connection.execute("INSERT INTO schema_version VALUES (?, ?)", [VERSION, _digest()])
 
 
 def _text(name: str) -> str:
     return files("agentload.store").joinpath(name).read_text(encoding="utf-8")
 
 
-def _check_version(connection: duckdb.DuckDBPyConnection, path: Path) -> int:
-    try:
-        ((found,),) = connection.execute("SELECT max(version) FROM schema_version").fetchall()
-    except duckdb.CatalogException as error:
-        raise StoreError(f"{path}: a DuckDB file, but not written by agentload", hint="use another path") from error
+@cache
+def _digest() -> str:
+    """Name this version's tables and views: equal for equal text."""
+    return blake2b((_text("schema.sql") + _text("views.sql")).encode(), digest_size=16).hexdigest()
+
+
+_Written: TypeAlias = list[tuple[Any, ...]] | None
+
+
+def _written(connection: duckdb.DuckDBPyConnection) -> _Written:
+    """Return what a file says of itself: a version, and since there are digests, that of its tables and views; None if nothing."""
+    with suppress(duckdb.CatalogException):
+        return connection.execute("FROM schema_version").fetchall()
+    return None
+
+
+def _is_newest(written: _Written) -> bool:
+    """Tell whether a file has this version's tables and views, without a look at each."""
+    return written is not None and any(row[1:] == (_digest(),) for row in written)
+
+
+def _check_version(written: _Written, path: Path) -> int:
+    if written is None:
+        raise StoreError(f"{path}: a DuckDB file, but not written by agentload", hint="use another path")
+    found = max((row[0] for row in written), default=None)
     if found is None or found < OLDEST:
         again = f"agentload runs load {path.with_suffix('.journal')} --db NEW"
         raise StoreError(
@@ -285,7 +309,7 @@ def _bring_up_to_date(connection: duckdb.DuckDBPyConnection, path: Path, version
         if required := [column.name for column in unknown if column.is_required and column.default is None]:
             raise StoreError(f"{path}: {table} needs {', '.join(required)}, which this agentload does not know", hint=_UPGRADE)
     if version == VERSION and not any(missing for _, missing, _ in differing) and _has_views(found):
-        return
+        return  # a newer program's file, with more than we know
     with transaction(connection):
         connection.execute(_text("schema.sql").replace("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS "))
         for table, missing, _ in differing:
@@ -295,4 +319,4 @@ def _bring_up_to_date(connection: duckdb.DuckDBPyConnection, path: Path, version
                 if column.is_required:
                     connection.execute(f'ALTER TABLE {table} ALTER COLUMN "{column.name}" SET NOT NULL')
         connection.execute(_text("views.sql").replace("CREATE ", "CREATE OR REPLACE "))
-        connection.execute("UPDATE schema_version SET version = ?", [VERSION])
+        connection.execute("UPDATE schema_version SET version = ?, digest = ?", [VERSION, _digest()])

@@ -9,6 +9,8 @@ from agentload.model.rows import Row
 from agentload.store.codec import Fault
 from agentload.store.journal import Reader, read
 
+DATABASE: Final = "agentload.duckdb"
+"""Where a run is stored that names no database."""
 RAW: Final = ".raw.jsonl.zst"
 
 

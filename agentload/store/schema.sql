@@ -4,7 +4,8 @@
 -- The one description of the newest tables: what a database lacks of them is added when it is next written (`database.py`), so a column that
 -- comes later may be NULL or has a default.
 
-CREATE TABLE schema_version (version INTEGER NOT NULL);
+-- The digest is that of this file and views.sql as the writer had them: who has the same need not compare tables and columns.
+CREATE TABLE schema_version (version INTEGER NOT NULL, digest VARCHAR);
 
 -- How far each journal has been loaded, and a checksum of the bytes before that, which tells a journal from another at the same path.
 CREATE TABLE journals (path VARCHAR NOT NULL, loaded_bytes BIGINT NOT NULL, mark UINTEGER NOT NULL);

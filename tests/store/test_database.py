@@ -148,7 +148,7 @@ def test_whoever_is_slower_to_make_a_database_takes_the_others(tmp_path: Path, m
     def linked(beside: Path, place: Path) -> None:
         monkeypatch.setattr(os, "link", link)
         with writing(path) as connection:
-            connection.execute("INSERT INTO schema_version VALUES (0)")
+            connection.execute("INSERT INTO schema_version (version) VALUES (0)")
         link(beside, place)
 
     monkeypatch.setattr(os, "link", linked)

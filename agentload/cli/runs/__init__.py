@@ -4,20 +4,21 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from agentload.cli._options import DB, Database, Run
 from agentload.cli._print import ABSENT, notice, print_json, print_table, table, when
 from agentload.errors import AgentloadError, StoreError, UsageError
-from agentload.evidence.gaps import Gaps, gaps
-from agentload.store import loader
 from agentload.store import runs as stored
 from agentload.store.codec import Fault
 from agentload.store.database import reading, writing
 from agentload.store.places import journal_folder, journalled_runs, journals, raw_files
 from agentload.store.runs import ArmLine, BlockLine, LegLine, RunLine, RunSummary, lines, named, run_named, summary
+
+if TYPE_CHECKING:
+    from agentload.evidence.gaps import Gaps
 
 ARMS: Final = ("arm", "calls", "ended", "model", "machine", "where")
 GAPS: Final = ("workload", "arm", "gaps", "chunk gap p50", "p95", "p99 ms", "token p50", "p95", "p99 ms")
@@ -71,6 +72,8 @@ def show(
     if run is None and (older is not None or not (database.exists() or database.suffix)):
         database, run = (database, older) if older is not None else (DB, str(database))
         notice(f"note: a run is named by an option now: agentload runs show {database} --run {run}")
+    from agentload.evidence.gaps import gaps
+
     name = run_named(database, run)
     with reading(database) as connection:
         found = summary(connection, name)
@@ -86,7 +89,7 @@ def show(
             print(f"  {path}")
 
 
-def _lines(found: RunSummary, between: Sequence[Gaps]) -> Iterator[str]:
+def _lines(found: RunSummary, between: "Sequence[Gaps]") -> Iterator[str]:
     yield f"run {found.run.run_id}: {found.run.name}, {found.run.kind}, {found.run.status}"
     trace, digest, design = (each or ABSENT for each in (found.trace, found.trace_hash, found.design))
     yield f"trace {trace} ({digest}), {design}, seed {found.seed}, agentload {found.version}"
@@ -128,7 +131,7 @@ def _arm(arm: ArmLine) -> tuple[str, ...]:
     return arm.arm, calls, ended, arm.model or ABSENT, arm.machine or ABSENT, arm.url or arm.profile or ABSENT
 
 
-def _gaps(found: Gaps) -> tuple[str, ...]:
+def _gaps(found: "Gaps") -> tuple[str, ...]:
     return found.workload, found.arm, f"{found.chunks:,}", *(f"{value:,.3f}" for value in (*found.chunk_ms, *found.token_ms))
 
 
@@ -172,6 +175,8 @@ def load(
     wanted = {name: _files(name, db) for name in names or journalled_runs(db)}
     if not wanted:
         raise StoreError(f"no journals next to {db}", hint="name a journal file or folder: agentload runs load FILE --db DATABASE")
+    from agentload.store import loader
+
     found = {name: loader.load(files, db) for name, files in wanted.items()}
     if json:
         print_json([{"name": name, "calls": each.calls, "stamps": each.stamps, "faults": each.faults} for name, each in found.items()])

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from agentload.cli._options import production
+from agentload.cli._named import production
 from agentload.cli._print import table
 from agentload.emulator.profile import arm as arm_of
 from agentload.emulator.profile import read

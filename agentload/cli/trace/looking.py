@@ -7,7 +7,8 @@ from typing import Annotated
 import msgspec
 import typer
 
-from agentload.cli._options import Against, print_compared
+from agentload.cli._named import print_compared
+from agentload.cli._options import Against
 from agentload.cli._print import print_json, print_table
 from agentload.cli.trace._named import Named, opened
 from agentload.cli.trace._seen import beside, lines, look
