@@ -11,6 +11,8 @@ PYTEST := $(BIN)/python -m pytest --quiet
 # A vLLM of your own, or the one that is set up here.
 AGENTLOAD_VLLM ?= $(CURDIR)/$(VLLM)/bin/vllm
 export AGENTLOAD_VLLM
+# Tests start hundreds of processes: each module is compiled once, whatever this shell says.
+unexport PYTHONDONTWRITEBYTECODE
 GET_VLLM = test -x "$(AGENTLOAD_VLLM)" || test "$(AGENTLOAD_VLLM)" != "$(CURDIR)/$(VLLM)/bin/vllm" || benchmarks/real_vllm/setup.sh $(VLLM)
 
 .DEFAULT_GOAL := help
