@@ -364,6 +364,7 @@ class Evidence:
     probes: tuple[Probe, ...] = ()
     starts: StartHistory | None = None  # None: the policy's assumption holds
     looks: int = 1  # times that the run was as long as it was asked to be, this one included
+    planned_answers: bool = False  # the looks at them were planned beforehand, and share the error
     dated: str | None = None  # ISO date of the run, for the known-issue table
     notes: tuple[str, ...] = field(default=())
 
