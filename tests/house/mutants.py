@@ -164,7 +164,7 @@ def judged(tests: Sequence[str]) -> int:
     return pytest.main([*PYTEST, *dict.fromkeys(test.partition("::")[0] for test in tests)], [Order(tests)])
 
 
-def outcome(act: Callable[[], int], house: Path, limit_s: float | None = None) -> Outcome:
+def outcome(act: Callable[[], int | None], house: Path, limit_s: float | None = None) -> Outcome:
     """Say what tests in a tree say, in a process of their own, with which all that they started ends."""
     process = multiprocessing.get_context("fork").Process(target=_act, args=(act, house))
     process.start()
@@ -177,7 +177,7 @@ def outcome(act: Callable[[], int], house: Path, limit_s: float | None = None) -
     return "timed out" if process.exitcode == -signal.SIGKILL else "survived" if process.exitcode in PASSED else "killed"
 
 
-def _act(act: Callable[[], int], house: Path) -> None:
+def _act(act: Callable[[], int | None], house: Path) -> None:
     """Run in a tree as if nothing of this one had been imported: its packages are loaded from there, in processes of the tests too."""
     os.setpgid(0, 0)
     silence = os.open(os.devnull, os.O_RDWR)

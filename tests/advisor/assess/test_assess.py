@@ -8,9 +8,9 @@ import pytest
 from advisor.assess import figures, lines, reach, room
 from advisor.assess.accuracy import pooled
 from advisor.case import missing
+from advisor.decide import assess
 from advisor.evidence import AccuracyBucket, Arm, Evidence, Observation, Prior, Telemetry, WorkloadClass
 from advisor.policy import Policy, Slo
-from advisor.whole import assess
 from tests.advisor.cases import BF16, FP8, bare, compared, observed, sweeps
 from tests.advisor.worlds import Noise, simulated_calls
 
