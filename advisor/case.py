@@ -8,8 +8,8 @@ from typing import Literal
 from advisor.estimate import Estimate
 from advisor.evidence import Evidence
 from advisor.policy import Policy
+from advisor.statistics import planning
 from advisor.statistics.paired import Metric
-from advisor.statistics.planning import answer_level, look_level, planned_level
 from advisor.statistics.spread import Spread
 from advisor.statistics.starts import Draw, Scatter
 from advisor.steps import Lengths, Search
@@ -31,6 +31,11 @@ def weighty(weights: tuple[tuple[str, float], ...]) -> tuple[str, ...]:
 def rivals(evidence: Evidence) -> int:
     """Count the arms of which any could be chosen."""
     return max(1, len(evidence.challengers))
+
+
+def answer_level(evidence: Evidence, policy: Policy) -> float:
+    """Return the one-sided level of a look at paired answers, of one arm: its part where the policy or the run planned several looks."""
+    return planning.answer_level(policy.alpha, planned=policy.planned_looks or evidence.planned_answers)
 
 
 def doubled(shortest: int, longest: int) -> tuple[int, ...]:
@@ -159,9 +164,9 @@ class Case:
         either = 2 if not alone and {arm, self.evidence.reference} <= searched else 1
         alpha, planned = self.policy.alpha, self.policy.planned_looks
         if alone:
-            whole = answer_level(alpha, planned=planned)
+            whole = answer_level(self.evidence, self.policy)
         else:
-            whole = planned_level(alpha) if planned else look_level(look or self.evidence.looks, alpha)
+            whole = planning.planned_level(alpha) if planned else planning.look_level(look or self.evidence.looks, alpha)
         return whole / rivals(self.evidence) / either
 
     def spoiled(self, what: Spoiled, arm: str, workload: str | None) -> Gate | None:

@@ -5,9 +5,11 @@ are its scope: `check(case)` looks at everything once, `check(case, arm)` at eac
 of each, `check(case, workload, arm)` the other way round; what it finds is about that scope.
 """
 
+import pkgutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib import import_module
 from importlib.metadata import entry_points
 from inspect import signature
 from itertools import product
@@ -17,7 +19,6 @@ from typing import Any
 from advisor import rules
 from advisor.case import Case, missing
 from advisor.evidence import Arm, WorkloadClass
-from advisor.plugins import modules
 from advisor.verdict import Finding, Skipped
 
 GROUP = "agentload.rules"  # in which other packages announce theirs
@@ -37,6 +38,13 @@ class Rule:
 def first_sentence(module: ModuleType) -> str:
     """Return a plug-in's help: the first line of its docstring."""
     return (module.__doc__ or "").strip().splitlines()[0]
+
+
+@cache
+def modules(package: ModuleType) -> tuple[ModuleType, ...]:
+    """Return the modules of *package*, sorted by name: rules and gates are files that are known by their names."""
+    names = sorted(found.name for found in pkgutil.iter_modules(package.__path__))
+    return tuple(import_module(f"{package.__name__}.{name}") for name in names)
 
 
 @cache

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from advisor.assess import reach
-from advisor.case import Accuracy, rivals, weighty
+from advisor.case import Accuracy, answer_level, rivals, weighty
 from advisor.estimate import Estimate
 from advisor.evidence import AccuracyBucket, Evidence, Floats, Ints
 from advisor.policy import Policy
@@ -43,10 +43,9 @@ def _rows(buckets: list[AccuracyBucket]) -> tuple[Floats, Floats, Ints]:
     return np.concatenate(reference), np.concatenate(arm), np.concatenate(clusters)
 
 
-def _judged(buckets: list[AccuracyBucket], policy: Policy, *, rivals: int = 1) -> tuple[Estimate, float, float] | None:
-    """Return the difference, with an interval for one of several *rivals*, and the p-values of "not worse" and of "worse" by the margin."""
-    margin = policy.accuracy_margin
-    level = 1 - 2 * planning.answer_level(policy.alpha, planned=policy.planned_looks) / rivals
+def _judged(buckets: list[AccuracyBucket], policy: Policy, one_sided: float) -> tuple[Estimate, float, float] | None:
+    """Return the difference, with an interval at this *one-sided* level, and the p-values of "not worse" and of "worse" by the margin."""
+    margin, level = policy.accuracy_margin, 1 - 2 * one_sided
     reference, arm, clusters = _rows(buckets)
     if not reference.size:
         return None
@@ -102,7 +101,8 @@ def _scores(bucket: AccuracyBucket) -> bool:
 
 def bucket_results(evidence: Evidence, policy: Policy) -> tuple[BucketResult, ...]:
     """Return the paired difference of every bucket with answers."""
-    judged = ((each, _judged([each], policy)) for each in evidence.accuracy if _scores(each))
+    level = answer_level(evidence, policy)
+    judged = ((each, _judged([each], policy, level)) for each in evidence.accuracy if _scores(each))
     return tuple(_result(bucket, found[0]) for bucket, found in judged if found is not None)
 
 
@@ -116,14 +116,14 @@ def _own(buckets: Sequence[AccuracyBucket], workload: str, between: tuple[float,
 def pooled(evidence: Evidence, policy: Policy) -> tuple[Accuracy, ...]:
     """Return the pooled accuracy of every challenger for each workload, and for the server over all that its weighty workloads need."""
     between = {each.name: reach.usual(evidence, each.name) for each in evidence.workloads}
-    binding = weighty(reach.shares(evidence))
+    binding, level = weighty(reach.shares(evidence)), answer_level(evidence, policy)
     out: list[Accuracy | None] = []
     for arm in evidence.challengers:
         able = telling(tuple(each for each in evidence.accuracy if each.arm == arm.name), policy)
         own = {name: _own(able, name, ends) for name, ends in between.items()}
         needed = [each for each in able if not binding or any(each is mine for name in binding for mine in own[name])]
-        out.append(_pool(needed, arm.name, None, policy, asked=able, rivals=rivals(evidence)))
-        out.extend(_pool(mine, arm.name, name, policy, asked=able, rivals=rivals(evidence)) for name, mine in own.items())
+        out.append(_pool(needed, arm.name, None, policy, level, asked=able, rivals=rivals(evidence)))
+        out.extend(_pool(mine, arm.name, name, policy, level, asked=able, rivals=rivals(evidence)) for name, mine in own.items())
     return tuple(each for each in out if each is not None)
 
 
@@ -131,17 +131,24 @@ def controls(evidence: Evidence, policy: Policy) -> tuple[Accuracy, ...]:
     """Return, pooled over all lengths, how the second answers of each arm that was asked twice differ from its first."""
     arms = dict.fromkeys(each.arm for each in evidence.aa_accuracy)
     again = {arm: [each for each in evidence.aa_accuracy if each.arm == arm and _scores(each)] for arm in arms}
-    found = (_pool(buckets, arm, None, policy, asked=buckets) for arm, buckets in again.items())
+    found = (_pool(buckets, arm, None, policy, answer_level(evidence, policy), asked=buckets) for arm, buckets in again.items())
     return tuple(each for each in found if each is not None)
 
 
 def _pool(
-    buckets: list[AccuracyBucket], arm: str, workload: str | None, policy: Policy, *, asked: Sequence[AccuracyBucket], rivals: int = 1
+    buckets: list[AccuracyBucket],
+    arm: str,
+    workload: str | None,
+    policy: Policy,
+    level: float,
+    *,
+    asked: Sequence[AccuracyBucket],
+    rivals: int = 1,
 ) -> Accuracy | None:
-    found = _judged(buckets, policy, rivals=rivals) if buckets else None
+    found = _judged(buckets, policy, level / rivals) if buckets else None
     if found is None:
         return None
-    each_judged = [(bucket, judged) for bucket in buckets if (judged := _judged([bucket], policy)) is not None]
+    each_judged = [(bucket, judged) for bucket in buckets if (judged := _judged([bucket], policy, level)) is not None]
     if not each_judged:
         return None
     # The surest loss, not the largest: ten items may fall by 20 points and show nothing.
@@ -155,7 +162,7 @@ def _pool(
         p_worse=p_worse,
         worst=_result(worst[0], worst[1][0]),
         has_collapsed=any(_has_collapsed(each) for each in (_result_of(buckets, difference), _result(worst[0], worst[1][0]))),
-        good_to=_good_to(buckets, policy),
+        good_to=_good_to(buckets, policy, level),
         worst_p=min(planning.adjusted([judged[2] for _, judged in each_judged])),
         discordance=_discordance(buckets),
         items=_items(buckets),
@@ -174,13 +181,12 @@ def _has_collapsed(found: BucketResult) -> bool:
     return found.difference.is_below(-COLLAPSED * found.reference)
 
 
-def _good_to(buckets: list[AccuracyBucket], policy: Policy) -> BucketResult | None:
+def _good_to(buckets: list[AccuracyBucket], policy: Policy, level: float) -> BucketResult | None:
     """Return the answers up to the longest length beyond which they are surely worse, and up to which none of them are."""
-    level = policy.alpha / 2
-    surely_worse = [each.context_tokens for each in buckets if (found := _judged([each], policy)) is not None and found[2] <= level]
+    surely_worse = [each.context_tokens for each in buckets if (found := _judged([each], policy, level)) is not None and found[2] <= level]
     for length in sorted({each.context_tokens for each in buckets}, reverse=True)[1:]:
         below, beyond = ([each for each in buckets if (each.context_tokens <= length) == is_below] for is_below in (True, False))
-        good, bad = _judged(below, policy), _judged(beyond, policy)
+        good, bad = _judged(below, policy, level), _judged(beyond, policy, level)
         if good is None or bad is None or bad[2] > level:
             continue
         is_good = good[0].value > -policy.accuracy_margin and good[2] > level and min(surely_worse, default=np.inf) > length

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from scipy import special
 
+from advisor.deployment import Deployment
 from advisor.estimate import Estimate
-from advisor.evidence import CapacityPoint, Deployment, Evidence
+from advisor.evidence import CapacityPoint, Evidence
 from advisor.policy import Policy
 from advisor.statistics.crossing import LEVEL, Limit, Tried, crossing
 from advisor.verdict import Capacity

@@ -12,8 +12,8 @@ from agentload.cli._audience import TERMINAL
 from agentload.cli._decide import decide
 from agentload.cli._print import notice, print_json, print_table, table, transient
 from agentload.cli._screen import screen_and_tell
-from agentload.decision.answers import SETTING, in_sequence, looks
 from agentload.decision.answers import Sequence as Looks
+from agentload.decision.answers import in_sequence, looks
 from agentload.decision.forecast import likely
 from agentload.dispatch.stretches import stretches, where
 from agentload.errors import GateError, InterruptError, UsageError
@@ -25,6 +25,7 @@ from agentload.layout.plan import starts_of
 from agentload.model.controls import is_control
 from agentload.model.plan import Plan
 from agentload.report.advise import settle
+from agentload.report.policy import Setting
 from agentload.run.ask import Asked
 from agentload.run.capacity import Found
 from agentload.run.foreground import asked, concluded, isolate, measure, probe, require, searched, simulate
@@ -171,7 +172,7 @@ def _print_questions(study: Ask, asked: Questions, expected: QuestionsCost, arms
         print_json(expected)
         return
     print(_asking.describe(asked.order, expected, arms))
-    margin = SETTING.policy.accuracy_margin
+    margin = Setting().policy.accuracy_margin
     for truth, each in likely(looks(study), margin=margin, together=study.per_context).items() if study.until_settled else ():
         minutes = expected.minutes * each.mean_items / looks(study)[-1]
         tokens = expected.prompt_tokens * each.mean_items / looks(study)[-1]

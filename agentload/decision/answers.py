@@ -3,16 +3,17 @@
 The looks and what each may spend are those of a decision. A first look that finds a reference which cannot answer ends it all.
 """
 
+import json
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from advisor.assess.accuracy import LEAST_IN_A_BUCKET, correlation
-from advisor.policy import Policy
 from advisor.statistics.planning import questions_a_context
 from agentload.decision.sequence import ITEMS
 from agentload.evidence import grades
+from agentload.evidence.grades import IN_SEQUENCE
 from agentload.evidence.grades import accuracy as paired
-from agentload.model.rows import AnswerRow, ArmRow
+from agentload.model.rows import AnswerRow, ArmRow, ProbeRow
 from agentload.report.advise import advise
 from agentload.report.policy import Setting
 from agentload.run import foreground
@@ -24,6 +25,7 @@ from agentload.run.questions import Question, asking_of
 from agentload.run.simulated_answers import answer_all, answering
 from agentload.store import tables
 from agentload.store.database import reading
+from agentload.store.loader import rewrite
 from agentload.study.change import extended
 from agentload.study.kinds import Ask
 from agentload.study.parts import Live, Virtual
@@ -31,7 +33,6 @@ from agentload.study.parts import Live, Virtual
 Ending: TypeAlias = Literal["settled", "hopeless", "open", "stopped"]
 """hopeless: the reference cannot answer; open: all items were asked, and an arm is neither as accurate nor worse."""
 
-SETTING: Final = Setting(policy=Policy(planned_looks=True), name="in sequence")
 CORRELATED: Final = 40
 """Items at one length from which on it is estimated how much those behind one context differ together."""
 QUESTION_TOKENS: Final = 256
@@ -61,7 +62,11 @@ def in_sequence(study: Ask, place: Place, audience: Audience) -> Sequence:
         ended = answered(study, look, place, audience)
         if ended.left or ended.load_error is not None:
             return Sequence(asked=ended, items=look, ending="stopped", said="stopped before all was answered that was asked")
-        if place.into is None and isinstance(study.servers, Live):
+        if place.into is not None:
+            planned = json.dumps({"looks": looks(study)})
+            row = ProbeRow(run_id=place.into, arm="", probe=IN_SEQUENCE, at_ns=0, settings=planned, outcome="planned")
+            rewrite([row], place.database, run_id=place.into, name="sequence")
+        elif isinstance(study.servers, Live):
             place = replace(place, run=None, resume=ended.run_id)
         ending, said = _looked(place, ended.run_id)
         audience.notice(f"{look:,} items: {said}")
@@ -111,12 +116,12 @@ def ordered(study: Ask, items: int, place: Place) -> tuple[Question, ...]:
 def _looked(place: Place, run: str) -> tuple[Ending | None, str]:
     """Say what the answers so far decide."""
     first = grades.summarise(place.database, run).arms[0]
-    if first.right < LEAST_IN_A_BUCKET * SETTING.policy.accuracy_margin * first.answered:
+    if first.right < LEAST_IN_A_BUCKET * Setting().policy.accuracy_margin * first.answered:
         return "hopeless", (
             f"{first.arm} answers {first.right} of {first.answered}: these questions show no difference. Other tasks, shorter lengths, "
             "or a model that can answer them"
         )
-    decision = advise(place.database, run, setting=SETTING).decision
+    decision = advise(place.database, run, setting=Setting()).decision
     legs = {each.arm: each.safe for each in decision.server if each.arm != decision.reference}
     said = "; ".join(f"{arm}: {_WORDS[leg.state]}, {leg.reason}" for arm, leg in legs.items())
     return ("settled" if all(leg.state in ("yes", "no") for leg in legs.values()) else None), said

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Literal
 
-from advisor.evidence import Arm, Deployment, Gpu, Model, Scales
+from advisor.deployment import Deployment, Gpu, Model
+from advisor.evidence import Arm, Scales
 from agentload.errors import ProfileError
 from agentload.evidence.servers import Server, count, names, number, text, truth
 from agentload.kvmath.gpus import gpu_named

@@ -113,6 +113,7 @@ def gather(
         aa=controls(counted, where.names, arms),
         starts=starts.of_profile(study, profile) if run.kind != "measured" else starts.of_history(connection, run),
         looks=starts.looks(played, getattr(study, "pairs", None)),
+        planned_answers=grades.came_in_sequence(connection, run_id, study),
         capacity=tuple(points),
         probes=capacity.isolation(connection, run_id, names),
         health=health.health(connection, run_id, names, played, counted),

@@ -16,9 +16,10 @@ import polars as pl
 from advisor.evidence import AccuracyBucket
 from agentload.dispatch.checking import RECORDED
 from agentload.model.controls import control_of
-from agentload.model.rows import ArmRow
+from agentload.model.rows import ArmRow, ProbeRow
 from agentload.store import tables
 from agentload.store.database import reading
+from agentload.study.kinds import Ask, Study
 
 _CELLS: Final = """
 SELECT task, context_tokens, arm, count_if("right"), count("right"), count(*) - count("right"), avg(score)
@@ -35,6 +36,15 @@ LEFT JOIN graded AS r ON (r.run_id, r.arm, r.task, r.item, r.context_tokens, r.r
     = (x.run_id, $arms[1], x.task, x.item, x.context_tokens, x.repetition)
 GROUP BY a.arm ORDER BY list_position($arms, a.arm)
 """
+
+
+IN_SEQUENCE: Final = "questions in sequence"
+"""Probe that says of a run of another verb that it was asked in a sequence of planned looks."""
+
+
+def came_in_sequence(connection: duckdb.DuckDBPyConnection, run_id: str, study: Study | None) -> bool:
+    """Tell whether the looks at a run's answers were planned before any was asked."""
+    return (isinstance(study, Ask) and study.until_settled) or bool(tables.rows(connection, ProbeRow, run_id=run_id, probe=IN_SEQUENCE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from advisor.assess import accuracy, speed
-from advisor.decide import decide
+from advisor.assess.lines import ttft_curve
+from advisor.decide import assess, decide
 from advisor.estimate import Estimate
 from advisor.evidence import AaControl, AccuracyBucket, Calls, ClientHealth, Observation, Telemetry, WorkloadClass
 from advisor.gates import alone, answers_possible, client, compute_floor, generated_length, identity, one_mode, pool_size, steady
 from advisor.legs.speed import swap
 from advisor.policy import Policy
 from advisor.rules import capacity_bound, known_issues, pool_never_filled, unvalidated_backend
-from advisor.statistics.ttft import ttft_curve
 from advisor.steps import (
     Again,
     ArmsFile,
@@ -34,7 +34,6 @@ from advisor.steps import (
     counted,
 )
 from advisor.verdict import Gate
-from advisor.whole import assess
 from tests.advisor.cases import BF16, FP8, SPREAD, bare, compared, observed, search
 from tests.advisor.worlds import Noise, simulated_calls
 

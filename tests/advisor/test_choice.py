@@ -10,11 +10,11 @@ import pytest
 
 from advisor.case import Case
 from advisor.choice import choose, split_if_refused, split_if_used
+from advisor.decide import assess
 from advisor.evidence import Observation, WorkloadClass
 from advisor.judge import judge
 from advisor.policy import Policy
 from advisor.verdict import ArmVerdict, Capacity, Word
-from advisor.whole import assess
 from tests.advisor.cases import SPREAD, compared, observed
 from tests.advisor.worlds import Noise, simulated_calls
 

@@ -10,17 +10,8 @@ import numpy as np
 import pytest
 
 from advisor.decide import decide
-from advisor.evidence import (
-    AaControl,
-    AccuracyBucket,
-    Arm,
-    ClientHealth,
-    Deployment,
-    Evidence,
-    Model,
-    Observation,
-    WorkloadClass,
-)
+from advisor.deployment import Deployment, Model
+from advisor.evidence import AaControl, AccuracyBucket, Arm, ClientHealth, Evidence, Observation, WorkloadClass
 from advisor.policy import Policy, Slo
 from advisor.steps import Again, MorePairs, Swap
 from advisor.verdict import ArmVerdict, Decision

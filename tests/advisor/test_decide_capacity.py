@@ -7,14 +7,8 @@ import re
 from dataclasses import replace
 
 from advisor.decide import decide
-from advisor.evidence import (
-    CapacityPoint,
-    Deployment,
-    Evidence,
-    StartHistory,
-    Telemetry,
-    WorkloadClass,
-)
+from advisor.deployment import Deployment
+from advisor.evidence import CapacityPoint, Evidence, StartHistory, Telemetry, WorkloadClass
 from advisor.steps import Search
 from tests.advisor.cases import H100, compared, search
 from tests.advisor.worlds import Noise

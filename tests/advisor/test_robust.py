@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from advisor.decide import decide
-from advisor.evidence import AccuracyBucket, Arm, CapacityPoint, Evidence, Gpu, Model, Observation, Sweep, Telemetry, WorkloadClass
+from advisor.deployment import Gpu, Model
+from advisor.evidence import AccuracyBucket, Arm, CapacityPoint, Evidence, Observation, Sweep, Telemetry, WorkloadClass
 from advisor.policy import Policy, Slo
 from tests.advisor.cases import compared, sweeps
 

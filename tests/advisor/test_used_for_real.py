@@ -8,15 +8,15 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from advisor.decide import decide
-from advisor.evidence import Calls, Deployment, Evidence, Observation, Scales
+from advisor.decide import assess, decide
+from advisor.deployment import Deployment
+from advisor.evidence import Calls, Evidence, Observation, Scales
 from advisor.legs import questions
 from advisor.legs.safe import safe_leg
 from advisor.legs.speed import speed_leg
 from advisor.policy import Policy, Slo
 from advisor.steps import Calibrate, Questions, Search
 from advisor.verdict import ArmVerdict, Decision
-from advisor.whole import assess
 from tests.advisor.cases import BF16, BUCKETS, FP8, H100, bare, compared, search
 from tests.advisor.worlds import Noise, answers
 

@@ -19,7 +19,8 @@ import numpy as np
 import yaml
 
 from advisor.decide import decide
-from advisor.evidence import AccuracyBucket, Calls, CapacityPoint, Deployment, Evidence, WorkloadClass
+from advisor.deployment import Deployment
+from advisor.evidence import AccuracyBucket, Calls, CapacityPoint, Evidence, WorkloadClass
 from advisor.statistics.paired import pair_table
 from advisor.verdict import Decision
 from agentload.decision.accuracy import TOGETHER

@@ -12,10 +12,13 @@ from agentload.decision.answers import in_sequence, looks, ordered
 from agentload.decision.forecast import likely
 from agentload.decision.sequence import ITEMS
 from agentload.model.rows import AnswerRow, ArmRow
+from agentload.report.advise import advise
+from agentload.report.policy import Setting
 from agentload.run.foreground import Audience
 from agentload.run.prepared import Place
 from agentload.run.questions import Question
 from agentload.run.record import run_row
+from agentload.run.simulated_answers import answer_all, answering
 from agentload.store import journal
 from agentload.store.loader import load
 from agentload.study.change import extended
@@ -57,6 +60,24 @@ def test_a_reference_that_cannot_answer_is_asked_thirty_items_and_no_more(tmp_pa
     ended = in_sequence(extended(STUDY, profile=str(profile)), Place(database=tmp_path / "x.duckdb"), Audience())
     assert (ended.items, ended.ending) == (30, "hopeless")
     assert "these questions show no difference" in ended.said
+
+
+def _level(database: Path, run: str, arm: str) -> float:
+    decision = advise(database, run, setting=Setting()).decision
+    (found,) = [each.safe.estimate for each in decision.server if each.arm == arm]
+    assert found is not None
+    return found.level
+
+
+@pytest.mark.parametrize("is_joined", [False, True])
+def test_what_a_sequence_found_is_reported_at_the_level_of_its_looks(tmp_path: Path, *, is_joined: bool) -> None:
+    database, sound = tmp_path / "x.duckdb", extended(STUDY, profile="llama-3.1-8b-h100", items=100, until_settled=False)
+    run = answer_all(answering(sound, Place(database=database))).run_id
+    assert _level(database, run, "fp8") == pytest.approx(0.95)
+    place = Place(database=database, into=run if is_joined else None)
+    ended = in_sequence(extended(sound, items=120, until_settled=True), place, Audience())
+    assert (ended.asked.run_id == run) == is_joined
+    assert _level(database, ended.asked.run_id, "fp8") == pytest.approx(1 - 2 * 0.0045)
 
 
 @pytest.mark.slow

@@ -1,144 +1,54 @@
 """Break one thing at a time and see whether tests notice: `python -m tests.house.mutants ROOM` (`make mutants ROOM=dispatch N=60 SEED=0`).
 
 A mutant is a module in which one comparison, arithmetic operator, number, truth value, `and`, `or` or `not` is another. One that survives
-is either equal to what it was made from, or a behaviour that no test holds. ROOM is a room (`dispatch`, `advisor`), a folder of one
+is either equivalent to what it was made from, or a behaviour that no test checks. ROOM is a room (`dispatch`, `advisor`), a folder of one
 (`report/sections`) or a module (`report/policy`). The nearest tests that mirror it judge, in a copy of the tree. Equal seeds draw the same.
+Mutants known to be equivalent are listed with the reason in `equivalents.yaml` next to those tests, and counted apart.
+
+The tests run once without a mutation, and coverage records which lines each one takes. A mutant is judged by the tests that take its
+statement, the fastest first. A statement outside of functions (a default, a constant) is judged by the tests that take its module or one
+that names it, and a statement that no test takes in its own process by all. Each mutant has a process, forked from one that has the
+libraries loaded.
 """
 
 import argparse
-import ast
-import copy
+import importlib
 import importlib.util
+import multiprocessing
 import os
+import pickle
+import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 from textwrap import shorten
 from typing import Final, Literal
 
+import coverage
+import pytest
+import yaml
+
+from tests.house.mutations import Mutant, mutants, mutated
+
 HOUSE: Final = Path(__file__).parents[2]
 LEFT_BEHIND: Final = shutil.ignore_patterns(".*", "__pycache__", "reports", "build", "dist")
-PYTEST: Final = (sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0")
-PATIENCE: Final = 3
-"""A mutant that takes so many times as long as the tests without one, and `SPARE_S` more, has made something endless."""
-SPARE_S: Final = 10.0
+PYTEST: Final = ("-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning", "--hypothesis-seed=0")
+PASSED: Final = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+PATIENCE: Final = 5
+"""A mutant that takes so many times as long as its tests without one, and `SPARE_S` more, has made something endless."""
+SPARE_S: Final = 20.0
 WIDTH: Final = 100
 
-Outcome = Literal["killed", "survived", "timed out"]
-
-_OPPOSITES: Final = {ast.Eq: ast.NotEq, ast.Is: ast.IsNot, ast.In: ast.NotIn, ast.Add: ast.Sub, ast.Mult: ast.Div}
-EXCHANGES: Final[dict[type[ast.AST], tuple[type[ast.AST], ...]]] = {
-    ast.Lt: (ast.LtE, ast.GtE),
-    ast.LtE: (ast.Lt, ast.Gt),
-    ast.Gt: (ast.GtE, ast.LtE),
-    ast.GtE: (ast.Gt, ast.Lt),
-    **{one: (other,) for one, other in _OPPOSITES.items()},
-    **{other: (one,) for one, other in _OPPOSITES.items()},
-    **dict.fromkeys((ast.FloorDiv, ast.Mod), (ast.Mult,)),
-    ast.And: (ast.Or,),
-    ast.Or: (ast.And,),
-}
-"""What each operator is exchanged for."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mutant:
-    """One mutation of a module: where it is (the node's place in a walk of the tree, and which of its mutations), and how it reads."""
-
-    line: int
-    before: str
-    after: str
-    node: int
-    way: int
-
-
-def mutants(source: str) -> list[Mutant]:
-    """List all mutations of a module."""
-    tree = ast.parse(source)
-    spared = {id(each) for node in ast.walk(tree) for part in _spared(node) for each in ast.walk(part)}
-    return [
-        Mutant(line=getattr(node, "lineno", 0), before=ast.unparse(node), after=ast.unparse(other), node=place, way=way)
-        for place, node in enumerate(ast.walk(tree))
-        if id(node) not in spared
-        for way, other in enumerate(_mutations(node))
-    ]
-
-
-def mutated(source: str, mutant: Mutant) -> str:
-    """Return the module with the mutation; its comments are lost."""
-    tree = ast.parse(source)
-    target = next(node for place, node in enumerate(ast.walk(tree)) if place == mutant.node)
-    return ast.unparse(_Exchange(target, list(_mutations(target))[mutant.way]).visit(tree))
-
-
-class _Exchange(ast.NodeTransformer):
-    def __init__(self, target: ast.AST, other: ast.AST) -> None:
-        self.target = target
-        self.other = other
-
-    def visit(self, node: ast.AST) -> ast.AST:
-        return self.other if node is self.target else self.generic_visit(node)
-
-
-def _spared(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the parts that promise nothing at run time: annotations, decorators, assertions, `strict` of `zip`."""
-    match node:
-        case ast.FunctionDef() | ast.AsyncFunctionDef():
-            yield from node.decorator_list
-            if node.returns is not None:
-                yield node.returns
-        case ast.ClassDef():
-            yield from node.decorator_list
-        case ast.arg(annotation=ast.AST() as annotation) | ast.AnnAssign(annotation=annotation):
-            yield annotation
-        case ast.Assert() | ast.keyword(arg="strict"):
-            yield node
-        case _:
-            pass
-
-
-def _mutations(node: ast.AST) -> Iterator[ast.AST]:
-    match node:
-        case ast.Compare(ops=ops):
-            for place, op in enumerate(ops):
-                for kind in EXCHANGES[type(op)]:
-                    yield _with(node, ops=[*ops[:place], kind(), *ops[place + 1 :]])
-        case ast.BoolOp(op=op) | ast.BinOp(op=op) | ast.AugAssign(op=op) if not _is_text(node):
-            for kind in EXCHANGES.get(type(op), ()):
-                yield _with(node, op=kind())
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            yield operand
-        case ast.Constant(value=bool(value)):
-            yield ast.Constant(value=not value)
-        case ast.Constant(value=int(value)):
-            yield ast.Constant(value=value + 1)
-        case ast.Constant(value=float(value)):
-            yield ast.Constant(value=value * 2 if value else 1.0)
-        case _:
-            pass
-
-
-def _with(node: ast.AST, **fields: object) -> ast.AST:
-    other = copy.copy(node)
-    for name, value in fields.items():
-        setattr(other, name, value)
-    return other
-
-
-def _is_text(node: ast.AST) -> bool:
-    """Whether an operator joins or fills texts."""
-    sides = (getattr(node, side, None) for side in ("left", "right", "value"))
-    return any(
-        isinstance(side, ast.JoinedStr) or (isinstance(side, ast.Constant) and isinstance(side.value, str | bytes)) for side in sides
-    )
+Outcome = Literal["killed", "timed out", "survived", "equivalent"]
+OUTCOMES: Final[tuple[Outcome, ...]] = ("killed", "timed out", "survived", "equivalent")
 
 
 def modules(house: Path, room: str) -> list[Path]:
@@ -156,20 +66,134 @@ def judges(house: Path, room: str) -> Path:
     return next(path for path in near if (house / path).exists())
 
 
-def outcome(command: Sequence[str], house: Path, limit_s: float | None = None) -> Outcome:
-    """Run the tests in a group of processes of their own, which ends with them."""
-    environment = {**os.environ, "PYTHONPATH": str(house)}  # before the checkout that is installed, in processes of the tests too
-    running = subprocess.Popen(
-        command, cwd=house, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, process_group=0
-    )
-    try:
-        return "survived" if running.wait(limit_s) == 0 else "killed"
-    except subprocess.TimeoutExpired:
-        return "timed out"
-    finally:
-        if running.poll() is None:
-            os.killpg(running.pid, signal.SIGKILL)
-            running.wait()
+@dataclass(frozen=True, slots=True)
+class Equivalent:
+    """A mutant that is kept as equivalent, as `equivalents.yaml` has it, by the line of the source where its texts occur twice."""
+
+    module: str
+    before: str
+    after: str
+    why: str
+    of: str = ""
+
+    def is_of(self, path: Path, mutant: Mutant, source: str) -> bool:
+        """Whether it is this mutant of a module."""
+        texts = (str(path), mutant.before, mutant.after) == (self.module, self.before, self.after)
+        return texts and self.of in source.splitlines()[mutant.line - 1]
+
+
+def equivalents(judging: Path) -> tuple[Equivalent, ...]:
+    """Read the mutants that are kept as equivalent next to these tests."""
+    path = judging / "equivalents.yaml"
+    return tuple(Equivalent(**each) for each in yaml.safe_load(path.read_text(encoding="utf-8"))) if path.exists() else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What tests do without a mutation: how long each takes, who takes a line of a module, and the libraries that they load."""
+
+    seconds: dict[str, float]
+    lines: dict[str, dict[int, frozenset[str]]]
+    libraries: tuple[str, ...]
+
+    def judging(self, path: Path, mutant: Mutant, sources: Mapping[Path, str]) -> list[str]:
+        """Return the tests that judge a mutant, in their order."""
+        if mutant.lines:
+            taking = {test for line in mutant.lines for test in self.lines.get(str(path), {}).get(line, ())}
+        else:
+            named = re.compile(rf"\b{path.stem}\b")
+            readers = [path, *(each for each, source in sources.items() if named.search(source))]
+            taking = {test for each in readers for tests in self.lines.get(str(each), {}).values() for test in tests}
+        return sorted(taking or self.seconds, key=lambda test: self.seconds[test])
+
+
+@dataclass(slots=True)
+class Recorder:
+    """A plugin of pytest that tells coverage which test runs, and keeps how long it took."""
+
+    covering: coverage.Coverage
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        """Name the test while it runs."""
+        self.covering.switch_context(item.nodeid)
+        result = yield
+        self.covering.switch_context("")
+        return result
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Add up what a test's phases took."""
+        self.seconds[report.nodeid] += report.duration
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A plugin of pytest that plays these tests alone, in this order."""
+
+    tests: Sequence[str]
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Leave out all others."""
+        places = {test: place for place, test in enumerate(self.tests)}
+        items[:] = sorted((item for item in items if item.nodeid in places), key=lambda item: places[item.nodeid])
+
+
+def record(judging: Path, paths: Iterable[Path], into: Path) -> int:
+    """Run the tests, and write what they take of the modules *paths* into a file; to be called in the tree, in a process of its own."""
+    covering = coverage.Coverage(data_file=None, config_file=False, source=sorted({path.parts[0] for path in paths}))
+    covering.start()
+    recorder = Recorder(covering)
+    said = pytest.main([*PYTEST, str(judging)], [recorder])
+    covering.stop()
+    found = covering.get_data()
+    lines = {
+        str(path): {
+            line: frozenset(sys.intern(test) for test in tests if test)
+            for line, tests in found.contexts_by_lineno(str(path.absolute())).items()
+        }
+        for path in paths
+    }
+    libraries = tuple(name for name in sys.modules if not _is_ours(name, Path.cwd()))
+    into.write_bytes(pickle.dumps((dict(recorder.seconds), lines, libraries)))
+    return said
+
+
+def judged(tests: Sequence[str]) -> int:
+    """Run these tests in their order until one fails; to be called in the tree, in a process of its own."""
+    return pytest.main([*PYTEST, *dict.fromkeys(test.partition("::")[0] for test in tests)], [Order(tests)])
+
+
+def outcome(act: Callable[[], int | None], house: Path, limit_s: float | None = None) -> Outcome:
+    """Say what tests in a tree say, in a process of their own, with which all that they started ends."""
+    process = multiprocessing.get_context("fork").Process(target=_act, args=(act, house))
+    process.start()
+    assert process.pid is not None
+    process.join(limit_s)
+    process.kill()
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.join()
+    return "timed out" if process.exitcode == -signal.SIGKILL else "survived" if process.exitcode in PASSED else "killed"
+
+
+def _act(act: Callable[[], int | None], house: Path) -> None:
+    """Run in a tree as if nothing of this one had been imported: its packages are loaded from there, in processes of the tests too."""
+    os.setpgid(0, 0)
+    silence = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(silence, stream)
+    os.chdir(house)
+    os.environ["PYTHONPATH"] = str(house)
+    sys.path.insert(0, str(house))
+    for name in [name for name in sys.modules if _is_ours(name, house)]:
+        del sys.modules[name]
+    sys.exit(act())
+
+
+def _is_ours(name: str, house: Path) -> bool:
+    top = house / name.partition(".")[0]
+    return top.is_dir() or top.with_suffix(".py").exists()
 
 
 def play(
@@ -180,34 +204,34 @@ def play(
     seed: int,
     write: Callable[[str], object],
     house: Path = HOUSE,
-    runner: Sequence[str] = PYTEST,
 ) -> Counter[Outcome]:
     """Draw mutants of a room and print what the tests *judging* say of each; raises SystemExit where they fail without one."""
-    drawn = [(path, mutant) for path in modules(house, room) for mutant in mutants((house / path).read_text(encoding="utf-8"))]
+    sources = {path: (house / path).read_text(encoding="utf-8") for path in modules(house, room)}
+    drawn = [(path, mutant) for path, source in sources.items() for mutant in mutants(source)]
     if not drawn:
         raise SystemExit(f"error: no room or module '{room}' that could be changed")
     drawn = Random(seed).sample(drawn, min(number, len(drawn)))
+    kept = equivalents(house / judging)
     outcomes = Counter[Outcome]()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        there = Path(folder) / "house"
+        there, notes = Path(folder) / "house", Path(folder) / "taken"
         shutil.copytree(house, there, ignore=LEFT_BEHIND)
-        command = (*runner, str(judging))
-        began = time.monotonic()
-        if outcome(command, there) != "survived":
+        if outcome(partial(record, judging, tuple(sources), notes), there) != "survived":
             raise SystemExit(f"error: {judging} fails without a mutation")
-        limit_s = PATIENCE * (time.monotonic() - began) + SPARE_S
+        taken = Taken(*pickle.loads(notes.read_bytes()))
+        for library in taken.libraries:
+            with suppress(Exception):  # loaded once here instead of in each process; what cannot be is loaded there
+                importlib.import_module(library)
         for path, mutant in drawn:
-            source = (there / path).read_text(encoding="utf-8")
-            _put(there / path, mutated(source, mutant))
-            said = outcome(command, there, limit_s)
-            _put(there / path, source)
+            tests = taken.judging(path, mutant, sources)
+            _put(there / path, mutated(sources[path], mutant))
+            said = outcome(partial(judged, tests), there, PATIENCE * sum(taken.seconds[test] for test in tests) + SPARE_S)
+            _put(there / path, sources[path])
+            if said == "survived" and any(each.is_of(path, mutant, sources[path]) for each in kept):
+                said = "equivalent"
             outcomes[said] += 1
             write(f"{said:10} {path}:{mutant.line}  {shorten(mutant.before, WIDTH)}  ->  {shorten(mutant.after, WIDTH)}\n")
-    write(
-        f"{room}: "
-        + ", ".join(f"{outcomes[each]} {each}" for each in ("killed", "timed out", "survived"))
-        + f" of {len(drawn)}, by {judging}\n"
-    )
+    write(f"{room}: " + ", ".join(f"{outcomes[each]} {each}" for each in OUTCOMES) + f" of {len(drawn)}, by {judging}\n")
     return outcomes
 
 

@@ -1,10 +1,12 @@
-import sys
+import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.house.mutants import HOUSE, judges, modules, mutants, mutated, outcome, play
+from tests.house.mutants import HOUSE, Taken, equivalents, judges, modules, outcome, play
+from tests.house.mutations import mutants, mutated
 
 
 @pytest.mark.parametrize(
@@ -61,15 +63,17 @@ def test_a_mutant_is_killed_by_the_test_that_holds_it_and_the_tree_stays_as_it_w
     for package in (room.parent, room):
         (package / "__init__.py").touch()
     (room / "sums.py").write_text("def double(a):\n    return a * 2\n\n\ndef is_small(a):\n    return a < 9\n")
-    (checks / "__main__.py").write_text("from agentload.room.sums import *\nassert double(3) == 6 and is_small(1) and not is_small(20)\n")
+    doubled = "def test_double():\n    assert sums.double(3) == 6\n"
+    small = "def test_small():\n    assert sums.is_small(1) and not sums.is_small(20)\n"
+    (checks / "test_sums.py").write_text(f"from agentload.room import sums\n\n\n{doubled}\n\n{small}")
+    kept = {"module": "agentload/room/sums.py", "of": "return a < 9", "before": "9", "after": "10", "why": "an example"}
+    (checks / "equivalents.yaml").write_text(yaml.safe_dump([kept]))
     said: list[str] = []
-    assert play("room", Path("tests/room"), number=9, seed=0, write=said.append, house=tmp_path, runner=[sys.executable]) == {
-        "killed": 3,
-        "survived": 2,
-    }
+    found = play("room", Path("tests/room"), number=9, seed=0, write=said.append, house=tmp_path)
+    assert found == {"killed": 3, "survived": 1, "equivalent": 1}
     assert "survived   agentload/room/sums.py:6  a < 9  ->  a <= 9\n" in said
     assert "killed     agentload/room/sums.py:2  a * 2  ->  a / 2\n" in said
-    assert said[-1] == "room: 3 killed, 0 timed out, 2 survived of 5, by tests/room\n"
+    assert said[-1] == "room: 3 killed, 0 timed out, 1 survived, 1 equivalent of 5, by tests/room\n"
     assert (room / "sums.py").read_text().endswith("return a < 9\n")
 
 
@@ -79,11 +83,30 @@ def test_a_room_that_is_not_there_is_said_so() -> None:
 
 
 def test_what_takes_longer_than_its_limit_is_ended(tmp_path: Path) -> None:
-    assert outcome([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path, 0.1) == "timed out"
+    assert outcome(partial(time.sleep, 60), tmp_path, 0.1) == "timed out"
+    assert outcome(lambda: 0, tmp_path) == "survived"
+    assert outcome(lambda: 1, tmp_path) == "killed"
+
+
+def test_a_mutant_is_judged_by_the_tests_that_take_its_statement_and_a_constant_by_those_of_its_readers() -> None:
+    source = "LIMIT = 9\n\ndef is_small(a):\n    return (\n        a < LIMIT\n    )\n\ndef double(a):\n    return a * 2\n"
+    limit, small, *_, double = mutants(source)
+    sums, other, third = Path("room/sums.py"), Path("room/other.py"), Path("room/third.py")
+    lines = {
+        "room/sums.py": {4: frozenset({"test_small"}), 5: frozenset({"test_slow"}), 9: frozenset({"test_double"})},
+        "room/other.py": {1: frozenset({"test_other"})},
+        "room/third.py": {1: frozenset({"test_third"})},
+    }
+    taken = Taken({"test_slow": 9.0, "test_small": 1.0, "test_double": 0.1, "test_other": 0.2, "test_third": 0.3}, lines, ())
+    sources = {sums: source, other: "from room.sums import LIMIT", third: ""}
+    assert taken.judging(sums, small, sources) == ["test_small", "test_slow"]
+    assert taken.judging(sums, double, sources) == ["test_double"]
+    assert taken.judging(sums, limit, sources) == ["test_double", "test_other", "test_small", "test_slow"]
+    assert len(taken.judging(third, small, sources)) == 5
 
 
 def test_every_mutant_that_is_kept_as_equivalent_is_one_of_its_module_and_has_a_reason() -> None:
-    for each in yaml.safe_load((HOUSE / "tests/advisor/equivalents.yaml").read_text(encoding="utf-8")):
-        drawn = {(mutant.before, mutant.after) for mutant in mutants((HOUSE / each["module"]).read_text(encoding="utf-8"))}
-        assert (each["before"], each["after"]) in drawn, each
-        assert each["why"]
+    for each in equivalents(HOUSE / "tests/advisor"):
+        source = (HOUSE / each.module).read_text(encoding="utf-8")
+        assert any(each.is_of(Path(each.module), mutant, source) for mutant in mutants(source)), each
+        assert each.why

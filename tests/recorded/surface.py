@@ -17,8 +17,8 @@ from typer.main import get_command
 import advisor.gates
 import advisor.rules
 import agentload.report.formats
-from advisor import plugins
 from advisor.policy import Policy, Slo
+from advisor.rulebook import modules
 from agentload import builtin
 from agentload.cli.main import _app
 from agentload.endpoints.read import FIELDS, KNOWN
@@ -86,9 +86,9 @@ def plug_ins() -> Json:
         "importers": {name: _options(importers.importer(name)) for name in importers.names()},
         "exporters": {name: _options(exporters.exporter(name)) for name in exporters.names()},
         "tasks": {name: {key: str(value) for key, value in tasks.task(name).options.items()} for name in tasks.names()},
-        "rules": {_name(module): sorted(map(str, module.NEEDS)) for module in plugins.modules(advisor.rules)},
-        "gates": [_name(module) for module in plugins.modules(advisor.gates)],
-        "report formats": [_name(module) for module in plugins.modules(agentload.report.formats)],
+        "rules": {_name(module): sorted(map(str, module.NEEDS)) for module in modules(advisor.rules)},
+        "gates": [_name(module) for module in modules(advisor.gates)],
+        "report formats": [_name(module) for module in modules(agentload.report.formats)],
         **{kind: list(builtin.names(kind)) for kind in ("profiles", "traces", "presets")},
     }
 

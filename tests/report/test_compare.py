@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from advisor.evidence import Arm, CapacityPoint, Deployment, Evidence, Sweep
+from advisor.deployment import Deployment
+from advisor.evidence import Arm, CapacityPoint, Evidence, Sweep
 from agentload.errors import EvidenceError
 from agentload.evidence.gather import gather
 from agentload.model.rows import CallRow

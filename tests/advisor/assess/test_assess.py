@@ -8,9 +8,9 @@ import pytest
 from advisor.assess import figures, lines, reach, room
 from advisor.assess.accuracy import pooled
 from advisor.case import missing
-from advisor.evidence import AccuracyBucket, Evidence, Observation, Prior, Telemetry, WorkloadClass
+from advisor.decide import assess
+from advisor.evidence import AccuracyBucket, Arm, Evidence, Observation, Prior, Telemetry, WorkloadClass
 from advisor.policy import Policy, Slo
-from advisor.whole import assess
 from tests.advisor.cases import BF16, FP8, bare, compared, observed, sweeps
 from tests.advisor.worlds import Noise, simulated_calls
 
@@ -300,3 +300,15 @@ def test_needs_are_paths_that_have_to_lead_somewhere() -> None:
     assert missing(case, frozenset({"evidence.arms.kernel", "evidence.model.window_layers"})) == ()
     assert missing(case, frozenset({"itl.bandwidth_tb_s", "evidence.priors"})) == ("evidence.priors", "itl.bandwidth_tb_s")
     assert missing(assess(bare(sweeps=sweeps()), Policy()), frozenset({"itl.bandwidth_tb_s"})) == ()
+
+
+@pytest.mark.parametrize("arms", [(BF16, FP8), (BF16, FP8, replace(FP8, name="fp8-other"))])
+def test_answers_that_came_in_planned_looks_are_judged_at_the_level_of_each_and_speed_is_not(arms: tuple[Arm, ...]) -> None:
+    once = compared(seed=1, effect=-0.1, items=40, arms=arms)
+    looked = assess(replace(once, planned_answers=True), Policy())
+    planned, alone = assess(once, Policy(planned_looks=True)), assess(once, Policy())
+    assert (looked.accuracy, looked.buckets) == (planned.accuracy, planned.buckets)
+    assert [each.estimate.level for each in looked.accuracy] == pytest.approx([1 - 2 * 0.0045 / (len(arms) - 1)] * 2)
+    assert [each.estimate.level for each in alone.accuracy] == pytest.approx([1 - 2 * 0.025 / (len(arms) - 1)] * 2)
+    assert looked.level("fp8", alone=True) == planned.level("fp8", alone=True) < alone.level("fp8", alone=True)
+    assert looked.level("fp8") == alone.level("fp8") > planned.level("fp8")

@@ -10,7 +10,8 @@ import pytest
 from advisor.assess import room
 from advisor.case import Room
 from advisor.decide import decide
-from advisor.evidence import Calls, Deployment, Evidence
+from advisor.deployment import Deployment
+from advisor.evidence import Calls, Evidence
 from advisor.policy import Policy
 from tests.advisor.cases import H100, bare, compared, observed
 from tests.advisor.worlds import Noise, simulated_calls

@@ -11,13 +11,13 @@ import pytest
 
 from advisor.assess import accuracy, capacity, figures, lines, reach, room
 from advisor.case import doubled, weighty
+from advisor.decide import assess
 from advisor.dtypes import same_numbers
 from advisor.estimate import Estimate
 from advisor.evidence import AccuracyBucket, Calls, Evidence, Prior, Telemetry, WorkloadClass
 from advisor.gates import steady
 from advisor.policy import Policy, Slo
 from advisor.statistics.crossing import Limit
-from advisor.whole import assess
 from tests.advisor.cases import BF16, FP8, bare, compared, observed, search
 from tests.advisor.worlds import Noise, simulated_calls
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from advisor.assess.capacity import limits
+from advisor.decide import assess
 from advisor.estimate import Estimate
 from advisor.evidence import CapacityPoint, Evidence, Telemetry, WorkloadClass
 from advisor.legs.capacity import _equal_pools, _is_narrow, capacity_leg
 from advisor.policy import Policy, Slo
 from advisor.steps import Search
-from advisor.whole import assess
 from tests.advisor.cases import BF16, FP8, bare, compared, search
 
 Tried = dict[int, tuple[int, int] | str]

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from advisor.decide import assess
 from advisor.evidence import Evidence, WorkloadClass
 from advisor.legs import questions
 from advisor.policy import Policy
 from advisor.steps import Questions
-from advisor.whole import assess
 from tests.advisor.cases import bare
 
 K = 1024

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from advisor.case import Case
-from advisor.decide import decide
+from advisor.decide import assess, decide
 from advisor.evidence import AccuracyBucket, Evidence, WorkloadClass
 from advisor.legs.safe import safe_leg
 from advisor.policy import Policy
 from advisor.steps import Questions
-from advisor.whole import assess
 from tests.advisor.cases import BUCKETS, bare, compared
 from tests.advisor.worlds import answers
 

@@ -9,7 +9,7 @@ import pytest
 
 from advisor.assess.speed import controls, controls_of, floor_of
 from advisor.case import Case, Room
-from advisor.decide import decide
+from advisor.decide import assess, decide
 from advisor.estimate import Estimate
 from advisor.evidence import AaControl, Calls, Evidence, StartHistory, WorkloadClass
 from advisor.legs.capacity import pays_leg
@@ -19,7 +19,6 @@ from advisor.policy import Policy
 from advisor.statistics.planning import units_needed
 from advisor.steps import MorePairs, Restarts
 from advisor.verdict import Leg, LegState, Need
-from advisor.whole import assess
 from tests.advisor.cases import BF16, FP8, SPREAD, bare, compared, observed, search
 from tests.advisor.worlds import Noise, simulated_calls
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from advisor.case import Case
+from advisor.decide import assess
 from advisor.estimate import Estimate
 from advisor.evidence import Evidence
 from advisor.legs import tested
@@ -15,7 +16,6 @@ from advisor.legs.speed import START_MINUTES, restarts
 from advisor.legs.whole_time import _kinds, _matched, with_total
 from advisor.policy import Policy
 from advisor.verdict import Leg, LegState
-from advisor.whole import assess
 from tests.advisor.cases import BF16, compared
 from tests.advisor.worlds import Noise
 

@@ -7,6 +7,7 @@ from types import ModuleType
 
 from advisor import rulebook
 from advisor.case import Case
+from advisor.decide import assess
 from advisor.evidence import (
     Evidence,
     Telemetry,
@@ -14,7 +15,6 @@ from advisor.evidence import (
 )
 from advisor.policy import Policy
 from advisor.verdict import Finding
-from advisor.whole import assess
 from tests.advisor.worlds import Noise
 
 QUIET = Noise(call=0.04, wander=0.01, phi=0.2, block=0.003)

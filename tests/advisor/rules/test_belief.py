@@ -6,12 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from advisor.evidence import (
-    AaControl,
-    AccuracyBucket,
-    Deployment,
-    Prior,
-)
+from advisor.deployment import Deployment
+from advisor.evidence import AaControl, AccuracyBucket, Prior
 from advisor.policy import Policy, Slo
 from advisor.rules import (
     machine_or_arm,

@@ -8,11 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advisor.evidence import (
-    Deployment,
-    Gpu,
-    Model,
-)
+from advisor.deployment import Deployment, Gpu, Model
 from advisor.rules import (
     known_issues,
 )

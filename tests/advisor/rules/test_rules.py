@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor import plugins, rulebook, rules
+from advisor import rulebook, rules
 from advisor.case import Case
 from advisor.evidence import (
     Arm,
@@ -19,7 +19,7 @@ from tests.advisor.rules.asking import case, chat_class
 
 
 def test_every_rule_is_one_file_with_a_message_its_needs_and_a_check() -> None:
-    found = plugins.modules(rules)
+    found = rulebook.modules(rules)
     assert len(found) >= 23
     for module in found:
         assert rulebook.first_sentence(module).endswith("."), module.__name__

@@ -7,13 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from advisor.evidence import (
-    Deployment,
-    Gpu,
-    Observation,
-    StartHistory,
-    Telemetry,
-)
+from advisor.deployment import Deployment, Gpu
+from advisor.evidence import Observation, StartHistory, Telemetry
 from advisor.rules import (
     below_break_even,
     draft_acceptance,

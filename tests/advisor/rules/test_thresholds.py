@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from advisor import rulebook
+from advisor.deployment import Gpu
 from advisor.estimate import Estimate
-from advisor.evidence import AccuracyBucket, Gpu, Prior, Probe, Telemetry
+from advisor.evidence import AccuracyBucket, Prior, Probe, Telemetry
 from advisor.policy import Policy
 from advisor.rules import (
     below_break_even,

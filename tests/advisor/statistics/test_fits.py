@@ -5,8 +5,8 @@ from importlib import import_module
 import numpy as np
 import pytest
 
+from advisor.assess.lines import ttft_curve
 from advisor.statistics.line import itl_line, on_grid
-from advisor.statistics.ttft import ttft_curve
 from advisor.verdict import ItlLine
 from tests.advisor.published import ITL_MS, LLAMA_TTFT_LONG_MS, plotted_sweep
 from tests.advisor.worlds import simulated_sweep

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from advisor.deployment import Deployment, Gpu, Model
 from advisor.estimate import Estimate
 from advisor.evidence import (
     AaControl,
@@ -12,11 +13,8 @@ from advisor.evidence import (
     Calls,
     CapacityPoint,
     ClientHealth,
-    Deployment,
     Evidence,
-    Gpu,
     Kind,
-    Model,
     Observation,
     Prior,
     Sweep,

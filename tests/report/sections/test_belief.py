@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from advisor.evidence import Arm, ClientHealth, Deployment, Evidence
+from advisor.deployment import Deployment
+from advisor.evidence import Arm, ClientHealth, Evidence
 from advisor.verdict import Gate
 from agentload.report.parts import Check, Made, RunFacts, Served
 from tests.report import sample

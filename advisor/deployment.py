@@ -1,0 +1,54 @@
+"""What all arms of a comparison share: the model, the machines and the load at the user's peak, as far as each is known."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """Describe one GPU of the deployment; peaks are the vendor's dense figures."""
+
+    name: str  # as in profiles: H100-SXM, H200-SXM, B200-SXM, A100-80GB
+    sm: int | None = None  # compute capability times ten: 80, 89, 90, 100, 120
+    bf16_tflops: float | None = None
+    fp8_tflops: float | None = None
+    hbm_tb_s: float | None = None
+    memory_gb: float | None = None
+    usd_per_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """Describe the served model as far as the KV cache and the physics gates need it."""
+
+    name: str
+    params: float | None = None  # all weights
+    active_params: float | None = None  # weights that one token is multiplied with; a dense model's params less its embedding table
+    weight_bits: int | None = None  # 16, 8, 4
+    layers: int | None = None
+    full_layers: int | None = None  # layers that attend to the whole context
+    window_layers: int | None = None
+    window_tokens: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    head_dim: int | None = None
+    attention: Literal["gqa", "mla", "hybrid"] | None = None
+    checkpoint: str | None = None  # revision or hash
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """Describe what all arms share: engine, machines, load at the peak."""
+
+    engine: str = "vllm"
+    version: str | None = None  # the engine's own version string
+    gpu: Gpu
+    tensor_parallel: int = 1
+    gpus_per_replica: int = 1
+    replicas: int = 1  # behind one arm's URL: what was measured is theirs together
+    max_model_len: int | None = None
+    machines: tuple[str, ...] = ()  # distinct machines that served an arm
+    swapped: bool = False  # each arm ran on each machine
+    peak_agents: int | None = None  # concurrent agents at the user's peak
+    load_growth_per_month: float | None = None  # share, 0.05 is five percent
+    spare_replicas: int = 0
