@@ -8,16 +8,18 @@ import asyncio
 import importlib
 import logging
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final, TypeVar
 
 from agentload.errors import LaunchError, UsageError
 from agentload.live.workers.messages import NodeOrder, NodeReport, Play
-from agentload.remote.post import Post, Where
+from agentload.remote.post import Post
 from agentload.study.kinds import Replay
 
 NAME: Final = "ray"
+CONNECT_S: Final = 10.0
 PLACING_S: Final = 60.0
 ANSWER_S: Final = 60.0
 START_S: Final = 300.0
@@ -36,18 +38,14 @@ def check(study: Replay) -> None:
 class Actor:
     """A node of a cluster."""
 
-    def __init__(self, number: int, actor: Any) -> None:  # noqa: ANN401  # Ray makes its types as it runs
+    def __init__(self, number: int, actor: Any, resume: str) -> None:  # noqa: ANN401  # Ray makes its types as it runs
         self.number = number
         self._actor = actor
-
-    async def begin(self, order: Play) -> Where:
-        """Start the node's process."""
-        found: Where = await self._answer(self._actor.begin.remote(order), within_s=START_S)
-        return found
+        self._resume = resume
 
     async def say(self, order: NodeOrder) -> None:
-        """Tell it to go on, or to stop."""
-        await self._answer(self._actor.say.remote(order))
+        """Tell it to play, to go on, or to stop."""
+        await self._answer(self._actor.say.remote(order), within_s=START_S if isinstance(order, Play) else ANSWER_S)
 
     async def heard(self) -> tuple[NodeReport, ...]:
         """Return what it has said since the last time; wait a few seconds for something."""
@@ -69,9 +67,9 @@ class Actor:
             async with asyncio.timeout(within_s):
                 return await asyncio.wrap_future(answer.future())
         except TimeoutError as error:
-            raise LaunchError(f"node {self.number} has not answered for {within_s:g} s") from error
+            raise LaunchError(f"node {self.number} has not answered for {within_s:g} s", hint=self._resume) from error
         except (ray.exceptions.RayActorError, ray.exceptions.RaySystemError, ConnectionError) as error:
-            raise LaunchError(f"node {self.number} is lost: {_first_line(error)}") from error
+            raise LaunchError(f"node {self.number} is lost: {_first_line(error)}", hint=self._resume) from error
         except ray.exceptions.RayTaskError as error:
             raise LaunchError(f"node {self.number}: {_last_line(error)}", hint="install the same agentload[ray] on every node") from error
 
@@ -79,29 +77,36 @@ class Actor:
 @asynccontextmanager
 async def seats(on: str, *, nodes: int | None, resume: str) -> AsyncIterator[tuple[Actor, ...]]:
     """Give an actor on each of so many nodes, or on all. Raises LaunchError where the cluster has fewer, or one is lost; see *resume*."""
-    ray = _ray()
-    address = on.removeprefix(NAME).removeprefix(":") or os.environ.get("RAY_ADDRESS") or "auto"
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=None, namespace="agentload")
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        raise LaunchError(f"no Ray cluster at {address}: {_first_line(error)}", hint="ray start --head, or --on ray:ADDRESS") from error
-    try:
+    with joined(on) as ray:
         alive = [each for each in ray.nodes() if each["Alive"] and each["Resources"].get("CPU", 0) >= 1]
         count = len(alive) if nodes is None else nodes
         if not 1 <= count <= len(alive):
             raise LaunchError(f"the cluster has {len(alive)} nodes with a core to give, not {count}", hint="--nodes, or more nodes")
-        async with _placed(ray, count) as found:
-            try:
-                yield found
-            except LaunchError as error:
-                raise error if error.hint else LaunchError(error.message, hint=resume) from error
+        async with _placed(ray, count, resume) as found:
+            yield found
+
+
+@contextmanager
+def joined(on: str) -> Iterator[Any]:
+    """Give Ray, with this process as a driver in its cluster. Raises LaunchError where there is none."""
+    ray = _ray()
+    address = on.removeprefix(NAME).removeprefix(":") or os.environ.get("RAY_ADDRESS") or "auto"
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        if host:  # Ray itself asks for minutes whether there is somebody
+            socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=None, namespace="agentload")
+    except (OSError, RuntimeError, ValueError) as error:
+        raise LaunchError(f"no Ray cluster at {address}: {_first_line(error)}", hint="ray start --head, or --on ray:ADDRESS") from error
+    try:
+        yield ray
     finally:
         ray.shutdown()
 
 
 @asynccontextmanager
-async def _placed(ray: Any, count: int) -> AsyncIterator[tuple[Actor, ...]]:  # noqa: ANN401  # a module
+async def _placed(ray: Any, count: int, resume: str) -> AsyncIterator[tuple[Actor, ...]]:  # noqa: ANN401  # a module
     placing, strategies = (importlib.import_module(f"ray.util.{each}") for each in ("placement_group", "scheduling_strategies"))
     group = placing.placement_group([{"CPU": 1}] * count, strategy="STRICT_SPREAD")
     try:
@@ -113,7 +118,7 @@ async def _placed(ray: Any, count: int) -> AsyncIterator[tuple[Actor, ...]]:  # 
         found = []
         for place in range(count):
             where = strategies.PlacementGroupSchedulingStrategy(placement_group=group, placement_group_bundle_index=place)
-            found.append(Actor(place + 1, made.options(scheduling_strategy=where).remote(place + 1)))
+            found.append(Actor(place + 1, made.options(scheduling_strategy=where).remote(place + 1), resume))
         try:
             yield tuple(found)
         finally:

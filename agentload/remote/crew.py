@@ -107,7 +107,7 @@ class Crew:
             _order(share, number, job, workers=workers, folder=folder, done=done, voided=voided)
             for number, share in enumerate(divided(plan, len(seats)), start=1)
         ]
-        self._hosts: list[str] = []
+        self._hosts = dict[int, str]()
         self._rounds: list[Health] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -122,30 +122,25 @@ class Crew:
 
     async def play(self) -> Health:
         """Play the plan to its end, or to the end of what is in flight after `stop`. Raises LaunchError when a node is lost."""
-        found = await asyncio.gather(*(seat.begin(order) for seat, order in zip(self._seats, self._orders, strict=True)))
-        self._hosts = [each.host for each in found]
-        if other := next((each for each in found if each.version != __version__), None):
-            raise LaunchError(
-                f"{other.host} has agentload {other.version}, and this is {__version__}", hint="install one version everywhere"
-            )
+        await asyncio.gather(*(seat.say(order) for seat, order in zip(self._seats, self._orders, strict=True)))
         await asyncio.gather(*(self._ready(seat) for seat in self._seats))
         if self._is_stopping:
             return self._health()
         before = await self._go(())
         while True:
             reached, lost = await self._reached()
-            if lost is None and all(isinstance(each, Over) for each in reached.values()):
+            if lost is None and all(isinstance(each, Over) for each, _ in reached.values()):
                 return self._health()
             before = await self._go(await self._settled(before, reached, lost))
 
     async def _settled(
-        self, before: Sequence[Reading], reached: Mapping[int, Reached | Over], lost: AgentloadError | None
+        self, before: Sequence[Reading], reached: Mapping[int, tuple[Reached | Over, Reading]], lost: AgentloadError | None
     ) -> tuple[tuple[int, str], ...]:
         """Take what the nodes measured, and close the round or start its servers; return the pairs that are played again."""
-        if not (here := {number: each for number, each in reached.items() if isinstance(each, Reached)}):
+        if not (here := {number: each for number, (each, _) in reached.items() if isinstance(each, Reached)}):
             assert lost is not None
             raise lost
-        after = dict(zip(here, await asyncio.gather(*(reading(self._seats[number]) for number in here)), strict=True))
+        after = {number: reached[number][1] for number in here}
         shares = {self._orders[number].name: (before[number].ahead_ns + after[number].ahead_ns) // 2 for number in here}
         ends = joined([_ours(each.ends, shares[self._orders[number].name]) for number, each in here.items()], is_whole=lost is None)
         drained = {end.play.arm: end.drain_ns for end in ends}
@@ -198,7 +193,7 @@ class Crew:
         await asyncio.gather(*said)
         return readings
 
-    async def _reached(self) -> tuple[dict[int, Reached | Over], AgentloadError | None]:
+    async def _reached(self) -> tuple[dict[int, tuple[Reached | Over, Reading]], AgentloadError | None]:
         """Wait until every node waits, or one is lost: then for what the others have, cut short."""
         tasks = {asyncio.create_task(self._waiting(seat)): number for number, seat in enumerate(self._seats)}
         done, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -209,7 +204,7 @@ class Crew:
             done |= more
             for task in left:
                 task.cancel()
-        found: dict[int, Reached | Over] = {}
+        found: dict[int, tuple[Reached | Over, Reading]] = {}
         for task in done:
             error = task.exception()
             if error is None:
@@ -223,12 +218,17 @@ class Crew:
     async def _ready(self, seat: Seat) -> None:
         async for report in self._reports(seat):
             if isinstance(report, Ready):
+                self._hosts[seat.number] = f" ({report.host})"
+                if report.version != __version__:
+                    said = f"{report.host} has agentload {report.version}, and this is {__version__}"
+                    raise LaunchError(said, hint="install one version everywhere")
                 return
 
-    async def _waiting(self, seat: Seat) -> Reached | Over:
+    async def _waiting(self, seat: Seat) -> tuple[Reached | Over, Reading]:
+        """Wait until a node waits, and compare its clock once more."""
         async for report in self._reports(seat):
             if isinstance(report, Reached | Over):
-                return report
+                return report, await reading(seat)
         raise AssertionError("a node reports until it is lost")
 
     async def _reports(self, seat: Seat) -> AsyncIterator[NodeReport]:
@@ -253,7 +253,7 @@ class Crew:
         )
 
     def _named(self, number: int) -> str:
-        return f"node {number + 1} ({self._hosts[number]})"
+        return f"node {number + 1}{self._hosts.get(number + 1, '')}"
 
     def _spread(self, order: NodeOrder) -> None:
         for seat in self._seats:

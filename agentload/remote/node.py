@@ -1,13 +1,11 @@
 """One node's process: plays a share of a plan by itself, and waits for the driver between blocks.
 
-It has a dispatcher, callers and journals of its own, and hears nothing while a block is played but that it is to stop. Like a worker it
-ends when the other end of its socket pair closes, and is started in a process group of its own.
+It has a dispatcher, callers and journals of its own, and hears nothing while a block is played but that it is to stop.
 """
 
 import asyncio
 import pickle
 import shutil
-import socket
 import tempfile
 import time
 from collections.abc import Sequence
@@ -16,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from agentload.dispatch.dispatcher import PlayEnd
-from agentload.errors import AgentloadError, LaunchError, first_of
+from agentload.errors import LaunchError
 from agentload.live.runner import Runner
-from agentload.live.workers.messages import Alive, Broken, Go, NodeOrder, Over, Pipe, Play, Reached, Ready, opened, served
+from agentload.live.workers.messages import Go, NodeOrder, Over, Pipe, Play, Reached, Ready, served
 from agentload.live.workers.pool import calling
 from agentload.model.commands import Lost, Open, Settle, Stopped
 from agentload.model.plan import Plan
@@ -27,11 +25,6 @@ from agentload.store import journal
 from agentload.store.places import journal_folder, worker_journals
 
 SECOND: Final = 1_000_000_000
-ALIVE_S: Final = 0.5
-
-
-class _OverError(Exception):
-    """The driver has closed its end: drop everything."""
 
 
 class Node:
@@ -114,36 +107,11 @@ class Node:
         return go.void
 
 
-async def work(sock: socket.socket, order: Play) -> None:
-    """Play a share, taking orders over *sock*, until its other end closes."""
-    over = asyncio.Event()
-
-    def heard(said: NodeOrder) -> None:
-        node.heard(said)
-
-    async def alive() -> None:
-        while True:
-            pipe.say(Alive())
-            await asyncio.sleep(ALIVE_S)
-
-    async def followed() -> None:
-        await over.wait()
-        raise _OverError
-
-    pipe = await opened(sock, heard, over.set)
+async def work(pipe: Pipe, order: Play) -> None:
+    """Play a share, and then wait to be let go."""
     node = Node(order, pipe)
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(alive())
-            tasks.create_task(followed())
-            await node.play()
-    except* _OverError:
-        pass
-    except* AgentloadError as group:
-        broken = first_of(group)
-        pipe.say(Broken(message=broken.message, hint=broken.hint))
-        pipe.close()
-        await over.wait()
+    pipe.heard = node.heard
+    await node.play()
 
 
 if __name__ == "__main__":

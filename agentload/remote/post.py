@@ -4,29 +4,17 @@ Calls are made by that process, not by the actor: what Ray does in its own canno
 """
 
 import asyncio
-import platform
 import time
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import Final, Protocol
 
-from agentload import __version__
 from agentload.live.workers.messages import Alive, Broken, NodeOrder, NodeReport, Play
-from agentload.live.workers.pool import Worker, hired
+from agentload.live.workers.pool import LOOK_S, Worker, hired
 
 NODE: Final = "agentload.remote.node"
-SILENT_S: Final = 30.0
-"""A node's process says twice a second that it runs."""
-START_S: Final = 300.0
-"""Until it does for the first time: on a busy machine a process takes a while to start."""
-POLL_S: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
-    """What a node is."""
-
-    host: str
-    version: str
+START_LOOKS: Final = 270
+"""How much more patience it has before it first says something: on a busy machine a process takes a while to start."""
+POLL_LOOKS: Final = 5
 
 
 class Seat(Protocol):
@@ -34,12 +22,8 @@ class Seat(Protocol):
 
     number: int
 
-    async def begin(self, order: Play) -> Where:
-        """Start the node's process."""
-        ...
-
     async def say(self, order: NodeOrder) -> None:
-        """Tell it to go on, or to stop."""
+        """Tell it to play, to go on, or to stop."""
         ...
 
     async def heard(self) -> tuple[NodeReport, ...]:
@@ -59,29 +43,24 @@ class Post:
         self._said: list[NodeReport] = []
         self._news = asyncio.Event()
         self._worker: Worker | None = None
-        self._silent_from_s = time.monotonic()
-        self._patience_s = START_S
-
-    async def begin(self, order: Play) -> Where:
-        """Start the node's process."""
-        self._silent_from_s = time.monotonic()
-        self._worker = await hired(self.number, order, heard=self._take, closed=self._lost, module=NODE)
-        return Where(host=platform.node(), version=__version__)
 
     async def say(self, order: NodeOrder) -> None:
-        """Pass on to the process; to one that is gone nothing can be said."""
-        if self._worker is not None and self._worker.process.poll() is None:
+        """Start the process with what it is to play, and pass on the rest; to one that is gone nothing can be said."""
+        if isinstance(order, Play):
+            self._worker = await hired(self.number, order, heard=self._take, closed=self._lost, module=NODE)
+            self._worker.silent_looks = -START_LOOKS
+        elif self._worker is not None and self._worker.process.poll() is None:
             self._worker.say(order)
 
     async def heard(self) -> tuple[NodeReport, ...]:
         """Return what the process has said since the last time; wait a few seconds for something."""
-        try:
-            async with asyncio.timeout(POLL_S):
-                await self._news.wait()
-        except TimeoutError:
-            if self._worker is not None and time.monotonic() - self._silent_from_s > self._patience_s:
-                self._worker.process.kill()  # else it may wake up and go on, with nobody to hear of it
-                return (_broken(f"has said nothing for {self._patience_s:g} s"),)
+        for _ in range(POLL_LOOKS):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._news.wait()
+                break
+            if self._worker is not None and (how := self._worker.look()) is not None:
+                return (_broken(how),)
         said, self._said = tuple(self._said), []
         self._news.clear()
         return said
@@ -97,8 +76,8 @@ class Post:
             worker.pipe.close()
             await worker.stop()
 
-    def _take(self, _: Worker, report: NodeReport) -> None:
-        self._silent_from_s, self._patience_s = time.monotonic(), SILENT_S
+    def _take(self, worker: Worker, report: NodeReport) -> None:
+        worker.silent_looks = 0
         if not isinstance(report, Alive):
             self._said.append(report)
             self._news.set()

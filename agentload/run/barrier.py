@@ -122,9 +122,10 @@ class Barrier:
             self.write(row)
         void: dict[int, str] = {}
         for end in ends:
-            reason = reasons[end.play.arm]
-            if (said := reason or (fault if again else None)) is not None and end.play.arm not in given_up:
-                void[end.play.pair] = said
+            # What servers counted of a shard that is gone looks like somebody else's requests.
+            reason = (fault if again else None) or reasons[end.play.arm]
+            if reason is not None and end.play.arm not in given_up:
+                void[end.play.pair] = reason
             self.write(self._block(end, reason or fault or (None if end.is_whole else CUT)))
             self._played[end.play.pair] += 1
         for pair in {end.play.pair for end in ends}:

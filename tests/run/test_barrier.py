@@ -216,16 +216,22 @@ async def test_what_was_played_names_the_arms_that_stopped_answering(tmp_path: P
         ("a shard is gone", True, ((0, "a shard is gone"),), "a shard is gone"),
     ],
 )
+@pytest.mark.parametrize("strangers", [0, 3])
 async def test_what_nodes_found_wrong_makes_a_block_invalid_and_has_it_played_again_where_that_helps(
-    fault: str | None, *, again: bool, repeated: tuple[tuple[int, str], ...], void: str | None
+    fault: str | None, *, again: bool, repeated: tuple[tuple[int, str], ...], void: str | None, strangers: int
 ) -> None:
+    """A server has answered requests that we know nothing of: where a shard is gone, they may be those in it."""
+    if strangers and not again:
+        void = f"a answered {strangers} requests that were not ours"
+        repeated = ((0, void),)
+    done = [0]
     rows: list[Row] = []
 
     async def loaded(_: int) -> None:
         pass
 
-    async with serving(answering()) as server:
-        endpoint = Endpoint(name="a", url=f"{server.url}/v1")
+    async with serving(answering(pages=page(lambda _: metrics(done=done[0])))) as server:
+        endpoint = Endpoint(name="a", url=server.url)
         made = barrier.Barrier(
             run_id="r",
             leg=1,
@@ -242,6 +248,7 @@ async def test_what_nodes_found_wrong_makes_a_block_invalid_and_has_it_played_ag
             notice=lambda _: None,
             goes_on="",
         )
+        done[0] = strangers
         play = Play(block=0, arm="a", pair=0, salt="s")
         end = PlayEnd(play=play, round=0, started_ns=0, drain_ns=None, ended_ns=1, is_whole=True)
         assert await made(Settle(round=0, next_round=None), (end,), fault=fault, again=again) == repeated

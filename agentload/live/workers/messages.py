@@ -11,16 +11,19 @@ session that is being played on an arm; what is left of it is sent as a number o
 
 import asyncio
 import pickle
+import platform
 import signal
 import socket
 import struct
 import sys
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from agentload import __version__
 from agentload.dispatch.dispatcher import PlayEnd
+from agentload.errors import AgentloadError, first_of
 from agentload.live.health import Health
 from agentload.live.station import Job
 from agentload.model.commands import Cancel, Forget, Lost, Open, Outcome, Prepare, Send, Settle, Stopped
@@ -29,6 +32,7 @@ from agentload.model.trace import Segment
 Key = tuple[str, str]
 """Arm and session."""
 _LENGTH: Final = struct.Struct("<I")
+ALIVE_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +81,15 @@ class Go:
 
 
 Order: TypeAlias = Start | Told | Cancel | Forget | Sync
-NodeOrder: TypeAlias = Go | Stopped | Lost
+NodeOrder: TypeAlias = Play | Go | Stopped | Lost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """The worker takes orders."""
+    """The worker takes orders; and who it is."""
+
+    host: str = field(default_factory=platform.node)
+    version: str = __version__
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +197,7 @@ class Pipe(asyncio.Protocol):
     """One end. What comes is told as soon as it is whole; what goes never waits for the reader."""
 
     def __init__(self, heard: Callable[[Any], None], closed: Callable[[], None]) -> None:
-        self._heard = heard
+        self.heard = heard
         self._closed = closed
         self._got = bytearray()
         self._transport: asyncio.Transport | None = None
@@ -218,7 +225,7 @@ class Pipe(asyncio.Protocol):
         while (end := _end(self._got, at)) is not None:
             message = pickle.loads(self._got[at + _LENGTH.size : end])  # noqa: S301  # the other end is this program
             at = end
-            self._heard(message)
+            self.heard(message)
         del self._got[:at]
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # the protocol's signature
@@ -238,8 +245,12 @@ def first(sock: socket.socket) -> Any:  # noqa: ANN401  # whatever the other end
     return pickle.loads(_exactly(sock, length))  # noqa: S301  # the other end is this program
 
 
-def served(work: Callable[[socket.socket, Any], Coroutine[Any, Any, None]]) -> None:
-    """Be the process that *work*, with its first message, is for; the descriptor of its end of a socket pair is the only argument."""
+def served(work: Callable[[Pipe, Any], Coroutine[Any, Any, None]]) -> None:
+    """Be the process that *work*, with its first message, is for; the descriptor of its end of a socket pair is the only argument.
+
+    The other end stays open for as long as the process is wanted: when that closes, because the run is over or because who opened it died,
+    the process ends by itself.
+    """
     for name in (signal.SIGINT, signal.SIGTERM):
         # Who stops a whole group of processes, as systemd does, stops the dispatcher, which lets calls in flight come to their end.
         signal.signal(name, signal.SIG_IGN)
@@ -248,7 +259,38 @@ def served(work: Callable[[socket.socket, Any], Coroutine[Any, Any, None]]) -> N
             begun = first(sock)
         except EOFError:
             return
-        asyncio.run(work(sock, begun))
+        asyncio.run(_served(sock, lambda pipe: work(pipe, begun)))
+
+
+class _OverError(Exception):
+    """The other end is closed: drop everything."""
+
+
+async def _served(sock: socket.socket, work: Callable[[Pipe], Coroutine[Any, Any, None]]) -> None:
+    over = asyncio.Event()
+    pipe = await opened(sock, lambda _: None, over.set)  # nothing is said to it before it is ready
+
+    async def alive() -> None:
+        while True:
+            pipe.say(Alive())
+            await asyncio.sleep(ALIVE_S)
+
+    async def followed() -> None:
+        await over.wait()
+        raise _OverError
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(alive())
+            tasks.create_task(followed())
+            await work(pipe)
+    except* _OverError:
+        pass
+    except* AgentloadError as group:
+        broken = first_of(group)
+        pipe.say(Broken(message=broken.message, hint=broken.hint))
+        pipe.close()
+        await over.wait()
 
 
 def _end(got: bytearray, at: int) -> int | None:

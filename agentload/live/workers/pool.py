@@ -76,6 +76,17 @@ class Worker:
         everything = (self.ready, self.synced, *(flight.over for flight in self.flights.values()))
         return [future for future in everything if future is not None and not future.done()]
 
+    def look(self) -> str | None:
+        """Say how it was lost, where nothing has come from it for so many looks, one a second; it is not lost otherwise.
+
+        Looks are counted, not seconds: while we stand still ourselves nobody is silent.
+        """
+        self.silent_looks += 1
+        if self.silent_looks < SILENT_LOOKS:
+            return None
+        self.process.kill()  # else it may wake up and go on, with nobody to hear of it
+        return f"has said nothing for {SILENT_LOOKS * LOOK_S:g} s"
+
     def end(self) -> str:
         """Say how it was lost, its pipe being closed."""
         with suppress(subprocess.TimeoutExpired):
@@ -166,12 +177,8 @@ class Pool:
     async def watch(self) -> None:
         """Wait until a worker is lost, be it that it says nothing any more. Raises LaunchError, or what the worker said."""
         while not (await asyncio.wait([self._failure], timeout=LOOK_S))[0]:
-            # Looks are counted, not seconds: while we stand still ourselves nobody is silent.
             for worker in self._workers:
-                worker.silent_looks += 1
-                if worker.silent_looks >= SILENT_LOOKS:
-                    worker.process.kill()  # else it may wake up and go on, with nobody to hear of it
-                    how = f"has said nothing for {SILENT_LOOKS * LOOK_S:g} s"
+                if (how := worker.look()) is not None:
                     self._lose(worker, worker.loss(how, run_id=self._job.run_id))
         self._require()
 

@@ -1,43 +1,18 @@
-"""One worker: holds sockets and a journal, and does what the dispatcher says over a socket pair.
-
-The dispatcher keeps its end open for as long as it wants the worker: when that closes, because the run is over or because the dispatcher
-died, the worker ends by itself. It is started in a process group of its own, so that Ctrl-C reaches the dispatcher alone.
-"""
+"""One worker: holds sockets and a journal, and does what the dispatcher says over a socket pair."""
 
 import asyncio
 import gc
-import socket
 import time
 from dataclasses import replace
 from typing import Final
 
-from agentload.errors import AgentloadError, first_of
 from agentload.live.health import Monitor
 from agentload.live.station import Recorder, station, swept_rarely
-from agentload.live.workers.messages import (
-    Alive,
-    Broken,
-    Contexts,
-    Done,
-    Order,
-    Pipe,
-    Ready,
-    Start,
-    Streamed,
-    Sync,
-    Synced,
-    Told,
-    opened,
-    served,
-)
+from agentload.live.workers.messages import Contexts, Done, Order, Pipe, Ready, Start, Streamed, Sync, Synced, Told, served
 from agentload.model.commands import Cancel, Forget, Prepare, Send
 from agentload.store import journal
 
 FLUSH_S: Final = 0.5
-
-
-class _OverError(Exception):
-    """The dispatcher has closed its end: drop everything."""
 
 
 class Worker:
@@ -99,32 +74,16 @@ class Worker:
         while True:
             await asyncio.sleep(FLUSH_S)
             self._writer.flush_if_due(time.monotonic_ns())
-            self._pipe.say(Alive())
 
 
-async def work(sock: socket.socket, start: Start) -> None:
-    """Take orders over *sock* until its other end closes."""
-    over = asyncio.Event()
-
-    def heard(order: Order) -> None:  # none comes before Ready has gone
-        worker.heard(order)
-
-    pipe = await opened(sock, heard, over.set)
-    try:
-        with journal.Writer(start.journal) as writer:
-            async with station(start.job, writer.append) as recorder, asyncio.TaskGroup() as tasks:
-                worker = Worker(pipe, recorder, writer, tasks)
-                with swept_rarely():
-                    pipe.say(Ready())
-                    await over.wait()
-                raise _OverError
-    except* _OverError:
-        pass
-    except* AgentloadError as group:
-        broken = first_of(group)
-        pipe.say(Broken(message=broken.message, hint=broken.hint))
-        pipe.close()
-        await over.wait()
+async def work(pipe: Pipe, start: Start) -> None:
+    """Take orders over *pipe* for as long as they are wanted."""
+    with journal.Writer(start.journal) as writer:
+        async with station(start.job, writer.append) as recorder, asyncio.TaskGroup() as tasks:
+            pipe.heard = Worker(pipe, recorder, writer, tasks).heard
+            with swept_rarely():
+                pipe.say(Ready())
+                await asyncio.get_running_loop().create_future()
 
 
 if __name__ == "__main__":
