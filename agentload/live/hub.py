@@ -18,7 +18,9 @@ BATCH: Final = 128  # reads between two turns of the loop: some 0.4 ms, by which
 class Hub:
     """Call back whose descriptor has something to read."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, beside: Callable[[], None] = lambda: None) -> None:
+        """Call *beside* after each batch, in the same turn of the loop."""
+        self._beside = beside
         self._loop = asyncio.get_running_loop()
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._looked_s = 0.0
@@ -65,6 +67,7 @@ class Hub:
         found = BATCH  # where a callback raises, the others are still to be looked at
         try:
             found = self._look()
+            self._beside()
         finally:
             if found == BATCH:
                 self._timer = self._loop.call_soon(self._tick)

@@ -76,8 +76,8 @@ class Wire:
         self._raw = raw
         self._unstamped_reads = 0
         self._unstamped_sends = 0
-        self._hub = Hub()
         self._pump = Pump()
+        self._hub = Hub(beside=self._pump.turn)
         self._memory = Memory()
         self._judging = asyncio.Lock()
         self._timetable = Timetable()

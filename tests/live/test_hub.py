@@ -89,3 +89,16 @@ async def test_a_mistake_in_one_callback_makes_nobody_deaf(pairs: list[tuple[soc
             await asyncio.sleep(REST_S)
     assert {type(mistake) for mistake in mistakes} == {ZeroDivisionError}
     hub.close()
+
+
+async def test_each_batch_pays_for_a_turn_of_something_else(pairs: list[tuple[socket.socket, socket.socket]]) -> None:
+    beside: list[int] = []
+    hub = Hub(beside=lambda: beside.append(1))
+    ours, theirs = pairs[0]
+    hub.watch(ours.fileno(), lambda: ours.recv(1))  # type: ignore[arg-type, return-value]  # what it returns is not looked at
+    for _ in range(20):
+        theirs.send(b"x")
+        await asyncio.sleep(0)
+    await asyncio.sleep(10 * REST_S)
+    assert beside
+    hub.close()
