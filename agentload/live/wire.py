@@ -230,6 +230,7 @@ class Wire:
                 pump=self._pump,
                 memory=self._memory,
                 own_bytes=own_bytes(request.asked.tokens),
+                tokens=request.asked.tokens,
                 on_tokens=request.on_tokens,
                 kept=kept,
             )
