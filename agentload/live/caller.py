@@ -180,21 +180,25 @@ class PromptCaller:
         async with asyncio.TaskGroup() as tasks:
             while True:
                 await self._ordered.wait()
-                await self._let_calls_go()
-                if not self._orders:
-                    self._ordered.clear()
-                    continue
-                _, order = self._orders.popitem(last=False)
-                self._keep(order.request_id, self._render(order.call.context, order.salt))
-                if order.call.turn == 0 and order.connects:
-                    tasks.create_task(self._connect(order))
+                self._ordered.clear()
+                while self._orders:
+                    await self._let_calls_go()
+                    if not self._orders:  # they were taken meanwhile
+                        break
+                    _, order = self._orders.popitem(last=False)
+                    self._keep(order.request_id, self._render(order.call.context, order.salt))
+                    if order.call.turn == 0 and order.connects:
+                        tasks.create_task(self._connect(order))
 
     async def _let_calls_go(self) -> None:
         """Wait until what was handed over last is on its way: a long prompt keeps the loop for milliseconds."""
-        await asyncio.sleep(0)
-        left_s = self._handed_s + BREATH_S - asyncio.get_running_loop().time()
-        if left_s > 0 and len(self._orders) < CROWD:
+        if self._breath_s() <= 0:
+            await asyncio.sleep(0)
+        if (left_s := self._breath_s()) > 0 and len(self._orders) < CROWD:
             await asyncio.sleep(left_s)
+
+    def _breath_s(self) -> float:
+        return self._handed_s + BREATH_S - asyncio.get_running_loop().time()
 
     async def _connect(self, order: Prepare) -> None:
         with contextlib.suppress(TimeoutError):  # the call itself will find out

@@ -27,6 +27,7 @@ EXPECT_S: Final = 1.0  # RFC 9110, section 10.1.1: do not wait for a 100 that an
 LINGER_S: Final = 1.0  # a server that never closes its answer must not hold up the turns that depend on it
 LAST_CHUNK: Final = b"0\r\n\r\n"
 BEHIND_BYTES: Final = 64 << 10  # that wait to be parsed; more, and they are parsed at once: some 10 ms, and no flood is laid aside
+NEVER: Final = 1 << 40
 OWN_BYTES: Final = 256 << 10
 TOKEN_BYTES: Final = 512  # twice of what a token in a chunk of its own takes
 SHARED_BYTES: Final = 48 << 20
@@ -59,6 +60,7 @@ class Exchange:
         pump: Pump,
         memory: Memory,
         own_bytes: int,
+        tokens: int | None = None,
         on_tokens: Callable[[int], None] | None = None,
         kept: list[tuple[int, bytes]] | None = None,
     ) -> None:
@@ -74,6 +76,10 @@ class Exchange:
         self._memory = memory
         self._own_bytes = own_bytes
         self._borrowed_bytes = 0
+        self._asked_tokens = tokens or NEVER
+        self._reads_left = self._asked_tokens - 1
+        """Until the last one is near, as far as can be told."""
+        self._parsed_reads = 0
         self._on_tokens = on_tokens
         self._loop = asyncio.get_running_loop()
         self._kept = kept
@@ -136,6 +142,9 @@ class Exchange:
             return
         self._reads.append(got)
         self._behind_bytes += len(got[1])
+        self._reads_left -= 1
+        if self._reads_left <= 0:
+            self._hub.hasten(self._link.file)
         if self._kept is not None and got[1] and self._kept_bytes < KEPT_BYTES:
             self._kept.append(got)
             self._kept_bytes += len(got[1])
@@ -153,6 +162,7 @@ class Exchange:
         """Parse up to so many reads and return how many it were."""
         reads, answer = self._reads, self.answer
         count = min(limit, len(reads))
+        self._parsed_reads += count
         for _ in range(count):
             at_ns, data = reads.popleft()
             if not data:
@@ -197,6 +207,8 @@ class Exchange:
             self._send_body()
         if transcript is None:
             return
+        if tokens := transcript.tokens_so_far:
+            self._reads_left = (self._asked_tokens - tokens) * self._parsed_reads // tokens - len(self._reads) - 1
         # Only chunks show their end to a glance; and who watches wants to see each.
         self._is_eager = not answer.is_chunked or self._on_tokens is not None
         if self._machine.stage == "waiting" and answer.body_ns is not None:

@@ -1,8 +1,9 @@
-"""Look at all streams at once, at most once a ms.
+"""Look at all streams at once, every ms or two.
 
-The kernel stamps what arrives, so nothing is lost by reading it a little later, and much is won: a turn of asyncio's loop costs more than
-reading and parsing a chunk together. Under load all streams are therefore read in batches, out of an epoll of their own; at low rates each
-is read at once. The descriptors that must not wait (the alarm of the next send, connections being opened) stay with the loop.
+The kernel stamps what arrives, so nothing is lost by reading it a little later, and much is won: to wake and turn asyncio's loop costs more
+than to read and parse several chunks. Under load all streams are therefore read in batches, out of an epoll of their own; at low rates each
+is read at once. What must not wait (the alarm of the next send, connections being opened) stays with the loop, and an answer that is about
+to end is read at once, as a call may wait for it.
 """
 
 import asyncio
@@ -12,20 +13,27 @@ from collections.abc import Callable
 from typing import Final
 
 REST_S: Final = 0.001
+LONG_REST_S: Final = 0.002  # where streams bring something so seldom that two chunks of one will not meet
+SELDOM: Final = 4  # fewer than one in so many has something after a rest
 BATCH: Final = 128  # reads between two turns of the loop: some 0.4 ms, by which a call that becomes due meanwhile is late
 
 
 class Hub:
     """Call back whose descriptor has something to read."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, beside: Callable[[], None] = lambda: None) -> None:
+        """Call *beside* after each batch, in the same turn of the loop."""
+        self._beside = beside
         self._loop = asyncio.get_running_loop()
         self._callbacks: dict[int, Callable[[], None]] = {}
+        self._hastened: set[int] = set()
         self._looked_s = 0.0
         self._timer: asyncio.Handle | None = None
-        self._epoll = select.epoll() if sys.platform == "linux" else None
-        if self._epoll is not None:
+        self._epoll = self._hasty = None
+        if sys.platform == "linux":
+            self._epoll, self._hasty = select.epoll(), select.epoll()
             self._loop.add_reader(self._epoll.fileno(), self._woken)
+            self._loop.add_reader(self._hasty.fileno(), self._look, self._hasty)
 
     def watch(self, file: int, callback: Callable[[], None]) -> None:
         """Call back when there is something to read."""
@@ -35,27 +43,36 @@ class Hub:
         self._callbacks[file] = callback
         self._epoll.register(file, select.EPOLLIN)
 
+    def hasten(self, file: int) -> None:
+        """Call back at once from now on, not with the batch."""
+        if self._hasty is not None and self._epoll is not None and file in self._callbacks and file not in self._hastened:
+            self._hastened.add(file)
+            self._epoll.unregister(file)
+            self._hasty.register(file, select.EPOLLIN)
+
     def leave(self, file: int) -> None:
         """Call back no more; the descriptor must still be open."""
-        if self._epoll is None:
+        if self._epoll is None or self._hasty is None:
             self._loop.remove_reader(file)
         elif self._callbacks.pop(file, None) is not None:
-            self._epoll.unregister(file)
+            (self._hasty if file in self._hastened else self._epoll).unregister(file)
+            self._hastened.discard(file)
 
     def close(self) -> None:
         """Watch nothing any more."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._epoll is not None:
-            self._loop.remove_reader(self._epoll.fileno())
-            self._epoll.close()
+        for epoll in (self._epoll, self._hasty):
+            if epoll is not None:
+                self._loop.remove_reader(epoll.fileno())
+                epoll.close()
 
     def _woken(self) -> None:
         assert self._epoll is not None
         now_s = self._loop.time()
         is_busy = now_s - self._looked_s < REST_S
         self._looked_s = now_s
-        if self._look() == BATCH or is_busy:
+        if self._look(self._epoll) == BATCH or is_busy:
             # Woken more than once a ms: from here on a timer looks, until it finds nothing.
             self._loop.remove_reader(self._epoll.fileno())
             self._timer = self._loop.call_later(REST_S, self._tick)
@@ -64,19 +81,20 @@ class Hub:
         assert self._epoll is not None
         found = BATCH  # where a callback raises, the others are still to be looked at
         try:
-            found = self._look()
+            found = self._look(self._epoll)
+            self._beside()
         finally:
             if found == BATCH:
                 self._timer = self._loop.call_soon(self._tick)
             elif found:
-                self._timer = self._loop.call_later(REST_S, self._tick)
+                is_seldom = found * SELDOM < len(self._callbacks)
+                self._timer = self._loop.call_later(LONG_REST_S if is_seldom else REST_S, self._tick)
             else:
                 self._timer = None
                 self._loop.add_reader(self._epoll.fileno(), self._woken)
 
-    def _look(self) -> int:
-        assert self._epoll is not None
-        found = self._epoll.poll(0, BATCH)
+    def _look(self, epoll: select.epoll) -> int:
+        found = epoll.poll(0, BATCH)
         for file, _ in found:
             # One that was called before may have ended this one.
             callback = self._callbacks.get(file)

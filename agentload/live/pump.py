@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 DELAY_S: Final = 0.2  # ten tokens, where a stream has fifty a second
 SLICE: Final = 32  # reads: some 100 µs, by which a call that becomes due meanwhile is late
+REST_S: Final = 0.01  # between two turns of its own: a thousand streams would have it wake the loop thousands of times a second
 SHARE: Final = 8  # of a backlog that grows faster than slices work it off
 
 
@@ -41,6 +42,11 @@ class Pump:
         if self._timer is None:
             self._timer = self._loop.call_at(due_s, self._turn)
 
+    def turn(self) -> None:
+        """Take a slice of what is due, in a turn of the loop that somebody else has paid for."""
+        if self._queue and self._queue[0][0] <= self._loop.time():
+            self._slice()
+
     def close(self) -> None:
         """Parse no more."""
         self._queue.clear()
@@ -48,6 +54,16 @@ class Pump:
             self._timer.cancel()
 
     def _turn(self) -> None:
+        now_s = self._slice()
+        queue = self._queue
+        if not queue:
+            self._timer = None
+        elif queue[0][0] <= now_s:
+            self._timer = self._loop.call_soon(self._turn)
+        else:
+            self._timer = self._loop.call_at(max(queue[0][0], now_s + REST_S), self._turn)
+
+    def _slice(self) -> float:
         queue, now_s = self._queue, self._loop.time()
         left = max(SLICE, len(queue) // SHARE)
         while queue and left > 0 and queue[0][0] <= now_s:
@@ -56,9 +72,4 @@ class Pump:
             left -= max(1, backlog.step(left))
             if not backlog.is_behind:
                 queue.popleft()
-        if not queue:
-            self._timer = None
-        elif queue[0][0] <= now_s:
-            self._timer = self._loop.call_soon(self._turn)
-        else:
-            self._timer = self._loop.call_at(queue[0][0], self._turn)
+        return now_s

@@ -192,7 +192,7 @@ class Runner:
         assert self._alarm is not None
         match command:
             case Send():
-                self._tasks.create_task(self._call(command))
+                self._tasks.create_task(self._calls(command))
             case Prepare():
                 self._caller.prepare(command)
             case Wake(at_ns=at_ns):
@@ -212,7 +212,17 @@ class Runner:
             case _:
                 assert_never(command)
 
-    async def _call(self, send: Send) -> None:
+    async def _calls(self, send: Send | None) -> None:
+        """Follow a call, then one that its end lets go: a task of its own would send that a turn of the loop later."""
+        while send is not None:
+            ended, send = await self._call(send), None
+            for command in self._dispatcher.handle(ended):
+                if send is None and isinstance(command, Send):
+                    send = command
+                else:
+                    self._act(command)
+
+    async def _call(self, send: Send) -> Ended:
         def streamed(tokens: int) -> None:
             self._tell(Chunks(at_ns=time.monotonic_ns(), request_id=send.request_id, tokens=tokens))
 
@@ -222,7 +232,7 @@ class Runner:
         self._monitor.ended(called.row, dialled_ns=called.outcome.dialled_ns, chunks=called.chunks)
         for listener in self._listeners:
             listener.ended(send, called.row)
-        self._tell(Ended(at_ns=time.monotonic_ns(), request_id=send.request_id, outcome=called.outcome))
+        return Ended(at_ns=time.monotonic_ns(), request_id=send.request_id, outcome=called.outcome)
 
     async def _settle(self, command: Settle) -> None:
         self._flush()

@@ -76,8 +76,8 @@ class Wire:
         self._raw = raw
         self._unstamped_reads = 0
         self._unstamped_sends = 0
-        self._hub = Hub()
         self._pump = Pump()
+        self._hub = Hub(beside=self._pump.turn)
         self._memory = Memory()
         self._judging = asyncio.Lock()
         self._timetable = Timetable()
@@ -230,6 +230,7 @@ class Wire:
                 pump=self._pump,
                 memory=self._memory,
                 own_bytes=own_bytes(request.asked.tokens),
+                tokens=request.asked.tokens,
                 on_tokens=request.on_tokens,
                 kept=kept,
             )

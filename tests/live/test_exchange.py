@@ -1,5 +1,6 @@
 """How much of an answer is parsed in one go, and how much answers in flight may hold."""
 
+import asyncio
 import json
 
 import pytest
@@ -9,6 +10,7 @@ from agentload.dispatch.call import Asked
 from agentload.live import exchange
 from agentload.live.channel import READ_BYTES
 from agentload.live.exchange import BEHIND_BYTES, Exchange, Memory, own_bytes
+from agentload.live.hub import Hub
 from agentload.live.target import Target
 from agentload.live.wire import Wire, WireRequest
 from agentload.model.commands import Limits
@@ -88,3 +90,34 @@ async def test_a_call_that_needs_more_than_is_left_is_unreadable() -> None:
         )
     assert outcome.status == "unreadable"
     assert outcome.error == "the answer takes 1,562 kB, more than answers in flight may hold together"
+
+
+@pytest.mark.skipif(agentload.COMPILED.endswith("modules"), reason="compiled modules call what this replaces directly")
+@pytest.mark.parametrize("tokens_each", [1, 4])
+async def test_the_end_of_an_answer_is_expected_by_the_tokens_that_were_asked_and_those_that_a_read_brings(
+    monkeypatch: pytest.MonkeyPatch, tokens_each: int
+) -> None:
+    chunks = 40
+    hastened: list[int] = []
+    sent = 0
+    monkeypatch.setattr(Hub, "hasten", lambda self, file: hastened.append(sent))
+
+    async def answer(peer: Peer) -> None:
+        nonlocal sent
+        await peer.send(STREAM)
+        for number in range(chunks):
+            ids = list(range(tokens_each))
+            finish = "length" if number == chunks - 1 else None
+            choice = {"index": 0, "delta": {"content": " word" * tokens_each}, "token_ids": ids, "finish_reason": finish}
+            await peer.events({"choices": [choice]})
+            sent += 1
+            await asyncio.sleep(0.02)
+        await peer.send(END)
+
+    async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
+        asked = Asked(tokens=chunks * tokens_each, ends_with_mark=False)
+        limits = Limits()
+        await wire.call(
+            WireRequest(request_id="r", arm="a", session="s", body=(b"{}",), released_ns=wire.clock.now_ns(), asked=asked, limits=limits)
+        )
+    assert chunks - 12 <= hastened[0] <= chunks

@@ -89,3 +89,47 @@ async def test_a_mistake_in_one_callback_makes_nobody_deaf(pairs: list[tuple[soc
             await asyncio.sleep(REST_S)
     assert {type(mistake) for mistake in mistakes} == {ZeroDivisionError}
     hub.close()
+
+
+async def test_each_batch_pays_for_a_turn_of_something_else(pairs: list[tuple[socket.socket, socket.socket]]) -> None:
+    beside: list[int] = []
+    hub = Hub(beside=lambda: beside.append(1))
+    ours, theirs = pairs[0]
+    hub.watch(ours.fileno(), lambda: ours.recv(1))  # type: ignore[arg-type]  # what it returns is not looked at
+    for _ in range(20):
+        theirs.send(b"x")
+        await asyncio.sleep(0)
+    await asyncio.sleep(10 * REST_S)
+    assert beside
+    hub.close()
+
+
+async def test_one_that_is_hastened_waits_for_no_batch_and_leaves_like_any_other(
+    pairs: list[tuple[socket.socket, socket.socket]],
+) -> None:
+    hub = Hub()
+    heard: list[str] = []
+    for name, (ours, _) in zip(("batch", "soon"), pairs, strict=False):
+        hub.watch(ours.fileno(), lambda name=name, ours=ours: heard.append(name + ours.recv(99).decode()))  # type: ignore[misc]  # a default is no parameter
+    (batch, to_batch), (soon, to_soon) = pairs[:2]
+    for number in range(20):  # so fast that a timer looks
+        to_batch.send(b"%d" % number)
+        await asyncio.sleep(0)
+    assert hub._timer is not None
+    for _ in range(2):  # a second time changes nothing
+        hub.hasten(soon.fileno())
+    to_batch.send(b"!")
+    to_soon.send(b"!")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert "soon!" in heard
+    hub.leave(soon.fileno())
+    to_soon.send(b"?")
+    async with asyncio.timeout(1):
+        while heard[-1][:5] != "batch" or heard[-1][-1] != "!":  # noqa: ASYNC110  # what is heard is not ours to announce
+            await asyncio.sleep(REST_S)
+    assert heard.count("soon!") == 1
+    assert "soon?" not in heard
+    hub.leave(batch.fileno())
+    hub.hasten(batch.fileno())  # nobody watches it
+    hub.close()

@@ -1,4 +1,5 @@
 import asyncio
+import time
 from dataclasses import dataclass, field
 
 from agentload.live.pump import SHARE, SLICE, Pump
@@ -80,3 +81,17 @@ async def test_a_closed_pump_does_nothing_more() -> None:
     pump.close()
     await asyncio.sleep(3 * DELAY_S)
     assert reads.is_behind
+
+
+async def test_somebody_else_s_turn_takes_a_slice_of_what_is_due_and_nothing_before() -> None:
+    pump = Pump(delay_s=DELAY_S)
+    reads = Reads("a", SLICE + 1)
+    pump.add(reads)
+    pump.turn()
+    assert reads.steps == []
+    time.sleep(DELAY_S)  # noqa: ASYNC251  # no turn of the loop is to come between
+    pump.turn()
+    assert reads.steps == [("a", SLICE)]
+    await asyncio.sleep(0.02)
+    assert reads.steps == [("a", SLICE), ("a", 1)]
+    pump.close()

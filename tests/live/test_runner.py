@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from functools import partial
@@ -97,3 +98,26 @@ async def test_a_caller_that_needs_time_is_handed_each_call_before_its_instant()
     health = await Runner(plan, caller, barrier, leg=1, write=lambda _: None, flush=lambda: None).play()
     assert [round(each, -1) for each in caller.ahead_s] == [40, 50]
     assert health.send_lag_p99_ms == 0
+
+
+class Follows(Ahead):
+    """Notes in whose task each call is carried out."""
+
+    lead_ns = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tasks: list[tuple[str, asyncio.Task[object] | None]] = []
+
+    async def call(self, send: Send, streamed: Callable[[int], None]) -> Called:
+        self.tasks.append((send.call.session, asyncio.current_task()))
+        await asyncio.sleep(0)
+        return await super().call(send, streamed)
+
+
+async def test_a_session_s_next_call_leaves_in_the_turn_in_which_the_one_before_ended() -> None:
+    caller = Follows()
+    plan = one_block((talk("s", turns=3), talk("t", turns=3)))
+    await Runner(plan, caller, barrier, leg=1, write=lambda _: None, flush=lambda: None).play()
+    assert len(caller.tasks) == 6
+    assert len(set(caller.tasks)) == 2
