@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.steps import MorePairs, Questions, Restarts, Step
+from advisor.estimate import Estimate
+from advisor.steps import MorePairs, Questions, Restarts, Step, Swap
 from advisor.verdict import ArmVerdict, Choice, Decision, Leg, LegState, Need, Word
 from agentload.decision.sequence import FIRST, ITEMS, LENGTHS, PAIRS, TRIED, Known, Stage, following, lengths, settling
 
@@ -132,6 +133,47 @@ def test_more_pairs_are_not_played_where_they_settle_nothing() -> None:
     assert following_of(known(verdict(pays="untested")), capacity=True) == ("capacity", TRIED[0])
 
 
+def measured(value: float, low: float, high: float, *, margin: float = 0.03) -> Leg:
+    found = Estimate(value=value, low=low, high=high, n=6, unit="relative", method="", level=0.9926)
+    return Leg(name="pays", state="unclear", reason="", estimate=found, margin=margin)
+
+
+@pytest.mark.parametrize(
+    ("step", "change", "asked"),
+    [
+        (MorePairs(pairs=30), (0.0, -0.13, 0.13), True),  # of 64 pairs, a quarter of the width is left
+        (MorePairs(pairs=30), (-0.033, -0.06, -0.006), True),
+        (Restarts(restarts=8), (0.0, -0.10, 0.10), False),  # one start alone leaves 8 %
+        (Restarts(restarts=8), (-0.06, -0.15, 0.03), False),
+        (Restarts(restarts=8), (-0.11, -0.19, -0.02), True),
+        (Swap(pairs=8), (0.01, -0.09, 0.11), False),
+    ],
+)
+def test_pairs_are_played_while_their_last_look_may_settle_speed(step: Step, change: tuple[float, float, float], *, asked: bool) -> None:
+    leg = replace(measured(*change), needs=(Need(what="", step=step),))
+    now = known(replace(verdict(), pays=leg), pairs=PAIRS[2])
+    assert (following_of(now) == ("speed", PAIRS[3])) is asked
+
+
+@pytest.mark.parametrize(
+    ("ratio", "asked"),
+    [((0.08, -0.15, 0.37), False), ((0.2, -0.13, 0.65), False), ((0.30, 0.01, 0.67), True), ((-0.27, -0.44, -0.04), True)],
+)
+def test_trials_are_made_while_their_last_look_may_settle_capacity(ratio: tuple[float, float, float], *, asked: bool) -> None:
+    equal = replace(verdict(pays="untested"), capacity=measured(*ratio, margin=0.10))
+    assert (following_of(known(equal, tried=TRIED[0]), capacity=True) == ("capacity", TRIED[1])) is asked
+
+
+def test_more_agents_settle_nothing_while_turns_may_be_longer_or_answers_are_what_is_open() -> None:
+    more = measured(0.3, 0.05, 0.6, margin=0.10)
+    longer, shorter = (
+        replace(measured(*change), needs=(Need(what="", step=Restarts(restarts=8)),)) for change in ((0.0, -0.1, 0.1), (-0.05, -0.12, 0.02))
+    )
+    for pays, asked in ((longer, None), (shorter, ("capacity", 6)), (replace(longer, state="yes", needs=()), None)):
+        now = known(replace(verdict(), pays=pays, capacity=more), pairs=64, items=ITEMS[-1], tried=TRIED[0])
+        assert following_of(now, capacity=True) == asked
+
+
 def test_what_does_not_fit_into_a_budget_leaves_room_for_what_does() -> None:
     now = known(verdict(pays="yes"))
     wanted = following(replace(now, step_times=2), capacity=True)
@@ -149,3 +191,6 @@ def test_questions_are_asked_at_the_lengths_that_the_advisor_wants() -> None:
     other = Need(what="", step=MorePairs(pairs=8))
     assert lengths(known(replace(verdict(), needs=(other, wants))).decision) == (16384, 32768)
     assert lengths(known(verdict()).decision) == LENGTHS
+    asked = known(replace(verdict(), needs=(other, wants))).decision
+    assert lengths(asked, asked=(16384, 65536)) == (16384,), "the longest is asked once: what decides is asked again"
+    assert lengths(asked, asked=(4096,)) == (4096,)
