@@ -29,8 +29,9 @@ ONE_START: Final = 0.08
 """Half width of an interval, on the log scale, that stays whatever the number of pairs where servers were started once."""
 OF_TWINS: Final = 0.15
 """And of the ratio of two capacities, whatever the number of trials: how well twins know their own long run."""
-UNLIKELY: Final = 0.1
-"""Chance that the last look settles something, below which nothing more is asked of it."""
+UNLIKELY: Final = 0.05
+LIKELY: Final = 0.5
+"""Chances that the last look settles something, below which nothing more is asked: where that settles an arm, and where it only may."""
 LENGTHS: Final = (8192, 32768)
 """Where nothing tells how long contexts get."""
 
@@ -101,7 +102,7 @@ def _stages(known: Known, capacity: Sequence[Stage]) -> Iterator[Stage]:
         yield from first  # it is part of the answer, and an arm that loses there need not be asked
         if known.is_screening:
             yield Stage(criterion="screen", amount=1)
-        yield Stage(criterion="accuracy", amount=items, lengths=known.lengths or lengths(known.decision))
+        yield Stage(criterion="accuracy", amount=items, lengths=lengths(known.decision, asked=known.lengths))
     # Where it takes other starts, longer trials or a quieter client, more of the same pairs settle nothing.
     if any(_is_narrowed(each.pays, need.step, known.pairs) for each in known.open for need in each.pays.needs):
         # A look at few pairs says little: the load that they carry is asked for once, as soon as speed alone has not settled it.
@@ -128,41 +129,43 @@ def settling(known: Known, stage: Stage) -> Stage:
 def _is_narrowed(pays: Leg, step: Step | None, pairs: int) -> bool:
     """Tell whether more of the same pairs may settle an arm, where this is what settles it for certain."""
     match step:
-        case MorePairs():
+        case MorePairs() | Swap():
             return _chance(pays, share=pairs / PAIRS[-1], stays=0.0, within=2) >= UNLIKELY
-        case Restarts() | Swap():
+        case Restarts():
             return pairs < STARTED_ONCE and _chance(pays, share=pairs / STARTED_ONCE, stays=ONE_START, within=2) >= UNLIKELY
         case _:
             return False
 
 
 def _is_carried(verdict: ArmVerdict, tried: int) -> bool:
-    """Tell whether more trials may settle an arm: where speed is open, more agents do so only if turns are surely no longer."""
+    """Tell whether more trials may settle how many agents an arm carries, and that may settle the arm.
+
+    Where turns may be longer, more agents settle nothing yet: they are a reason to ask for answers, and those may be worse.
+    """
     pays, capacity = verdict.pays, verdict.capacity
-    is_slower = pays.estimate is None or pays.margin is None or not pays.estimate.is_below(pays.margin)
-    if not _is_open(pays) or (is_slower and any(isinstance(need.step, MorePairs | Restarts | Swap) for need in pays.needs)):
+    if pays.state == "yes" or not _is_unknown(capacity):
         return False
-    return _is_unknown(capacity) and (capacity is None or _chance(capacity, share=tried / TRIED[-1], stays=OF_TWINS, within=1) >= UNLIKELY)
+    may_harm = pays.estimate is None or pays.margin is None or not pays.estimate.is_below(pays.margin)
+    is_slower = may_harm and any(isinstance(need.step, MorePairs | Restarts | Swap) for need in pays.needs)
+    least = LIKELY if is_slower else UNLIKELY
+    return capacity is None or _chance(capacity, share=tried / TRIED[-1], stays=OF_TWINS, within=1) >= least
 
 
 def _is_unknown(capacity: Leg | None) -> bool:
     # Pools of one size carry the same, whatever that is: measured, it would leave open what they settle.
-    return capacity is None or _is_open(capacity)
-
-
-def _is_open(leg: Leg) -> bool:
-    return leg.state in ("unclear", "untested")
+    return capacity is None or capacity.state in ("unclear", "untested")
 
 
 def _chance(leg: Leg, *, share: float, stays: float, within: int) -> float:
     """Return how likely the last look shows a change beyond the margin, or none beyond *within* margins; 1 before there is an interval.
 
-    There is so large a *share* of all that can be asked. Its interval narrows to what *stays*, and its value moves by what that takes away.
+    So large a *share* was asked of all that can be. The interval narrows to what *stays*, and its value moves by what that takes away.
     """
     found, margin = leg.estimate, leg.margin
     if found is None or found.low is None or found.high is None or margin is None:
         return 1.0
-    value, now = abs(math.log1p(found.value)), math.log((1 + found.high) / (1 + found.low)) / 2
+    low, value, high = (math.log1p(each) for each in (found.low, found.value, found.high))
+    now, value = value - low if value > 0 else high - value, abs(value)
     last = math.hypot(stays, math.sqrt(max(0.0, now**2 - stays**2) * share))
     moves = math.sqrt(max(1e-12, now**2 - last**2)) / special.ndtri(0.5 + found.level / 2)
     return float(special.ndtr((value - margin - last) / moves) + special.ndtr((within * margin - last - value) / moves))
