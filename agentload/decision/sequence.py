@@ -1,8 +1,11 @@
 """What a decision asks next: the cheapest question that can still change it, and nothing once it is made."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
+
+from scipy import special
 
 from advisor.steps import MorePairs, Questions, Restarts, Step, Swap, counted
 from advisor.verdict import ArmVerdict, Decision, Leg
@@ -22,6 +25,13 @@ REPEATS: Final = 3
 """Plays of the grid of step times, at most."""
 STARTED_ONCE: Final = 16
 """Pairs beyond which what is left open is what a start of each server adds, which no pair of it tells."""
+ONE_START: Final = 0.08
+"""Half width of an interval, on the log scale, that stays whatever the number of pairs where servers were started once."""
+OF_TWINS: Final = 0.15
+"""And of the ratio of two capacities, whatever the number of trials: how well twins know their own long run."""
+UNLIKELY: Final = 0.05
+LIKELY: Final = 0.5
+"""Chances that the last look settles something, below which nothing more is asked: where that settles an arm, and where it only may."""
 LENGTHS: Final = (8192, 32768)
 """Where nothing tells how long contexts get."""
 
@@ -77,8 +87,7 @@ def following(known: Known | None, *, capacity: bool, pairs: int = 0) -> Iterato
 
 def _of_capacity(known: Known) -> list[Stage]:
     """Return what is asked of capacity next, step times first; nothing where that is settled, or was looked at often enough."""
-    # Pools of one size carry the same, whatever that is: measured, it would leave open what they settle.
-    is_open = any(each.capacity is None or each.capacity.state in ("unclear", "untested") for each in known.open)
+    is_open = any(_is_carried(each, known.tried) if known.tried else _is_unknown(each.capacity) for each in known.open)
     if not is_open or (draws := _next(TRIED, known.tried)) is None:
         return []
     first = [Stage(criterion="step times", amount=known.step_times)] if known.step_times else []
@@ -93,9 +102,9 @@ def _stages(known: Known, capacity: Sequence[Stage]) -> Iterator[Stage]:
         yield from first  # it is part of the answer, and an arm that loses there need not be asked
         if known.is_screening:
             yield Stage(criterion="screen", amount=1)
-        yield Stage(criterion="accuracy", amount=items, lengths=known.lengths or lengths(known.decision))
+        yield Stage(criterion="accuracy", amount=items, lengths=lengths(known.decision, asked=known.lengths))
     # Where it takes other starts, longer trials or a quieter client, more of the same pairs settle nothing.
-    if any(_is_narrowed(need.step, known.pairs) for each in known.open for need in each.pays.needs):
+    if any(_is_narrowed(each.pays, need.step, known.pairs) for each in known.open for need in each.pays.needs):
         # A look at few pairs says little: the load that they carry is asked for once, as soon as speed alone has not settled it.
         if known.pairs >= PAIRS[2]:
             yield from first
@@ -117,9 +126,49 @@ def settling(known: Known, stage: Stage) -> Stage:
     return replace(stage, amount=next((look for look in looks if look >= max((stage.amount, *wanted))), looks[-1]))
 
 
-def _is_narrowed(step: Step | None, pairs: int) -> bool:
-    """Tell whether more of the same pairs help where this is what settles an arm for certain."""
-    return isinstance(step, MorePairs | Swap) or (isinstance(step, Restarts) and pairs < STARTED_ONCE)
+def _is_narrowed(pays: Leg, step: Step | None, pairs: int) -> bool:
+    """Tell whether more of the same pairs may settle an arm, where this is what settles it for certain."""
+    match step:
+        case MorePairs() | Swap():
+            return _chance(pays, share=pairs / PAIRS[-1], stays=0.0, within=2) >= UNLIKELY
+        case Restarts():
+            return pairs < STARTED_ONCE and _chance(pays, share=pairs / STARTED_ONCE, stays=ONE_START, within=2) >= UNLIKELY
+        case _:
+            return False
+
+
+def _is_carried(verdict: ArmVerdict, tried: int) -> bool:
+    """Tell whether more trials may settle how many agents an arm carries, and that may settle the arm.
+
+    Where turns may be longer, more agents settle nothing yet: they are a reason to ask for answers, and those may be worse.
+    """
+    pays, capacity = verdict.pays, verdict.capacity
+    if pays.state == "yes" or not _is_unknown(capacity):
+        return False
+    may_harm = pays.estimate is None or pays.margin is None or not pays.estimate.is_below(pays.margin)
+    is_slower = may_harm and any(isinstance(need.step, MorePairs | Restarts | Swap) for need in pays.needs)
+    least = LIKELY if is_slower else UNLIKELY
+    return capacity is None or _chance(capacity, share=tried / TRIED[-1], stays=OF_TWINS, within=1) >= least
+
+
+def _is_unknown(capacity: Leg | None) -> bool:
+    # Pools of one size carry the same, whatever that is: measured, it would leave open what they settle.
+    return capacity is None or capacity.state in ("unclear", "untested")
+
+
+def _chance(leg: Leg, *, share: float, stays: float, within: int) -> float:
+    """Return how likely the last look shows a change beyond the margin, or none beyond *within* margins; 1 before there is an interval.
+
+    So large a *share* was asked of all that can be. The interval narrows to what *stays*, and its value moves by what that takes away.
+    """
+    found, margin = leg.estimate, leg.margin
+    if found is None or found.low is None or found.high is None or margin is None:
+        return 1.0
+    low, value, high = (math.log1p(each) for each in (found.low, found.value, found.high))
+    now, value = value - low if value > 0 else high - value, abs(value)
+    last = math.hypot(stays, math.sqrt(max(0.0, now**2 - stays**2) * share))
+    moves = math.sqrt(max(1e-12, now**2 - last**2)) / special.ndtri(0.5 + found.level / 2)
+    return float(special.ndtr((value - margin - last) / moves) + special.ndtr((within * margin - last - value) / moves))
 
 
 def _pays(verdict: ArmVerdict) -> bool:
@@ -130,10 +179,13 @@ def _next(looks: tuple[int, ...], so_far: int) -> int | None:
     return next((look for look in looks if look > so_far), None)
 
 
-def lengths(decision: Decision) -> tuple[int, ...]:
-    """Return the lengths at which questions are worth asking: those that the user's contexts have."""
-    asked = [need.step for verdict in decision.server for need in (*verdict.needs, *verdict.safe.needs)]
-    return next((step.lengths for step in asked if isinstance(step, Questions) and step.lengths), LENGTHS)
+def lengths(decision: Decision, *, asked: tuple[int, ...] = ()) -> tuple[int, ...]:
+    """Return the lengths at which questions are worth asking: those that the user's contexts have, and of those *asked* what decides."""
+    steps = [need.step for verdict in decision.server for need in (*verdict.needs, *verdict.safe.needs)]
+    wanted = [step.lengths for step in steps if isinstance(step, Questions) and step.lengths]
+    if not asked:
+        return next(iter(wanted), LENGTHS)
+    return tuple(each for each in asked if any(each in step for step in wanted)) or asked
 
 
 def reasons(known: Known, leg: Callable[[ArmVerdict], Leg]) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Final
 
 from agentload.decision.forecast import Price
 from agentload.decision.means import Means
@@ -15,7 +16,11 @@ from agentload.run.past import began
 from agentload.run.prepared import prepared, simulation
 from agentload.run.simulate import SAMPLE_S, Simulation, store
 from agentload.study.kinds import Replay
+from agentload.study.parts import Timeouts
 from agentload.virtual.shell import Shell
+
+SILENT_SHARE: Final = 0.1
+"""Of the budget: a server that is silent for so long will not answer."""
 
 
 @dataclass(kw_only=True)
@@ -59,7 +64,8 @@ class Speed:
 
     def _replay(self, pairs: int) -> Replay:
         study = self.means.study
-        # A budget does not wait for a server that is gone.
+        # A budget does not wait for a server that is gone, or that accepts what it never answers.
+        silent_s = min(Timeouts().first_timeout_s, SILENT_SHARE * study.budget_s)
         return Replay(
             traces=study.traces,
             servers=study.servers,
@@ -67,6 +73,7 @@ class Speed:
             pairs=pairs,
             load=self.means.load,
             seed=study.seed,
+            timeouts=Timeouts(first_timeout_s=silent_s, idle_timeout_s=min(Timeouts().idle_timeout_s, silent_s)),
             on_dead="stop",
         )
 

@@ -27,6 +27,8 @@ PATIENCE_S = 600.0  # a large model takes minutes to load
 CUT = "stopped before its end"
 DEAD_AFTER: Final = 5  # failures in a row without any answer between them; one alone may be a full accept queue
 SILENT: Final[frozenset[Status]] = frozenset({"refused", "reset", "connect_timeout"})
+UNANSWERED: Final[frozenset[Status]] = SILENT | {"first_timeout", "idle_timeout"}
+"""Of an overloaded server, or of one that hangs: then it does not say who it is, either."""
 WAIT_S: Final = 2.0
 IN_A_ROW: Final = 3
 """Pairs that are invalid for one reason, one after the other: the next would be, too."""
@@ -58,6 +60,8 @@ class Barrier:
     dead: set[str] = field(init=False, default_factory=set)
     _failures: Counter[str] = field(init=False, default_factory=Counter)
     """In a row, by arm."""
+    _last: dict[str, Status] = field(init=False, default_factory=dict)
+    """How the last call ended, by arm."""
     _known: dict[str, Identity] = field(init=False, default_factory=dict)
     _first: dict[str, dict[str, Any]] = field(init=False, default_factory=dict)
     """What each arm was when it told so first: what is another one since is another arm."""
@@ -97,6 +101,7 @@ class Barrier:
         arm = ended.arm
         self._between.ended(ended)
         self._tally.ended(self.endpoints[arm], model, ended)
+        self._last[arm] = ended.status
         if ended.status not in SILENT or ended.http_status is not None:
             self._failures[arm] = 0
             return
@@ -155,7 +160,11 @@ class Barrier:
         try:
             said, strangers = await self._settled(endpoint, known)
         except EndpointError as error:
-            return f"{arm} did not answer after the block: {error.message}"
+            if self._last.get(arm) not in UNANSWERED:
+                return f"{arm} did not answer after the block: {error.message}"
+            self.dead.add(arm)
+            self.lost(arm)
+            return await self._look(arm, round_)
         if missing := newly_missing(said, known):
             self.notice(f"{arm} is held to be what it was: after the block it did not answer {'; '.join(missing)}")
         now = dated(said, time.time()) if is_restarted(known, said) else remembered(said, known)

@@ -7,11 +7,12 @@ A row is safe from
   inside one. `close` syncs.
 
 Disk space is reserved ahead in large steps, so a full disk is noticed while many seconds of rows still fit: `flush` writes them, then
-raises.
+raises. A journal of a few rows that are there already reserves nothing beyond them.
 """
 
 import errno
 import fcntl
+import math
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,16 +26,19 @@ from agentload.store.codec import MAGIC, Fault, Frame, frames
 
 SECOND: Final = 1_000_000_000
 RESERVE: Final = 16 * 1024 * 1024  # about half a minute at 50,000 chunks/s
-LOW: Final = RESERVE // 2
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class Writer:
     """Append rows to one journal file, as its only writer on this machine."""
 
-    def __init__(self, path: Path) -> None:
-        """Create the file, or continue after its last valid record; raise `StoreError` if another process writes it."""
+    def __init__(self, path: Path, *, ahead: int = RESERVE) -> None:
+        """Create the file, or continue after its last valid record; raise `StoreError` if another process writes it.
+
+        So many bytes are reserved *ahead* of what is written.
+        """
         self.path = path
+        self._ahead = ahead
         self._buffer = bytearray()
         self._rows = 0
         self._flushed_ns: int | None = None
@@ -63,12 +67,13 @@ class Writer:
 
     def flush(self) -> None:
         """Hand all rows to the kernel; raise `StoreError` on a full disk, losing none."""
+        wanted = len(self._buffer) + self._ahead
         refusal = self._reserve()
         self._write()
         if refusal is not None:
             raise StoreError(
                 f"{self.path}: {refusal.strerror}: the {self._rows:,} rows written so far are kept",
-                hint="free some disk space, then resume the run",
+                hint=f"have {math.ceil(wanted / 2**20):,} MiB of disk space free, then resume the run",
             ) from refusal
 
     def sync(self) -> None:
@@ -108,13 +113,13 @@ class Writer:
 
     def _reserve(self) -> OSError | None:
         wanted = self._end + len(self._buffer)
-        if wanted + LOW <= self._reserved or not hasattr(os, "posix_fallocate"):
+        if wanted + self._ahead // 2 <= self._reserved or not hasattr(os, "posix_fallocate"):
             return None
         try:
-            os.posix_fallocate(self._fd, self._end, len(self._buffer) + RESERVE)
+            os.posix_fallocate(self._fd, self._end, len(self._buffer) + self._ahead)
         except OSError as error:
             return error if error.errno in FULL else None  # some file systems cannot reserve; writing will fail instead
-        self._reserved = wanted + RESERVE
+        self._reserved = wanted + self._ahead
         return None
 
 

@@ -71,7 +71,7 @@ def load(journals: Iterable[Path], database: Path, *, patience_s: float = WRITER
 def keep(rows: Iterable[Row], database: Path, *, run_id: str, name: str) -> None:
     """Add rows to a journal of their own beside a run's others, and load it."""
     path = journal_folder(database, run_id) / f"{name}.journal"
-    with Writer(path) as journal:
+    with Writer(path, ahead=0) as journal:
         for count, row in enumerate(rows):
             journal.append(row)
             if count % FLUSHED == 0:

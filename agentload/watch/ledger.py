@@ -47,7 +47,7 @@ def note(database: Path, job: str, told: Iterable[Row]) -> None:
     path, until_s = journal(database, job), time.monotonic() + PATIENCE_S
     while True:
         try:
-            with Writer(path) as writer:
+            with Writer(path, ahead=0) as writer:
                 for row in told:
                     writer.append(row)
             return

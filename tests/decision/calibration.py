@@ -4,7 +4,8 @@ Each deployment is drawn from `population.yaml`: a world of the advisor's, how i
 which says whether a decision is wrong. The first table has, by world, the deployments, the wrong decisions, and those without a canary.
 The second has, by what pairs scatter by, how many are decided of those where nothing lies near a margin, their minutes, and the share that
 these are of the minutes of two fixed plans: one is made for the ninetieth percentile of the population's scatter, one knows that of its
-deployment; both search by doubling. A promise fails where the lower Clopper-Pearson limit of what it forbids lies beyond it, Holm over its
+deployment; both search by doubling. Below it stand the minutes of speed and capacity, where that is asked for, without starts and with
+them. A promise fails where the lower Clopper-Pearson limit of what it forbids lies beyond it, Holm over its
 cells.
 
 What is finished is kept in FILE, as long as nothing that decides changes: a run that was interrupted continues.
@@ -75,11 +76,20 @@ class Row:
         is_ordinary = world.many_starts == "right" and not world.apart and self.world != "starts in two modes"
         return self.starts != "one start" and self.scatter <= QUIET and self.of.is_clear and is_ordinary
 
+    @property
+    def start(self) -> float:
+        """Return the minutes that starts take of each pair."""
+        return 0.0 if self.starts == "one start" else float(POPULATION["minutes"]["start"])
+
+    @property
+    def without_starts(self) -> float:
+        """Return the minutes of speed and capacity, step times included, while something is measured."""
+        return sum(self.minutes.get(each, 0.0) for each in ("speed", "step times", "capacity")) - self.start * self.pairs
+
     def fixed(self, scatter: float) -> float:
         """Return the minutes of a fixed plan for pairs that scatter by so much."""
         prices, grid = POPULATION["minutes"], POPULATION["grid"]
-        start = 0.0 if self.starts == "one start" else prices["start"]
-        minutes = units_needed(scatter, math.log1p(0.03)) * (prices["pair"] + start)
+        minutes = units_needed(scatter, math.log1p(0.03)) * (prices["pair"] + self.start)
         if self.of.agents is not None:
             minutes += self.doublings * grid["draws"] * grid["minutes"]
         return float(minutes + (grid["items"] * prices["question"] if self.items else 0.0))
@@ -177,6 +187,10 @@ def rendered(rows: Sequence[Row]) -> Iterator[str]:
             for by in (lambda _: NINETIETH, lambda row: row.scatter)
         ]
         yield f"| {name} | {len(own)} | {len(clear)} | {share} | {spent:.0f} | {plans[0]:.2f} | {plans[1]:.2f} |"
+    if searching := [row for row in rows if row.of.agents is not None]:
+        measured = statistics.median(row.without_starts for row in searching)
+        starts = statistics.median(row.without_starts + row.start * row.pairs for row in searching)
+        yield f"\nSpeed and capacity of {len(searching)}: {measured:.0f} minutes in the median, {starts:.0f} with starts."
 
 
 def _made_of(seed: int) -> str:

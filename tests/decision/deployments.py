@@ -396,8 +396,3 @@ class DecidingDrawn(Deciding):
 
     def _write(self, outcome: object, asked: Asked) -> None:
         self.means.ledger = replace(self.means.ledger, asked=(*self.means.ledger.asked, asked))
-
-
-def words(decision: Decision | None) -> Sequence[str]:
-    """Return the verdict of each challenger."""
-    return [] if decision is None else [each.verdict for each in decision.server]

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.steps import MorePairs, Questions, Restarts, Step
+from advisor.estimate import Estimate
+from advisor.steps import MorePairs, Questions, Restarts, Step, Swap
 from advisor.verdict import ArmVerdict, Choice, Decision, Leg, LegState, Need, Word
 from agentload.decision.sequence import FIRST, ITEMS, LENGTHS, PAIRS, TRIED, Known, Stage, following, lengths, settling
 
@@ -100,6 +101,9 @@ def test_more_answers_are_asked_at_the_lengths_of_those_before_until_there_are_n
     stage = next(following(known(paying, items=130, asked=(4096,)), capacity=False))
     assert stage == Stage(criterion="accuracy", amount=160, lengths=(4096,))
     assert following_of(known(paying, items=ITEMS[-1])) is None
+    needs = replace(paying, needs=(Need(what="", step=Questions(lengths=(8192,), items=900)),))
+    stage = next(following(known(needs, items=30, asked=(8192, 16384)), capacity=False))
+    assert stage == Stage(criterion="accuracy", amount=120, lengths=(8192,)), "the longest is asked once, and decides nothing"
 
 
 def test_capacity_is_measured_before_the_dear_questions_and_again_only_while_it_is_what_is_open() -> None:
@@ -132,6 +136,49 @@ def test_more_pairs_are_not_played_where_they_settle_nothing() -> None:
     assert following_of(known(verdict(pays="untested")), capacity=True) == ("capacity", TRIED[0])
 
 
+def measured(value: float, low: float, high: float, *, margin: float = 0.03) -> Leg:
+    found = Estimate(value=value, low=low, high=high, n=6, unit="relative", method="", level=0.9926)
+    return Leg(name="pays", state="unclear", reason="", estimate=found, margin=margin)
+
+
+@pytest.mark.parametrize(
+    ("step", "change", "asked"),
+    [
+        (MorePairs(pairs=30), (0.0, -0.13, 0.13), True),  # of 64 pairs, a quarter of the width is left
+        (MorePairs(pairs=30), (-0.033, -0.06, -0.006), True),
+        (Restarts(restarts=8), (0.0, -0.10, 0.10), False),  # one start alone leaves 8 %
+        (Restarts(restarts=8), (-0.06, -0.15, 0.03), False),
+        (Restarts(restarts=8), (-0.11, -0.19, -0.02), True),
+        (Swap(pairs=8), (0.01, -0.09, 0.11), True),
+    ],
+)
+def test_pairs_are_played_while_their_last_look_may_settle_speed(step: Step, change: tuple[float, float, float], *, asked: bool) -> None:
+    leg = replace(measured(*change), needs=(Need(what="", step=step),))
+    now = known(replace(verdict(), pays=leg), pairs=PAIRS[2])
+    assert (following_of(now) == ("speed", PAIRS[3])) is asked
+
+
+@pytest.mark.parametrize(
+    ("ratio", "asked"),
+    [((0.08, -0.15, 0.37), False), ((0.12, -0.15, 0.50), False), ((0.30, 0.01, 0.67), True), ((-0.27, -0.44, -0.04), True)],
+)
+def test_trials_are_made_while_their_last_look_may_settle_capacity(ratio: tuple[float, float, float], *, asked: bool) -> None:
+    equal = replace(verdict(pays="untested"), capacity=measured(*ratio, margin=0.10))
+    assert (following_of(known(equal, tried=TRIED[0]), capacity=True) == ("capacity", TRIED[1])) is asked
+
+
+def test_more_agents_settle_nothing_while_turns_may_be_longer_or_answers_are_what_is_open() -> None:
+    more, far_more = (measured(*ratio, margin=0.10) for ratio in ((0.25, 0.0, 0.56), (0.9, 0.15, 2.2)))
+    longer, shorter = (
+        replace(measured(*change), needs=(Need(what="", step=Restarts(restarts=8)),)) for change in ((0.0, -0.1, 0.1), (-0.05, -0.12, 0.02))
+    )
+    for pays, asked in ((longer, None), (shorter, ("capacity", 6)), (replace(longer, state="yes", needs=()), None)):
+        now = known(replace(verdict(), pays=pays, capacity=more), pairs=64, items=ITEMS[-1], tried=TRIED[0])
+        assert following_of(now, capacity=True) == asked
+    now = known(replace(verdict(), pays=longer, capacity=far_more), pairs=64, tried=TRIED[0])
+    assert following_of(now, capacity=True) == ("capacity", 6), "they are likely to be shown, and a reason to ask for answers"
+
+
 def test_what_does_not_fit_into_a_budget_leaves_room_for_what_does() -> None:
     now = known(verdict(pays="yes"))
     wanted = following(replace(now, step_times=2), capacity=True)
@@ -149,3 +196,6 @@ def test_questions_are_asked_at_the_lengths_that_the_advisor_wants() -> None:
     other = Need(what="", step=MorePairs(pairs=8))
     assert lengths(known(replace(verdict(), needs=(other, wants))).decision) == (16384, 32768)
     assert lengths(known(verdict()).decision) == LENGTHS
+    asked = known(replace(verdict(), needs=(other, wants))).decision
+    assert lengths(asked, asked=(16384, 65536)) == (16384,)
+    assert lengths(asked, asked=(4096,)) == (4096,)

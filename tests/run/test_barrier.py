@@ -14,7 +14,7 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify
 from agentload.errors import EndpointError
 from agentload.layout.plan import plan
-from agentload.model.commands import Settle
+from agentload.model.commands import Limits, Settle
 from agentload.model.plan import ClosedLoop, Load, Play
 from agentload.model.rows import BlockRow, FingerprintRow, Row, SampleRow
 from agentload.run import barrier
@@ -169,14 +169,20 @@ async def test_a_run_is_not_gone_on_with_on_another_server_unless_forced(tmp_pat
 pytestmark = pytest.mark.loopback
 
 
-def dying() -> Answer:
-    """Return a server that breaks every connection from its first chat on."""
+def dying(*, hangs: bool = False) -> Answer:
+    """Return a server that breaks every connection from its first chat on; one that *hangs* takes that, and says nothing."""
     alive, is_dead = answering(), False
 
     async def answer(peer: Peer) -> None:
         nonlocal is_dead
-        is_dead = is_dead or peer.request.line.split()[1].endswith("/chat/completions")
-        peer.reset() if is_dead else await alive(peer)
+        is_chat = peer.request.line.split()[1].endswith("/chat/completions")
+        is_dead = is_dead or is_chat
+        if hangs and is_chat:
+            await peer.hang()
+        elif is_dead:
+            peer.reset()
+        else:
+            await alive(peer)
 
     return answer
 
@@ -198,10 +204,14 @@ async def test_a_stop_ends_the_wait_for_a_dead_server(tmp_path: Path, monkeypatc
     assert [row.void for row in rows if isinstance(row, BlockRow)] == ["a died during the block"]
 
 
+@pytest.mark.parametrize("hangs", [False, True])
 @pytest.mark.parametrize(("on_dead", "was_stopped"), [("stop", True), ("skip", False)])
-async def test_what_was_played_names_the_arms_that_stopped_answering(tmp_path: Path, *, on_dead: OnDead, was_stopped: bool) -> None:
-    made = plan(trace(6), ["a", "b"], run="r1", pairs=1, load=Load(arrivals=ClosedLoop(sessions=6)))
-    async with serving(answering()) as one, serving(dying()) as other:
+async def test_what_was_played_names_the_arms_that_stopped_answering(
+    tmp_path: Path, *, on_dead: OnDead, was_stopped: bool, hangs: bool
+) -> None:
+    soon = Limits(first_ns=200_000_000)
+    made = plan(trace(6), ["a", "b"], run="r1", pairs=1, load=Load(arrivals=ClosedLoop(sessions=6)), limits=soon)
+    async with serving(answering()) as one, serving(dying(hangs=hangs)) as other:
         endpoints = (Endpoint(name="a", url=one.url), Endpoint(name="b", url=other.url))
         how = playing(made, endpoints, tmp_path / "x.duckdb", study=extended(STUDY, on_dead=on_dead))
         ended = await asyncio.wait_for(Journalled(how).play(), 5.0)

@@ -17,7 +17,7 @@ from agentload.model.rows import Row
 from agentload.model.stamps import stamps
 from agentload.store import codec
 from agentload.store.codec import HEAD, MAGIC, NEWS, Fault, Frame, frame, frames
-from agentload.store.journal import LOW, Writer, read
+from agentload.store.journal import RESERVE, Writer, read
 from agentload.store.tables import CALL
 from tests.store.rows import ONE_OF_EACH, S, call
 
@@ -80,7 +80,7 @@ def test_who_follows_a_journal_reads_none_of_the_space_that_is_reserved(tmp_path
         for number in range(200):
             journal.append(call(number, chunks=stamps(range(0, 3_000_000_000, 1_000_000), [1] * 3000)))
         journal.flush()
-        assert path.stat().st_size > journal._end + LOW
+        assert path.stat().st_size > journal._end + RESERVE // 2
         with path.open("rb") as source:
             whole = [each for each in frames(source, offset=len(MAGIC), followed=True) if isinstance(each, Frame)]
             assert source.tell() < journal._end + 2 * NEWS
@@ -216,9 +216,9 @@ FULL_DISK = """
 import resource, sys
 from pathlib import Path
 from agentload.errors import StoreError
-from agentload.store.journal import LOW, RESERVE, Writer
+from agentload.store.journal import RESERVE, Writer
 from tests.store.rows import call
-limit = RESERVE + LOW
+limit = RESERVE * 3 // 2
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
 written = 0
 with Writer(Path(sys.argv[1])) as journal:
@@ -246,6 +246,29 @@ def test_a_full_disk_is_noticed_while_all_rows_still_fit(tmp_path: Path) -> None
     written = int(done.stdout.split()[0])
     assert done.stdout == f"{written} File too large: the {written:,} rows written so far are kept\n"
     assert [row.request_id for row in read(path)] == [call(n).request_id for n in range(1, written + 1001)]  # type: ignore[union-attr]
+
+
+NEARLY_FULL = """
+import resource, sys
+from pathlib import Path
+from agentload.errors import StoreError
+from agentload.store.journal import RESERVE, Writer
+from agentload.store.loader import keep
+from tests.store.rows import call
+resource.setrlimit(resource.RLIMIT_FSIZE, (RESERVE // 2, RESERVE // 2))
+keep([call(1), call(2)], Path(sys.argv[1]), run_id="r1", name="few")
+try:
+    Writer(Path(sys.argv[1]).with_suffix(".journal") / "r1" / "leg001.journal")
+except StoreError as error:
+    print(error.hint)
+"""
+
+
+def test_a_few_rows_fit_on_a_nearly_full_disk_and_a_run_says_how_much_it_wants(tmp_path: Path) -> None:
+    database = tmp_path / "x.duckdb"
+    done = subprocess.run([sys.executable, "-c", NEARLY_FULL, database], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "have 17 MiB of disk space free, then resume the run\n"
+    assert list(read(tmp_path / "x.journal" / "r1" / "few.journal")) == [call(1), call(2)]
 
 
 def test_a_disk_that_cannot_take_a_row_keeps_it_for_the_next_flush(tmp_path: Path) -> None:
