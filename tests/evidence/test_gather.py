@@ -296,6 +296,14 @@ def test_all_that_was_sent_to_a_server_went_through_its_cache_evidence_or_not(tm
     assert figures.sent_tokens == 6 * 1005 + 2000
 
 
+def test_counts_as_large_as_a_server_may_claim_are_added_up(tmp_path: Path) -> None:
+    most = 2**31 - 1
+    rows = [block("bf16", 0, 0), call("bf16", 0, 1, prompt_tokens=most, cached_tokens=most, output_tokens=most), *OTHER]
+    figures = evidence(tmp_path, rows).telemetry(None, "bf16")
+    assert figures is not None
+    assert figures.sent_tokens == 2 * most
+
+
 def test_hit_rates_are_measured_beside_the_ideal_and_hits_before_any_salted_call_are_impossible(tmp_path: Path) -> None:
     rows = [
         block("bf16", 0, 0),
@@ -351,6 +359,14 @@ def test_a_run_that_carries_no_decision_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(EvidenceError, match=message):
         evidence(tmp_path, rows, **options)
+
+
+def test_a_run_of_which_only_its_name_was_kept_holds_nothing(tmp_path: Path) -> None:
+    with (
+        stored(tmp_path, [run()], described=False) as connection,
+        pytest.raises(EvidenceError, match="nothing to decide on: it has no arms"),
+    ):
+        gather(connection, "r1")
 
 
 def test_a_run_that_is_not_there_is_named(tmp_path: Path) -> None:
