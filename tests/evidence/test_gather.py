@@ -130,6 +130,11 @@ def test_turns_that_failed_alike_on_every_arm_are_told(tmp_path: Path) -> None:
     assert "50.0% of the turns of rag failed on bf16, fp8 (http_error): the figures are of the others" in evidence(tmp_path, rows).notes
 
 
+def test_where_every_turn_failed_no_figures_of_others_are_promised(tmp_path: Path) -> None:
+    rows: list[Row] = [block("bf16", 0, 0), call("bf16", 0, 1, "s1", status="http_error", http_status=400), *OTHER]
+    assert "every turn of rag failed on bf16 (http_error)" in evidence(tmp_path, rows).notes
+
+
 def test_the_same_turn_has_the_same_names_on_every_arm(tmp_path: Path) -> None:
     rows: list[Row] = [block("bf16", 0, 0), block("fp8", 0, 200)]
     rows += [call("bf16", 0, 1 + k, name, turn) for k, (name, turn) in enumerate([("b", 0), ("a", 0), ("a", 1)])]
