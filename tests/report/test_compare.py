@@ -81,7 +81,7 @@ def test_what_two_runs_must_have_in_common_is_named_where_it_differs(database: P
 def test_a_call_that_failed_or_came_in_larger_chunks_keeps_no_two_runs_apart(tmp_path: Path) -> None:
     earlier, later = rows("r1", token_rule="usage"), rows("r2", token_rule="token_ids")
     calls = [row for row in later if isinstance(row, CallRow)]
-    lost = {"chunks": None, "first_ns": None, "last_ns": None, "output_tokens": None}
+    lost: dict[str, Any] = {"chunks": None, "first_ns": None, "last_ns": None, "output_tokens": None}
     others = [
         replace(calls[0], request_id="spread", turn=1, token_rule="spread"),
         replace(calls[0], request_id="refused", turn=2, status="refused", token_rule=None, **lost),
