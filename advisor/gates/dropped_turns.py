@@ -33,5 +33,7 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
             spoils=TIMES,
         ).judged(
             good=not (differs or many),
-            but=": what is left " + ("are the turns that are quick enough" if by_count else "cannot be compared"),
+            but=": nothing is left to compare"
+            if max(mine, theirs) == 1.0
+            else ": what is left " + ("are the turns that are quick enough" if by_count else "cannot be compared"),
         )

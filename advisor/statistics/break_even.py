@@ -151,7 +151,7 @@ def _on_tested(
             if open_below and open_above:
                 return "unclear", None, None
             if open_above:
-                return ("half-line", found.high, None) if found.low < first else ("unclear", None, None)
+                return ("half-line", found.high, None) if found.low < first <= found.high else ("unclear", None, None)
             if open_below:
                 return ("half-line", None, found.low) if found.low <= last else ("unclear", None, None)
             inside = found.low < first and found.high > last

@@ -223,9 +223,8 @@ def _written(rows: pl.DataFrame, play: Play) -> pl.DataFrame | None:
     answered = rows.filter(pl.col("done_ns").is_not_null() & pl.col("prompt_tokens").is_not_null())
     if not answered.height or answered["cached_tokens"].null_count() == answered.height:
         return None
-    new = (pl.col("prompt_tokens") - pl.col("cached_tokens").fill_null(pl.col("prompt_tokens")) + pl.col("tokens").fill_null(0)).cast(
-        pl.Float64
-    )
+    asked, cached, wrote = (pl.col(name).cast(pl.Float64) for name in ("prompt_tokens", "cached_tokens", "tokens"))
+    new = asked - cached.fill_null(asked) + wrote.fill_null(0)
     at_s = (pl.col("done_ns") - play.started_ns).cast(pl.Float64) / 1e9
     return answered.select(at_s=at_s, new=new).sort("at_s").select("at_s", written=pl.col("new").cum_sum())
 

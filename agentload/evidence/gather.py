@@ -55,7 +55,9 @@ def gather(
     own = [each for each in arms if not is_control(each.arm)]
     names = [each.arm for each in own]
     first = reference or next(iter(names), None)
-    if first is None or first not in names:
+    if first is None:
+        raise EvidenceError(f"run {run_id} holds nothing to decide on: it has no arms", hint="play it again")
+    if first not in names:
         raise EvidenceError(f"run {run_id} has no arm '{first}'", hint=f"its arms: {', '.join(names) or 'none'}")
     played = plays.plays(connection, run_id)
     frame = observations.with_batches(plays.attempts(connection, run_id, played), played)

@@ -95,9 +95,11 @@ def _failures(rows: pl.DataFrame) -> Iterator[str]:
     shares = rows.group_by("workload", "arm").agg(share=failed.mean(), how=pl.col("status").filter(failed).unique().sort().str.join(", "))
     told: dict[tuple[str, str, str], list[str]] = {}
     for workload, arm, share, how in shares.filter(pl.col("share") > MAX_FAILED).sort("workload", "arm").iter_rows():
-        told.setdefault((workload, f"{share:.1%}", how), []).append(arm)
-    for (workload, share, how), arms in told.items():
-        yield f"{share} of the turns of {workload} failed on {', '.join(arms)} ({how}): the figures are of the others"
+        many = "every turn" if share == 1.0 else f"{share:.1%} of the turns"
+        told.setdefault((workload, many, how), []).append(arm)
+    for (workload, many, how), arms in told.items():
+        others = "" if many == "every turn" else ": the figures are of the others"
+        yield f"{many} of {workload} failed on {', '.join(arms)} ({how}){others}"
 
 
 def _lengths(rows: pl.DataFrame) -> Iterator[str]:

@@ -76,7 +76,7 @@ def of_servers(
 def _sent(connection: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, float]:
     """Add up every attempt on each arm, of warm-ups and void blocks too: all of them go through the server's cache."""
     query = """
-        SELECT arm, sum(coalesce(prompt_tokens, context_tokens) + coalesce(output_tokens, 0))::DOUBLE FROM attempts
+        SELECT arm, sum(coalesce(prompt_tokens, context_tokens)::BIGINT + coalesce(output_tokens, 0))::DOUBLE FROM attempts
         WHERE run_id = ? AND sent_ns IS NOT NULL GROUP BY arm
     """
     return dict(connection.execute(query, [run_id]).fetchall())
@@ -140,4 +140,4 @@ def _impossible_hits(rows: pl.DataFrame) -> float | None:
         return None
     template = (pl.col("prompt_tokens") - pl.col("context_tokens")).clip(lower_bound=0)
     least = first.group_by("play").agg((pl.col("cached_tokens") - template).clip(lower_bound=0).min().alias("hits"))
-    return float(least["hits"].sum())
+    return total(least, "hits")

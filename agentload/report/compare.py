@@ -34,11 +34,16 @@ _EQUAL: Final = {
     "kind": "kind of evidence",
     "design": "design",
     "seed": "seed",
-    "token_rule": "tokenizer",
+    "token_rule": "count of tokens",
     "sessions": "set of sessions",
 }
 _FREE: Final = frozenset({"launch", "swap", "noise", "trace", "slo", "kind of study"})
 """What two studies may differ by: it changes where and how long servers run, or is compared above."""
+# A call that failed may have no count, or one of its own; and a server's count is the same one however its chunks came.
+_RULES: Final = """
+SELECT DISTINCT if(token_rule = 'one_a_chunk', 'one a chunk', 'by the server') FROM attempts
+WHERE run_id = ? AND status = 'ok' AND token_rule IS NOT NULL ORDER BY ALL
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +73,7 @@ def compare(database: Path, before: str, after: str, *, setting: Setting, arm: s
 
 def _settings(connection: duckdb.DuckDBPyConnection, run: str) -> dict[str, Any]:
     (row,) = tables.rows(connection, RunRow, run_id=run)
-    rules = connection.execute("SELECT DISTINCT token_rule FROM attempts WHERE run_id = ? ORDER BY ALL", [run]).fetchall()
+    rules = connection.execute(_RULES, [run]).fetchall()
     sessions = "SELECT count(DISTINCT session), bit_xor(hash(session)) FROM (SELECT DISTINCT session FROM attempts WHERE run_id = ?)"
     return {
         **{name: getattr(row, name) for name in ("trace_hash", "model", "kind", "design", "seed")},
@@ -80,7 +85,11 @@ def _settings(connection: duckdb.DuckDBPyConnection, run: str) -> dict[str, Any]
 
 def _check_comparable(runs: tuple[str, str], settings: list[dict[str, Any]]) -> None:
     before, after = settings
-    found = [f"another {words} ({_both(before[key], after[key])})" for key, words in _EQUAL.items() if before[key] != after[key]]
+    found = [
+        f"another {words} ({_both(before[key], after[key])})"
+        for key, words in _EQUAL.items()
+        if before[key] != after[key] and [] not in (before[key], after[key])
+    ]
     then, now = before["study"], after["study"]
     if then is not None and now is not None:
         found += [f"{name} differs ({_both(one, other)})" for name, one, other in changes(then, now) if name not in _FREE]
@@ -94,7 +103,15 @@ def _both(one: object, other: object) -> str:
 
 
 def _short(value: object) -> str:
-    text = str(value[0] if isinstance(value, tuple) else value)
+    match value:
+        case None:
+            text = "none"
+        case list():
+            text = ", ".join(value)
+        case tuple():
+            text = str(value[0])
+        case _:
+            text = str(value)
     return text if len(text) <= 60 else f"{text[:12]}…"
 
 

@@ -168,6 +168,15 @@ def test_arms_that_both_drop_many_turns_are_compared_on_another_load_than_was_se
     assert gate.message == "10.0% of the turns dropped, 10.0% on bf16: what is left are the turns that are quick enough"
 
 
+def test_where_every_turn_was_dropped_nothing_is_left_that_could_be_quick() -> None:
+    none = np.zeros(600, dtype=bool)
+    reference, arm = _calls(ok=none)
+    (alone,) = dropped_turns.check(bare(observations=observed(reference, arm)), Policy())
+    (both,) = dropped_turns.check(bare(observations=observed(replace(reference, ok=none), arm)), Policy())
+    assert alone.message == "100.0% of the turns dropped, 0.0% on bf16: nothing is left to compare"
+    assert both.message == "100.0% of the turns dropped, 100.0% on bf16: nothing is left to compare"
+
+
 def _answered(*right: int, garbage: int | None = None) -> tuple[AccuracyBucket, ...]:
     return tuple(
         AccuracyBucket(

@@ -62,7 +62,7 @@ def test_ctrl_c_stops_all_servers_without_a_word(spawn: Spawn) -> None:
     assert process.stdout
     pids = [int(process.stdout.readline().split()[-1]) for _ in range(2)]
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, "")
     for pid in pids:
         with pytest.raises(ProcessLookupError):

@@ -158,7 +158,7 @@ def test_ctrl_c_stores_what_was_measured_exits_130_and_resume_plays_the_rest(ser
     running = spawn(command, tmp_path)
     wait_for_blocks(tmp_path, 3)
     running.send_signal(signal.SIGINT)
-    _, stderr = running.communicate(timeout=30)
+    _, stderr = running.communicate(timeout=90)
     assert running.returncode == 130, stderr
     assert "--resume" in stderr
     run = stderr.partition("run ")[2].split()[0]

@@ -130,6 +130,11 @@ def test_turns_that_failed_alike_on_every_arm_are_told(tmp_path: Path) -> None:
     assert "50.0% of the turns of rag failed on bf16, fp8 (http_error): the figures are of the others" in evidence(tmp_path, rows).notes
 
 
+def test_where_every_turn_failed_no_figures_of_others_are_promised(tmp_path: Path) -> None:
+    rows: list[Row] = [block("bf16", 0, 0), call("bf16", 0, 1, "s1", status="http_error", http_status=400), *OTHER]
+    assert "every turn of rag failed on bf16 (http_error)" in evidence(tmp_path, rows).notes
+
+
 def test_the_same_turn_has_the_same_names_on_every_arm(tmp_path: Path) -> None:
     rows: list[Row] = [block("bf16", 0, 0), block("fp8", 0, 200)]
     rows += [call("bf16", 0, 1 + k, name, turn) for k, (name, turn) in enumerate([("b", 0), ("a", 0), ("a", 1)])]
@@ -296,6 +301,14 @@ def test_all_that_was_sent_to_a_server_went_through_its_cache_evidence_or_not(tm
     assert figures.sent_tokens == 6 * 1005 + 2000
 
 
+def test_counts_as_large_as_a_server_may_claim_are_added_up(tmp_path: Path) -> None:
+    most = 2**31 - 1
+    rows = [block("bf16", 0, 0), call("bf16", 0, 1, prompt_tokens=most, cached_tokens=most, output_tokens=most), *OTHER]
+    figures = evidence(tmp_path, rows).telemetry(None, "bf16")
+    assert figures is not None
+    assert figures.sent_tokens == 2 * most
+
+
 def test_hit_rates_are_measured_beside_the_ideal_and_hits_before_any_salted_call_are_impossible(tmp_path: Path) -> None:
     rows = [
         block("bf16", 0, 0),
@@ -351,6 +364,14 @@ def test_a_run_that_carries_no_decision_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(EvidenceError, match=message):
         evidence(tmp_path, rows, **options)
+
+
+def test_a_run_of_which_only_its_name_was_kept_holds_nothing(tmp_path: Path) -> None:
+    with (
+        stored(tmp_path, [run()], described=False) as connection,
+        pytest.raises(EvidenceError, match="nothing to decide on: it has no arms"),
+    ):
+        gather(connection, "r1")
 
 
 def test_a_run_that_is_not_there_is_named(tmp_path: Path) -> None:

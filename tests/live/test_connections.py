@@ -84,7 +84,7 @@ async def test_idle_connections_are_closed_in_time() -> None:
 
     async with serving(answer) as server, Wire([Target(arm="a", url=server.url, idle_s=0.1)]) as wire:
         await wire.call(request())
-        await asyncio.wait_for(hung_up.wait(), 2)
+        await asyncio.wait_for(hung_up.wait(), 20)
 
 
 async def test_bytes_behind_an_answer_spoil_the_connection_and_not_the_answer() -> None:

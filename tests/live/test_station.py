@@ -44,7 +44,7 @@ async def test_a_callback_that_fails_ends_what_is_measured_and_is_not_printed(
     fails: Callable[[], None], capfd: pytest.CaptureFixture[str]
 ) -> None:
     async def measured() -> None:
-        async with asyncio.timeout(5), station(job(tuple), lambda _: None):
+        async with asyncio.timeout(30), station(job(tuple), lambda _: None):
             for _ in range(3):
                 asyncio.get_running_loop().call_soon(fails)
             await asyncio.sleep(10)

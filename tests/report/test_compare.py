@@ -56,9 +56,9 @@ DIFFERING: Final = {
     "c": (described("c", options=json.dumps({**OPTIONS, "cache": "warm"})), "cache setting differs (cold and warm)"),
     "l": (
         described("l", options=json.dumps({**OPTIONS, "load": {"arrivals": {"kind": "ClosedLoop", "sessions": 16, "ramp_s": 0.0}}})),
-        "sessions differs (None and 16)",
+        "sessions differs (none and 16)",
     ),
-    "w": (rows("w", token_rule="usage"), "another tokenizer ([None] and ['usage'])"),
+    "w": (rows("w", token_rule="one_a_chunk"), "another count of tokens (by the server and one a chunk)"),
     "o": (rows("o", session="s2"), "another set of sessions (1 and 1)"),
 }
 """By run: one that differs from `r1` in one thing, and how that is said."""
@@ -66,7 +66,9 @@ DIFFERING: Final = {
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return stored(tmp_path_factory.mktemp("runs"), rows("r1"), [row for later, _ in DIFFERING.values() for row in later])
+    return stored(
+        tmp_path_factory.mktemp("runs"), rows("r1", token_rule="usage"), [row for later, _ in DIFFERING.values() for row in later]
+    )
 
 
 @pytest.mark.parametrize("later", DIFFERING)
@@ -75,6 +77,18 @@ def test_what_two_runs_must_have_in_common_is_named_where_it_differs(database: P
         compare(database, "r1", later, setting=Setting())
     assert caught.value.message == f"runs r1 and {later} cannot be compared: {DIFFERING[later][1]}"
     assert caught.value.hint == "replay the later run with the options of the earlier one: agentload runs show --run r1"
+
+
+def test_a_call_that_failed_or_came_in_larger_chunks_keeps_no_two_runs_apart(tmp_path: Path) -> None:
+    earlier, later = rows("r1", token_rule="usage"), rows("r2", token_rule="token_ids")
+    calls = [row for row in later if isinstance(row, CallRow)]
+    lost: dict[str, Any] = {"chunks": None, "first_ns": None, "last_ns": None, "output_tokens": None}
+    others = [
+        replace(calls[0], request_id="spread", turn=1, token_rule="spread"),
+        replace(calls[0], request_id="refused", turn=2, status="refused", token_rule=None, **lost),
+        replace(calls[0], request_id="cut", turn=3, status="truncated", token_rule="one_a_chunk"),
+    ]
+    assert compare(stored(tmp_path, earlier, [*later, *others]), "r1", "r2", setting=Setting()).run == "r2"
 
 
 def test_a_run_is_not_compared_with_itself(database: Path) -> None:

@@ -91,7 +91,7 @@ async def test_an_aborted_call_never_ends_and_the_others_go_on() -> None:
 async def test_a_refusal_arrives_without_anything_else_happening() -> None:
     pacer = Pacer(Engine(arm()))
     flight, _ = submitted(pacer, "long", prompt=9000)
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(20):
         assert isinstance(await flight.end, Rejected)
     pacer.close()
 
@@ -109,7 +109,7 @@ async def test_a_request_counts_from_its_arrival_not_from_when_it_was_read() -> 
 async def test_an_engine_that_runs_out_of_memory_loses_all_its_calls_and_goes_on() -> None:
     pacer = Pacer(Engine(arm(step_ms=1)), speed=2, most_tokens=1000)
     calls = [submitted(pacer, f"c{index}", prompt=400)[0] for index in range(3)]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         assert [await call.end for call in calls] == [None, None, None]
     assert pacer.gauges().running == 0
     later, _ = submitted(pacer, "later")

@@ -42,7 +42,7 @@ def test_each_arm_has_a_server_of_its_own_until_stopped(tmp_path: Path) -> None:
             ("two", "synthetic", "tiny"),
         ]
         for server in running.servers:
-            with urlopen(server.url + "/models", timeout=5) as answer:
+            with urlopen(server.url + "/models", timeout=30) as answer:
                 assert json.load(answer)["data"][0]["id"] == "tiny"
             assert is_alive(server.pid)
         assert running.dead() == ()
@@ -59,7 +59,7 @@ def test_a_server_ends_by_itself_when_its_parent_is_killed(spawn: Spawn) -> None
     assert is_alive(pid)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
-    give_up = time.monotonic() + 5
+    give_up = time.monotonic() + 30
     while is_alive(pid) and time.monotonic() < give_up:
         time.sleep(0.02)
     assert not is_alive(pid)

@@ -69,6 +69,6 @@ def test_the_verb_says_where_it_is_and_ends_cleanly(tmp_path: Path, number: sign
         assert process.stdout is not None
         url, path = process.stdout.readline().split()
         process.send_signal(number)
-        _, complaints = process.communicate(timeout=20)
+        _, complaints = process.communicate(timeout=60)
     assert (url.startswith("http://127.0.0.1:"), url.endswith("/db/bench/"), path) == (True, True, str(tmp_path / "bench.duckdb"))
     assert (process.returncode, complaints) == (0, "")

@@ -57,7 +57,7 @@ def served(place: Place, clock: Clock, acts: Iterator[bool]) -> list[str]:
     said: list[str] = []
 
     async def act() -> None:
-        until_s = time.monotonic() + 10
+        until_s = time.monotonic() + 30
         with suppress(StopIteration):
             while time.monotonic() < until_s:
                 next(acts)
@@ -71,7 +71,7 @@ def served(place: Place, clock: Clock, acts: Iterator[bool]) -> list[str]:
             tasks.create_task(act())
             await serving
 
-    asyncio.run(asyncio.wait_for(both(), 20))
+    asyncio.run(asyncio.wait_for(both(), 60))
     return said
 
 

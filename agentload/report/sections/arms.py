@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from advisor.evidence import Calls
 from advisor.steps import Again
 from advisor.verdict import ArmVerdict, Capacity, Change, LegState, Need
 from agentload.report import format as say
@@ -68,10 +69,15 @@ def _compared(view: View, workload: str | None) -> Iterator[_Row]:
             floors = [each.floor for each in changes if each is not None and each.floor is not None]
             yield _Row(name=words, cells=tuple(_changes(view, changes, workload)), noise=max(floors, default=None))
         elif metric == "turn_ms" and workload is not None and (played := [view.evidence.calls(workload, arm) for arm in view.compared]):
-            cells = (ABSENT if each is None else Cell(text=f"{say.plural(len(each), 'call')}: too few", tone="muted") for each in played)
-            yield _Row(name=words, cells=tuple(cells))
+            yield _Row(name=words, cells=tuple(ABSENT if each is None else _uncompared(each) for each in played))
     yield from _first_token(view, workload)
     yield from _agents(view, workload)
+
+
+def _uncompared(calls: Calls) -> Cell:
+    """Say why a class was not compared: its calls failed, or those that did not are too few."""
+    ended = int(calls.ok.sum())
+    return Cell(text=f"{say.plural(ended, 'call')}: too few" if ended else "every call failed", tone="muted")
 
 
 def _changes(view: View, changes: Sequence[Change | None], workload: str | None) -> Iterator[Cell]:

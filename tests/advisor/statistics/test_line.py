@@ -197,6 +197,8 @@ def test_a_set_with_one_end_in_the_tested_range_is_open_at_the_other() -> None:
     assert (beyond.shape, beyond.low) == ("half-line", None)
     assert beyond.high == pytest.approx(low)
     assert judged("fp8", line, first=2 * low, last=2 * high, users=1.0, prior_tokens=None).shape == "unclear"
+    # Undecided from below the shortest length on: at every length that was tested, and batches have no fewer than no tokens.
+    assert judged("fp8", line, first=1.1 * high, last=2 * high, users=1.0, prior_tokens=None).shape == "unclear"
 
 
 @pytest.mark.parametrize("starts", [1, 4])

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from advisor.evidence import Observation
 from advisor.policy import Policy, Slo
 from advisor.steps import Again
 from advisor.verdict import Capacity, Need
@@ -80,6 +81,19 @@ def test_the_first_screen_shows_no_fits_and_no_token_costs() -> None:
     told = made()
     words = repr((told.headline, told.why, told.arms, told.sure, told.do_now, told.unmeasured, told.flips))
     assert [word for word in ("slope", "Theil", "distribution", "USD per") if word in words] == []
+
+
+def test_a_class_that_was_not_compared_counts_the_calls_that_ended_well() -> None:
+    evidence = sample.evidence()
+    ok = {"fp8": 0, "fp8-skip-sw": 7}
+
+    def spoilt(each: Observation) -> Observation:
+        if each.workload != "multimodal" or each.calls is None:
+            return each
+        return replace(each, calls=replace(each.calls, ok=np.arange(len(each.calls)) < ok.get(each.arm, 0)))
+
+    told = by_class(made(evidence=replace(evidence, observations=tuple(map(spoilt, evidence.observations)))))
+    assert [cell.text for cell in told["multimodal 4%: turn latency"][:2]] == ["every call failed", "7 calls: too few"]
 
 
 def test_a_ttft_above_its_service_level_is_marked() -> None:
