@@ -25,6 +25,19 @@ from tests.live.scripted import Peer, serving
 
 pytestmark = pytest.mark.loopback
 PATIENT = Limits(connect_ns=20_000 * MS, first_ns=20_000 * MS, idle_ns=20_000 * MS, total_ns=30_000 * MS)
+LONG = {
+    "text_without_end",
+    "tokens_without_end",
+    "comments_without_end",
+    "empty_deltas_without_end",
+    "a_token_now_and_then_for_ever",
+    "a_head_that_drips",
+    "answers_when_nobody_else_comes",
+    "text_of_15_mb_in_one_event",
+    "answer_of_18_mb",
+    "error_body_of_18_mb",
+}
+"""Modes whose calls end by megabytes or by time limits, one after the other."""
 HASTY = Limits(connect_ns=3_000 * MS, first_ns=1_000 * MS, idle_ns=500 * MS, total_ns=1_500 * MS)
 
 
@@ -65,7 +78,7 @@ async def rows_of(name: str) -> dict[str, list[CallRow]]:
     return {arm: [row for row in rows if isinstance(row, CallRow) and row.arm == arm] for arm in ("good", "hostile")}
 
 
-@pytest.mark.parametrize("name", MODES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in MODES])
 async def test_whatever_a_server_does_costs_its_own_calls_alone(name: str) -> None:
     rows = await rows_of(name)
     assert [row.status for row in rows["good"]] == ["ok"] * 4
