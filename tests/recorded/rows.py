@@ -55,6 +55,8 @@ def _run(connection: duckdb.DuckDBPyConnection, run_id: str, run: list[object], 
     yield f"run {json.dumps(said)}"
     yield from (f"option {name}: {json.dumps(value)}" for name, value in options.items())
     cells = connection.execute(f"SELECT {_CALL} FROM calls WHERE run_id = ? ORDER BY ALL", [run_id]).fetchall()
+    if is_timed:  # how far a call came that was cancelled
+        cells = [(*cell[:-1], "some") if "cancelled" in cell else cell for cell in cells]
     lines = [" ".join(map(str, cell)) for cell in cells]
     if len(lines) > _LISTED:
         ends = Counter(f"{arm} {workload} {status}" for arm, _, _, workload, _, _, _, status, *_ in cells)
