@@ -22,7 +22,7 @@ def test_a_simulated_run_is_decided_on_with_its_profiles_hardware(runs: Runs) ->
     database, run, *_ = runs
     told = advise(database, run, setting=parse({"load": {"peak_agents": 42}}, at="p.yaml"))
     assert (told.kind, told.model, told.where) == ("simulated", "gpt-oss-20b", "H100-SXM, vLLM 0.19.1")
-    assert told.layers == "12 sliding-window and 12 full-attention layers"
+    assert told.about == ("workloads rag and chat", told.where, "12 sliding-window and 12 full-attention layers")
     assert told.arms.columns == ("", "FP8", "FP8 skip-SW")
     assert {row[0].text.split()[0] for row in told.groups[0].tables[0].rows} == {"chat", "rag"}
     assert told.do_now[0].text == "This run was simulated, so measure before you act. Describe your own servers:"

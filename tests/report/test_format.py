@@ -18,8 +18,8 @@ def estimate(value: float, low: float | None, high: float | None, unit: str = "r
         (estimate(-0.06, -0.079, -0.041), "−6.0% [−7.9, −4.1]"),
         (estimate(-0.09, -0.13, -0.05), "−9% [−13, −5]"),
         (estimate(0.0, None, None), "0%"),
-        (estimate(-0.06, None, -0.02), "−6% (−∞, −2]"),
-        (estimate(0.004, 0.001, None), "+0.40% [+0.10, ∞)"),
+        (estimate(-0.06, None, -0.02), "−6% (at most −2)"),
+        (estimate(0.004, 0.001, None), "+0.40% (at least +0.10)"),
         (estimate(math.nan, None, None), "–"),
         (None, "–"),
     ],
@@ -140,9 +140,9 @@ def test_a_figure_that_is_zero_without_any_spread_is_printed() -> None:
     ("value", "low", "high", "said"),
     [
         (0.0, 0.0, 16.2, "SLO missed at 17 and above"),
-        (20.7, 10.0, None, "20 [10, ∞)"),
+        (20.7, 10.0, None, "20 (at least 10)"),
         (9.0, 8.0, 10.0, "9 [8, 10]"),
-        (0.0, 0.0, None, "0 [0, ∞)"),
+        (0.0, 0.0, None, "0 (at least 0)"),
     ],
 )
 def test_agents_are_whole_and_none_is_said_as_what_did_not_hold(value: float, low: float, high: float | None, said: str) -> None:

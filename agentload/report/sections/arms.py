@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from advisor.evidence import Calls
+from advisor.legs.speed import INDIFFERENT
 from advisor.steps import Again
 from advisor.verdict import ArmVerdict, Capacity, Change, LegState, Need
 from agentload.report import format as say
@@ -37,8 +38,16 @@ def server(view: View) -> Table:
     """Compare the arms as servers: one flag serves all classes, so this decides. What was not measured has no row."""
     rows = (*_compared(view, None), *_pool(view), *_answers(view), *_gpus(view), *_verdicts(view, None))
     gpus = saved(view, view.focus)
-    note = f"{gpus.because}." if gpus.tone != "muted" and view.evidence.challengers else ""
-    return _table(view, f"Compared with {labels.arm(view.evidence.reference)}, on this mix", rows, note)
+    told = (_margin(view), f"{gpus.because}." if gpus.tone != "muted" and view.evidence.challengers else "")
+    return _table(view, f"Compared with {labels.arm(view.evidence.reference)}, on this mix", rows, " ".join(filter(None, told)))
+
+
+def _margin(view: View) -> str:
+    """Say once from where on a change counts, and what it takes to call two arms equal."""
+    if not any(change.metric == "turn_ms" for change in view.decision.changes):
+        return ""
+    least, within = say.percent(view.policy.min_change), say.percent(INDIFFERENT * view.policy.min_change)
+    return f"A change counts from {least} on (min_change). No difference: it is smaller, and its whole interval is within ±{within}."
 
 
 def classes(view: View) -> Table:
@@ -159,9 +168,7 @@ def _answers(view: View) -> Iterator[_Row]:
         ABSENT if leg is None or leg.estimate is None else Cell(text=f"{labels.leg(leg)}{sign}", tone=tone)
         for leg, (sign, tone) in zip(safe, signs, strict=True)
     ]
-    yield _absolute(
-        view, f"correct answers, {say.plural(items, 'question')}", [Cell(text=f"{say.number(100 * right / items, 1)}%"), *cells]
-    )
+    yield _absolute(view, f"accuracy, {say.plural(items, 'question')}", [Cell(text=f"{say.number(100 * right / items, 1)}%"), *cells])
     lost = [_worst(view, arm) for arm in view.arms[1:]]
     if any(cell != ABSENT for cell in lost):
         yield _Row(name="largest drop (lengths that dropped)", cells=tuple(lost))

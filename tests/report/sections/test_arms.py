@@ -29,7 +29,7 @@ def test_the_first_table_compares_every_arm_with_the_reference_and_shows_the_noi
         Cell(text="−6.0% [−7.9, −4.1]", tone="strong"),
         Cell(text="±1.8%", tone="muted"),
     )
-    assert row(told, "correct answers, 744 questions (BF16: 86.6%)")[:2] == (
+    assert row(told, "accuracy, 744 questions (BF16: 86.6%)")[:2] == (
         Cell(text="−1.9 pp [−3.9, +0.1] ✗", tone="bad"),
         Cell(text="−0.6 pp [−2.2, +1.0] ✓", tone="good"),
     )
@@ -47,7 +47,7 @@ def test_what_was_not_measured_is_one_line_and_no_row_of_dashes() -> None:
     told = made(decision, evidence)
     assert not [cells for cells in told.arms.rows if {cell.text for cell in cells[1:]} <= {"–", ""}]
     assert told.unmeasured == (
-        "agents per GPU; GPUs saved (capacity was not measured); answer accuracy; validity checks that lacked data: dropped turns"
+        "agents per GPU; GPUs saved (capacity was not measured); accuracy; validity checks that lacked data: dropped turns"
     )
     assert told.answers[1].word == "not tested"
 
@@ -143,4 +143,4 @@ def test_graded_answers_count_in_part() -> None:
         for each in sample.evidence().accuracy
     )
     told = made(evidence=replace(sample.evidence(), accuracy=graded))
-    assert row(told, "correct answers, 16 questions (BF16: 55.0%)")
+    assert row(told, "accuracy, 16 questions (BF16: 55.0%)")
