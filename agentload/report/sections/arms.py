@@ -39,7 +39,8 @@ def server(view: View) -> Table:
     rows = (*_compared(view, None), *_pool(view), *_answers(view), *_gpus(view), *_verdicts(view, None))
     gpus = saved(view, view.focus)
     told = (_margin(view), f"{gpus.because}." if gpus.tone != "muted" and view.evidence.challengers else "")
-    return _table(view, f"Compared with {labels.arm(view.evidence.reference)}, on this mix", rows, " ".join(filter(None, told)))
+    head = f"compared with {labels.arm(view.evidence.reference)}" if view.evidence.challengers else ""
+    return _table(view, "This mix", rows, " ".join(filter(None, told)), head=head)
 
 
 def _margin(view: View) -> str:
@@ -47,7 +48,7 @@ def _margin(view: View) -> str:
     if not any(change.metric == "turn_ms" for change in view.decision.changes):
         return ""
     least, within = say.percent(view.policy.min_change), say.percent(INDIFFERENT * view.policy.min_change)
-    return f"A change counts from {least} on (min_change). No difference: it is smaller, and its whole interval is within ±{within}."
+    return f"Changes under {least} (min_change) do not count. “No difference” also needs the whole interval within ±{within}."
 
 
 def classes(view: View) -> Table:
@@ -61,9 +62,9 @@ def classes(view: View) -> Table:
     return _table(view, "By workload class, with its share of server time", rows, SECONDARY if len(view.workloads) > 1 else "")
 
 
-def _table(view: View, title: str, rows: Sequence[_Row], note: str = "") -> Table:
+def _table(view: View, title: str, rows: Sequence[_Row], note: str = "", *, head: str = "") -> Table:
     noisy = any(row.noise is not None for row in rows)
-    columns = ("", *map(labels.arm, view.compared), *(("noise",) if noisy else ()))
+    columns = (head, *map(labels.arm, view.compared), *(("noise",) if noisy else ()))
     noises = ("" if row.noise is None else f"±{say.number(100 * row.noise, 1)}%" for row in rows)
     laid = ((row.name, *row.cells, *((Cell(text=noise, tone="muted"),) if noisy else ())) for row, noise in zip(rows, noises, strict=True))
     told = "Noise: by how much two identical servers may differ (A/A control)." if noisy else ""
@@ -92,7 +93,7 @@ def _uncompared(calls: Calls) -> Cell:
 def _changes(view: View, changes: Sequence[Change | None], workload: str | None) -> Iterator[Cell]:
     relative = [None if each is None else each.relative for each in changes]
     for arm, each, estimate in zip(view.compared, changes, relative, strict=True):
-        text, verdict = say.change(estimate, among=relative), view.verdict(arm, workload)
+        text, verdict = say.change(estimate), view.verdict(arm, workload)
         if each is not None and verdict is not None and verdict.pays.state == "untested":
             yield Cell(text=f"{text}, not valid", tone="muted")
         elif each is None or each.floor is None or abs(each.relative.value) > each.floor:

@@ -23,7 +23,7 @@ def by_class(told: Document) -> dict[str, tuple[Cell, ...]]:
 
 def test_the_first_table_compares_every_arm_with_the_reference_and_shows_the_noise() -> None:
     told = made()
-    assert told.arms.columns == ("", "FP8", "FP8 skip-SW", "noise")
+    assert told.arms.columns == ("compared with BF16", "FP8", "FP8 skip-SW", "noise")
     assert row(told, "turn latency") == (
         Cell(text="−5.5% [−7.7, −3.3]"),
         Cell(text="−6.0% [−7.9, −4.1]", tone="strong"),
@@ -60,7 +60,7 @@ def test_a_difference_within_the_noise_says_so_where_it_would_look_like_one() ->
         Cell(text="+1.0% [−1.9, +3.9]", tone="muted"),
         Cell(text="±6.5%", tone="muted"),
     )
-    assert by_class(noisy)["code 46%: turn latency"][0] == Cell(text="−9% [−13, −5]")
+    assert by_class(noisy)["code 46%: turn latency"][0] == Cell(text="−9.0% [−13.0, −5.0]")
 
 
 def test_figures_that_a_failed_check_invalidates_are_marked_where_they_stand() -> None:
