@@ -171,11 +171,11 @@ def _of_speed(verdict: ArmVerdict) -> Iterator[str]:
         return
     match word:
         case "use":
-            yield f"min_change above {-100 * gain.high:.1f} %"
+            yield f"a margin (min_change) above {-100 * gain.high:.1f} %"
         case "avoid" if pays.state == "no":
-            yield f"min_change above {100 * gain.low:.1f} %"
+            yield f"a margin (min_change) above {100 * gain.low:.1f} %"
         case "no difference":
-            yield f"min_change below {100 * max(abs(gain.low), abs(gain.high)) / INDIFFERENT:.1f} %"
+            yield f"a margin (min_change) below {100 * max(abs(gain.low), abs(gain.high)) / INDIFFERENT:.1f} %"
         case "test further" if pays.state == "unclear" and pays.margin is not None and not gain.is_within(pays.margin):
             yield f"the whole interval of turn latency below {words.percent(-pays.margin)} (now up to {words.percent(gain.high)}): use"
             yield f"the whole interval of turn latency above {words.percent(pays.margin)} (now down to {words.percent(gain.low)}): avoid"

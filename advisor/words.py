@@ -1,31 +1,40 @@
 """Say an estimate in words, the same way everywhere."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from advisor.estimate import Estimate
 
 
-def percent(value: float | None) -> str:
+def percent(value: float) -> str:
     """Return a share as signed percent."""
-    return "open" if value is None else f"{100 * value:+.1f} %"
+    return f"{100 * value:+.1f} %"
+
+
+def interval(low: str | None, high: str | None) -> str:
+    """Return an interval from the words for its ends; one that has no end on a side says what it has."""
+    if low is not None and high is not None:
+        return f"[{low}, {high}]"
+    return f"(at least {low})" if low is not None else f"(at most {high})" if high is not None else "(no bound)"
+
+
+def _spread(estimate: Estimate, say: Callable[[float], str]) -> str:
+    return interval(*(None if end is None else say(end) for end in (estimate.low, estimate.high)))
 
 
 def change(estimate: Estimate) -> str:
     """Return a relative change with its interval."""
-    return f"{percent(estimate.value)} [{percent(estimate.low)}, {percent(estimate.high)}]"
+    return f"{percent(estimate.value)} {_spread(estimate, percent)}"
 
 
 def points(difference: Estimate) -> str:
     """Return an accuracy difference in points of 100 with its interval."""
-    ends = ", ".join("open" if end is None else f"{100 * end:+.1f}" for end in (difference.low, difference.high))
-    return f"{100 * difference.value:+.1f} pp [{ends}]"
+    return f"{100 * difference.value:+.1f} pp {_spread(difference, lambda end: f'{100 * end:+.1f}')}"
 
 
 def latency(estimate: Estimate) -> str:
     """Return a time in ms with its interval."""
-    low, high = ("open" if end is None else f"{end:.0f}" for end in (estimate.low, estimate.high))
-    return f"{estimate.value:.0f} ms [{low}, {high}]"
+    return f"{estimate.value:.0f} ms {_spread(estimate, '{:.0f}'.format)}"
 
 
 def tokens(count: float) -> str:

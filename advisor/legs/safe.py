@@ -29,7 +29,7 @@ def _alone(case: Case, arm: str, workload: str | None) -> Tested:
     found, reach, spoiled = case.accuracy_of(arm, workload), case.reach_of(arm, workload), case.spoiled("accuracy", arm, workload)
     if found is None or spoiled is not None:
         asked = any(each.arm == arm for each in case.evidence.accuracy)
-        reason = f"answer quality was not tested{' at these context lengths' if asked else ''}"
+        reason = f"accuracy was not tested{' at these context lengths' if asked else ''}"
         if spoiled is not None:
             reason = f"answers cannot be judged, because a validity check failed ({spoiled.name}: {spoiled.message})"
         needs = (questions.first(case, arm, workload),)

@@ -129,7 +129,7 @@ def speed_leg(case: Case, arm: str, workload: str | None) -> Tested:
     match claim(relative, margin=margin):
         case "equal":
             within = margin if relative.is_within(margin) else INDIFFERENT * margin
-            equal = tested("equal", f"{told}, inside ±{within:.1%} (twice min_change)")
+            equal = tested("equal", f"{told}, within ±{within:.1%}")
             return replace(equal, leg=replace(equal.leg, margin=within))
         case "unclear" if confounded(case, arm):
             swapped = Need(what="arms that change machines half way", pairs=speed.change.pairs, step=swap(speed.change.pairs))

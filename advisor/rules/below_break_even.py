@@ -46,7 +46,7 @@ def check(case: Case, arm: Arm, workload: WorkloadClass) -> Finding | None:
         told = "too close to call, within the break-even"
     else:
         told = f"{side} the break-even, where {arm.name} is {'ahead' if ahead else 'behind'} in time per output token"
-    ends = f"[{words.tokens(low)}, {'open' if found.high is None else words.tokens(found.high)}]"
+    ends = words.interval(words.tokens(low), None if found.high is None else words.tokens(found.high))
     return Finding(
         kind="informs" if side is None else "supports" if ahead else "opposes",
         message=f"{workload.name} decodes in batches of {words.tokens(held)} KV tokens: {told} {ends}.",

@@ -42,7 +42,7 @@ def check(case: Case, arm: Arm) -> Iterator[Finding]:
     if is_quantised(arm) and case.accuracy_of(arm.name, None) is None:
         need = questions.first(case, arm.name, next(iter(case.weighty()), None))
         told = (
-            f"Answer quality is untested on {arm.name}: about {need.pairs or 0:,} paired questions at the lengths of each class"
+            f"Accuracy is untested on {arm.name}: about {need.pairs or 0:,} paired questions at the lengths of each class"
             f"{words.spent(need.minutes, need.usd)}, settle a margin of {100 * case.policy.accuracy_margin:.0f} pp."
         )
         yield Finding(kind="opposes", message=told, next_step=need.step, leg="safe", need=need)

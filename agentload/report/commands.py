@@ -47,9 +47,7 @@ def suggested(step: steps.Step, facts: RunFacts, *, played: int = 0, joins: bool
         case steps.Again():
             return _command(facts, _grown(_virtual(facts) or replay, played), db=database)
         case steps.Control(arm=arm):
-            # The second copy is on the machine of its twin, where neither may disturb the other.
-            alone = {"design": "interleaved"} if replay.design == "parallel" else {}
-            return _command(facts, extended(_grown(replay, played), aa=arm, swap=False, **alone), db=database)
+            return _command(facts, _controlled(_grown(replay, played), arm), db=database)
         case steps.MorePairs(pairs=pairs):
             return _more(facts, pairs, played)
         case steps.Swap(pairs=pairs):
@@ -77,10 +75,13 @@ def suggested(step: steps.Step, facts: RunFacts, *, played: int = 0, joins: bool
             assert_never(step)
 
 
-def measured(facts: RunFacts, *, played: int = 0) -> tuple[str, str]:
-    """Return the commands that write down the reader's own servers, and play on them the load of a run that was not measured there."""
+def measured(facts: RunFacts, *, reference: str, played: int = 0) -> tuple[str, str]:
+    """Return the commands that write down the reader's own servers, and play on them the load of a run that was not measured there.
+
+    The *reference* is played twice: how far equal servers differ is nothing that a profile knows of them.
+    """
     replay = msgspec.structs.replace(_grown(_replay(facts), played), servers=Live(endpoints=_ARMS_FILE))
-    return _arms_file(facts, _ARMS_FILE), _command(facts, replay, db="agentload.duckdb")
+    return _arms_file(facts, _ARMS_FILE), _command(facts, _controlled(replay, reference), db="agentload.duckdb")
 
 
 def unspoken(facts: RunFacts) -> tuple[str, ...]:
@@ -129,6 +130,13 @@ def _replay(facts: RunFacts) -> Replay:
             return Replay(traces=(TraceRef(path=_TRACE),), servers=_servers(facts), seed=seed)
         case _:
             return Replay(traces=named, servers=_servers(facts))
+
+
+def _controlled(study: Replay, arm: str) -> Replay:
+    """Return a replay that plays an arm twice, under two names."""
+    # The second copy is on the machine of its twin, where neither may disturb the other.
+    alone = {"design": "interleaved"} if study.design == "parallel" else {}
+    return extended(study, aa=arm, swap=False, **alone)
 
 
 def _grown(study: Replay, played: int) -> Replay:

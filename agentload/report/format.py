@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal, TypeAlias
 
 from advisor.estimate import Estimate
+from advisor.words import interval
 
 ABSENT: Final = "–"
 MINUS: Final = "−"
@@ -64,14 +65,20 @@ def decimals(half_width: float) -> int:
     return max(0, digits - 1 - exponent)
 
 
-def change(estimate: Estimate | None, *, among: Iterable[Estimate | None] = ()) -> str:
-    """Print a relative change as `−6.0% [−7.9, −4.1]`."""
-    return spread(estimate, signed, factor=100, unit="%", among=among)
+def change(estimate: Estimate | None) -> str:
+    """Print a relative change as `−6.0% [−7.9, −4.1]`: with one decimal everywhere, as in the advisor's sentences."""
+    return spread(estimate, signed, factor=100, unit="%", places=_tenths(estimate))
+
+
+def _tenths(estimate: Estimate | None) -> int | None:
+    """Return one decimal for a share in percent; none is fixed where the interval is narrower than that shows."""
+    ends = () if estimate is None else (abs(estimate.value - end) for end in (estimate.low, estimate.high) if end is not None)
+    return None if 0 < max(ends, default=0.0) < 1e-3 else 1
 
 
 def points(estimate: Estimate | None) -> str:
     """Print a difference of shares in percentage points: `−0.6 pp [−2.2, +1.0]`."""
-    return spread(estimate, signed, factor=100, unit=" pp")
+    return spread(estimate, signed, factor=100, unit=" pp", places=_tenths(estimate))
 
 
 def spread(
@@ -81,18 +88,22 @@ def spread(
     factor: float = 1.0,
     unit: str = "",
     among: Iterable[Estimate | None] = (),
+    places: int | None = None,
 ) -> str:
-    """Print a value and its interval with the decimals that it earns, or the least of those *among* it; an open end is shown as one."""
+    """Print a value and its interval with so many *places*, else with the decimals that it earns, or the least of those *among* it.
+
+    An open end is said in words.
+    """
     if estimate is None or not math.isfinite(estimate.value):
         return ABSENT
     value, low, high = _scaled(estimate, factor)
     compared = [_scaled(each, factor) for each in among if each is not None and math.isfinite(each.value)] or [(value, low, high)]
     if low is None and high is None:
-        return f"{print_number(value, max(_places(number) for number, *_ in compared))}{unit}"
-    places = min((_earned(*each) for each in compared if each[0] or any(each[1:])), default=0)
-    left = f"({MINUS}∞" if low is None else f"[{_bound(low, print_number, places)}"
-    right = "∞)" if high is None else f"{_bound(high, print_number, places)}]"
-    return f"{print_number(value, places)}{unit} {left}, {right}"
+        return f"{print_number(value, max(_places(number) for number, *_ in compared) if places is None else places)}{unit}"
+    if places is None:
+        places = min((_earned(*each) for each in compared if each[0] or any(each[1:])), default=0)
+    ends = (None if end is None else _bound(end, print_number, places) for end in (low, high))
+    return f"{print_number(value, places)}{unit} {interval(*ends)}"
 
 
 def _scaled(estimate: Estimate, factor: float) -> tuple[float, float | None, float | None]:
@@ -125,7 +136,7 @@ def estimate(each: Estimate | None, *, among: Sequence[Estimate | None] = ()) ->
         return ABSENT
     match each.unit:
         case "relative" | "relative change":
-            return change(each, among=among)
+            return change(each)
         case "pp" | "points":
             return spread(each, signed, unit=" pp", among=among)
         case "share":
@@ -147,9 +158,7 @@ def token_range(value: float | None, low: float | None, high: float | None) -> s
     """Print token counts with their interval: `7.0k [2.4k, 10k]`."""
     if low is None and high is None:
         return tokens(value)
-    left = f"({MINUS}∞" if low is None else f"[{tokens(low)}"
-    right = "∞)" if high is None else f"{tokens(high)}]"
-    return f"{tokens(value)} {left}, {right}"
+    return f"{tokens(value)} {interval(*(None if end is None else tokens(end) for end in (low, high)))}"
 
 
 def _power(value: float) -> int:
@@ -213,6 +222,12 @@ def typeset(words: str) -> str:
     """Set a sentence as the figures around it are set: a real minus, no space before `%`, the unit of an interval once."""
     words = _HYPHEN.sub(MINUS, words.replace(" - ", f" {MINUS} "))
     return _ENDS.sub(r"[\1, \2]", _LOOSE.sub("%", words))
+
+
+def listed(names: Sequence[str], most: int = 4) -> str:
+    """Join names as a sentence does: `rag, chat and code`; of many the first, and how many more there are."""
+    shown = names if len(names) <= most else [*names[: most - 1], f"{len(names) - most + 1} more"]
+    return " and ".join(part for part in (", ".join(shown[:-1]), *shown[-1:]) if part)
 
 
 def plural(count: int, noun: str) -> str:

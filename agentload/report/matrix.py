@@ -27,7 +27,7 @@ KINDS: Final[tuple[Kind, ...]] = ("measured", "emulated", "simulated")
 NOTES: Final = (
     "Latencies are of turns that succeeded, with 95 % intervals over sessions.",
     "Output tokens per second of a workload are its own, measured next to the others of the mix; those of a whole server are of all.",
-    "KV pool, GPU memory, correct answers and accepted drafts are the server's: equal in all rows of a configuration.",
+    "KV pool, GPU memory, accuracy and accepted drafts are the server's: equal in all rows of a configuration.",
     "Compare KV caches in pool tokens: GPU memory is filled to the same share whatever the cache's dtype.",
     "Sessions are those that ran at once without preemptions, queues, failures or a broken limit, and the number that did not.",
 )
@@ -69,7 +69,7 @@ def _line(of: Measured) -> ModelLine:
 
 
 Said = dict[str, Cell | str]
-_SERVER: Final = ("KV pool, tokens", "GPU memory", "sessions at once", "correct answers", "drafts accepted")
+_SERVER: Final = ("KV pool, tokens", "GPU memory", "sessions at once", "accuracy", "drafts accepted")
 # What to do stands first: a record is wide.
 _RECORD: Final = ("model", "workload", "configuration", "verdict", "TTFT p50", "TTFT p95", "TPOT p50", "output tokens/s", *_SERVER)
 _WHOLE: Final = ("model", "configuration", "verdict", "output tokens/s", "requests/s", *_SERVER, "USD, 1,000 turns")
@@ -103,7 +103,7 @@ def _said(of: Measured, row: Row) -> tuple[Row, Said]:
         "KV pool, tokens": NOT_SEEN if row.pool_tokens is None else say.tokens(row.pool_tokens),
         "GPU memory": NOT_SEEN if row.gpu_memory_bytes is None else f"{say.number(row.gpu_memory_bytes / GIB, 1)} GiB",
         "sessions at once": _sessions(row),
-        "correct answers": _answers(row),
+        "accuracy": _answers(row),
         "drafts accepted": ABSENT if row.draft_acceptance is None else say.percent(row.draft_acceptance),
         "USD, 1,000 turns": ABSENT if row.usd_per_turn is None else say.spread(row.usd_per_turn, say.number, factor=1_000),
     }

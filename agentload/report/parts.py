@@ -281,8 +281,9 @@ class Document:
     banner: str
     title: str
     model: str
-    layers: str
     where: str
+    about: tuple[str, ...]
+    """What was compared beyond the arms: workloads, hardware and engine, the model's layers."""
     headline: str
     tone: Tone
     why: str
@@ -291,6 +292,10 @@ class Document:
     """Every arm against the reference, on the user's mix, with what two identical servers differ by."""
     sure: Confidence
     do_now: tuple[Step, ...]
+    by_workload: str
+    """The verdict for each class, where there are several."""
+    identity: str
+    """What each server was, and whether it stayed that."""
     roll_back: str
     unmeasured: str
     flips: str
@@ -317,6 +322,18 @@ class Document:
     policy: Policy
     made: Made
     production: tuple[Likeness, ...] = ()
+
+    @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """List the lines that end the first screen, each with its label; what there is nothing to say of has none."""
+        lines = (
+            ("By workload", self.by_workload),
+            ("Servers", self.identity),
+            ("Roll back if", self.roll_back),
+            ("Not measured", self.unmeasured),
+            ("What would change this", self.flips),
+        )
+        return tuple((label, words) for label, words in lines if words)
 
     def text(self) -> str:
         """Return what its first screen says, for a terminal."""

@@ -302,9 +302,9 @@ def test_the_comparison_that_decided_says_whether_it_holds() -> None:
         ("no difference", "inside", True),
     ]
     assert [each.flips[0].rsplit(" ", 2)[0] for each in (use, avoid, equal)] == [
-        "min_change above",
-        "min_change above",
-        "min_change below",
+        "a margin (min_change) above",
+        "a margin (min_change) above",
+        "a margin (min_change) below",
     ]
 
 

@@ -142,7 +142,7 @@ def test_no_command_line_refuses_what_is_suggested(
         if run is not None and isinstance(run.servers, Live):
             assert isinstance(again.servers, Live)
             assert again.servers.endpoints == run.servers.endpoints
-    described, elsewhere = measured(facts, played=played)
+    described, elsewhere = measured(facts, reference="bf16", played=played)
     assert not refused(described)
     assert not refused(elsewhere)
     plan(built(*split(shlex.split(elsewhere)[1:])))
@@ -167,7 +167,7 @@ def test_what_a_sweep_asked_is_no_trace_to_replay() -> None:
         study=stored(None, command="agentload sweep --contexts 1k,4k --endpoints arms.yaml", options="{}"),
     )
     assert whole(steps.Again(), run) == "agentload replay TRACE --endpoints arms.yaml"
-    assert measured(run)[1].startswith("agentload replay TRACE --endpoints endpoints.yaml")
+    assert measured(run, reference="bf16")[1].startswith("agentload replay TRACE --endpoints endpoints.yaml")
 
 
 def test_another_run_has_as_many_pairs_as_one_that_has_grown() -> None:
@@ -285,11 +285,13 @@ def test_what_is_asked_beside_a_simulation_is_asked_of_its_profile() -> None:
 
 def test_a_measurement_after_a_simulation_plays_the_same_load() -> None:
     run = ran("agentload simulate rag --profile p --rate=2 --cv 3 --no-noise")
-    assert measured(run) == (
+    assert measured(run, reference="bf16") == (
         "agentload endpoints init --model MODEL --out endpoints.yaml",
-        "agentload replay rag --endpoints endpoints.yaml --rate 2 --cv 3 --db agentload.duckdb",
+        "agentload replay rag --endpoints endpoints.yaml --rate 2 --cv 3 --aa bf16 --db agentload.duckdb",
     )
-    assert measured(replace(run, made=replace(run.made, model="llama-3.1-8b")))[0].endswith("--model llama-3.1-8b --out endpoints.yaml")
+    assert measured(replace(run, made=replace(run.made, model="llama-3.1-8b")), reference="bf16")[0].endswith(
+        "--model llama-3.1-8b --out endpoints.yaml"
+    )
 
 
 def test_a_run_that_is_no_study_keeps_its_traces_and_has_blanks_for_its_servers() -> None:

@@ -15,7 +15,7 @@ from agentload.report.charts.draw import FILTERS
 from agentload.report.labels import slug
 from agentload.report.parts import Document
 
-_UNIT = re.compile(r"(?<=[0-9∞]) (?=(?:%|pp|ms|s|min|h|USD|TB/s|calls?|agents?)(?:\W|$))")
+_UNIT = re.compile(r"(?<=[0-9]) (?=(?:%|pp|ms|s|min|h|USD|TB/s|calls?|agents?)(?:\W|$))")
 _INSIDE = re.compile(r", (?=[^\[(]*[\])])")
 
 

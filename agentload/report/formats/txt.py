@@ -14,19 +14,14 @@ def files(document: Document) -> Iterator[tuple[str, str]]:
 def text(document: Document) -> str:
     """Render what the first screen of a report says."""
     sure, reasons = document.sure.level.capitalize(), "; ".join(document.sure.reasons)
-    facts = (
-        ("Roll back if", document.roll_back),
-        ("Not measured", document.unmeasured),
-        ("What would change this", document.flips),
-    )
     blocks = (
         [document.banner],
-        [", ".join(part for part in (f"{document.title} {document.model}", document.where, document.layers) if part)],
+        [", ".join((f"{document.title} {document.model}", *document.about))],
         [f"{document.headline[:1].upper()}{document.headline[1:]}", document.why],
         _table(document.arms) if document.arms.rows else [],
         [f"How sure? {sure}{f': {reasons}' if reasons else ''}."],
         ["Do this next:", *(line for step in document.do_now for line in _step(step))] if document.do_now else [],
-        *([f"{label}: {words}"] for label, words in facts if words),
+        *([f"{label}: {words}"] for label, words in document.facts),
     )
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 

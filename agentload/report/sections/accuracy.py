@@ -1,4 +1,4 @@
-"""What the answers lost: correct answers by depth and length, and the paired difference in every bucket."""
+"""What the answers lost: accuracy by depth and length, and the paired difference in every bucket."""
 
 from advisor.verdict import BucketResult
 from agentload.report import format as say
@@ -12,10 +12,10 @@ from agentload.report.sections.view import View
 def accuracy(view: View) -> Group | None:
     """Show where answers went wrong, by task, depth and length."""
     differences = table(
-        "Correct answers, the same items on both arms",
+        "Accuracy, the same questions on both arms",
         ("arm", "task", "context", "reference", "difference", "changed, p"),
         map(_row, view.decision.accuracy),
-        "Difference of correct answers in percentage points with its paired interval; p is the exact McNemar test.",
+        "Accuracy: the share of correct answers. Differences are paired, in percentage points; p is the exact McNemar test.",
     )
     return group("Accuracy", charts=_maps(view), tables=(differences,))
 
@@ -46,7 +46,7 @@ def _map(view: View, arm: str, task: str, found: list[Retrieval]) -> HeatMap:
     depths = sorted({each.depth for each in view.facts.retrieval if each.task == task})
     return HeatMap(
         name=f"accuracy-{labels.slug(task)}-{labels.slug(arm)}",
-        title=f"{task}, {labels.arm(arm)}: correct answers, %",
+        title=f"{task}, {labels.arm(arm)}: accuracy, %",
         caption="By how deep the fact is in the context, and how long the context is.",
         x_label="context, tokens",
         y_label="depth",

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from advisor.evidence import Arm
-from advisor.steps import Again, Calibrate, MorePairs, Questions, counted
+from advisor.steps import Again, Calibrate, Control, MorePairs, Questions, counted
 from advisor.steps import Step as Suggestion
 from advisor.verdict import Need
 from agentload.report import format as say
@@ -139,15 +139,19 @@ def _steps(view: View) -> tuple[Step, ...]:
     """List the next steps, the most urgent first; what was not measured is measured before anything else is settled."""
     choice = view.decision.choice
     steps: list[Step] = []
-    compares, minutes = view.facts.made.compared_with is not None, view.facts.made.minutes
+    compares = view.facts.made.compared_with is not None
     if view.decision.kind != "measured" and not compares:
         needs = view.decision.needs
         pairs = max((view.played, *(need.step.pairs for need in needs if isinstance(need.step, MorePairs))))
-        described, played = measured(view.facts, played=pairs)
-        cost = say.minutes(minutes * pairs / max(1, view.played)) if minutes else ""
+        reference = view.evidence.reference
+        described, played = measured(view.facts, reference=reference, played=pairs)
         return (
             Step(text=f"This run was {view.decision.kind}, so measure before you act. Describe your own servers:", command=described),
-            Step(text="Then play the same load on them:", command=played, cost=cost),
+            Step(
+                text=f"Then play the same load on them, {labels.arm(reference)} twice to see by how much identical servers differ:",
+                command=played,
+                cost=_controlled_cost(view, pairs),
+            ),
             *(
                 Step(text=view.typeset(f"{_upper(each.what)}."), command=view.command(each.step))
                 for each in needs
@@ -167,13 +171,31 @@ def _steps(view: View) -> tuple[Step, ...]:
                 "a job of agentload watch keeps the history."
             )
         )
-    return (*steps, *_remedies(view), *_settling(view))
+    return (*steps, *_remedies(view), *_settling(view), *(() if compares else _control(view)))
+
+
+def _control(view: View) -> Iterator[Step]:
+    """Yield the run that has the control which this one lacks, unless another step brings it."""
+    wanted = next((each.next_step for each in view.decision.findings if isinstance(each.next_step, Control)), None)
+    if wanted is None or any(isinstance(need.step, Control) for need in view.decision.needs):
+        return
+    if command := view.command(wanted):
+        text = f"To be surer: play {labels.arm(wanted.arm)} twice, which shows by how much identical servers differ (A/A control)."
+        yield Step(text=text, command=command, cost=_controlled_cost(view, view.played))
+
+
+def _controlled_cost(view: View, pairs: int) -> str:
+    """Say how long so many pairs of the run take with one arm played twice."""
+    minutes, arms = view.facts.made.minutes, len(view.arms)
+    return say.minutes(minutes * pairs / max(1, view.played) * (arms + 1) / arms) if minutes else ""
 
 
 def suggestions(view: View) -> frozenset[Suggestion]:
     """Return the steps whose commands are among those to take now, without how much of each."""
-    needs = view.decision.needs if view.decision.kind == "measured" else ()
-    return frozenset(counted(need.step)[0] for need in needs if need.step is not None)
+    if view.decision.kind != "measured":
+        return frozenset()
+    controls = (each.next_step for each in view.decision.findings if isinstance(each.next_step, Control))
+    return frozenset(counted(step)[0] for step in (*(need.step for need in view.decision.needs), *controls) if step is not None)
 
 
 def _remedies(view: View) -> Iterator[Step]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from advisor.evidence import Calls
+from advisor.legs.speed import INDIFFERENT
 from advisor.steps import Again
 from advisor.verdict import ArmVerdict, Capacity, Change, LegState, Need
 from agentload.report import format as say
@@ -37,8 +38,17 @@ def server(view: View) -> Table:
     """Compare the arms as servers: one flag serves all classes, so this decides. What was not measured has no row."""
     rows = (*_compared(view, None), *_pool(view), *_answers(view), *_gpus(view), *_verdicts(view, None))
     gpus = saved(view, view.focus)
-    note = f"{gpus.because}." if gpus.tone != "muted" and view.evidence.challengers else ""
-    return _table(view, f"Compared with {labels.arm(view.evidence.reference)}, on this mix", rows, note)
+    told = (_margin(view), f"{gpus.because}." if gpus.tone != "muted" and view.evidence.challengers else "")
+    head = f"compared with {labels.arm(view.evidence.reference)}" if view.evidence.challengers else ""
+    return _table(view, "This mix", rows, " ".join(filter(None, told)), head=head)
+
+
+def _margin(view: View) -> str:
+    """Say once from where on a change counts, and what it takes to call two arms equal."""
+    if not any(change.metric == "turn_ms" for change in view.decision.changes):
+        return ""
+    least, within = say.percent(view.policy.min_change), say.percent(INDIFFERENT * view.policy.min_change)
+    return f"Changes under {least} (min_change) do not count. “No difference” also needs the whole interval within ±{within}."
 
 
 def classes(view: View) -> Table:
@@ -52,9 +62,9 @@ def classes(view: View) -> Table:
     return _table(view, "By workload class, with its share of server time", rows, SECONDARY if len(view.workloads) > 1 else "")
 
 
-def _table(view: View, title: str, rows: Sequence[_Row], note: str = "") -> Table:
+def _table(view: View, title: str, rows: Sequence[_Row], note: str = "", *, head: str = "") -> Table:
     noisy = any(row.noise is not None for row in rows)
-    columns = ("", *map(labels.arm, view.compared), *(("noise",) if noisy else ()))
+    columns = (head, *map(labels.arm, view.compared), *(("noise",) if noisy else ()))
     noises = ("" if row.noise is None else f"±{say.number(100 * row.noise, 1)}%" for row in rows)
     laid = ((row.name, *row.cells, *((Cell(text=noise, tone="muted"),) if noisy else ())) for row, noise in zip(rows, noises, strict=True))
     told = "Noise: by how much two identical servers may differ (A/A control)." if noisy else ""
@@ -83,7 +93,7 @@ def _uncompared(calls: Calls) -> Cell:
 def _changes(view: View, changes: Sequence[Change | None], workload: str | None) -> Iterator[Cell]:
     relative = [None if each is None else each.relative for each in changes]
     for arm, each, estimate in zip(view.compared, changes, relative, strict=True):
-        text, verdict = say.change(estimate, among=relative), view.verdict(arm, workload)
+        text, verdict = say.change(estimate), view.verdict(arm, workload)
         if each is not None and verdict is not None and verdict.pays.state == "untested":
             yield Cell(text=f"{text}, not valid", tone="muted")
         elif each is None or each.floor is None or abs(each.relative.value) > each.floor:
@@ -159,9 +169,7 @@ def _answers(view: View) -> Iterator[_Row]:
         ABSENT if leg is None or leg.estimate is None else Cell(text=f"{labels.leg(leg)}{sign}", tone=tone)
         for leg, (sign, tone) in zip(safe, signs, strict=True)
     ]
-    yield _absolute(
-        view, f"correct answers, {say.plural(items, 'question')}", [Cell(text=f"{say.number(100 * right / items, 1)}%"), *cells]
-    )
+    yield _absolute(view, f"accuracy, {say.plural(items, 'question')}", [Cell(text=f"{say.number(100 * right / items, 1)}%"), *cells])
     lost = [_worst(view, arm) for arm in view.arms[1:]]
     if any(cell != ABSENT for cell in lost):
         yield _Row(name="largest drop (lengths that dropped)", cells=tuple(lost))

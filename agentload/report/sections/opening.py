@@ -29,6 +29,9 @@ _SINCE: Final[dict[Word, str]] = {
 }
 
 
+_ENGINES: Final = {"vllm": "vLLM", "sglang": "SGLang"}
+
+
 def banner(view: View) -> str:
     """Say what kind of evidence this is, and where the figures do not carry over to the servers that people use."""
     random = "random" in view.evidence.model.name.lower() or any("dummy" in arm.flags for arm in view.evidence.arms)
@@ -47,16 +50,79 @@ def where(view: View) -> str:
     name = deployment.gpu.name if deployment.gpu.name != UNKNOWN_GPU else UNKNOWN_GPU if view.decision.kind == "measured" else ""
     gpus = f"{deployment.gpus_per_replica} × {name}" if name and deployment.gpus_per_replica > 1 else name
     machines = f"{len(deployment.machines)} machines" if len(deployment.machines) > 1 else ""
-    engine = {"vllm": "vLLM", "sglang": "SGLang"}.get(deployment.engine, deployment.engine)
-    return ", ".join(part for part in (gpus, machines, f"{engine} {deployment.version or ''}".strip()) if part)
+    return ", ".join(part for part in (gpus, machines, _engine(view)) if part)
 
 
-def layers(view: View) -> str:
+def _engine(view: View) -> str:
+    deployment = view.evidence.deployment
+    return f"{_ENGINES.get(deployment.engine, deployment.engine)} {deployment.version or ''}".strip()
+
+
+def about(view: View) -> tuple[str, ...]:
+    """Name the workloads, hardware and engine, and the model's layers, as far as they are known."""
+    several = "s" if len(view.workloads) > 1 else ""
+    named = f"workload{several} {say.listed(view.workloads)}" if view.workloads else ""
+    return tuple(part for part in (named, where(view), _layers(view)) if part)
+
+
+def by_workload(view: View) -> str:
+    """Give the verdict for each of several classes, those with the same verdicts together: `rag, code: avoid · chat: use`."""
+    alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for name in view.workloads if view.facts.made.compared_with is None else ():
+        found = ((arm, view.verdict(arm, name)) for arm in view.arms[1:])
+        alike.setdefault(tuple((labels.arm(arm), each.verdict) for arm, each in found if each is not None), []).append(name)
+    if len(view.workloads) < 2:
+        return ""
+    said = {key: ", ".join(word if len(view.arms) == 2 else f"{arm} {word}" for arm, word in key) or "too few calls" for key in alike}
+    return " · ".join(f"{', '.join(names)}: {said[key]}" for key, names in alike.items())
+
+
+def _layers(view: View) -> str:
     """Say how the model's layers attend, where it matters to the KV cache."""
     model = view.evidence.model
     if model.window_layers:
         return f"{model.window_layers} sliding-window and {model.full_layers} full-attention layers"
     return "multi-head latent attention" if model.attention == "mla" else ""
+
+
+def identity(view: View) -> str:
+    """Say what the reference's server was, what set each other one apart, and whether any changed; of a simulation nothing."""
+    if view.decision.kind == "simulated":
+        return ""
+    first = _server(view, view.evidence.reference)
+    said = [f"{labels.arm(view.evidence.reference)}: {', '.join(filter(None, (_engine(view), *first.values())))}"]
+    for arm in view.arms[1:]:
+        apart = [own or f"no {name}" for name, own in _server(view, arm).items() if own != first[name]]
+        said.append(f"{labels.arm(arm)}: the same with {', '.join(apart)}" if apart else f"{labels.arm(arm)}: the same")
+    return f"{'; '.join(said)}. {_stayed(view)}."
+
+
+def _server(view: View, name: str) -> dict[str, str]:
+    """Return what sets servers apart, by what it is; what was asked for and could not be read says so."""
+    arm = view.evidence.arm(name)
+    dtype = arm.observed_dtype or (f"{arm.expected_dtype} (not confirmed by the server)" if arm.expected_dtype else "not known")
+    return {
+        "model": arm.weights or view.evidence.model.name,
+        "KV dtype": f"KV dtype {dtype}",
+        "kernel": f"kernel {arm.kernel}" if arm.kernel else "",
+        "skipped layers": f"skipped layers {', '.join(arm.skip_layers)}" if arm.skip_layers else "",
+        "other flags": " ".join(arm.flags),
+    }
+
+
+def _stayed(view: View) -> str:
+    """Say whether a server became another during the run, and what nobody could see of that."""
+    read = {each.arm: each.steady for each in view.facts.made.servers}
+    changed = [labels.arm(arm) for arm in view.arms if read.get(arm) is False]
+    unseen = [labels.arm(arm) for arm in view.arms if read.get(arm) is None]
+    none = {1: "It did not change", 2: "Neither changed"}.get(len(view.arms), "None changed")
+    parts = (
+        f"{say.listed(changed)} changed during the run" if changed else "",
+        f"Whether {say.listed(unseen)} changed during the run was not verified" if unseen else "",
+        "" if changed or unseen else f"{none} during the run",
+        "The arms changed machines half way, as planned" if view.evidence.deployment.swapped else "",
+    )
+    return ". ".join(part for part in parts if part)
 
 
 def headline(view: View) -> tuple[str, Tone]:
@@ -88,7 +154,7 @@ def unmeasured(view: View) -> str:
         *(() if any(change.metric == "turn_ms" for change in decision.changes) else ("turn latency",)),
         *(() if any(each.agents_per_gpu is not None for each in decision.capacity) else ("agents per GPU",)),
         *((f"GPUs saved ({gpus.because})",) if gpus.tone == "muted" and view.facts.made.compared_with is None else ()),
-        *(() if view.evidence.accuracy else ("answer accuracy",)),
+        *(() if view.evidence.accuracy else ("accuracy",)),
         *(() if view.facts.production is not None else ("likeness to production (report --against)",)),
     ]
     seen = {gate.name for gate in gates if gate.status != "not observed"}

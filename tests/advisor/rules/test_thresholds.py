@@ -132,7 +132,7 @@ def test_a_batch_lies_below_in_or_above_the_set(tokens: float, ahead: Literal["a
     assert (found.flips, found.next_step is None) == ("batches of 3,000" if tokens < 1000 else None, kind != "informs")
     opened = replace(bounded, shape="half-line", high=None, tokens=None)
     (half,) = said(below_break_even, known, break_even=(opened,))
-    assert half.message.endswith("[1,000, open].")
+    assert half.message.endswith("(at least 1,000).")
     assert half.flips is None
     assert said(below_break_even, known, break_even=(replace(bounded, arm="other"), replace(bounded, shape="unclear"))) == []
     nobody = case(bare(workloads=(chat_class(context_tokens=np.full(3, tokens)),)))

@@ -29,7 +29,7 @@ PLOT = Plot(
 )
 MAP = HeatMap(
     name="accuracy",
-    title="needle, FP8: correct answers, %",
+    title="needle, FP8: accuracy, %",
     caption="By depth and length.",
     x_label="context",
     y_label="depth",

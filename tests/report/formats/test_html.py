@@ -96,7 +96,7 @@ def test_the_policy_allows_our_own_script_only() -> None:
         ("340 ms [321, 362]", "340\u00a0ms [321,\u00a0362]"),
         ("use, canary first", "use, canary first"),
         ("FP8, fit at batch 8", "FP8, fit at batch 8"),
-        ("−6% (−∞, −2]", "−6% (−∞,\u00a0−2]"),
+        ("−6% (at most −2)", "−6% (at most −2)"),
     ],
 )
 def test_a_number_stays_with_its_unit_and_an_interval_in_one_piece(words: str, expected: str) -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from advisor.policy import Policy, Slo
-from advisor.steps import Again, Questions
-from advisor.verdict import Need
+from advisor.steps import Again, Control, Questions
+from advisor.verdict import Finding, Need
 from agentload.report.parts import Made, Rollout, RunFacts, Step
 from agentload.study.stored import stored
 from tests.report import sample
@@ -144,3 +144,14 @@ def test_the_canary_works_as_hard_as_each_of_the_replicas_beside_it() -> None:
         assert plan(decision=decision, evidence=replace(evidence, deployment=shared)).percent == percent
     (stable,) = (each for each in sample.decision().capacity if each.arm == "bf16" and each.workload is None)
     assert plan().percent == round(100 / ((stable.replicas_at_peak or 0) + 1))
+
+
+def test_a_measured_run_without_a_control_is_told_how_to_get_one() -> None:
+    decision = sample.decision()
+    missing = Finding(kind="informs", rule="noise_floor", message="No A/A control.", next_step=Control(arm="bf16"), leg="validity")
+    uncontrolled = replace(decision, findings=(*decision.findings, missing))
+    step = made(uncontrolled).do_now[-1]
+    assert (step.text.partition(":")[0], "--aa bf16" in (step.command or "")) == ("To be surer", True)
+    simulated = made(replace(uncontrolled, kind="simulated")).do_now
+    assert [("--aa bf16" in (each.command or "")) for each in simulated].count(True) == 1
+    assert not any("To be surer" in each.text for each in made().do_now)

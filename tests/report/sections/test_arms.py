@@ -23,13 +23,13 @@ def by_class(told: Document) -> dict[str, tuple[Cell, ...]]:
 
 def test_the_first_table_compares_every_arm_with_the_reference_and_shows_the_noise() -> None:
     told = made()
-    assert told.arms.columns == ("", "FP8", "FP8 skip-SW", "noise")
+    assert told.arms.columns == ("compared with BF16", "FP8", "FP8 skip-SW", "noise")
     assert row(told, "turn latency") == (
         Cell(text="−5.5% [−7.7, −3.3]"),
         Cell(text="−6.0% [−7.9, −4.1]", tone="strong"),
         Cell(text="±1.8%", tone="muted"),
     )
-    assert row(told, "correct answers, 744 questions (BF16: 86.6%)")[:2] == (
+    assert row(told, "accuracy, 744 questions (BF16: 86.6%)")[:2] == (
         Cell(text="−1.9 pp [−3.9, +0.1] ✗", tone="bad"),
         Cell(text="−0.6 pp [−2.2, +1.0] ✓", tone="good"),
     )
@@ -47,7 +47,7 @@ def test_what_was_not_measured_is_one_line_and_no_row_of_dashes() -> None:
     told = made(decision, evidence)
     assert not [cells for cells in told.arms.rows if {cell.text for cell in cells[1:]} <= {"–", ""}]
     assert told.unmeasured == (
-        "agents per GPU; GPUs saved (capacity was not measured); answer accuracy; validity checks that lacked data: dropped turns"
+        "agents per GPU; GPUs saved (capacity was not measured); accuracy; validity checks that lacked data: dropped turns"
     )
     assert told.answers[1].word == "not tested"
 
@@ -60,7 +60,7 @@ def test_a_difference_within_the_noise_says_so_where_it_would_look_like_one() ->
         Cell(text="+1.0% [−1.9, +3.9]", tone="muted"),
         Cell(text="±6.5%", tone="muted"),
     )
-    assert by_class(noisy)["code 46%: turn latency"][0] == Cell(text="−9% [−13, −5]")
+    assert by_class(noisy)["code 46%: turn latency"][0] == Cell(text="−9.0% [−13.0, −5.0]")
 
 
 def test_figures_that_a_failed_check_invalidates_are_marked_where_they_stand() -> None:
@@ -143,4 +143,4 @@ def test_graded_answers_count_in_part() -> None:
         for each in sample.evidence().accuracy
     )
     told = made(evidence=replace(sample.evidence(), accuracy=graded))
-    assert row(told, "correct answers, 16 questions (BF16: 55.0%)")
+    assert row(told, "accuracy, 16 questions (BF16: 55.0%)")

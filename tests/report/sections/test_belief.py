@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from advisor.deployment import Deployment
 from advisor.evidence import Arm, ClientHealth, Evidence
-from advisor.verdict import Gate
+from advisor.rulebook import all_rules
+from advisor.verdict import Gate, Skipped
 from agentload.report.parts import Check, Made, RunFacts, Served
 from tests.report import sample
 from tests.report.telling import made
@@ -124,3 +125,10 @@ def test_confidence_is_what_the_gravest_open_check_allows_with_two_reasons_at_mo
         "low",
         ("failed validity check on all arms: late", "only 4 block pairs and 288 calls per arm"),
     )
+
+
+def test_every_input_that_a_shipped_rule_can_miss_has_a_name_that_people_use() -> None:
+    needs = sorted({need for rule in all_rules() if rule.problem is None for need in rule.module.NEEDS})
+    told = [made(replace(sample.decision(), skipped=(Skipped(rule="any", missing=(need,)),))).skipped for need in needs]
+    raw = [need for need, table in zip(needs, told, strict=True) if table.rows[0][1].text == need.rpartition(".")[2].replace("_", " ")]
+    assert raw == []

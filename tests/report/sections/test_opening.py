@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from advisor.evidence import Arm
-from agentload.report.parts import Made, RunFacts
+from agentload.report.parts import Made, RunFacts, Served
 from tests.report import sample
 from tests.report.telling import CHOICE, chosen, made
 
@@ -149,3 +149,28 @@ def test_what_would_mend_an_arm_is_to_be_done_now_with_the_command_that_tests_it
     steps = made(replace(decision, server=(mended, *decision.server[1:]))).do_now
     (found,) = (each for each in steps if each.text == "Upgrade vLLM to 0.19.1, then test FP8 again.")
     assert (found.command or "").startswith("agentload replay traces/mix.jsonl --endpoints arms.yaml")
+
+
+def test_each_server_is_named_on_the_first_screen_by_what_sets_it_apart_and_whether_it_changed() -> None:
+    told = made().identity
+    assert told.startswith(
+        "BF16: vLLM 0.33.0, acme/hybrid-30b, KV dtype bfloat16, kernel FLASH_ATTN(FA3); FP8: the same with KV dtype fp8_e4m3; "
+    )
+    assert told.endswith(". None changed during the run. The arms changed machines half way, as planned.")
+    servers = (Served(arm="bf16", steady=True), Served(arm="fp8", steady=False), Served(arm="fp8-skip-sw", is_opaque=True))
+    facts = replace(sample.facts(), made=replace(sample.facts().made, servers=servers))
+    assert "FP8 changed during the run. Whether FP8 skip-SW changed during the run was not verified." in made(facts=facts).identity
+    unread = replace(sample.evidence(), arms=tuple(replace(arm, observed_dtype=None) for arm in sample.evidence().arms))
+    assert "FP8: the same with KV dtype fp8_e4m3 (not confirmed by the server)" in made(evidence=unread).identity
+    assert made(replace(sample.decision(), kind="simulated")).identity == ""
+
+
+def test_the_workloads_are_named_first_and_each_has_its_verdict_where_there_are_several() -> None:
+    assert made().about[0] == "workloads code, long_chat, rag and multimodal"
+    assert made().by_workload == (
+        "code, long_chat: FP8 calibrate, FP8 skip-SW use · rag: FP8 avoid, FP8 skip-SW no difference · "
+        "multimodal: FP8 test further, FP8 skip-SW test further"
+    )
+    evidence = sample.evidence()
+    one = replace(evidence, workloads=evidence.workloads[:1])
+    assert (made(evidence=one).about[0], made(evidence=one).by_workload) == (f"workload {evidence.workloads[0].name}", "")
