@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from advisor.assess import figures, lines, reach, room
+from advisor.assess import accuracy, figures, lines, reach, room
 from advisor.assess.accuracy import pooled
 from advisor.case import missing
 from advisor.decide import assess
@@ -312,3 +312,12 @@ def test_answers_that_came_in_planned_looks_are_judged_at_the_level_of_each_and_
     assert [each.estimate.level for each in alone.accuracy] == pytest.approx([1 - 2 * 0.025 / (len(arms) - 1)] * 2)
     assert looked.level("fp8", alone=True) == planned.level("fp8", alone=True) < alone.level("fp8", alone=True)
     assert looked.level("fp8") == alone.level("fp8") > planned.level("fp8")
+
+
+@pytest.mark.parametrize(("at", "lost", "good_to"), [(3, 60, 16384.0), (1, 60, 4096.0), (0, 60, None), (3, 4, None)])
+def test_answers_are_good_up_to_the_longest_length_beyond_which_they_are_surely_worse(at: int, lost: int, good_to: float | None) -> None:
+    asked = AccuracyBucket(arm="fp8", task="needle", context_tokens=4096.0, both=94, reference_only=3, arm_only=3, neither=0)
+    buckets = [replace(asked, context_tokens=4096.0 * 2**each) for each in range(4)]
+    buckets[at] = replace(buckets[at], both=97 - lost, reference_only=lost)
+    found = accuracy._good_to(buckets, Policy(), 0.025)
+    assert (None if found is None else found.context_tokens) == good_to
