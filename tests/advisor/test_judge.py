@@ -9,9 +9,9 @@ import pytest
 from advisor.decide import assess
 from advisor.estimate import Estimate
 from advisor.evidence import WorkloadClass
-from advisor.judge import MISSED, _of_answers, _word, concerning, judge
+from advisor.judge import MISSED, _of_answers, _of_speed, _word, concerning, judge
 from advisor.policy import Policy
-from advisor.verdict import Finding, Leg, Word
+from advisor.verdict import Finding, Leg, LegState, Word
 from tests.advisor.cases import SPREAD, compared
 from tests.advisor.worlds import Noise
 
@@ -89,3 +89,23 @@ def test_what_answers_would_have_to_be_is_said_where_they_are_open_or_hold(word:
 def test_equal_speed_is_doubted_by_what_is_about_speed_and_asks_for_more(finding: Finding, word: str) -> None:
     pays, safe = (Leg(name=name, state=state, reason="turns are alike") for name, state in (("pays", "equal"), ("safe", "yes")))  # type: ignore[arg-type]  # of the table
     assert _word(pays, safe, (finding,), uncalibrated=False)[0] == word
+
+
+@pytest.mark.parametrize(
+    ("word", "state", "low", "high", "said"),
+    [
+        ("use", "yes", -0.2, -0.1, "min_change above 10.0 %"),
+        ("avoid", "no", 0.1, 0.2, "min_change above 10.0 %"),
+        ("no difference", "equal", -0.01, 0.03, "min_change below 1.5 %"),
+        ("no difference", "equal", -0.04, 0.01, "min_change below 2.0 %"),
+    ],
+)
+def test_a_verdict_on_speed_says_at_which_smallest_change_it_would_be_another(
+    word: Word, state: LegState, low: float, high: float, said: str
+) -> None:
+    verdict = judge(CASE, (), "fp8", None)
+    known = Estimate(value=(low + high) / 2, low=low, high=high, n=16, unit="relative", method="mean")
+    shown = replace(verdict, verdict=word, pays=replace(verdict.pays, state=state, estimate=known, margin=0.03))
+    assert list(_of_speed(shown)) == [said]
+    for end in ("low", "high"):
+        assert list(_of_speed(replace(shown, pays=replace(shown.pays, estimate=replace(known, **{end: None}))))) == []

@@ -321,3 +321,13 @@ def test_answers_are_good_up_to_the_longest_length_beyond_which_they_are_surely_
     buckets[at] = replace(buckets[at], both=97 - lost, reference_only=lost)
     found = accuracy._good_to(buckets, Policy(), 0.025)
     assert (None if found is None else found.context_tokens) == good_to
+
+
+@pytest.mark.parametrize(("shares", "beyond"), [((0.5, 0.5), 0.3), ((0.75, 0.25), 0.35), ((0.2, 0.2), 0.3)])
+def test_what_lies_beyond_the_tested_lengths_is_weighed_over_classes_that_are_known(shares: tuple[float, float], beyond: float) -> None:
+    lengths = {"a": np.where(np.arange(10) < 4, 99_000.0, 1000.0), "b": np.where(np.arange(10) < 2, 99_000.0, 1000.0), "c": None}
+    classes = tuple(WorkloadClass(name=name, context_tokens=each) for name, each in lengths.items())
+    evidence = bare(workloads=classes)
+    asked = tuple(replace(assess(compared(effect=0.0, items=20), Policy()).accuracy[0], workload=name, asked_to=8192.0) for name in "abc")
+    found = reach.reaches(evidence, tuple(zip("abc", (*shares, 0.1), strict=True)), asked)
+    assert [each.beyond_share for each in found] == [pytest.approx(beyond), 0.4, 0.2, None]
