@@ -317,3 +317,9 @@ def test_validity_checks_that_failed_come_first_and_those_without_data_before_th
     found = [each.status for each in decide(compared(effect=0.0, health=(), arms=(BF16, replace(FP8, pool_tokens=1.0)))).gates]
     assert set(found) == set(order)
     assert found == sorted(found, key=order.__getitem__)
+
+
+@pytest.mark.parametrize(("restarts", "said"), [(1, "Each server was started once"), (3, "Each server was started 3 times"), (16, None)])
+def test_starts_that_are_assumed_of_are_told_once_and_those_that_were_seen_not_at_all(restarts: int, said: str | None) -> None:
+    caveats = [each for each in decide(compared(effect=-0.1, pairs=16, restarts=restarts)).caveats if "intervals hold" in each]
+    assert [each.partition(":")[0] for each in caveats] == ([] if said is None else [said])

@@ -121,6 +121,8 @@ def test_an_arm_that_stops_early_is_not_compared() -> None:
         (Telemetry(impossible_hits=4096.0), ["fail"]),
         (Telemetry(hit_rate=0.81, ideal_hit_rate=0.84), ["pass"]),
         (Telemetry(hit_rate=0.9, ideal_hit_rate=0.84), ["fail"]),
+        (Telemetry(hit_rate=0.51, ideal_hit_rate=0.5), ["pass"]),
+        (Telemetry(hit_rate=0.5101, ideal_hit_rate=0.5), ["fail"]),
         (Telemetry(), []),
     ],
 )
@@ -157,6 +159,11 @@ def test_dropping_more_turns_than_the_reference_fails_either_way() -> None:
     few[:6], many[:60] = False, False
     assert _statuses(dropped_turns, bare(observations=observed(*_calls(ok=few)))) == ["pass"]
     assert _statuses(dropped_turns, bare(observations=observed(*_calls(ok=many)))) == ["fail"]
+    for lost, drops in ((few, 0.01), (many, 0.10)):
+        (gate,) = dropped_turns.check(bare(observations=observed(*_calls(ok=lost))), Policy())
+        assert gate.limit == 0.02
+        assert gate.observed == pytest.approx(drops)
+        assert gate.message.endswith("cannot be compared" if drops > 0.05 else "on bf16")
 
 
 def test_arms_that_both_drop_many_turns_are_compared_on_another_load_than_was_sent() -> None:
@@ -197,6 +204,7 @@ def _answered(*right: int, garbage: int | None = None) -> tuple[AccuracyBucket, 
     ("buckets", "status", "spoils", "message"),
     [
         ((91, 80), "pass", (), "bf16 answers 86% right"),
+        ((30, 30), "pass", (), "bf16 answers 30% right"),
         ((76, 16), "pass", (), "bf16 answers 46% right"),  # as published for MRCR at 8k and 128k
         ((91, 5), "fail", (), "bf16 answers 48% right, next to none of needle at 16k: what is asked there counts for nothing"),
         (

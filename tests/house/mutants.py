@@ -6,9 +6,9 @@ is either equivalent to what it was made from, or a behaviour that no test check
 Mutants known to be equivalent are listed with the reason in `equivalents.yaml` next to those tests, and counted apart.
 
 The tests run once without a mutation, and coverage records which lines each one takes. A mutant is judged by the tests that take its
-statement, the fastest first. A statement outside of functions (a default, a constant) is judged by the tests that take its module or one
-that names it, and a statement that no test takes in its own process by all. Each mutant has a process, forked from one that has the
-libraries loaded.
+statement, the fastest first. A statement outside of functions (a default, a constant) is judged by the tests that mirror its module, or
+take it or one that names it, and a statement that no test takes in its own process by all. Each mutant has a process, forked from one
+that has the libraries loaded.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import signal
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -104,6 +104,7 @@ class Taken:
             named = re.compile(rf"\b{path.stem}\b")
             readers = [path, *(each for each, source in sources.items() if named.search(source))]
             taking = {test for each in readers for tests in self.lines.get(str(each), {}).values() for test in tests}
+            taking |= {test for test in self.seconds if f"test_{path.stem}.py::" in test}
         return sorted(taking or self.seconds, key=lambda test: self.seconds[test])
 
 
@@ -129,14 +130,16 @@ class Recorder:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A plugin of pytest that plays these tests alone, in this order."""
+    """A plugin of pytest that plays these of all *known* tests in this order, behind those whose parameters have another name now."""
 
     tests: Sequence[str]
+    known: Container[str]
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Leave out all others."""
         places = {test: place for place, test in enumerate(self.tests)}
-        items[:] = sorted((item for item in items if item.nodeid in places), key=lambda item: places[item.nodeid])
+        played = [item for item in items if item.nodeid in places or item.nodeid not in self.known]
+        items[:] = sorted(played, key=lambda item: places.get(item.nodeid, -1))
 
 
 def record(judging: Path, paths: Iterable[Path], into: Path) -> int:
@@ -159,9 +162,9 @@ def record(judging: Path, paths: Iterable[Path], into: Path) -> int:
     return said
 
 
-def judged(tests: Sequence[str]) -> int:
+def judged(tests: Sequence[str], known: Container[str]) -> int:
     """Run these tests in their order until one fails; to be called in the tree, in a process of its own."""
-    return pytest.main([*PYTEST, *dict.fromkeys(test.partition("::")[0] for test in tests)], [Order(tests)])
+    return pytest.main([*PYTEST, *dict.fromkeys(test.partition("::")[0] for test in tests)], [Order(tests, known)])
 
 
 def outcome(act: Callable[[], int | None], house: Path, limit_s: float | None = None) -> Outcome:
@@ -225,7 +228,7 @@ def play(
         for path, mutant in drawn:
             tests = taken.judging(path, mutant, sources)
             _put(there / path, mutated(sources[path], mutant))
-            said = outcome(partial(judged, tests), there, PATIENCE * sum(taken.seconds[test] for test in tests) + SPARE_S)
+            said = outcome(partial(judged, tests, taken.seconds), there, PATIENCE * sum(taken.seconds[test] for test in tests) + SPARE_S)
             _put(there / path, sources[path])
             if said == "survived" and any(each.is_of(path, mutant, sources[path]) for each in kept):
                 said = "equivalent"

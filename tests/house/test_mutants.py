@@ -97,12 +97,15 @@ def test_a_mutant_is_judged_by_the_tests_that_take_its_statement_and_a_constant_
         "room/other.py": {1: frozenset({"test_other"})},
         "room/third.py": {1: frozenset({"test_third"})},
     }
-    taken = Taken({"test_slow": 9.0, "test_small": 1.0, "test_double": 0.1, "test_other": 0.2, "test_third": 0.3}, lines, ())
+    mirroring = "tests/test_sums.py::test_the_limit"
+    taken = Taken(
+        {"test_slow": 9.0, mirroring: 0.01, "test_small": 1.0, "test_double": 0.1, "test_other": 0.2, "test_third": 0.3}, lines, ()
+    )
     sources = {sums: source, other: "from room.sums import LIMIT", third: ""}
     assert taken.judging(sums, small, sources) == ["test_small", "test_slow"]
     assert taken.judging(sums, double, sources) == ["test_double"]
-    assert taken.judging(sums, limit, sources) == ["test_double", "test_other", "test_small", "test_slow"]
-    assert len(taken.judging(third, small, sources)) == 5
+    assert taken.judging(sums, limit, sources) == [mirroring, "test_double", "test_other", "test_small", "test_slow"]
+    assert len(taken.judging(third, small, sources)) == 6
 
 
 def test_every_mutant_that_is_kept_as_equivalent_is_one_of_its_module_and_has_a_reason() -> None:

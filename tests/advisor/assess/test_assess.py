@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from advisor.assess import figures, lines, reach, room
+from advisor.assess import accuracy, figures, lines, reach, room
 from advisor.assess.accuracy import pooled
 from advisor.case import missing
 from advisor.decide import assess
@@ -312,3 +312,22 @@ def test_answers_that_came_in_planned_looks_are_judged_at_the_level_of_each_and_
     assert [each.estimate.level for each in alone.accuracy] == pytest.approx([1 - 2 * 0.025 / (len(arms) - 1)] * 2)
     assert looked.level("fp8", alone=True) == planned.level("fp8", alone=True) < alone.level("fp8", alone=True)
     assert looked.level("fp8") == alone.level("fp8") > planned.level("fp8")
+
+
+@pytest.mark.parametrize(("at", "lost", "good_to"), [(3, 60, 16384.0), (1, 60, 4096.0), (0, 60, None), (3, 4, None)])
+def test_answers_are_good_up_to_the_longest_length_beyond_which_they_are_surely_worse(at: int, lost: int, good_to: float | None) -> None:
+    asked = AccuracyBucket(arm="fp8", task="needle", context_tokens=4096.0, both=94, reference_only=3, arm_only=3, neither=0)
+    buckets = [replace(asked, context_tokens=4096.0 * 2**each) for each in range(4)]
+    buckets[at] = replace(buckets[at], both=97 - lost, reference_only=lost)
+    found = accuracy._good_to(buckets, Policy(), 0.025)
+    assert (None if found is None else found.context_tokens) == good_to
+
+
+@pytest.mark.parametrize(("shares", "beyond"), [((0.5, 0.5), 0.3), ((0.75, 0.25), 0.35), ((0.2, 0.2), 0.3)])
+def test_what_lies_beyond_the_tested_lengths_is_weighed_over_classes_that_are_known(shares: tuple[float, float], beyond: float) -> None:
+    lengths = {"a": np.where(np.arange(10) < 4, 99_000.0, 1000.0), "b": np.where(np.arange(10) < 2, 99_000.0, 1000.0), "c": None}
+    classes = tuple(WorkloadClass(name=name, context_tokens=each) for name, each in lengths.items())
+    evidence = bare(workloads=classes)
+    asked = tuple(replace(assess(compared(effect=0.0, items=20), Policy()).accuracy[0], workload=name, asked_to=8192.0) for name in "abc")
+    found = reach.reaches(evidence, tuple(zip("abc", (*shares, 0.1), strict=True)), asked)
+    assert [each.beyond_share for each in found] == [pytest.approx(beyond), 0.4, 0.2, None]

@@ -10,6 +10,7 @@ import pytest
 from advisor.assess import capacity
 from advisor.evidence import CapacityPoint, WorkloadClass
 from advisor.policy import Policy
+from advisor.statistics.crossing import Limit
 from advisor.verdict import Capacity
 from tests.advisor.cases import bare, search
 
@@ -114,3 +115,10 @@ def test_spare_replicas_come_on_top_of_those_that_the_peak_keeps_busy(spare: int
     expected = [math.ceil(100 / math.floor(each)) + spare for each in (agents.high, agents.value, agents.low)]
     assert [found.fewest_replicas, found.replicas_at_peak, found.most_replicas] == expected
     assert found.next_replica_at_agents == (expected[1] - spare) * math.floor(agents.value) + 1
+
+
+def test_what_a_replica_carries_is_shared_by_its_gpus_value_and_ends() -> None:
+    limit = Limit(value=40.0, low=32.0, high=60.0)
+    found, opened = (capacity._agents_per_gpu(each, trials=9, share=0.95, gpus=4, level=0.9) for each in (limit, replace(limit, high=None)))
+    assert (found.value, found.low, found.high, found.n, found.level) == (10.0, 8.0, 15.0, 9, 0.9)
+    assert (opened.value, opened.high) == (10.0, None)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from advisor.assess import accuracy, capacity, figures, lines, reach, room
 from advisor.case import doubled, weighty
@@ -222,6 +223,12 @@ def test_a_warm_up_is_cut_where_the_error_of_the_rest_is_least() -> None:
     found = steady.mser5(series)
     assert found is not None
     assert (found.drop, found.settled) == (30, True)
+    first, last = (np.array([part.mean() for part in np.split(each, 4)]) for each in (level[:64], level[128:192] + 0.5))
+    moved, p = steady._thirds(np.concatenate([level[:128], level[128:192] + 0.5]))
+    assert (moved, p) == pytest.approx((last.mean() - first.mean(), stats.ttest_ind(first, last, equal_var=False).pvalue))
+    late = steady.mser5(np.where(np.arange(200) < 85, 8.0, 0.0) + level)
+    assert late is not None
+    assert (late.drop, late.settled) == (85, True)
     assert steady.mser5(series[:119]) is None
     assert steady.mser5(series[:120]) is not None
     flat = steady.mser5(np.zeros(200))
@@ -310,3 +317,11 @@ def test_the_batch_of_the_user_weighs_classes_that_know_theirs(
 ) -> None:
     classes = tuple(WorkloadClass(name=name, batch=each) for name, each in zip("ab", batches, strict=True))
     assert lines._own_batch(bare(workloads=classes), dict(zip("ab", shares, strict=True))) == batch
+
+
+def test_a_rate_is_what_a_block_did_in_its_time_and_a_block_of_no_time_has_none() -> None:
+    calls = _one(6, block=np.array([1, 1, 1, 2, 2, 3]), start_s=np.array([0.0, 0.1, 0.2, 10.0, 10.0, 20.0]))
+    timed = replace(calls, turn_ms=np.array([50.0, 50.0, 50.0, 2000.0, 500.0, 0.0]), tail=None)
+    assert figures._by_block([timed], [np.ones(6)]).tolist() == pytest.approx([3 / 0.25, 2 / 2.0])
+    late = replace(timed, tail=np.array([False, False, True, False, False, False]))
+    assert figures._by_block([late], [np.ones(6)]).tolist() == pytest.approx([2 / 0.15, 2 / 2.0])

@@ -10,7 +10,7 @@ from advisor.assess.capacity import limits
 from advisor.decide import assess
 from advisor.estimate import Estimate
 from advisor.evidence import CapacityPoint, Evidence, Telemetry, WorkloadClass
-from advisor.legs.capacity import _equal_pools, _is_narrow, capacity_leg
+from advisor.legs.capacity import _equal_pools, _is_narrow, _measured, capacity_leg
 from advisor.policy import Policy, Slo
 from advisor.steps import Search
 from tests.advisor.cases import BF16, FP8, bare, compared, search
@@ -154,3 +154,15 @@ def test_pools_within_a_twentieth_hold_the_same_load(pool: float | None, equal: 
     assert _equal_pools(case, "fp8") == equal
     twins = assess(bare(arms=(BF16, replace(BF16, name="fp8", pool_tokens=None))), Policy())
     assert _equal_pools(twins, "fp8")
+
+
+@pytest.mark.parametrize(("high", "is_measure"), [(0.0, False), (1.0, True), (None, True)])
+def test_a_reference_that_carries_nobody_at_all_is_no_measure(high: float | None, is_measure: bool) -> None:  # noqa: FBT001  # a case
+    case = assess(long_searched(40, 80), Policy())
+    known = tuple(
+        each
+        if each.arm == "fp8" or each.agents_per_gpu is None
+        else replace(each, agents_per_gpu=replace(each.agents_per_gpu, value=0.0 if high == 0 else 1.0, low=0.0, high=high))
+        for each in case.capacity
+    )
+    assert (_measured(replace(case, capacity=known), "fp8", None) is not None) == is_measure

@@ -113,3 +113,10 @@ def test_the_plan_counts_items_in_all_and_adds_to_those_asked(lost: int, won: in
     assert leg.state == "unclear"
     (need,) = leg.needs
     assert (need.pairs, need.step) == (more, Questions(lengths=tuple(1024 * each for each in (8, 16, 32, 64, 96, 128)), items=in_all))
+
+
+@pytest.mark.parametrize(("arm", "said"), [("fp8", " at these context lengths"), ("other", ""), (None, "")])
+def test_what_was_asked_at_other_lengths_is_told_of_the_arm_that_was_asked(arm: str | None, said: str) -> None:
+    asked = () if arm is None else (replace(_bucket(BUCKETS[0], lost=0, won=0), arm=arm),)
+    case = replace(assess(bare(accuracy=asked), Policy()), accuracy=(), gates=())
+    assert safe_leg(case, "fp8", None).leg.reason == f"answer quality was not tested{said}"

@@ -7,13 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from advisor import words
 from advisor.case import Case
 from advisor.decide import assess
 from advisor.estimate import Estimate
 from advisor.evidence import Evidence
 from advisor.legs import tested
 from advisor.legs.speed import START_MINUTES, restarts
-from advisor.legs.whole_time import _kinds, _matched, with_total
+from advisor.legs.whole_time import _kinds, _matched, _who, with_total
 from advisor.policy import Policy
 from advisor.verdict import Leg, LegState
 from tests.advisor.cases import BF16, compared
@@ -124,3 +125,12 @@ def test_a_new_run_of_a_start_a_pair_costs_starts_of_all_arms() -> None:
         assert need.pairs is not None
         assert need.minutes == pytest.approx(need.pairs * (speed.minutes_per_pair + 1.5 * arms))
         assert START_MINUTES == 1.5
+
+
+def test_kinds_that_contradict_each_other_are_told_with_intervals_at_the_level_of_the_claim() -> None:
+    case = case_of(-0.02)
+    matched = list(_matched(case, "fp8", None))
+    known = [(name, spread) for kinds in _kinds(case, matched) for name, spread in kinds if spread is not None]
+    for level in (0.025, 0.0005):
+        said = {f"{name} {words.change(spread.relative(unit='relative', method='', level=1 - 2 * level))}" for name, spread in known}
+        assert set(_who(case, matched, level).replace("], ", "]; ").split("; ")) <= said

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from advisor.decide import decide
 from advisor.evidence import (
@@ -15,6 +16,7 @@ from advisor.evidence import (
 from advisor.policy import Policy
 from advisor.rules import (
     garbage_answers,
+    recorded_turns,
     same_question_twice,
     screened_answers,
     systematic_shift,
@@ -137,3 +139,37 @@ def test_a_screen_says_where_to_ask_and_what_it_did_not_see() -> None:
     (inside,) = findings(screened_answers, _screen({8192.0: 0.9}, cached=0.0))
     assert "That does not show that it is as accurate: only graded answers do." in inside.message
     assert "No probe was seen to read the prefix cache" in inside.message
+
+
+@pytest.mark.parametrize(
+    ("lost", "sessions", "told"),
+    [
+        (0, 40, "no surely rarer"),
+        (12, 40, "surely rarer. A changed reply is not a wrong one"),
+        (1, 2, "Fewer than three sessions say nothing more."),
+    ],
+)
+def test_recorded_turns_that_an_arm_makes_less_often_say_where_to_ask_and_decide_nothing(lost: int, sessions: int, told: str) -> None:
+    right = np.ones(sessions)
+    made = np.where(np.arange(sessions) < lost, 0.0, 1.0)
+    replies = AccuracyBucket(
+        arm="fp8",
+        task="recorded",
+        context_tokens=8192.4,
+        both=sessions - lost,
+        reference_only=lost,
+        arm_only=0,
+        neither=0,
+        reference_scores=right,
+        arm_scores=made,
+        clusters=np.arange(sessions),
+    )
+    (found,) = findings(recorded_turns, bare(followed=(replies,)))
+    assert told in found.message
+    assert found.message.startswith(
+        f"fp8 made {sessions - lost} of {sessions} recorded next turns, bf16 {sessions} ({lost} lost and 0 won)"
+    )
+    assert (found.kind, found.asks_for, found.screening) == ("informs", None, lost > 2)
+    assert found.next_step == (Questions(lengths=(8192,)) if lost > 2 else None)
+    for lacking in (replace(replies, reference_scores=None), replace(replies, arm_scores=None), replace(replies, arm="other")):
+        assert findings(recorded_turns, bare(followed=(lacking,))) == []

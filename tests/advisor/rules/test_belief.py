@@ -16,11 +16,12 @@ from advisor.rules import (
     other_gpu,
     same_question_twice,
     slo_broken,
+    tail,
 )
 from advisor.statistics.quantiles import quantile
 from advisor.steps import Control, MorePairs
 from tests.advisor.cases import BF16, FP8, H100, bare, compared, observed
-from tests.advisor.rules.asking import QUIET, findings
+from tests.advisor.rules.asking import QUIET, case, findings
 from tests.advisor.worlds import Noise, simulated_calls
 
 
@@ -59,6 +60,9 @@ def test_what_a_server_changes_by_itself_stands_beside_what_an_arm_changes() -> 
     (found,) = findings(same_question_twice, bare(accuracy=(asked,), aa_accuracy=(again,)))
     assert (found.kind, found.arm, found.leg, found.next_step) == ("informs", "bf16", "safe", None)
     assert found.message == "bf16 asked twice changed 5.0% of 200 answers, +0.0 pp [-3.6, +3.6]; fp8 changed 5.0%."
+    known = case(bare(accuracy=(asked,), aa_accuracy=(again,)))
+    of_a_class = tuple(each if each.workload is None else replace(each, discordance=0.2) for each in known.accuracy)
+    assert list(same_question_twice.check(replace(known, accuracy=of_a_class))) == [replace(found, rule="")]
 
 
 def test_a_limit_that_only_the_arm_breaks_blocks_it() -> None:
@@ -125,3 +129,20 @@ def test_a_limit_that_the_slowest_turns_just_hold_is_held() -> None:
     assert at is not None
     assert findings(slo_broken, evidence, Policy(slos=(Slo(ttft_ms=at.value),))) == []
     assert len(findings(slo_broken, evidence, Policy(slos=(Slo(ttft_ms=at.value * 0.9999),)))) == 1
+
+
+def test_a_longer_tail_is_told_at_the_level_that_its_tests_share() -> None:
+    evidence = compared(effect=0.0, pairs=48, noise=QUIET)
+    reference, arm = (evidence.calls("chat", name) for name in ("bf16", "fp8"))
+    assert reference is not None
+    assert arm is not None
+    hit = np.where(np.random.default_rng(5).random(len(arm)) < 0.06, 2.5, 1.0)
+    known = case(replace(evidence, observations=observed(reference, replace(arm, turn_ms=arm.turn_ms * hit))))
+    found = tail._tails(known, "fp8", "chat", "turn_ms")
+    assert found is not None
+    longer = next(each for each in found[0] if each.p_longer(1.1) <= 0.001)
+    # Two quantiles of two metrics share what one test would have alone.
+    shared, spent = (f"surely above {100 * (longer.least(0.025 / parts) - 1):+.0f} %" for parts in (4, 1))
+    (said,) = (each.message for each in tail.check(known) if each.kind == "opposes")
+    assert shared != spent
+    assert shared in said

@@ -72,6 +72,7 @@ def test_versions_are_read_by_their_leading_numbers(text: str, numbers: tuple[in
     ("when", "speaks"),
     [
         (When(), True),
+        (When(head_dim_from=1), True),
         (When(head_dim_from=128), True),
         (When(head_dim_from=129), False),
         (When(tensor_parallel_above=0), True),
@@ -103,6 +104,8 @@ def test_versions_are_read_by_their_leading_numbers(text: str, numbers: tuple[in
 def test_an_issue_applies_where_every_fact_that_it_asks_for_agrees(when: When, speaks: bool) -> None:  # noqa: FBT001  # a case
     issue = Issue(id="one", url="https://github.com/x", title="it", state="open", effect="slower", when=when)
     assert known_issues.applies(issue, case(bare()), FP8) == speaks
+    nameless = case(bare(model=replace(bare().model, head_dim=None)))
+    assert known_issues.applies(issue, nameless, FP8) == (speaks and when.head_dim_from is None)
     unknown = case(bare(deployment=replace(bare().deployment, version=None, gpu=replace(H100, sm=None))))
     if when.version_at_most or when.version_from or when.sm:
         assert not known_issues.applies(issue, unknown, FP8)

@@ -67,6 +67,7 @@ def test_window_layers_ask_for_the_arm_that_skips_them() -> None:
     assert "fp8-skip-sw, by --kv-cache-dtype-skip-layers sliding_window" in found.message
     assert found.next_step == ArmsFile()
     assert findings(window_layers, bare()) == []
+    assert findings(window_layers, bare(model=hybrid, arms=(BF16, replace(FP8, skip_layers=("sliding_window",))))) == []
     blackwell = Deployment(gpu=Gpu(name="B200-SXM", sm=100))
     (doubted,) = findings(window_layers, bare(model=hybrid, deployment=blackwell, arms=(BF16, replace(FP8, kernel="FLASHINFER"))))
     assert "did not take that flag in vLLM 0.19.1" in doubted.message

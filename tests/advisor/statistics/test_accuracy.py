@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import optimize, special, stats
 
 from advisor.statistics import accuracy
 from advisor.statistics.planning import PLANNED_ANSWERS
@@ -112,3 +112,28 @@ def test_tango_on_effective_counts_covers_where_items_repeat() -> None:
         found = accuracy.tango(reference_only=np.sum(difference < 0) / effect, arm_only=np.sum(difference > 0) / effect, n=400 / effect)
         covered += (found.low or -1) <= -0.048 <= (found.high or 1)
     assert 0.91 <= covered / runs <= 0.99
+
+
+@pytest.mark.parametrize(("lost", "won", "n", "difference"), [(7, 1, 21, -0.03), (12, 9, 300, -0.05), (0, 4, 60, 0.02), (30, 2, 90, -0.2)])
+def test_a_score_has_the_moments_of_the_likeliest_shares_that_differ_by_so_much(lost: int, won: int, n: int, difference: float) -> None:
+    def unlikely(share: float) -> float:
+        shares = np.array([share, share + difference, 1 - 2 * share - difference])
+        return -float(np.sum(special.xlogy([lost, won, n - lost - won], np.maximum(shares, 1e-300))))
+
+    share = optimize.minimize_scalar(
+        unlikely, bounds=(max(0.0, -difference), (1 - difference) / 2), method="bounded", options={"xatol": 1e-12}
+    ).x
+    values, weights = np.array([-1.0, 1.0, 0.0]), np.array([share, share + difference, 1 - 2 * share - difference])
+    moments = [n * float(weights @ (values - difference) ** power) for power in (2, 3)]
+    assert accuracy._under(difference, reference_only=lost, arm_only=won, n=n) == pytest.approx(moments, rel=1e-4)
+
+
+@pytest.mark.parametrize("level", [0.3, 0.5, 0.95, 0.999])
+def test_an_interval_at_any_level_ends_where_the_score_does_or_at_all_of_the_answers(level: float) -> None:
+    reach = float(stats.norm.ppf(0.5 + level / 2))
+    for lost, won, n in ((10, 0, 10), (0, 10, 10), (3, 1, 40), (0, 0, 25), (60, 20, 300)):
+        found = accuracy.tango(reference_only=lost, arm_only=won, n=n, level=level)
+        for end, edge, side in ((found.low, -1.0, reach), (found.high, 1.0, -reach)):
+            assert end is not None
+            if end != edge:
+                assert accuracy.tango_z(reference_only=lost, arm_only=won, n=n, difference=end) == pytest.approx(side, abs=1e-6)

@@ -332,3 +332,8 @@ def test_arms_that_kept_their_machines_were_started_once_however_often_they_star
     unknown, same, exchanged, kept = width(None, None), width(first, first), width(half, 1 - half), width(first, second)
     assert unknown == same == exchanged
     assert kept > 1.5 * unknown
+
+
+@pytest.mark.parametrize(("slope", "variance", "z"), [(-0.5, 0.0, -np.inf), (0.5, 0.0, np.inf), (0.5, 1.0, 0.5), (-3.0, 4.0, -1.5)])
+def test_a_slope_is_so_many_standard_errors_from_none(slope: float, variance: float, z: float) -> None:
+    assert replace(_line(10.0, slope), var_slope=variance).slope_z == z

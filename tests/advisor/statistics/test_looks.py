@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from advisor.statistics import accuracy
-from advisor.statistics.looks import _look, ends
+from advisor.statistics.looks import Ends, _look, ends
 from advisor.statistics.planning import PLANNED_ANSWERS, questions_a_context
 
 LOOKS = (30, 120, 160, 220, 300, 400, 520, 680, 880, 1160, 1550)
@@ -63,3 +63,9 @@ def test_the_more_alike_the_questions_of_a_context_are_the_more_of_them_it_takes
         for each in (few, many)
     ]
     assert items[0] * 1.2 < items[1]
+
+
+def test_shares_are_of_all_draws_by_the_word_that_ended_them_and_when() -> None:
+    found = Ends(items=np.array([30.0, 120.0, 120.0, 160.0]), words=np.array([1.0, -1.0, 1.0, 0.0]), together=8)
+    assert (found.safe, found.worse, found.mean_items, found.contexts) == (0.5, 0.25, 107.5, (4 + 15 + 15 + 20) / 4)
+    assert [found.by(items, word) for items, word in ((29, 1), (30, 1), (119, -1), (120, -1))] == [0.0, 0.25, 0.0, 0.25]

@@ -119,6 +119,13 @@ def test_rows_are_matched_by_pair_session_and_turn_whatever_their_order_or_the_s
     assert np.allclose(np.log(shuffled.turn_ms[right] / wide.turn_ms[left]), -0.1)
 
 
+@pytest.mark.parametrize(("against", "enters"), [(1, False), (2, True)])
+def test_a_pair_that_no_side_led_counts_for_neither_place(against: int, enters: bool) -> None:  # noqa: FBT001  # a case
+    order = [1] * 6 + [-1] * against + [0] * 2
+    assert bool(paired.pairs_of(_table(order)).covariates) == enters
+    assert bool(paired.pairs_of(_table([-each for each in order])).covariates) == enters
+
+
 def _table(order: list[int], machine: list[int] | None = None) -> PairTable:
     zeros = np.zeros(len(order), dtype=np.int64)
     return PairTable(

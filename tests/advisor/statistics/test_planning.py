@@ -29,6 +29,7 @@ def test_the_planned_pairs_are_the_least_that_reach_the_margin(deviation: float,
     assert not settles(found - 1)
     assert z_reach(level, power) == pytest.approx(stats.norm.ppf(1 - level) + stats.norm.ppf(power))
     assert units_needed(0.0, margin) == 3
+    assert units_needed(1.0, margin) > 1000 > units_needed(0.1, margin) > units_needed(deviation, margin)
 
 
 def test_holm_is_holm() -> None:

@@ -107,3 +107,11 @@ def test_calls_that_are_each_a_session_are_worth_what_they_are_and_those_of_one_
     apart = quantile(values, np.arange(200) % 100, 0.5, unit="ms")
     assert apart is not None
     assert apart.method == "order statistics of 200 calls in 100 sessions, effective 200"
+
+
+def test_a_bound_may_be_the_first_of_all_values_and_is_open_below_it() -> None:
+    found, fewer = (quantile(np.arange(1.0, n + 1), np.arange(n), 0.05, unit="ms") for n in (100, 70))
+    assert found is not None
+    assert (found.value, found.low) == (5.0, 1.0)
+    assert fewer is not None
+    assert fewer.low is None

@@ -47,7 +47,9 @@ def test_a_step_is_found_at_its_length() -> None:
     assert share("step", dict(zip(LENGTHS, (1.0, 1.0, 1.0, 6.0, 6.0), strict=True)), at=65536.0) >= 0.95
 
 
-@pytest.mark.parametrize(("agreement", "factor", "expected"), [(0.05, 50.0, True), (0.6, 50.0, False), (0.05, 5.0, False)])
+@pytest.mark.parametrize(
+    ("agreement", "factor", "expected"), [(0.05, 50.0, True), (0.499, 50.0, True), (0.5, 50.0, False), (0.05, 5.0, False)]
+)
 def test_broken_is_by_size_on_three_prompts_both_in_agreement_and_in_distance(agreement: float, factor: float, *, expected: bool) -> None:
     few = rows(np.random.default_rng(0), {131072.0: factor}, prompts=3, agreement=agreement)
     assert is_broken(few) is expected

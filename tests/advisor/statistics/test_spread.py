@@ -28,6 +28,7 @@ def test_intervals_leave_as_much_outside_as_they_say(level: float) -> None:
     assert MIXED.p_above(low) == pytest.approx((1 - level) / 2) == MIXED.p_below(high)
     estimate = T.relative(unit="relative", method="mean, over", level=level)
     assert (estimate.value, estimate.low, estimate.high) == pytest.approx(tuple(map(math.expm1, (-0.05, *T.interval(level)))))
+    assert T.relative(unit="relative", method="").level == 0.95
     assert (estimate.n, estimate.level, estimate.method) == (8, level, "mean, over, block pairs")
 
 
