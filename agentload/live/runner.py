@@ -92,7 +92,7 @@ class Listener(Protocol):
 Barrier = Callable[[Settle, tuple[PlayEnd, ...]], Awaitable[tuple[tuple[int, str], ...]]]
 """Between two rounds: close the blocks, read identity and telemetry, load; return the void pairs with the reason."""
 
-Opening = Callable[[Open], Awaitable[None]]
+Opening = Callable[[Open], Awaitable[object]]
 """Before a round: start its servers, where they do not run all the time."""
 
 

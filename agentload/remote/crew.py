@@ -9,7 +9,7 @@ neither would it the next time. A node that is lost ends the run, as a worker do
 import asyncio
 import pickle
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -122,8 +122,7 @@ class Crew:
 
     async def play(self) -> Health:
         """Play the plan to its end, or to the end of what is in flight after `stop`. Raises LaunchError when a node is lost."""
-        await asyncio.gather(*(seat.say(order) for seat, order in zip(self._seats, self._orders, strict=True)))
-        await asyncio.gather(*(self._ready(seat) for seat in self._seats))
+        await asyncio.gather(*(self._ready(seat, order) for seat, order in zip(self._seats, self._orders, strict=True)))
         if self._is_stopping:
             return self._health()
         before = await self._go(())
@@ -142,7 +141,8 @@ class Crew:
             raise lost
         after = {number: reached[number][1] for number in here}
         shares = {self._orders[number].name: (before[number].ahead_ns + after[number].ahead_ns) // 2 for number in here}
-        ends = joined([_ours(each.ends, shares[self._orders[number].name]) for number, each in here.items()], is_whole=lost is None)
+        parts = [(each.ends, shares[self._orders[number].name]) for number, each in here.items()]
+        ends = joined(parts, is_whole=lost is None)
         drained = {end.play.arm: end.drain_ns for end in ends}
         found = merged([each.shard for each in here.values()], shares, expected=self._expected(ends), drained_ns=drained)
         for row in found.rows:
@@ -215,28 +215,28 @@ class Crew:
                 raise error
         return found, lost
 
-    async def _ready(self, seat: Seat) -> None:
-        async for report in self._reports(seat):
-            if isinstance(report, Ready):
-                self._hosts[seat.number] = f" ({report.host})"
-                if report.version != __version__:
-                    said = f"{report.host} has agentload {report.version}, and this is {__version__}"
-                    raise LaunchError(said, hint="install one version everywhere")
-                return
+    async def _ready(self, seat: Seat, order: Play) -> None:
+        """Have a node get ready."""
+        await seat.say(order)
+        said = await self._heard(seat)
+        assert isinstance(said, Ready), said
+        self._hosts[seat.number] = f" ({said.host})"
+        if said.version != __version__:
+            raise LaunchError(f"{said.host} has agentload {said.version}, and this is {__version__}", hint="install one version everywhere")
 
     async def _waiting(self, seat: Seat) -> tuple[Reached | Over, Reading]:
         """Wait until a node waits, and compare its clock once more."""
-        async for report in self._reports(seat):
-            if isinstance(report, Reached | Over):
-                return report, await reading(seat)
-        raise AssertionError("a node reports until it is lost")
+        said = await self._heard(seat)
+        assert isinstance(said, Reached | Over), said
+        return said, await reading(seat)
 
-    async def _reports(self, seat: Seat) -> AsyncIterator[NodeReport]:
-        while True:
-            for report in await seat.heard():
-                if isinstance(report, Broken):
-                    raise self._loss(seat, report)
-                yield report
+    async def _heard(self, seat: Seat) -> NodeReport:
+        """Wait for what a node says: it says one thing, and waits for ours. Raises LaunchError when it is lost."""
+        while not (said := await seat.heard()):
+            pass
+        if (broken := next((each for each in said if isinstance(each, Broken)), None)) is not None:
+            raise self._loss(seat, broken)
+        return said[0]
 
     def _health(self) -> Health:
         """Sum the rounds up: one in which a node could not keep up is what the run is judged by."""
@@ -275,32 +275,19 @@ def _order(
     return Play(job=job, share=packed, name=name, number=number, workers=workers, done=done, voided=dict(voided), folder=folder)
 
 
-def _ours(ends: Sequence[PlayEnd], ahead_ns: int) -> tuple[PlayEnd, ...]:
-    """Return a node's ends on our clock."""
-    return tuple(
-        replace(
-            end,
-            started_ns=end.started_ns - ahead_ns,
-            drain_ns=None if end.drain_ns is None else end.drain_ns - ahead_ns,
-            ended_ns=end.ended_ns - ahead_ns,
-        )
-        for end in ends
-    )
-
-
-def joined(parts: Sequence[Sequence[PlayEnd]], *, is_whole: bool) -> tuple[PlayEnd, ...]:
-    """Join the ends of one round's plays: from the first node's start, and first drain, to the last one's end."""
-    plays: dict[tuple[int, str], list[PlayEnd]] = {}
-    for part in parts:
+def joined(parts: Sequence[tuple[Sequence[PlayEnd], int]], *, is_whole: bool) -> tuple[PlayEnd, ...]:
+    """Join the ends of a round's plays on nodes, each with how far its clock is ahead: from the first start and drain to the last end."""
+    plays: dict[tuple[int, str], list[tuple[PlayEnd, int]]] = {}
+    for part, ahead_ns in parts:
         for end in part:
-            plays.setdefault((end.play.pair, end.play.arm), []).append(end)
+            plays.setdefault((end.play.pair, end.play.arm), []).append((end, ahead_ns))
     return tuple(
         replace(
-            ends[0],
-            started_ns=min(end.started_ns for end in ends),
-            drain_ns=min((end.drain_ns for end in ends if end.drain_ns is not None), default=None),
-            ended_ns=max(end.ended_ns for end in ends),
-            is_whole=is_whole and all(end.is_whole for end in ends),
+            ends[0][0],
+            started_ns=min(end.started_ns - ahead_ns for end, ahead_ns in ends),
+            drain_ns=min((end.drain_ns - ahead_ns for end, ahead_ns in ends if end.drain_ns is not None), default=None),
+            ended_ns=max(end.ended_ns - ahead_ns for end, ahead_ns in ends),
+            is_whole=is_whole and all(end.is_whole for end, _ in ends),
         )
         for ends in plays.values()
     )

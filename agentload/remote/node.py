@@ -8,7 +8,6 @@ import pickle
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -35,7 +34,6 @@ class Node:
         self._pipe = pipe
         self._going: asyncio.Queue[Go] = asyncio.Queue()
         self._runner: Runner | None = None
-        self._shards: Shards | None = None
         self._is_stopped = False
 
     def heard(self, order: NodeOrder) -> None:
@@ -61,44 +59,33 @@ class Node:
         path = journal_folder(folder / "nodes", order.job.run_id) / f"leg{order.job.leg:03}-node{order.number}.journal"
         pools = () if order.workers == 1 else worker_journals(path, order.workers)
         with journal.Writer(path) as writer:
-            self._shards = Shards((path, *pools), order.name, path if order.folder else None)
+            shards = Shards((path, *pools), order.name, path if order.folder else None)
 
-            async def reached(command: Settle | Open, ends: Sequence[PlayEnd] = ()) -> tuple[tuple[int, str], ...]:
+            async def reached(command: Settle | Open, ends: tuple[PlayEnd, ...] = ()) -> tuple[tuple[int, str], ...]:
                 writer.sync()
-                return await self._reached(command, tuple(ends))
-
-            async def settled(settle: Settle, ends: tuple[PlayEnd, ...]) -> tuple[tuple[int, str], ...]:
-                return await reached(settle, ends)
-
-            async def opening(command: Open) -> None:
-                await reached(command)
+                shard = await asyncio.to_thread(shards.cut, command.round)
+                self._pipe.say(Reached(command=command, ends=ends, health=runner.taken(), shard=shard))
+                return await self._gone()
 
             async with calling(order.job, writer.append, journals=pools) as caller:
-                self._runner = Runner(
+                self._runner = runner = Runner(
                     share,
                     caller,
-                    settled,
+                    reached,
                     leg=order.job.leg,
                     write=writer.append,
                     flush=lambda: writer.flush_if_due(time.monotonic_ns()),
-                    opening=opening,
+                    opening=reached,
                     done=order.done,
                     voided=order.voided,
                 )
                 self._pipe.say(Ready())
                 await self._gone()
                 if not self._is_stopped:  # before the first block there is nothing to bring to an end
-                    await self._runner.play()
+                    await runner.play()
         if order.folder is None:  # the driver has it all; a run that was lost leaves its journals
             shutil.rmtree(folder)
         self._pipe.say(Over())
-
-    async def _reached(self, command: Settle | Open, ends: tuple[PlayEnd, ...]) -> tuple[tuple[int, str], ...]:
-        assert self._runner is not None
-        assert self._shards is not None
-        shard = await asyncio.to_thread(self._shards.cut, command.round)
-        self._pipe.say(Reached(command=command, ends=ends, health=self._runner.taken(), shard=shard))
-        return await self._gone()
 
     async def _gone(self) -> tuple[tuple[int, str], ...]:
         """Wait for the driver's word, and then for the instant in it."""

@@ -18,7 +18,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -27,6 +27,7 @@ from scipy import stats
 
 from advisor.statistics import paired
 from advisor.statistics.planning import LATER_LOOKS, LEVEL, adjusted
+from agentload.remote.cores import cores
 from tests.advisor.grading import CROSSINGS, MOST, POLICY, SIZES, STARTS, Cell, Count, Graded, graded
 from tests.advisor.noises import WORLDS
 
@@ -142,12 +143,12 @@ def kept(into: Path | None, made_of: str) -> dict[Cell, Graded]:
     return out
 
 
-def card(cells: Sequence[Cell], *, draws: int, seed: int, processes: int, into: Path | None) -> dict[Cell, Graded]:
+def card(cells: Sequence[Cell], *, draws: int, seed: int, processes: int, into: Path | None, on: str | None = None) -> dict[Cell, Graded]:
     """Return the results of all cells, those that were kept first, and keep each as soon as it is there."""
     made_of = _made_of(draws, seed)
     results = kept(into, made_of)
     missing = [cell for cell in cells if cell not in results]
-    with ProcessPoolExecutor(processes) as pool:
+    with cores(on, processes=processes) as pool:
         # Those that take longest first.
         running = {pool.submit(graded, cell, draws, seed): cell for cell in reversed(missing)}
         for done in as_completed(running):
@@ -169,13 +170,14 @@ def main(arguments: Sequence[str] | None = None, write: Callable[[str], object] 
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--world", action="append", choices=list(WORLDS), help="only this one; may be repeated")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--on", help="ray or ray:ADDRESS: on the cores of a cluster whose nodes can import these tests")
     parser.add_argument("--into", type=Path, help="keep what is finished here, and continue from it")
     options = parser.parse_args(arguments)
     draws, began = 1000 if options.full else options.draws, time.monotonic()
     cells = [Cell(world=world, starts=often, size=size) for world in options.world or WORLDS for often in STARTS for size in SIZES]
     if not options.world:
         cells += [*(Cell(crossing=kind) for kind in CROSSINGS), Cell(starts=STARTS[0]), Cell(starts=STARTS[-1])]
-    results = card(cells, draws=draws, seed=options.seed, processes=options.processes, into=options.into)
+    results = card(cells, draws=draws, seed=options.seed, processes=options.processes, into=options.into, on=options.on)
     failed = broken(list(promises(results)))
     write("\n".join(rendered(results)) + "\n\n")
     count, took = sum(len(each.counts) for each in results.values()), (time.monotonic() - began) / 60

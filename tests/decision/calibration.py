@@ -21,7 +21,6 @@ import statistics
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from itertools import repeat
@@ -31,6 +30,7 @@ import numpy as np
 
 import advisor
 from advisor.statistics.planning import units_needed
+from agentload.remote.cores import cores
 from tests.advisor.calibration import Promise, broken
 from tests.advisor.noises import WORLDS
 from tests.decision.deployments import POPULATION, TRUTHS, DecidingDrawn, Drawn, Truth, chosen
@@ -218,12 +218,13 @@ def main(arguments: Sequence[str] | None = None, write: Callable[[str], object] 
     parser.add_argument("--number", type=int, default=100)
     parser.add_argument("--seed", type=int, default=12)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--on", help="ray or ray:ADDRESS: on the cores of a cluster whose nodes can import these tests")
     parser.add_argument("--into", type=Path, help="keep what is finished here, and continue from it")
     options = parser.parse_args(arguments)
     made_of = _made_of(options.seed)
     rows = kept(options.into, made_of)
     missing = [number for number in range(options.number) if number not in rows]
-    with ProcessPoolExecutor(options.processes) as pool:
+    with cores(options.on, processes=options.processes) as pool:
         for row in pool.map(decided, missing, repeat(options.seed)):
             rows[row.number] = row
             if options.into is not None:

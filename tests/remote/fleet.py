@@ -28,6 +28,7 @@ from agentload.prompts.tokenizer import WORD_TOKENS
 from agentload.remote.crew import Crew
 from agentload.remote.post import Post
 from agentload.serve.server import Options, Running, serve
+from agentload.virtual.shell import Shell
 
 ARMS = {
     arm.name: replace(arm, noise=Noise())
@@ -59,6 +60,12 @@ def _turns(name: str, count: int, *, spawn: tuple[str, ...] = (), wait_s: float)
 
     first = Turn(add=(said(0),), output=6, spawn=spawn)
     return (first, *(Turn(add=(said(turn),), output=8, wait="tool", wait_s=wait_s) for turn in range(1, count)))
+
+
+def simulated(seed: int) -> list[Row]:
+    """Play the trace in virtual time, with noise: a pure function for other cores."""
+    noisy = {name: replace(arm, noise=Noise(sigma=0.05)) for name, arm in ARMS.items()}
+    return list(Shell(planned(), noisy, seed=seed).play())
 
 
 @asynccontextmanager
