@@ -19,7 +19,7 @@ from agentload.decision.screening import Screen
 from agentload.decision.sequence import PAIRS, TRIED, Criterion, Known, Stage, following, settling
 from agentload.decision.speed import Speed
 from agentload.decision.twin import Twins
-from agentload.errors import AgentloadError, InterruptError, UsageError
+from agentload.errors import AgentloadError, EvidenceError, InterruptError, UsageError
 from agentload.model.rows import AnswerRow, BlockRow, ProbeRow
 from agentload.report.advise import advise, keep
 from agentload.report.parts import Document
@@ -223,7 +223,13 @@ class Deciding:
         self.means.invalid = next((reason for reason, _ in why.most_common(1)), None)
         if not pairs:
             return None
-        self._document = advise(self.place.database, self.run, setting=self.means.setting, reference=self.study.reference)
+        try:
+            self._document = advise(self.place.database, self.run, setting=self.means.setting, reference=self.study.reference)
+        except EvidenceError as error:
+            if pairs >= PAIRS[0]:
+                raise
+            self.means.invalid = error.message
+            return None
         if pairs < PAIRS[0] and Known(decision=self._document.decision).open:
             return None
         given = {(row.task, row.context_tokens, row.depth, row.item, row.repetition) for row in answers if row.arm == arms[0]}

@@ -14,8 +14,9 @@ from agentload.decision.ledger import Asked, ledger
 from agentload.decision.means import SESSIONS, Means
 from agentload.decision.play import Deciding, Outcome, told
 from agentload.decision.sequence import Stage
-from agentload.errors import PlanError, UsageError
+from agentload.errors import EvidenceError, PlanError, UsageError
 from agentload.report.advise import advise
+from agentload.report.parts import Document
 from agentload.report.policy import Setting
 from agentload.run.foreground import Audience
 from agentload.run.prepared import Place
@@ -83,6 +84,23 @@ def test_questions_that_bring_no_answer_are_not_asked_for_ever(tmp_path: Path, m
     outcome, _ = decided(STUDY, tmp_path)
     asked = [each.stage.criterion for each in outcome.asked]
     assert (outcome.ending, asked.count("accuracy")) == ("open", 1)
+
+
+def test_a_first_pair_that_tells_nothing_is_followed_by_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    def silent(*_: object, **__: object) -> Document:
+        raise EvidenceError("2 of 2 blocks left out: answers in one piece", hint="play it again")
+
+    def notice(text: str) -> None:
+        said.append(text)
+        if text.startswith("asking: speed, 4"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(play, "advise", silent)
+    outcome = Deciding(study=STUDY, place=Place(database=tmp_path / "x.duckdb"), audience=Audience(notice=notice)).play()
+    assert (outcome.ending, outcome.document) == ("stopped", None)
+    assert "  1 of the 4 block pairs that a first look takes; others are invalid: 2 of 2 blocks left out: answers in one piece" in said
 
 
 @pytest.mark.slow
