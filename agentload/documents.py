@@ -27,6 +27,7 @@ LONGEST_LINE: Final = 1 << 28
 BUFFER: Final = 1 << 18
 UNREADABLE: Final = (ValueError, RecursionError)
 """What decoding JSON raises: of a wrong form, not UTF-8, or nested without end."""
+TEXT: Final = "name a file of text in UTF-8, such as a YAML file"
 QUOTE: Final = "quote values that hold ':' or '#'"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _GZIP: Final = b"\x1f\x8b"
@@ -51,12 +52,12 @@ def text(path: Path, *, raises: type[AgentloadError] = AgentloadError, missing: 
         raise raises(f"{path}: no such file", hint=missing or hint) from error
     except OSError as error:
         raise raises(f"{path}: {error.strerror}", hint=hint) from error
-    _check_size(len(found), str(path), raises, hint)
+    _check_size(len(found), str(path), raises, hint or TEXT)
     try:
         return found.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = found.count(b"\n", 0, error.start) + 1
-        raise raises(f"{path}:{line}: not text: {error.reason} in UTF-8", hint=hint) from error
+        raise raises(f"{path}:{line}: not text: {error.reason} in UTF-8", hint=hint or TEXT) from error
 
 
 def parsed(found: str, *, at: str, raises: type[AgentloadError] = AgentloadError, hint: str = QUOTE) -> Any:  # noqa: ANN401  # as above

@@ -9,6 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from agentload.cli._print import ABSENT, print_json, print_table
+from agentload.documents import UNREADABLE
 from agentload.endpoints.commands import config_file
 from agentload.errors import ProfileError, UsageError
 from agentload.kvmath.compare import LayerSize, Size, cautions, layer_sizes, sharded, sizes
@@ -122,7 +123,7 @@ def _model(model: str | None, shape: str | None, weights: float | None, length: 
     path = config_file(model or "")
     try:
         config = jsons.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except UNREADABLE as error:
         raise ProfileError(f"{path}: not JSON: {error}", hint="name the config.json that comes with the weights") from error
     if not isinstance(config, dict):
         raise ProfileError(f"{path}: no JSON object", hint="name the config.json that comes with the weights")

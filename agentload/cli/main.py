@@ -29,6 +29,15 @@ _REFUSALS: Final = {
     errno.EDQUOT: "free some of your disk quota, or write elsewhere",
     errno.EMFILE: "raise the open file limit: ulimit -n 65536",
 }
+_PLACES: Final = {
+    errno.EEXIST: "a file is in the way: name another folder",
+    errno.ENOTDIR: "a part of the path is a file: name another",
+    errno.EISDIR: "that is a folder: name a file",
+    errno.ENAMETOOLONG: "give it a shorter name",
+    errno.ELOOP: "its symbolic links lead back to themselves",
+    errno.EACCES: "change its permissions, or name another",
+    errno.EROFS: "write elsewhere",
+}
 
 _MENDABLE: Final = (AgentloadError, typer.TyperException, OSError)
 _STYLES: Final[dict[str, Style]] = {"error": "bad", "hint": "faint"}
@@ -90,6 +99,8 @@ def _failed(error: Exception) -> int:
     first = error if mendable is None or mistakes is not None else first_of(mendable)  # of what ran side by side, the first says why
     if isinstance(first, _MENDABLE):
         return _explain(first)
+    if isinstance(first, UnicodeEncodeError) and "surrogates" in first.reason:  # of a file's name, or an argument
+        return _explain(UsageError(f"not UTF-8: {first.object[:200]!r}", hint="name files, and whatever else is stored, in UTF-8"))
     if not is_out_of_memory(error):
         raise error
     _say("error", "out of memory; what was measured is in its journal")
@@ -120,7 +131,8 @@ def _explain(error: AgentloadError | typer.TyperException | OSError) -> int:
             _say("hint", _help_of(error))
             return error.exit_code
         case OSError():
-            hint = _REFUSALS.get(error.errno or 0)
+            number = error.errno or 0
+            hint = _REFUSALS.get(number) or (None if error.filename is None else _PLACES.get(number))
             if hint is None and error.filename is None:
                 raise error
             place = f": {error.filename}" if error.filename else ""

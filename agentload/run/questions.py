@@ -188,6 +188,8 @@ def supplied(path: Path, *, repetitions: int) -> Questions:
         items = parse(path.read_text(encoding="utf-8").splitlines(), name=str(path))
     except FileNotFoundError as error:
         raise UsageError(f"{path}: no such file", hint=EXAMPLE) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not text: {error.reason} in UTF-8", hint=EXAMPLE) from error
     order = (
         Question(task=each.task, context=each.context, depth=None, number=number, repetition=repetition, item=each.name)
         for repetition in range(repetitions)

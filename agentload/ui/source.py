@@ -1,5 +1,6 @@
 """The query of a request, and one database: opened as briefly as possible, answered from memory while the file is unchanged."""
 
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -129,7 +130,7 @@ class Source:
 def sources(databases: tuple[Path, ...]) -> dict[str, Source]:
     """Name each database by its file, numbered where two names are equal."""
     found: dict[str, Source] = {}
-    for path in dict.fromkeys(each.resolve() for each in databases):
+    for path in dict.fromkeys(Path(os.path.realpath(each)) for each in databases):
         stem, name, number = path.stem, path.stem, 1
         while name in found:
             number += 1

@@ -73,7 +73,8 @@ def killed(verb: Verb, number: int, *, folder: Path, seed: int, a_run: int = A_R
             database = folder / f"x{count.kills}.duckdb"
             command = _command(verb, endpoints, database)
             for _ in range(min(a_run, number - count.kills)):
-                if _was_killed([*command, *_on(verb, database)], database, rng):
+                begins = not journalled_runs(database) or rng.random() < 0.5
+                if _was_killed([*command, *_on(verb, database)], database, rng, begins=begins):
                     kills_ns.append(time.monotonic_ns())
                 count.kills += 1
             done = subprocess.run([*command, *_on(verb, database)], capture_output=True, text=True, check=False, timeout=300)
@@ -150,11 +151,13 @@ def _on(verb: Verb, database: Path) -> Sequence[str]:
     return ("--into" if verb == "sweep" else "--resume", known[0]) if verb != "sweep" or database.exists() else ()
 
 
-def _was_killed(command: Sequence[str], database: Path, rng: Random) -> bool:
+def _was_killed(command: Sequence[str], database: Path, rng: Random, *, begins: bool) -> bool:
+    """Start a command and kill it, if it has not ended by then; with *begins* from when it has begun to write, however long it starts."""
+    written = _written(database)
     running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     until_s = time.monotonic() + 60
-    while not journalled_runs(database) and running.poll() is None and time.monotonic() < until_s:
-        time.sleep(0.05)  # the first is to begin a run, however long it takes to start
+    while begins and _written(database) == written and running.poll() is None and time.monotonic() < until_s:
+        time.sleep(0.05)
     try:
         running.wait(rng.uniform(0.3, 4.0))
     except subprocess.TimeoutExpired:
@@ -162,6 +165,11 @@ def _was_killed(command: Sequence[str], database: Path, rng: Random) -> bool:
         running.wait()
         return True
     return False
+
+
+def _written(database: Path) -> int:
+    """Return when any journal was last written."""
+    return max((path.stat().st_mtime_ns for path in database.with_suffix(".journal").rglob("*.journal")), default=0)
 
 
 def _loads(number: int, folder: Path, rng: Random, count: Count) -> None:
@@ -176,7 +184,7 @@ def _loads(number: int, folder: Path, rng: Random, count: Count) -> None:
         for path in folder.glob("x.duckdb*"):
             path.unlink()
         for _ in range(min(A_RUN, number - count.kills)):
-            _was_killed(command, database, rng)
+            _was_killed(command, database, rng, begins=False)
             count.kills += 1
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
         if done.returncode:

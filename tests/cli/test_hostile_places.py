@@ -32,7 +32,7 @@ def begun(database: Path, command: list[str], said: Path) -> subprocess.Popen[by
 
 def goes_on(database: Path, command: list[str]) -> None:
     (run,) = journalled_runs(database)
-    done = subprocess.run([*command, "--resume", run], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run([*command, "--resume", run], capture_output=True, text=True, check=False, timeout=400)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
     with duckdb.connect(str(database), read_only=True) as connection:
         ((calls, names, pairs),) = connection.execute(
@@ -53,7 +53,7 @@ def test_a_run_whose_limits_are_drawn_in_says_so_and_goes_on(tmp_path: Path, kin
         command = _command("replay", endpoints, database)
         running = begun(database, command, said)
         resource.prlimit(running.pid, kind, (limit, limit))
-        assert running.wait(timeout=120) in (0, 1)
+        assert running.wait(timeout=400) in (0, 1)
         assert "Traceback" not in said.read_text(), said.read_text()
         if kind == resource.RLIMIT_AS:
             assert "error: out of memory" in said.read_text(), said.read_text()
@@ -69,7 +69,7 @@ def test_a_database_that_is_deleted_under_a_run_is_made_of_its_journals(tmp_path
         while not database.exists() and time.monotonic() < until_s:
             time.sleep(0.05)
         database.unlink()
-        assert running.wait(timeout=120) == 0, said.read_text()
+        assert running.wait(timeout=400) == 0, said.read_text()
         goes_on(database, command)
 
 
@@ -78,11 +78,11 @@ def test_a_database_that_is_deleted_between_executions_has_its_history_again(tmp
     with _servers(tmp_path) as endpoints:
         command = _command("watch", endpoints, database)
         for _ in range(2):
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=400)
             assert done.returncode in (0, 3), done.stderr
             assert "Traceback" not in done.stderr
             database.unlink()
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=400)
         assert done.returncode in (0, 3), done.stderr
     with duckdb.connect(str(database), read_only=True) as connection:
         assert connection.execute("SELECT count(*) FROM executions").fetchall() == [(3,)]
@@ -158,5 +158,5 @@ def test_a_file_system_that_takes_no_files_is_an_error(tmp_path: Path, verb: str
         "report": ["trace", "import", "openai_chat", str(tmp_path), "-o", f"{at}.jsonl"],
     }
     (tmp_path / "x.jsonl").write_text('{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}\n')
-    done = subprocess.run([*AGENTLOAD, *commands[verb]], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([*AGENTLOAD, *commands[verb]], capture_output=True, text=True, check=False, timeout=240)
     assert (done.returncode, "Traceback" in done.stderr, "error: " in done.stderr) == (1, False, True), done.stderr

@@ -134,6 +134,16 @@ def test_a_mistyped_command_line_exits_with_2(
             1,
             "error: No space left on device\nhint: free some disk space, or write elsewhere\n",
         ),
+        (
+            FileExistsError(errno.EEXIST, "File exists", "out"),
+            1,
+            "error: File exists: out\nhint: a file is in the way: name another folder\n",
+        ),
+        (
+            UnicodeEncodeError("utf-8", "x\udcff.duckdb", 1, 2, "surrogates not allowed"),
+            2,
+            "error: not UTF-8: 'x\\udcff.duckdb'\nhint: name files, and whatever else is stored, in UTF-8\n",
+        ),
         (typer.TyperException("odd"), 1, "error: odd\n"),
     ],
 )
@@ -145,7 +155,9 @@ def test_what_the_user_can_mend_is_an_error_a_hint_and_a_code(
     assert capsys.readouterr() == ("", said)
 
 
-@pytest.mark.parametrize("error", [ValueError("ours"), OSError(errno.EBADF, "Bad file descriptor")])
+@pytest.mark.parametrize(
+    "error", [ValueError("ours"), OSError(errno.EBADF, "Bad file descriptor"), FileExistsError(errno.EEXIST, "File exists")]
+)
 def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     fail_with(monkeypatch, error)
     with pytest.raises(type(error)):

@@ -129,11 +129,11 @@ def test_killed_between_steps_and_in_their_middle_it_goes_on_and_plays_nothing_t
         time.sleep(0.1)
     time.sleep(1.5)
     first.send_signal(signal.SIGTERM)  # in the middle of the replay: it is passed on
-    first.communicate(timeout=60)
+    first.communicate(timeout=120)
     assert first.returncode == 130
     second = begun("toy/accuracy")
     second.kill()  # with the replay and the sweep behind it
-    second.communicate(timeout=60)
+    second.communicate(timeout=120)
     for _ in range(20):  # the verb that was left behind holds the folder to its end
         done = agentload("matrix", path, "--only", "toy", cwd=tmp_path)
         if "a verb of one that was killed" not in done.stderr:

@@ -64,7 +64,7 @@ def endpoints(servers: Servers) -> str:
 
 def agentload(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [*AGENTLOAD, *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
 
 
 @pytest.fixture
@@ -213,9 +213,9 @@ def test_an_endpoint_that_dies_is_awaited_skipped_or_ends_the_run(policy: str, s
     if policy == "wait":
         time.sleep(6)  # longer than what is asked again at once
         with start(arms, noise=False, speed=50.0, port=port):
-            _, stderr = running.communicate(timeout=60)
+            _, stderr = running.communicate(timeout=120)
     else:
-        _, stderr = running.communicate(timeout=60)
+        _, stderr = running.communicate(timeout=120)
     assert "fp8 stopped answering" in stderr
     assert running.returncode == {"wait": 0, "skip": 0, "stop": 130}[policy], stderr
     with duckdb.connect(str(tmp_path / "x.duckdb"), read_only=True) as database:
@@ -260,7 +260,7 @@ def test_a_full_disk_is_an_error_with_a_hint_and_keeps_what_was_measured(servers
     # A file size limit stands in for a full disk: the journal may not grow beyond its first reserve.
     limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({4 << 20}, {4 << 20})); import agentload.__main__"
     command = [sys.executable, "-c", limited, "replay", str(trace), "--endpoints", endpoints(servers), "--db", "x.duckdb"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 1, done.stderr
     assert "error: " in done.stderr
     assert "hint: " in done.stderr

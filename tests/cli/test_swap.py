@@ -85,7 +85,7 @@ def test_a_swap_tells_the_machine_from_the_arm(machines: dict[str, Servers], tra
     arms = {arm: {"machines": {name: servers.urls[arm] for name, servers in machines.items()}} for arm in ARMS}
     (tmp_path / "arms.yaml").write_text(json.dumps({"arms": arms}))
     asked = command(trace, "arms.yaml", "--design", "parallel", *swap)
-    done = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stderr
     low, value, high = change(tmp_path)
     if swap:
@@ -115,7 +115,7 @@ def test_servers_that_somebody_exchanges_are_waited_for(trace: Path, tmp_path: P
     for servers in before:
         servers.stop()
     with start([arms["fp8"]], port=ports[0], noise=False), start([arms["bf16"]], port=ports[1], noise=False):
-        _, stderr = running.communicate(timeout=120)
+        _, stderr = running.communicate(timeout=400)
     assert running.returncode == 0, stderr
     assert "the servers were exchanged" in stderr
     change(tmp_path)

@@ -39,4 +39,4 @@ def watch_file(folder: Path, *, name: str = "nightly", **entry: Any) -> Path:
 def watch(verb: str, *arguments: str, file: Path, program: Sequence[str] = AGENTLOAD) -> subprocess.CompletedProcess[str]:
     """Call a verb of `watch`."""
     command = [*program, "watch", verb, *arguments, "--file", str(file)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=400)
