@@ -107,5 +107,5 @@ def test_a_verdict_on_speed_says_at_which_smallest_change_it_would_be_another(
     known = Estimate(value=(low + high) / 2, low=low, high=high, n=16, unit="relative", method="mean")
     shown = replace(verdict, verdict=word, pays=replace(verdict.pays, state=state, estimate=known, margin=0.03))
     assert list(_of_speed(shown)) == [said]
-    for end in ("low", "high"):
-        assert list(_of_speed(replace(shown, pays=replace(shown.pays, estimate=replace(known, **{end: None}))))) == []
+    for opened in (replace(known, low=None), replace(known, high=None)):
+        assert list(_of_speed(replace(shown, pays=replace(shown.pays, estimate=opened)))) == []
