@@ -56,7 +56,7 @@ def test_a_switch_goes_behind_a_canary_where_answers_or_their_validity_are_doubt
     verdict = judge(CASE, () if finding is None else (finding,), "fp8", "chat")
     assert (verdict.verdict, verdict.canary) == ("use", canary)
     assert ("seen" in verdict.reason) == (finding is not None and finding.rule == MISSED)
-    assert verdict.flips[0].startswith("min_change above ")
+    assert verdict.flips[0].startswith("a margin (min_change) above ")
 
 
 @pytest.mark.parametrize(
@@ -94,10 +94,10 @@ def test_equal_speed_is_doubted_by_what_is_about_speed_and_asks_for_more(finding
 @pytest.mark.parametrize(
     ("word", "state", "low", "high", "said"),
     [
-        ("use", "yes", -0.2, -0.1, "min_change above 10.0 %"),
-        ("avoid", "no", 0.1, 0.2, "min_change above 10.0 %"),
-        ("no difference", "equal", -0.01, 0.03, "min_change below 1.5 %"),
-        ("no difference", "equal", -0.04, 0.01, "min_change below 2.0 %"),
+        ("use", "yes", -0.2, -0.1, "a margin (min_change) above 10.0 %"),
+        ("avoid", "no", 0.1, 0.2, "a margin (min_change) above 10.0 %"),
+        ("no difference", "equal", -0.01, 0.03, "a margin (min_change) below 1.5 %"),
+        ("no difference", "equal", -0.04, 0.01, "a margin (min_change) below 2.0 %"),
     ],
 )
 def test_a_verdict_on_speed_says_at_which_smallest_change_it_would_be_another(
