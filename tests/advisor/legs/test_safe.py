@@ -119,4 +119,4 @@ def test_the_plan_counts_items_in_all_and_adds_to_those_asked(lost: int, won: in
 def test_what_was_asked_at_other_lengths_is_told_of_the_arm_that_was_asked(arm: str | None, said: str) -> None:
     asked = () if arm is None else (replace(_bucket(BUCKETS[0], lost=0, won=0), arm=arm),)
     case = replace(assess(bare(accuracy=asked), Policy()), accuracy=(), gates=())
-    assert safe_leg(case, "fp8", None).leg.reason == f"answer quality was not tested{said}"
+    assert safe_leg(case, "fp8", None).leg.reason == f"accuracy was not tested{said}"
