@@ -14,6 +14,7 @@ from agentload.report.document import document
 from agentload.report.formats.html import html
 from tests.report import sample
 from tests.report.chromium import PROGRAM, Page, browser
+from tests.report.kept import FOLDER, KEPT
 
 pytestmark = [
     pytest.mark.browser,
@@ -96,9 +97,14 @@ async def test_the_page_fits_its_window_in_light_and_dark(page: Page, name: str,
 
 @pytest.mark.parametrize(("width", "height", "screens"), [(1_440, 900, 1), (PHONE, 844, 2)])
 async def test_what_decides_is_on_the_first_screen(page: Page, width: int, height: int, screens: int) -> None:
-    """Decision, reason, arms, confidence, next step and what was not measured: one screen of a desktop, two of a phone."""
+    """Decision, reason, arms, confidence, next step, servers and what was not measured: one desktop. Up to the next step: two phones."""
     await page.shape(width=width, height=height, mobile=width == PHONE)
-    assert await page.run("document.getElementById('decision').getBoundingClientRect().bottom + scrollY") <= height * screens
+    last = "#decision" if screens == 1 else "#decision .facts > div:has(ol)"
+    end = f"document.querySelector('{last}').getBoundingClientRect().bottom + scrollY"
+    assert await page.run(end) <= height * screens
+    for word in KEPT:
+        await page.open(FOLDER / word / "decision.html")
+        assert await page.run(end) <= height * screens, word
 
 
 async def test_each_chart_has_its_data_as_csv_and_as_vega_lite(page: Page) -> None:

@@ -14,8 +14,8 @@ from agentload.report.sections.view import View
 
 BANNERS: Final[dict[Kind, str]] = {
     "measured": "Measured on real servers; no simulated numbers.",
-    "emulated": "Emulated: the servers reproduce a published profile over real sockets. This shows how a decision looks; "
-    "it says nothing about your servers.",
+    "emulated": "Emulated: the servers reproduce a published profile over real sockets. This shows how a decision looks, "
+    "nothing about your servers.",
     "simulated": "Simulated: computed from a profile; no server was run. This shows what the profile implies; "
     "it says nothing about your servers.",
 }
@@ -73,8 +73,14 @@ def by_workload(view: View) -> str:
         alike.setdefault(tuple((labels.arm(arm), each.verdict) for arm, each in found if each is not None), []).append(name)
     if len(view.workloads) < 2:
         return ""
-    said = {key: ", ".join(word if len(view.arms) == 2 else f"{arm} {word}" for arm, word in key) or "too few calls" for key in alike}
-    return " · ".join(f"{', '.join(names)}: {said[key]}" for key, names in alike.items())
+    return " · ".join(f"{', '.join(names)}: {_words(key)}" for key, names in alike.items())
+
+
+def _words(verdicts: Sequence[tuple[str, str]]) -> str:
+    """Say the verdicts of a class, each after its arm; one that all arms have is said once."""
+    if len({word for _, word in verdicts}) == 1:
+        return verdicts[0][1]
+    return ", ".join(f"{arm} {word}" for arm, word in verdicts) or "too few calls"
 
 
 def _layers(view: View) -> str:
@@ -86,9 +92,7 @@ def _layers(view: View) -> str:
 
 
 def identity(view: View) -> str:
-    """Say what the reference's server was, what set each other one apart, and whether any changed; of a simulation nothing."""
-    if view.decision.kind == "simulated":
-        return ""
+    """Say what the reference's server was, what set each other one apart, and whether any changed."""
     first = _server(view, view.evidence.reference)
     said = [f"{labels.arm(view.evidence.reference)}: {', '.join(filter(None, (_engine(view), *first.values())))}"]
     for arm in view.arms[1:]:
@@ -100,18 +104,21 @@ def identity(view: View) -> str:
 def _server(view: View, name: str) -> dict[str, str]:
     """Return what sets servers apart, by what it is; what was asked for and could not be read says so."""
     arm = view.evidence.arm(name)
-    dtype = arm.observed_dtype or (f"{arm.expected_dtype} (not confirmed by the server)" if arm.expected_dtype else "not known")
+    unread = "" if view.decision.kind == "simulated" else " (not confirmed by the server)"
+    dtype = arm.observed_dtype or (f"{arm.expected_dtype}{unread}" if arm.expected_dtype else "not known")
     return {
         "model": arm.weights or view.evidence.model.name,
         "KV dtype": f"KV dtype {dtype}",
         "kernel": f"kernel {arm.kernel}" if arm.kernel else "",
         "skipped layers": f"skipped layers {', '.join(arm.skip_layers)}" if arm.skip_layers else "",
-        "other flags": " ".join(arm.flags),
+        "flags": "other flags" if arm.flags != view.evidence.arm(view.evidence.reference).flags else "",
     }
 
 
 def _stayed(view: View) -> str:
     """Say whether a server became another during the run, and what nobody could see of that."""
+    if view.decision.kind == "simulated":
+        return "Simulated, so none could change"
     read = {each.arm: each.steady for each in view.facts.made.servers}
     changed = [labels.arm(arm) for arm in view.arms if read.get(arm) is False]
     unseen = [labels.arm(arm) for arm in view.arms if read.get(arm) is None]
