@@ -1,7 +1,9 @@
 """Give one verdict: legs first, then what the rules ask for, then the caps."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
 from advisor import words
 from advisor.case import Case
@@ -164,21 +166,27 @@ def _flips(case: Case, verdict: ArmVerdict, findings: Sequence[Finding]) -> tupl
     return tuple(out)
 
 
+FAR: Final = 10
+"""Margins: a smallest change that is further off than so many of today's would be nobody's."""
+
+
 def _of_speed(verdict: ArmVerdict) -> Iterator[str]:
     pays, word = verdict.pays, verdict.verdict
     gain = pays.estimate
     if gain is None or gain.method == AGENTS or gain.low is None or gain.high is None:
         return
+    far = math.inf if pays.margin is None else FAR * pays.margin
     match word:
-        case "use":
+        case "use" if -gain.high <= far:
             yield f"a margin (min_change) above {-100 * gain.high:.1f} %"
-        case "avoid" if pays.state == "no":
+        case "avoid" if pays.state == "no" and gain.low <= far:
             yield f"a margin (min_change) above {100 * gain.low:.1f} %"
         case "no difference":
             yield f"a margin (min_change) below {100 * max(abs(gain.low), abs(gain.high)) / INDIFFERENT:.1f} %"
         case "test further" if pays.state == "unclear" and pays.margin is not None and not gain.is_within(pays.margin):
             yield f"the whole interval of turn latency below {words.percent(-pays.margin)} (now up to {words.percent(gain.high)}): use"
             yield f"the whole interval of turn latency above {words.percent(pays.margin)} (now down to {words.percent(gain.low)}): avoid"
+            yield f"the whole interval of turn latency within ±{100 * INDIFFERENT * pays.margin:.1f} %: no difference"
 
 
 def _of_pool(case: Case, verdict: ArmVerdict) -> Iterator[str]:

@@ -26,10 +26,10 @@ class Alive:
     def told(self, workload: str | None) -> str:
         """Say it in words."""
         if self.sessions is None:
-            return f"sessions alive at once hold {self.tokens:,.0f} tokens"
+            return f"sessions at once hold {self.tokens:,.0f} tokens"
         scaled = "" if self.played is None else f" (scaled from {self.played:,.0f} in the replay)"
         of = "" if workload is None else f" of {workload}"
-        return f"{self.sessions:,.0f} sessions{of} alive at once hold {self.tokens:,.0f} tokens{scaled}"
+        return f"{self.sessions:,.0f} sessions{of} at once hold {self.tokens:,.0f} tokens{scaled}"
 
 
 def working_set(calls: list[Calls]) -> Alive:
@@ -125,7 +125,7 @@ def _room(evidence: Evidence, policy: Policy, workload: str | None, whole: Alive
     if share >= policy.capacity_binds_at:
         return Room(workload=workload, state="binds", reason=told, working_set_tokens=tokens)
     binds_from = math.ceil(alive.sessions * policy.capacity_binds_at / share) if alive.sessions and share > 0 else None
-    until = "" if binds_from is None else f"; it would at about {binds_from:,} ({policy.capacity_binds_at:.0%})"
+    until = "" if binds_from is None else f"; it would from about {binds_from:,} sessions on ({policy.capacity_binds_at:.0%})"
     return Room(workload=workload, state="slack", reason=f"{told}{until}", working_set_tokens=tokens, binds_from=binds_from)
 
 

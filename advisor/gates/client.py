@@ -18,7 +18,7 @@ def _faults(health: ClientHealth, policy: Policy) -> list[tuple[str, float, floa
             health.coalesced_share,
             policy.max_coalesced_share,
             "",
-            "{value:.0%} of network reads contained several chunks, so their times are not separable",
+            "the load generator fell behind: {value:.0%} of its reads held several chunks, whose times cannot be separated",
         ),
     )
     return [

@@ -116,7 +116,7 @@ def capacity_leg(case: Case, arm: str, workload: str | None) -> Leg:
         return leg if len(case.evidence.workloads) == 1 else replace(leg, reason=f"{leg.reason}, with all classes together")
     room = case.room(workload)
     if room.state == "slack":
-        return Leg(name="capacity", state="equal", margin=gain, reason=f"the pool does not limit this load: {room.reason}")
+        return Leg(name="capacity", state="equal", margin=gain, reason=f"the KV pool does not limit this load: {room.reason}")
     reference = case.evidence.reference
     silent = [found.reason for name in (arm, reference) if (found := case.capacity_of(name, workload)) is not None]
     told = "; ".join([room.reason, *dict.fromkeys(silent)] if spoiled is None else [f"{spoiled.name}: {spoiled.message}"])

@@ -58,7 +58,7 @@ def _alone(case: Case, arm: str, workload: str | None) -> Tested:
 
 def _where(lengths: tuple[float, ...]) -> str:
     first, last = lengths[0], lengths[-1]
-    return f"at {words.length(last)}" if first == last else f"from {words.length(first)} to {words.length(last)}"
+    return f"at {words.length(last)}" if first == last else f"at {words.length(first)} to {words.length(last)}"
 
 
 def _with(own: Tested, parts: dict[str, Tested], *, level: float) -> Tested:

@@ -74,7 +74,7 @@ def check(case: Case) -> Iterator[Finding]:
                 f"{name} of {workload} is {longer:+.0f} % on {arm}, surely above {surely:+.0f} % ({found.turns:,.0f} independent turns): "
                 f"the slowest turns get slower by more than {WORSE - 1:.0%}."
             ),
-            flips=f"a service level in the policy (slos) that {name} of {workload} holds",
+            flips=f"a limit for {name} of {workload} in the policy (slos) that {arm} stays within",
             leg="pays",
             asks_for="test further",
         )

@@ -42,7 +42,7 @@ def limits(view: View) -> tuple[Limit, ...]:
     return (
         Limit(
             name="CanaryTimeToFirstToken",
-            text=f"{say.number(100 * LATE_SHARE)} pp more first tokens than on stable take over {late_s:g} s",
+            text=f"TTFT above {late_s:g} s in {say.number(100 * LATE_SHARE)} pp more of the requests than on stable servers",
             expression=_more(_late(CANARY, late_s), _late(STABLE, late_s), LATE_SHARE, answers),
             minutes=15,
             because="beyond what two equal replicas differ by, at a bound of vLLM's histogram, where nothing is interpolated",
@@ -63,7 +63,7 @@ def limits(view: View) -> tuple[Limit, ...]:
         ),
         Limit(
             name="CanaryEndsAtLength",
-            text=f"{say.number(100 * LENGTH_ENDS)} pp more answers than on stable cut at the length limit",
+            text=f"{say.number(100 * LENGTH_ENDS)} pp more answers cut at the length limit than on stable servers",
             expression=_more(_length_ends(CANARY), _length_ends(STABLE), LENGTH_ENDS, answers),
             minutes=15,
             because="repetition and garbage run into the length limit",
@@ -148,7 +148,7 @@ def _steps(view: View) -> tuple[Step, ...]:
         return (
             Step(text=f"This run was {view.decision.kind}, so measure before you act. Describe your own servers:", command=described),
             Step(
-                text=f"Then play the same load on them, {labels.arm(reference)} twice to see by how much identical servers differ:",
+                text=f"Then play the same load on them, {labels.arm(reference)} twice to see how much identical servers differ:",
                 command=played,
                 cost=_controlled_cost(view, pairs),
             ),

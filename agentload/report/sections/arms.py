@@ -39,7 +39,8 @@ def server(view: View) -> Table:
     rows = (*_compared(view, None), *_pool(view), *_answers(view), *_gpus(view), *_verdicts(view, None))
     gpus = saved(view, view.focus)
     told = (_margin(view), f"{gpus.because}." if gpus.tone != "muted" and view.evidence.challengers else "")
-    head = f"compared with {labels.arm(view.evidence.reference)}" if view.evidence.challengers else ""
+    played = f", {say.plural(view.played, 'block pair')}" if view.played else ""
+    head = f"compared with {labels.arm(view.evidence.reference)}{played}" if view.evidence.challengers else ""
     return _table(view, "This mix", rows, " ".join(filter(None, told)), head=head)
 
 
@@ -48,7 +49,7 @@ def _margin(view: View) -> str:
     if not any(change.metric == "turn_ms" for change in view.decision.changes):
         return ""
     least, within = say.percent(view.policy.min_change), say.percent(INDIFFERENT * view.policy.min_change)
-    return f"Changes under {least} (min_change) do not count. “No difference” also needs the whole interval within ±{within}."
+    return f"A change counts from {least} on (min_change). “No difference” needs the whole interval within ±{within}."
 
 
 def classes(view: View) -> Table:
@@ -200,7 +201,7 @@ def saved(view: View, arm: str) -> Answer:
         known = all(each is not None and each.agents_per_gpu is not None for each in (mine, reference))
         reasons = [each.reason for each in (mine, reference) if each is not None and each.replicas_at_peak is None]
         if known and view.evidence.deployment.peak_agents is None:
-            reasons = ["needs load.peak_agents in the policy: how many agents you have at your peak"]
+            reasons = ["set load.peak_agents in the policy: how many agents you have at your peak"]
         because = reasons[0] if reasons else "capacity was not measured"
         return Answer(question=question, word="not known", tone="muted", because=view.typeset(because))
     fewer = gpus(reference.arm) * reference.replicas_at_peak - gpus(mine.arm) * mine.replicas_at_peak

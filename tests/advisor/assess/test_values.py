@@ -140,7 +140,7 @@ def test_the_replay_is_scaled_to_the_peak_of_one_replica(peak: int | None, repli
     found = room.rooms(evidence, Policy())[0]
     assert found.working_set_tokens == 100 * sessions
     assert found.binds_from in (800, 801)
-    assert f"{sessions:,.0f} sessions alive at once hold {100 * sessions:,.0f} tokens" in found.reason
+    assert f"{sessions:,.0f} sessions at once hold {100 * sessions:,.0f} tokens" in found.reason
     assert ("scaled from 6 in the replay" in found.reason) == (peak is not None)
 
 

@@ -52,7 +52,7 @@ def test_answers_are_proven_at_half_of_alpha_as_good_or_worse(lost: int, side: s
     assert (just.state, short.state) == (state, "unclear")
 
 
-@pytest.mark.parametrize(("lengths", "where"), [(BUCKETS, "from 8k to 128k"), (BUCKETS[-1:], "at 128k")])
+@pytest.mark.parametrize(("lengths", "where"), [(BUCKETS, "at 8k to 128k"), (BUCKETS[-1:], "at 128k")])
 def test_a_leg_says_at_which_lengths_answers_were_compared(lengths: tuple[float, ...], where: str) -> None:
     leg = safe_leg(assess(bare(accuracy=tuple(_bucket(length, lost=5, won=5) for length in lengths)), Policy()), "fp8", "chat").leg
     assert leg.reason.split(" {", maxsplit=1)[0].startswith("accuracy +0.0 pp")

@@ -252,7 +252,7 @@ def test_a_pool_that_limits_the_load_counts_for_what_it_holds(pool: float, kind:
     evidence = bare(workloads=(chat_class(working_set_tokens=400_000.0),), arms=arms)
     mix, chat = findings(capacity_bound, evidence)
     assert (mix.kind, mix.workload, chat.workload, mix.leg) == (kind, None, "chat", "capacity")
-    told = "The pool limits this load (sessions alive at once hold 400,000 tokens, 95% of the pool of bf16); "
+    told = "The pool limits this load (sessions at once hold 400,000 tokens, 95% of the pool of bf16); "
     holds = f"fp8 holds {pool / 420_000:.2f}x the tokens of bf16."
     assert mix.message == f"{told}{holds} What that is worth shows only in long runs that fill the pool."
     known, alone = findings(capacity_bound, replace(evidence, capacity=(*search("bf16", 16), *search("fp8", 33))))

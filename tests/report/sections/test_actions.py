@@ -113,7 +113,7 @@ def plan(**changed: object) -> Rollout:
 def test_late_is_the_bound_of_the_histogram_at_the_service_level(policy: Policy, late: str) -> None:
     (limit,) = (each for each in plan(policy=policy).limits if each.name == "CanaryTimeToFirstToken")
     assert set(re.findall(r'le="([\d.]+)"', limit.expression)) == {late}
-    assert f"over {float(late):g} s" in limit.text
+    assert f"above {float(late):g} s" in limit.text
 
 
 def test_without_a_service_level_late_is_where_one_in_twenty_of_todays_calls_is() -> None:

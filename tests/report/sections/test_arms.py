@@ -23,7 +23,7 @@ def by_class(told: Document) -> dict[str, tuple[Cell, ...]]:
 
 def test_the_first_table_compares_every_arm_with_the_reference_and_shows_the_noise() -> None:
     told = made()
-    assert told.arms.columns == ("compared with BF16", "FP8", "FP8 skip-SW", "noise")
+    assert told.arms.columns == ("compared with BF16, 8 block pairs", "FP8", "FP8 skip-SW", "noise")
     assert row(told, "turn latency") == (
         Cell(text="−5.5% [−7.7, −3.3]"),
         Cell(text="−6.0% [−7.9, −4.1]", tone="strong"),
