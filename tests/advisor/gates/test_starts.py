@@ -126,3 +126,16 @@ def test_runs_without_a_trend_are_seldom_said_to_have_one() -> None:
 def test_two_starts_cannot_say_which_of_them_is_off() -> None:
     evidence = compared(effect=0.0, arms=(BF16, replace(FP8, checks_ms=(100.0, 140.0))), restarts=1)
     assert list(one_mode.check(evidence, Policy())) == []
+
+
+@pytest.mark.parametrize(
+    ("means", "gap"),
+    [
+        ((0.0, 0.0, 0.1, 0.1), (0.0, 0)),  # a tenth is scatter still
+        ((0.0, 0.0, 0.11, 0.11), (0.11, 2)),
+        ((0.11, 0.0, 0.0, 0.0), (0.11, 1)),
+        ((0.0, 0.05, 0.1, 0.15, 0.27, 0.32), (0.0, 0)),  # either side scatters further than it lies from the other
+    ],
+)
+def test_a_gap_is_more_than_a_tenth_and_wider_than_what_either_side_scatters(means: tuple[float, ...], gap: tuple[float, int]) -> None:
+    assert one_mode._gap(np.array(means)) == pytest.approx(gap)
