@@ -7,11 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from advisor.decide import decide
 from advisor.evidence import Evidence
 from advisor.gates import no_trend, one_mode
 from advisor.policy import Policy
+from advisor.statistics import paired
+from advisor.statistics.starts import start_means
 from advisor.verdict import TIMES
 from tests.advisor.cases import BF16, FP8, compared, observed
 from tests.advisor.worlds import Noise, simulated_calls
@@ -72,6 +75,8 @@ def test_a_start_that_is_off_the_others_or_the_history_stops_the_comparison(
     evidence = compared(effect=0.0, arms=(BF16, arm), restarts=1)
     (gate,) = one_mode.check(evidence, Policy())
     assert (gate.arm, gate.status) == ("fp8", status)
+    counted = f"{len(here)} start{'s' * (len(here) > 1)}" + f" and {len(past)} of other runs" * bool(past)
+    assert gate.message.partition(":")[0] == counted
     if status == "fail":
         assert "1 of 3 starts missed the compile cache; find out why, and start again" in gate.message
         assert decide(evidence).server[0].verdict == "test further"
@@ -97,6 +102,11 @@ def test_a_difference_that_moves_over_the_starts_is_none_to_decide_on(levels: tu
     found = list(no_trend.check(evidence, Policy()))
     assert [gate.status for gate in found] == ["fail"] * fails
     if fails:
+        table = paired.pair_table(*(evidence.calls("chat", name) for name in ("bf16", "fp8")), "turn_ms")  # type: ignore[arg-type]  # both are there
+        means, place = start_means(paired.pairs_of(table)), np.log(1 + np.arange(len(levels)))  # type: ignore[arg-type]  # likewise
+        # Two looks, from the first start and from the last, share the level.
+        least = min(float(stats.pearsonr(place, each).pvalue) for each in (means, means[::-1]))
+        assert found[0].observed == pytest.approx(2 * least)
         assert found[0].spoils == TIMES
         assert (found[0].observed or 0.0) <= no_trend.LEVEL
         verdict = decide(evidence).server[0]
