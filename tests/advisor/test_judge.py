@@ -12,7 +12,7 @@ from advisor.evidence import WorkloadClass
 from advisor.judge import MISSED, _of_answers, _of_speed, _word, concerning, inequality, judge
 from advisor.policy import Policy
 from advisor.verdict import Finding, Leg, LegState, Word
-from tests.advisor.cases import SPREAD, compared
+from tests.advisor.cases import BUCKETS, SPREAD, compared
 from tests.advisor.worlds import Noise
 
 QUIET = Noise(call=0.02, wander=0.005, phi=0.2, block=0.002)
@@ -39,6 +39,12 @@ def test_a_finding_concerns_its_scope_and_the_server_where_a_weighty_class_asks_
     finding: Finding, scopes: set[str | None]
 ) -> None:
     assert {scope for scope in CASE.scopes() if concerning(CASE, (finding,), "fp8", scope)} == scopes
+
+
+@pytest.mark.parametrize(("tokens", "scopes"), [(None, 3), (BUCKETS[0], 3), (BUCKETS[-1], 3), (BUCKETS[-1] + 1, 0)])
+def test_a_finding_at_a_length_concerns_who_gets_there(tokens: float | None, scopes: int) -> None:
+    found = replace(SEEN, context_tokens=tokens)
+    assert sum(bool(concerning(CASE, (found,), "fp8", scope)) for scope in CASE.scopes()) == scopes
 
 
 @pytest.mark.parametrize(

@@ -102,8 +102,12 @@ def test_a_difference_that_moves_over_the_starts_is_none_to_decide_on(levels: tu
     found = list(no_trend.check(evidence, Policy()))
     assert [gate.status for gate in found] == ["fail"] * fails
     if fails:
-        table = paired.pair_table(*(evidence.calls("chat", name) for name in ("bf16", "fp8")), "turn_ms")  # type: ignore[arg-type]  # both are there
-        means, place = start_means(paired.pairs_of(table)), np.log(1 + np.arange(len(levels)))  # type: ignore[arg-type]  # likewise
+        reference, arm = (evidence.calls("chat", name) for name in ("bf16", "fp8"))
+        assert reference is not None
+        assert arm is not None
+        table = paired.pair_table(reference, arm, "turn_ms")
+        assert table is not None
+        means, place = start_means(paired.pairs_of(table)), np.log(1 + np.arange(len(levels)))
         # Two looks, from the first start and from the last, share the level.
         least = min(float(stats.pearsonr(place, each).pvalue) for each in (means, means[::-1]))
         assert found[0].observed == pytest.approx(2 * least)
