@@ -89,7 +89,10 @@ def gather(
     server = dict(telemetry.of_servers(connection, run_id, names, loaded, counted, is_cold=is_cold))
     points = list(capacity.capacity(connection, run_id, names, counted["workload"].unique().to_list()))
     unfilled: tuple[str, ...] = ()
+    ideal = ideal_hit_rates or noted.ideal_hit_rates
     if isinstance(study, Replay) and study.capacity is not None:
+        # Priming calls do not count, and the run ends before its plan: what the whole plan could hit bounds nothing here.
+        ideal = ideal_hit_rates
         pools = {arm.name: capacity.pool(arm, frame, played, server[arm.name]) for arm in compared}
         points += [capacity.point(study, arm, counted, played, figures=server[arm], found=found) for arm, found in pools.items()]
         for arm, found in pools.items():
@@ -104,7 +107,7 @@ def gather(
         reference=first,
         arms=compared,
         workloads=_workloads(counted, first),
-        observations=_observations(counted, names, where.names, ideal_hit_rates or noted.ideal_hit_rates),
+        observations=_observations(counted, names, where.names, ideal),
         sweeps=observations.sweeps(swept, names),
         server=tuple((arm, _with_gpus(figures, watts.get(arm), clocks.get(arm, hardware.Clocks()))) for arm, figures in server.items()),
         accuracy=answers,

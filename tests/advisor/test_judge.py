@@ -9,10 +9,10 @@ import pytest
 from advisor.decide import assess
 from advisor.estimate import Estimate
 from advisor.evidence import WorkloadClass
-from advisor.judge import MISSED, _of_answers, _of_speed, _word, concerning, judge
+from advisor.judge import MISSED, _of_answers, _of_speed, _word, concerning, inequality, judge
 from advisor.policy import Policy
 from advisor.verdict import Finding, Leg, LegState, Word
-from tests.advisor.cases import SPREAD, compared
+from tests.advisor.cases import BUCKETS, SPREAD, compared
 from tests.advisor.worlds import Noise
 
 QUIET = Noise(call=0.02, wander=0.005, phi=0.2, block=0.002)
@@ -39,6 +39,12 @@ def test_a_finding_concerns_its_scope_and_the_server_where_a_weighty_class_asks_
     finding: Finding, scopes: set[str | None]
 ) -> None:
     assert {scope for scope in CASE.scopes() if concerning(CASE, (finding,), "fp8", scope)} == scopes
+
+
+@pytest.mark.parametrize(("tokens", "scopes"), [(None, 3), (BUCKETS[0], 3), (BUCKETS[-1], 3), (BUCKETS[-1] + 1, 0)])
+def test_a_finding_at_a_length_concerns_who_gets_there(tokens: float | None, scopes: int) -> None:
+    found = replace(SEEN, context_tokens=tokens)
+    assert sum(bool(concerning(CASE, (found,), "fp8", scope)) for scope in CASE.scopes()) == scopes
 
 
 @pytest.mark.parametrize(
@@ -109,3 +115,13 @@ def test_a_verdict_on_speed_says_at_which_smallest_change_it_would_be_another(
     assert list(_of_speed(shown)) == [said]
     for opened in (replace(known, low=None), replace(known, high=None)):
         assert list(_of_speed(replace(shown, pays=replace(shown.pays, estimate=opened)))) == []
+
+
+@pytest.mark.parametrize(("state", "relation", "holds"), [("no", "<", True), ("unclear", ">", None)])
+def test_what_decides_about_answers_is_their_margin(state: LegState, relation: str, holds: bool | None) -> None:  # noqa: FBT001  # a case
+    verdict = judge(CASE, (), "fp8", None)
+    found = inequality(CASE, replace(verdict, verdict="calibrate", safe=replace(verdict.safe, state=state, p=0.01)))
+    assert found is not None
+    assert (found.left, found.relation, found.right, found.holds) == ("accuracy, fp8 - bf16", relation, "-3 pp", holds)
+    assert found.observed == verdict.safe.estimate
+    assert inequality(CASE, replace(verdict, safe=replace(verdict.safe, state="no", p=None))) is None

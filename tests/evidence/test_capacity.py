@@ -13,6 +13,7 @@ import pytest
 
 from advisor.assess.capacity import capacities
 from advisor.evidence import CapacityPoint, Evidence, Telemetry
+from advisor.gates import impossible_hits
 from advisor.policy import Policy
 from agentload.evidence.capacity import Held, Pool, capacity, held, next_search, point
 from agentload.evidence.gather import gather
@@ -189,6 +190,13 @@ def test_capacity_is_told_of_the_time_in_which_the_pool_was_full(found: Evidence
     assert expected is not None
     # The plan's speeds are rough; its order of magnitude is what a dry run is asked for.
     assert (1 - (server["bf16"].pool_filled_share or 0)) * 2 == pytest.approx(expected, rel=0.5)
+
+
+def test_hits_of_sessions_that_began_in_the_middle_are_not_compared_with_what_their_whole_plan_could_hit(tmp_path: Path) -> None:
+    short = played(tmp_path, arms(bf16=60.0, fp8=60.0), seconds=20.0)
+    figures = [each.telemetry for each in short.observations if each.telemetry is not None]
+    assert [each.hit_rate is not None and each.hit_rate > 0.7 for each in figures] == [True, True]
+    assert [gate.status for gate in impossible_hits.check(short, Policy())] == []
 
 
 def test_a_pool_that_never_filled_is_named_and_says_nothing_of_capacity(found: Evidence) -> None:

@@ -70,3 +70,11 @@ def test_no_difference_says_from_how_many_agents_on_the_pool_decides() -> None:
     (server,) = decide(replace(evidence, deployment=replace(evidence.deployment, peak_agents=None))).server
     assert server.verdict == "no difference"
     assert any(each.endswith("concurrent agents, where bf16's KV pool becomes the bottleneck") for each in server.flips)
+
+
+@pytest.mark.parametrize(("apart_s", "alive"), [(5.1, 1.0), (4.9, 2.0), (2.6, 2.0), (2.4, 3.0)])
+def test_sessions_are_alive_together_until_the_last_byte_of_their_turns(apart_s: float, alive: float) -> None:
+    calls = _sixteen_sessions()
+    timed = replace(calls, start_s=apart_s * np.arange(16.0), turn_ms=np.full(16, 5000.0))
+    found = room.working_set([timed])
+    assert (found.sessions, found.tokens) == (alive, alive * 15_000.0)

@@ -223,6 +223,9 @@ def test_a_warm_up_is_cut_where_the_error_of_the_rest_is_least() -> None:
     found = steady.mser5(series)
     assert found is not None
     assert (found.drop, found.settled) == (30, True)
+    higher = steady.mser5(5.0 + series)
+    assert higher is not None
+    assert (higher.drop, higher.settled) == (30, True)
     first, last = (np.array([part.mean() for part in np.split(each, 4)]) for each in (level[:64], level[128:192] + 0.5))
     moved, p = steady._thirds(np.concatenate([level[:128], level[128:192] + 0.5]))
     assert (moved, p) == pytest.approx((last.mean() - first.mean(), stats.ttest_ind(first, last, equal_var=False).pvalue))

@@ -7,11 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from advisor.decide import decide
 from advisor.evidence import Evidence
 from advisor.gates import no_trend, one_mode
 from advisor.policy import Policy
+from advisor.statistics import paired
+from advisor.statistics.starts import start_means
 from advisor.verdict import TIMES
 from tests.advisor.cases import BF16, FP8, compared, observed
 from tests.advisor.worlds import Noise, simulated_calls
@@ -72,6 +75,8 @@ def test_a_start_that_is_off_the_others_or_the_history_stops_the_comparison(
     evidence = compared(effect=0.0, arms=(BF16, arm), restarts=1)
     (gate,) = one_mode.check(evidence, Policy())
     assert (gate.arm, gate.status) == ("fp8", status)
+    counted = f"{len(here)} start{'s' * (len(here) > 1)}" + f" and {len(past)} of other runs" * bool(past)
+    assert gate.message.partition(":")[0] == counted
     if status == "fail":
         assert "1 of 3 starts missed the compile cache; find out why, and start again" in gate.message
         assert decide(evidence).server[0].verdict == "test further"
@@ -97,6 +102,15 @@ def test_a_difference_that_moves_over_the_starts_is_none_to_decide_on(levels: tu
     found = list(no_trend.check(evidence, Policy()))
     assert [gate.status for gate in found] == ["fail"] * fails
     if fails:
+        reference, arm = (evidence.calls("chat", name) for name in ("bf16", "fp8"))
+        assert reference is not None
+        assert arm is not None
+        table = paired.pair_table(reference, arm, "turn_ms")
+        assert table is not None
+        means, place = start_means(paired.pairs_of(table)), np.log(1 + np.arange(len(levels)))
+        # Two looks, from the first start and from the last, share the level.
+        least = min(float(stats.pearsonr(place, each).pvalue) for each in (means, means[::-1]))
+        assert found[0].observed == pytest.approx(2 * least)
         assert found[0].spoils == TIMES
         assert (found[0].observed or 0.0) <= no_trend.LEVEL
         verdict = decide(evidence).server[0]
@@ -126,3 +140,16 @@ def test_runs_without_a_trend_are_seldom_said_to_have_one() -> None:
 def test_two_starts_cannot_say_which_of_them_is_off() -> None:
     evidence = compared(effect=0.0, arms=(BF16, replace(FP8, checks_ms=(100.0, 140.0))), restarts=1)
     assert list(one_mode.check(evidence, Policy())) == []
+
+
+@pytest.mark.parametrize(
+    ("means", "gap"),
+    [
+        ((0.0, 0.0, 0.1, 0.1), (0.0, 0)),  # a tenth is scatter still
+        ((0.0, 0.0, 0.11, 0.11), (0.11, 2)),
+        ((0.11, 0.0, 0.0, 0.0), (0.11, 1)),
+        ((0.0, 0.05, 0.1, 0.15, 0.27, 0.32), (0.0, 0)),  # either side scatters further than it lies from the other
+    ],
+)
+def test_a_gap_is_more_than_a_tenth_and_wider_than_what_either_side_scatters(means: tuple[float, ...], gap: tuple[float, int]) -> None:
+    assert one_mode._gap(np.array(means)) == pytest.approx(gap)

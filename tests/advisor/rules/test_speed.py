@@ -73,7 +73,7 @@ def test_window_layers_ask_for_the_arm_that_skips_them() -> None:
     assert "did not take that flag in vLLM 0.19.1" in doubted.message
 
 
-@pytest.mark.parametrize(("gain", "noise", "kind"), [(0.97, 0.001, "supports"), (0.997, 0.02, "informs")])
+@pytest.mark.parametrize(("gain", "noise", "kind"), [(0.97, 0.001, "supports"), (0.997, 0.02, "informs"), (1.0, 0.0, "informs")])
 def test_skipping_window_layers_is_supported_where_it_is_shown_to_beat_full_fp8(gain: float, noise: float, kind: str) -> None:
     rng = np.random.default_rng(4)
     reference, full = simulated_calls(rng, pairs=12, effect=-0.03, noise=QUIET, swapped=False, restarts=12)

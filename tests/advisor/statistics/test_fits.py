@@ -107,3 +107,16 @@ def test_no_published_point_makes_the_prefill_curve_negative() -> None:
 def test_three_lengths_are_no_prefill_curve() -> None:
     tokens = np.array([1000.0, 2000, 3000])
     assert ttft_curve("fp8", pair=np.zeros(3, dtype=np.int64), computed_tokens=tokens, ttft_ms=tokens) is None
+
+
+def test_calls_that_repeat_a_length_within_a_pair_count_as_their_median() -> None:
+    tokens = np.tile(np.geomspace(2000, 60_000, 6), 4)
+    pair, rng = np.repeat(np.arange(4), 6), np.random.default_rng(6)
+    ttft = (4e-7 * tokens**2 + 0.03 * tokens + 20) * np.exp(rng.normal(0, 0.02, tokens.size))
+    once = ttft_curve("fp8", pair=pair, computed_tokens=tokens, ttft_ms=ttft)
+    again = ttft_curve("fp8", pair=np.repeat(pair, 3), computed_tokens=np.repeat(tokens, 3), ttft_ms=np.repeat(ttft, 3))
+    assert once is not None
+    assert again is not None
+    assert (again.a.method, again.a.n) == (once.a.method, 4)
+    for found, known in ((again.a, once.a), (again.b, once.b), (again.c, once.c)):
+        assert (found.value, found.low, found.high) == pytest.approx((known.value, known.low, known.high), abs=1e-9)

@@ -181,6 +181,9 @@ def test_scatter_of_pairs_and_of_starts_are_their_mean_squares_and_the_prior_cou
     draws = starts.drawn(pairs)
     assert [mean for mean, _ in draws] == pytest.approx([0.01, 0.08, -0.01])
     assert [error for _, error in draws] == pytest.approx([(within / 2) ** 0.5] * 3)
+    once = np.zeros(2, dtype=np.int64)
+    (alone_drawn,) = starts.drawn(Pairs(values=np.array([0.0, 0.04]), start=once, other_start=once))
+    assert alone_drawn == pytest.approx((0.02, 0.02))
 
 
 def test_servers_started_apart_share_half_of_what_a_pair_of_starts_adds() -> None:
