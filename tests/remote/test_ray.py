@@ -33,10 +33,10 @@ pytestmark = [
     pytest.mark.loopback,
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install 'agentload[ray]'"),
 ]
-BOUND_S = 180.0
-"""For whatever is waited for: on two cores that nobody else uses it takes a tenth of it."""
+BOUND_S = 600.0
+"""For whatever is waited for: ten others may be busy on the two cores, which take a twentieth of it by themselves."""
 NODES = 3
-TRIES = 2
+TRIES = 3
 SKEWED, KILLED = 1, 2
 """Nodes by their place: one has a clock of its own, one does not live long."""
 HOUR_NS = 3_600_000_000_000
@@ -56,7 +56,7 @@ class Cluster:
         self.is_skewed = subprocess.run([*AHEAD, "true"], capture_output=True, check=False).returncode == 0
 
     def start(self) -> None:
-        """Start the nodes that are not there, one after the other: side by side they take each other's ports. A second try is allowed."""
+        """Start the nodes that are not there, one after the other: side by side they take each other's ports. Some tries are allowed."""
         for number in range(NODES):
             tries = 0
             while number not in self._nodes or self._nodes[number].poll() is not None:
@@ -95,20 +95,16 @@ class Cluster:
         """Return the calls of a run without a shared folder that its nodes wrote down so far."""
         return played(self._folder)
 
-    def end(self, number: int, *, how: signal.Signals = signal.SIGTERM) -> None:
-        """End a node; what it started dies with it."""
+    def kill(self, number: int) -> None:
+        """Kill a node; its raylet dies with it, and so does what that started."""
         node = self._nodes.pop(number)
-        node.send_signal(how)
-        try:
-            node.wait(20)
-        except subprocess.TimeoutExpired:
-            node.kill()
-            node.wait()
+        node.kill()
+        node.wait()
 
     def close(self) -> None:
-        """End all nodes, and what outlives them."""
+        """Kill all nodes, and what outlives them."""
         for number in sorted(self._nodes, reverse=True):
-            self.end(number)
+            self.kill(number)
         for pid in _of_environment(f"CLUSTER={self._folder}"):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -144,7 +140,7 @@ def environment(**own: str) -> dict[str, str]:
     """Return an environment for a small cluster: no worker starts before it is asked for, a node that is gone is missed in seconds."""
     ray = {
         "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_raylet_start_wait_time_s": "60",
+        "RAY_raylet_start_wait_time_s": "120",
         "RAY_enable_worker_prestart": "0",
         "RAY_prestart_worker_first_driver": "0",
         "RAY_health_check_initial_delay_ms": "1000",
@@ -295,7 +291,7 @@ def test_a_node_that_is_killed_ends_the_run_which_resumes_on_the_others_and_coun
 
     def killed() -> None:
         _until(lambda: len(nodes.calls()) > before)
-        nodes.end(KILLED, how=signal.SIGKILL)
+        nodes.kill(KILLED)
 
     write(tmp_path / "trace.jsonl", traced(12, wait_s=5.0))  # long enough to be killed in the middle of a block
     words = [*replay, "--on", f"ray:{nodes.address}"]
