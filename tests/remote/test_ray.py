@@ -34,7 +34,7 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install 'agentload[ray]'"),
 ]
 BOUND_S = 600.0
-"""For whatever is waited for: ten others may be busy on the two cores, which take a twentieth of it by themselves."""
+"""A bound on whatever is waited for: a run of these takes three minutes beside a dozen of busy processes."""
 NODES = 3
 TRIES = 3
 SKEWED, KILLED = 1, 2
