@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from pathlib import Path
 from typing import Final, Protocol
 
 from agentload import __version__
@@ -21,7 +20,6 @@ from agentload.dispatch.dispatcher import PlayEnd
 from agentload.errors import AgentloadError, LaunchError
 from agentload.layout.division import divided
 from agentload.live.health import Health, Monitor, together, worst_of
-from agentload.live.station import Job
 from agentload.live.workers.messages import Broken, Go, NodeOrder, NodeReport, Over, Play, Reached, Ready
 from agentload.model.commands import Lost, Open, Settle, Stopped
 from agentload.model.plan import Plan
@@ -85,17 +83,14 @@ class Crew:
         self,
         seats: Sequence[Seat],
         plan: Plan,
-        job: Job,
+        order: Play,
         barrier: Settling,
         *,
         write: Callable[[Row], None],
         ended: Callable[[CallRow], None],
         opening: Callable[[Open], Awaitable[None]],
-        workers: int = 1,
-        folder: Path | None = None,
-        done: frozenset[int] = frozenset(),
-        voided: Mapping[int, int],
     ) -> None:
+        """Have each node play as the *order* says, each its share of the plan."""
         self._seats = tuple(seats)
         self._plan = plan
         self._barrier = barrier
@@ -103,10 +98,7 @@ class Crew:
         self._ended = ended
         self._opening = opening
         self._is_stopping = False
-        self._orders = [
-            _order(share, number, job, workers=workers, folder=folder, done=done, voided=voided)
-            for number, share in enumerate(divided(plan, len(seats)), start=1)
-        ]
+        self._orders = [_of(share, order, number) for number, share in enumerate(divided(plan, len(seats)), start=1)]
         self._hosts = dict[int, str]()
         self._rounds: list[Health] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -267,12 +259,9 @@ async def _said(seat: Seat, order: NodeOrder) -> None:
         await seat.say(order)
 
 
-def _order(
-    share: Plan, number: int, job: Job, *, workers: int, folder: Path | None, done: frozenset[int], voided: Mapping[int, int]
-) -> Play:
+def _of(share: Plan, order: Play, number: int) -> Play:
     packed = pickle.dumps(share, pickle.HIGHEST_PROTOCOL)
-    name = sha256(packed).hexdigest()
-    return Play(job=job, share=packed, name=name, number=number, workers=workers, done=done, voided=dict(voided), folder=folder)
+    return replace(order, share=packed, name=sha256(packed).hexdigest(), number=number)
 
 
 def joined(parts: Sequence[tuple[Sequence[PlayEnd], int]], *, is_whole: bool) -> tuple[PlayEnd, ...]:

@@ -16,6 +16,7 @@ from agentload.layout.cost import too_long
 from agentload.live.health import Health
 from agentload.live.runner import Listener, Runner
 from agentload.live.station import Job, Raw
+from agentload.live.workers.messages import Play
 from agentload.live.workers.pool import calling
 from agentload.model.commands import Open
 from agentload.model.controls import copied
@@ -206,15 +207,17 @@ class Leg:
                 self._runner = Crew(
                     await stack.enter_async_context(seats(means.on, nodes=means.nodes, resume=playing.goes_on)),
                     plan,
-                    job,
+                    Play(
+                        job=job,
+                        workers=means.workers,
+                        done=before.done,
+                        voided=dict(before.lost),
+                        folder=None if means.share is None else Path(means.share),
+                    ),
                     barrier,
                     write=writer.append,
                     ended=called,
                     opening=start,
-                    workers=means.workers,
-                    folder=None if means.share is None else Path(means.share),
-                    done=before.done,
-                    voided=before.lost,
                 )
             else:
                 self._runner = Runner(

@@ -39,7 +39,6 @@ STILL: dict[str, set[str]] = {
     "agentload/cli/_asking.py": {"anew"},
     "agentload/live/raw.py": {"go on"},
     "agentload/live/target.py": {"mend"},
-    "agentload/live/workers/pool.py": {"go on"},
     "agentload/plugins.py": {"stands for"},
     "agentload/run/ask.py": {"go on"},
     "agentload/run/barrier.py": {"anew"},

@@ -18,6 +18,7 @@ from agentload.live.health import Health
 from agentload.live.runner import Runner
 from agentload.live.station import Job
 from agentload.live.target import Target
+from agentload.live.workers.messages import Play
 from agentload.live.workers.pool import calling
 from agentload.model.commands import Open, Settle
 from agentload.model.plan import Load, Plan
@@ -144,14 +145,11 @@ class Fleet:
         self.crew = Crew(
             self.posts,
             self.made,
-            job(self.made, self.urls),
+            Play(job=job(self.made, self.urls), workers=workers, folder=self.folder),
             self.barrier,
             write=self.rows.append,
             ended=lambda _: None,
             opening=opening,
-            workers=workers,
-            folder=self.folder,
-            voided={},
         )
         try:
             return await self.crew.play()

@@ -61,15 +61,16 @@ class Play:
     """Open a journal and get ready to play a share of a plan; then say Ready."""
 
     job: Job
-    share: bytes
-    """The share's plan, pickled; its name is the digest of these bytes."""
-    name: str
-    number: int
-    workers: int
-    done: frozenset[int]
-    voided: Mapping[int, int]
-    folder: Path | None
+    workers: int = 1
+    done: frozenset[int] = frozenset()
+    voided: Mapping[int, int] = field(default_factory=dict)
+    folder: Path | None = None
     """Where journals and shards go, seen by every node; None: each node keeps its own, and sends its shards."""
+    share: bytes = b""
+    """The node's share of the plan, pickled; its name is the digest of these bytes."""
+    name: str = ""
+    number: int = 0
+    """Of the node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

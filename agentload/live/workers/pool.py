@@ -97,7 +97,7 @@ class Worker:
     def loss(self, how: str, *, run_id: str) -> LaunchError:
         """Say what its loss means, and what to do."""
         if not self.ready.done():
-            return LaunchError(f"worker {self.number} {how} before it was ready", hint="play with --workers 1 to go on without")
+            return LaunchError(f"worker {self.number} {how} before it was ready", hint="play from one process: --workers 1")
         return LaunchError(
             f"worker {self.number} {how}: the block pair being played is lost, what was finished is kept",
             hint=f"agentload replay … --resume {run_id}",
