@@ -13,8 +13,9 @@ from collections.abc import Callable
 from typing import Final
 
 REST_S: Final = 0.001
-LONG_REST_S: Final = 0.002  # where streams bring something so seldom that two chunks of one will not meet
-SELDOM: Final = 4  # fewer than one in so many has something after a rest
+LONG_REST_S: Final = 0.002  # where no stream has something after one rest and after the next, so that two of its chunks will not meet
+COMPARED: Final = 8  # of so many batches, two in a row
+SHORT_RESTS: Final = 128  # after a stream had something in both
 BATCH: Final = 128  # reads between two turns of the loop: some 0.4 ms, by which a call that becomes due meanwhile is late
 
 
@@ -27,6 +28,10 @@ class Hub:
         self._loop = asyncio.get_running_loop()
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._hastened: set[int] = set()
+        self._found: set[int] = set()
+        """Who had something in the batch before, where it is compared with the next."""
+        self._rests = 0
+        self._short_until = 0
         self._looked_s = 0.0
         self._timer: asyncio.Handle | None = None
         self._epoll = self._hasty = None
@@ -72,32 +77,39 @@ class Hub:
         now_s = self._loop.time()
         is_busy = now_s - self._looked_s < REST_S
         self._looked_s = now_s
-        if self._look(self._epoll) == BATCH or is_busy:
+        if len(self._look(self._epoll)) == BATCH or is_busy:
             # Woken more than once a ms: from here on a timer looks, until it finds nothing.
             self._loop.remove_reader(self._epoll.fileno())
             self._timer = self._loop.call_later(REST_S, self._tick)
 
     def _tick(self) -> None:
         assert self._epoll is not None
-        found = BATCH  # where a callback raises, the others are still to be looked at
+        found = None
         try:
             found = self._look(self._epoll)
             self._beside()
         finally:
-            if found == BATCH:
+            if found is None or len(found) == BATCH:  # where a callback raised, the others are still to be looked at
                 self._timer = self._loop.call_soon(self._tick)
             elif found:
-                is_seldom = found * SELDOM < len(self._callbacks)
-                self._timer = self._loop.call_later(LONG_REST_S if is_seldom else REST_S, self._tick)
+                self._timer = self._loop.call_later(self._rest_s(found), self._tick)
             else:
                 self._timer = None
                 self._loop.add_reader(self._epoll.fileno(), self._woken)
 
-    def _look(self, epoll: select.epoll) -> int:
+    def _look(self, epoll: select.epoll) -> list[tuple[int, int]]:
         found = epoll.poll(0, BATCH)
         for file, _ in found:
             # One that was called before may have ended this one.
             callback = self._callbacks.get(file)
             if callback is not None:
                 callback()
-        return len(found)
+        return found
+
+    def _rest_s(self, found: list[tuple[int, int]]) -> float:
+        self._rests += 1
+        if self._rests % COMPARED == 0:
+            self._found = {file for file, _ in found}
+        elif self._rests % COMPARED == 1 and any(file in self._found for file, _ in found):
+            self._short_until = self._rests + SHORT_RESTS
+        return REST_S if self._rests < self._short_until else LONG_REST_S

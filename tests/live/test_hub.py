@@ -1,10 +1,10 @@
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 
-from agentload.live.hub import BATCH, REST_S, Hub
+from agentload.live.hub import BATCH, COMPARED, LONG_REST_S, REST_S, SHORT_RESTS, Hub
 
 pytestmark = pytest.mark.loopback
 
@@ -132,4 +132,19 @@ async def test_one_that_is_hastened_waits_for_no_batch_and_leaves_like_any_other
     assert "soon?" not in heard
     hub.leave(batch.fileno())
     hub.hasten(batch.fileno())  # nobody watches it
+    hub.close()
+
+
+async def test_batches_come_more_often_from_when_a_stream_has_something_in_one_after_the_other() -> None:
+    hub = Hub()
+
+    def rests(files: Iterable[tuple[int, ...]]) -> list[float]:
+        return [hub._rest_s([(file, 1) for file in each]) for each in files]
+
+    assert set(rests((number,) for number in range(100))) == {LONG_REST_S}
+    found = rests((7, number) for number in range(100))
+    first = found.index(REST_S)
+    assert first <= COMPARED
+    assert set(found[first:]) == {REST_S}
+    assert rests((number,) for number in range(2 * SHORT_RESTS))[-1] == LONG_REST_S
     hub.close()
