@@ -143,12 +143,12 @@ def _is_carried(verdict: ArmVerdict, tried: int) -> bool:
     Where turns may be longer, more agents settle nothing yet: they are a reason to ask for answers, and those may be worse.
     """
     pays, capacity = verdict.pays, verdict.capacity
-    if pays.state == "yes" or not _is_unknown(capacity):
-        return False
+    if pays.state == "yes" or capacity is None or capacity.state != "unclear":
+        return False  # a check that failed, or a pool that never filled, is the same after more of them
     may_harm = pays.estimate is None or pays.margin is None or not pays.estimate.is_below(pays.margin)
     is_slower = may_harm and any(isinstance(need.step, MorePairs | Restarts | Swap) for need in pays.needs)
     least = LIKELY if is_slower else UNLIKELY
-    return capacity is None or _chance(capacity, share=tried / TRIED[-1], stays=OF_TWINS, within=1) >= least
+    return _chance(capacity, share=tried / TRIED[-1], stays=OF_TWINS, within=1) >= least
 
 
 def _is_unknown(capacity: Leg | None) -> bool:
