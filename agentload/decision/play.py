@@ -9,13 +9,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
-from agentload.decision.accuracy import TOGETHER, Accuracy
+from agentload.decision.accuracy import TOGETHER, Accuracy, Screen
 from agentload.decision.capacity import Capacity
 from agentload.decision.checks import Checks
 from agentload.decision.forecast import Forecast, Price, forecast
 from agentload.decision.ledger import Asked, Ledger, ledger
 from agentload.decision.means import SPEED_SHARE, Means, Question, arms_named
-from agentload.decision.screening import Screen
 from agentload.decision.sequence import PAIRS, TRIED, Criterion, Known, Stage, following, settling
 from agentload.decision.speed import Speed
 from agentload.decision.twin import Twins

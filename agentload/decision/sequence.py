@@ -87,7 +87,9 @@ def following(known: Known | None, *, capacity: bool, pairs: int = 0) -> Iterato
 
 def _of_capacity(known: Known) -> list[Stage]:
     """Return what is asked of capacity next, step times first; nothing where that is settled, or was looked at often enough."""
-    is_open = any(_is_carried(each, known.tried) if known.tried else _is_unknown(each.capacity) for each in known.open)
+    # Pools of one size carry the same, whatever that is: measured, it would leave open what they settle.
+    unknown = (each.capacity is None or each.capacity.state in ("unclear", "untested") for each in known.open)
+    is_open = any(_is_carried(each, known.tried) for each in known.open) if known.tried else any(unknown)
     if not is_open or (draws := _next(TRIED, known.tried)) is None:
         return []
     first = [Stage(criterion="step times", amount=known.step_times)] if known.step_times else []
@@ -143,17 +145,12 @@ def _is_carried(verdict: ArmVerdict, tried: int) -> bool:
     Where turns may be longer, more agents settle nothing yet: they are a reason to ask for answers, and those may be worse.
     """
     pays, capacity = verdict.pays, verdict.capacity
-    if pays.state == "yes" or not _is_unknown(capacity):
-        return False
+    if pays.state == "yes" or capacity is None or capacity.state != "unclear":
+        return False  # a check that failed, or a pool that never filled, is the same after more of them
     may_harm = pays.estimate is None or pays.margin is None or not pays.estimate.is_below(pays.margin)
     is_slower = may_harm and any(isinstance(need.step, MorePairs | Restarts | Swap) for need in pays.needs)
     least = LIKELY if is_slower else UNLIKELY
-    return capacity is None or _chance(capacity, share=tried / TRIED[-1], stays=OF_TWINS, within=1) >= least
-
-
-def _is_unknown(capacity: Leg | None) -> bool:
-    # Pools of one size carry the same, whatever that is: measured, it would leave open what they settle.
-    return capacity is None or capacity.state in ("unclear", "untested")
+    return _chance(capacity, share=tried / TRIED[-1], stays=OF_TWINS, within=1) >= least
 
 
 def _chance(leg: Leg, *, share: float, stays: float, within: int) -> float:

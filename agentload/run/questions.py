@@ -25,8 +25,8 @@ from agentload.run.files import read_traces
 from agentload.study.kinds import Ask
 from agentload.tasks import Grade, Item, catalog
 from agentload.tasks.parts.custom import EXAMPLE, parse
+from agentload.tasks.parts.draw import together
 from agentload.tasks.parts.grading import grade_all
-from agentload.tasks.parts.together import together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -115,6 +115,7 @@ def test_capacity_is_measured_before_the_dear_questions_and_again_only_while_it_
     assert following_of(known(verdict(), pairs=PAIRS[2], tried=TRIED[0]), capacity=True) == ("speed", PAIRS[3])
     assert [following_of(known(equal, tried=tried), capacity=True) for tried in TRIED] == [("capacity", 6), ("capacity", 12), None]
     assert following_of(known(verdict(pays="untested", capacity="equal"), tried=TRIED[0]), capacity=True) is None
+    assert following_of(known(verdict(pays="untested", capacity="untested"), tried=TRIED[0]), capacity=True) is None, "a check failed"
     assert following_of(known(verdict(capacity="equal"), pairs=PAIRS[2]), capacity=True) == ("speed", PAIRS[3]), "pools of one size"
 
 

@@ -1,6 +1,7 @@
-"""Draw the content of tasks, equal for equal seeds on every Python, and fill a context to its length."""
+"""Draw the content of tasks, equal for equal seeds on every Python, fill a context to its length, and put questions behind one."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import shake_256
 from itertools import cycle, islice
 from random import Random
@@ -11,6 +12,7 @@ import numpy as np
 from agentload.errors import UsageError
 from agentload.prompts.tokenizer import Tokenizer
 from agentload.prompts.words import WORDS
+from agentload.tasks import Item, prompt, texts
 
 T = TypeVar("T")
 
@@ -96,3 +98,12 @@ def place(depth: float | None, count: int) -> int:
 def noise(tokenizer: Tokenizer, tokens: int) -> list[str]:
     """Return as many noise sentences as fit into this many tokens."""
     return list(islice(cycle(SENTENCES), fitting(tokenizer, tokens, SENTENCES * 8, joint=" ")))
+
+
+def together(items: Sequence[Item], *, task: str) -> tuple[Item, ...]:
+    """Return the items as questions behind all of their contexts, one after the other. Raises UsageError for what is no single message."""
+    if any(len(item.messages) > 1 or item.tools or "\n" not in texts(item)[-1] for item in items):
+        raise UsageError(f"task '{task}' is a conversation, or calls tools: its questions share no context", hint="--per-context 1")
+    parts = [texts(item)[0].rpartition("\n") for item in items]
+    context = "\n\n".join(part for part, _, _ in parts)
+    return tuple(replace(item, messages=prompt(f"{context}\n{question}")) for item, (_, _, question) in zip(items, parts, strict=True))
