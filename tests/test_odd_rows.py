@@ -186,7 +186,7 @@ async def test_an_odd_run_is_shown_everywhere(name: str, rows: tuple[Row, ...], 
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(names=st.lists(st.sampled_from(sorted(odd.ODD)), min_size=2, max_size=4, unique=True))
 def test_oddities_may_come_together(
     names: list[str], rows: tuple[Row, ...], before: Path, tmp_path_factory: pytest.TempPathFactory

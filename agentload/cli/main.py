@@ -39,7 +39,7 @@ _PLACES: Final = {
     errno.EROFS: "write elsewhere",
 }
 
-_MENDABLE: Final = (AgentloadError, typer.TyperException, OSError)
+_MENDABLE: Final = (AgentloadError, typer.TyperException, OSError, UnicodeEncodeError)
 _STYLES: Final[dict[str, Style]] = {"error": "bad", "hint": "faint"}
 
 _app = typer.Typer(
@@ -99,8 +99,6 @@ def _failed(error: Exception) -> int:
     first = error if mendable is None or mistakes is not None else first_of(mendable)  # of what ran side by side, the first says why
     if isinstance(first, _MENDABLE):
         return _explain(first)
-    if isinstance(first, UnicodeEncodeError) and "surrogates" in first.reason:  # of a file's name, or an argument
-        return _explain(UsageError(f"not UTF-8: {first.object[:200]!r}", hint="name files, and whatever else is stored, in UTF-8"))
     if not is_out_of_memory(error):
         raise error
     _say("error", "out of memory; what was measured is in its journal")
@@ -118,7 +116,7 @@ def run(arguments: list[str]) -> int:
     return result or 0
 
 
-def _explain(error: AgentloadError | typer.TyperException | OSError) -> int:
+def _explain(error: AgentloadError | typer.TyperException | OSError | UnicodeEncodeError) -> int:
     if os.environ.get("AGENTLOAD_DEBUG"):
         traceback.print_exception(error)
     match error:
@@ -130,6 +128,12 @@ def _explain(error: AgentloadError | typer.TyperException | OSError) -> int:
             _say("error", error.format_message())
             _say("hint", _help_of(error))
             return error.exit_code
+        case UnicodeEncodeError():
+            if "surrogates" not in error.reason:  # as Python reads a file's name, or an argument, that is not UTF-8
+                raise error
+            _say("error", f"not UTF-8: {error.object[:200]!r}")
+            _say("hint", "name files, and whatever else is stored, in UTF-8")
+            return USAGE
         case OSError():
             number = error.errno or 0
             hint = _REFUSALS.get(number) or (None if error.filename is None else _PLACES.get(number))

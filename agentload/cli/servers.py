@@ -75,7 +75,11 @@ def emulate(
             raise UsageError("--api-key and --api-key-env name two keys", hint="leave --api-key out")
         if not (api_key := os.environ.get(api_key_env)):
             raise EndpointError(f"environment variable {api_key_env} is not set", hint=f"export {api_key_env}=…")
-    script = None if faults is None else documents.text(faults, raises=ProfileError)
+    script = (
+        None
+        if faults is None
+        else documents.text(faults, raises=ProfileError, hint="a YAML file with a list of `faults`: docs/emulator.md")
+    )
     if script is not None:
         parse(script, name=str(faults))  # here as well, so that a mistake is told once, with the file's name
     if len(arms) == 1:

@@ -50,7 +50,7 @@ async def test_a_second_signal_ends_what_the_first_lets_end(
     async with serving(slow) as server:
         options = ["--pairs", "1", "--workers", str(workers), "--db", "x.duckdb", "--force"]
         running = spawn([*AGENTLOAD, "replay", trace, "--endpoints", f"a={server.url}", "--model", "m", *options], tmp_path)
-        await asyncio.wait_for(begun.wait(), 120)
+        await asyncio.wait_for(begun.wait(), 300)
         await asyncio.sleep(0.5)
         for position, number in enumerate(signals):
             running.send_signal(number)

@@ -233,7 +233,7 @@ def test_an_endpoint_that_dies_is_awaited_skipped_or_ends_the_run(policy: str, s
 def wait_for_blocks(folder: Path, count: int) -> None:
     """Wait until the journal names so many finished blocks."""
     database = folder / "x.duckdb"
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         paths = [path for run in journalled_runs(database) for path in journals(database, run)]
         if sum(isinstance(row, BlockRow) for path in paths for row in journal.read(path)) >= count:
