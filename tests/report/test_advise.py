@@ -25,7 +25,10 @@ def test_a_simulated_run_is_decided_on_with_its_profiles_hardware(runs: Runs) ->
     assert told.about == ("workloads rag and chat", told.where, "12 sliding-window and 12 full-attention layers")
     assert told.arms.columns == ("compared with BF16, 3 block pairs", "FP8", "FP8 skip-SW")
     assert {row[0].text.split()[0] for row in told.groups[0].tables[0].rows} == {"chat", "rag"}
-    assert told.do_now[0].text == "This run was simulated, so measure before you act. Describe your own servers:"
+    assert (
+        told.do_now[0].text
+        == "This run was simulated, so measure before you act. Describe your own servers, and delete the arms that you do not have:"
+    )
     assert told.do_now[0].command == "agentload endpoints init --model gpt-oss-20b --out endpoints.yaml"
     assert told.do_now[1].command is not None
     assert told.do_now[1].command.startswith("agentload replay demo-rag demo-chat --endpoints endpoints.yaml")

@@ -146,7 +146,11 @@ def _steps(view: View) -> tuple[Step, ...]:
         reference = view.evidence.reference
         described, played = measured(view.facts, reference=reference, played=pairs)
         return (
-            Step(text=f"This run was {view.decision.kind}, so measure before you act. Describe your own servers:", command=described),
+            Step(
+                text=f"This run was {view.decision.kind}, so measure before you act. "
+                "Describe your own servers, and delete the arms that you do not have:",
+                command=described,
+            ),
             Step(
                 text=f"Then play the same load on them, {labels.arm(reference)} twice to see how much identical servers differ:",
                 command=played,
