@@ -44,7 +44,7 @@ PYTEST: Final = ("-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.Pyt
 PASSED: Final = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 PATIENCE: Final = 5
 """A mutant that takes so many times as long as its tests without one, and `SPARE_S` more, has made something endless."""
-SPARE_S: Final = 20.0
+SPARE_S: Final = 60.0
 WIDTH: Final = 100
 
 Outcome = Literal["killed", "timed out", "survived", "equivalent"]
