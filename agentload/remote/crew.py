@@ -161,13 +161,13 @@ class Crew:
         return None
 
     def _doubt(self, here: Mapping[int, Reached], shares: Mapping[str, int]) -> str | None:
-        """Say which node could not keep up: the worst of them decides for all."""
+        """Say which nodes could not keep up: one of them decides for all."""
         began = {number: each.ends[0].started_ns - shares[self._orders[number].name] for number, each in here.items() if each.ends}
         last = max(began, key=began.__getitem__, default=None)
         if last is not None and (late_ns := began[last] - min(began.values())) > LATE_NS:
             return f"{self._named(last)} began {late_ns / MS:.0f} ms after the others"
         void = {number: each.health.void for number, each in here.items() if each.health.void is not None}
-        return next((f"{self._named(number)}: {why}" for number, why in void.items()), None)
+        return "; ".join(f"{self._named(number)}: {why}" for number, why in void.items()) or None
 
     def _expected(self, ends: Sequence[PlayEnd]) -> set[Pair]:
         """Return the sessions of blocks that were played whole; a budget may have left some out."""
