@@ -84,14 +84,16 @@ class Hub:
 
     def _tick(self) -> None:
         assert self._epoll is not None
-        found = None
+        found: list[tuple[int, int]] = []
+        count = BATCH  # where a callback raises, the others are still to be looked at
         try:
             found = self._look(self._epoll)
+            count = len(found)
             self._beside()
         finally:
-            if found is None or len(found) == BATCH:  # where a callback raised, the others are still to be looked at
+            if count == BATCH:
                 self._timer = self._loop.call_soon(self._tick)
-            elif found:
+            elif count:
                 self._timer = self._loop.call_later(self._rest_s(found), self._tick)
             else:
                 self._timer = None
