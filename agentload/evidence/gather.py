@@ -89,10 +89,7 @@ def gather(
     server = dict(telemetry.of_servers(connection, run_id, names, loaded, counted, is_cold=is_cold))
     points = list(capacity.capacity(connection, run_id, names, counted["workload"].unique().to_list()))
     unfilled: tuple[str, ...] = ()
-    ideal = ideal_hit_rates or noted.ideal_hit_rates
     if isinstance(study, Replay) and study.capacity is not None:
-        # Priming calls do not count, and the run ends before its plan: what the whole plan could hit bounds nothing here.
-        ideal = ideal_hit_rates
         pools = {arm.name: capacity.pool(arm, frame, played, server[arm.name]) for arm in compared}
         points += [capacity.point(study, arm, counted, played, figures=server[arm], found=found) for arm, found in pools.items()]
         for arm, found in pools.items():
@@ -107,7 +104,9 @@ def gather(
         reference=first,
         arms=compared,
         workloads=_workloads(counted, first),
-        observations=_observations(counted, names, where.names, ideal),
+        observations=_observations(
+            counted, names, where.names, ideal_hit_rates or noted.ideal_hit_rates, is_long=getattr(study, "capacity", None) is not None
+        ),
         sweeps=observations.sweeps(swept, names),
         server=tuple((arm, _with_gpus(figures, watts.get(arm), clocks.get(arm, hardware.Clocks()))) for arm, figures in server.items()),
         accuracy=answers,
@@ -160,7 +159,7 @@ def _workloads(counted: pl.DataFrame, reference: str) -> tuple[WorkloadClass, ..
 
 
 def _observations(
-    counted: pl.DataFrame, arms: list[str], machines: Sequence[str], ideal_hit_rates: Mapping[str, float]
+    counted: pl.DataFrame, arms: list[str], machines: Sequence[str], ideal_hit_rates: Mapping[str, float], *, is_long: bool
 ) -> tuple[Observation, ...]:
     groups = counted.filter(pl.col("arm").is_in(arms)).partition_by("workload", "arm", as_dict=True)
     order = sorted(groups, key=lambda key: (key[0], arms.index(key[1])))
@@ -169,7 +168,7 @@ def _observations(
             workload=workload,
             arm=arm,
             calls=observations.calls(groups[workload, arm], machines),
-            telemetry=telemetry.of_workload(groups[workload, arm], ideal_hit_rates.get(workload)),
+            telemetry=telemetry.of_workload(groups[workload, arm], ideal_hit_rates.get(workload), is_long=is_long),
         )
         for workload, arm in order
     )
