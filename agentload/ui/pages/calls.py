@@ -258,7 +258,8 @@ def call(connection: duckdb.DuckDBPyConnection, query: Query) -> Call:
 
 def _run(connection: duckdb.DuckDBPyConnection, query: Query) -> tuple[RunSummary, dict[str, int]]:
     told = summary(connection, run_named(connection, query.name))
-    return told, {each.arm: place % SLOTS for place, each in enumerate(told.arms)}
+    arms = dict.fromkeys(each.arm for each in (*told.arms, *told.blocks))  # of a damaged journal, blocks may name what no row describes
+    return told, {arm: place % SLOTS for place, arm in enumerate(arms)}
 
 
 def _turns(connection: duckdb.DuckDBPyConnection, told: RunSummary, slots: dict[str, int], **where: Any) -> tuple[Turn, ...]:
