@@ -100,7 +100,7 @@ def test_a_report_says_how_its_load_compares_with_production_if_it_may_ask(
     database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, out, _ = agentload(monkeypatch, capsys, "advise", str(database))
-    assert (code, "how much this load is like production (report --against)" in out) == (0, True)
+    assert (code, "likeness to production (report --against)" in out) == (0, True)
     metrics = tmp_path / "m.prom"
     metrics.write_text(test_prometheus.CHAT)
     code, out, _ = agentload(monkeypatch, capsys, "advise", str(database), "--against", f"prometheus={metrics}", "--json")

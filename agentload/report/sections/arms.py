@@ -201,7 +201,7 @@ def saved(view: View, arm: str) -> Answer:
         known = all(each is not None and each.agents_per_gpu is not None for each in (mine, reference))
         reasons = [each.reason for each in (mine, reference) if each is not None and each.replicas_at_peak is None]
         if known and view.evidence.deployment.peak_agents is None:
-            reasons = ["set load.peak_agents in the policy: how many agents you have at your peak"]
+            reasons = ["set load.peak_agents in the policy, your agents at peak"]
         because = reasons[0] if reasons else "capacity was not measured"
         return Answer(question=question, word="not known", tone="muted", because=view.typeset(because))
     fewer = gpus(reference.arm) * reference.replicas_at_peak - gpus(mine.arm) * mine.replicas_at_peak

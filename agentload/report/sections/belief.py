@@ -155,7 +155,7 @@ def _pairs(view: View) -> Iterable[Check]:
         pairs = f"{say.plural(fewest.pairs, 'block pair')} and {say.plural(fewest.calls, 'call')} per arm"
         if calls > REPEATED * distinct:
             times = f"{round(calls / distinct, 1):g}"
-            again = f"only {say.plural(distinct, 'distinct turn')}, each played {times} times; a longer trace would generalise better"
+            again = f"only {say.plural(distinct, 'distinct turn')}, each played {times} times (a longer trace helps)"
             yield Check(state="unknown", text=f"{pairs}, {again}", caps="low" if fewest.pairs < FEW_PAIRS else "medium")
         elif fewest.pairs < FEW_PAIRS:
             yield Check(state="unknown", text=f"only {pairs}", caps="low")

@@ -162,7 +162,7 @@ def unmeasured(view: View) -> str:
         *(() if any(each.agents_per_gpu is not None for each in decision.capacity) else ("agents per GPU",)),
         *((f"GPUs saved ({gpus.because})",) if gpus.tone == "muted" and view.facts.made.compared_with is None else ()),
         *(() if view.evidence.accuracy else ("accuracy",)),
-        *(() if view.facts.production is not None else ("how much this load is like production (report --against)",)),
+        *(() if view.facts.production is not None else ("likeness to production (report --against)",)),
     ]
     seen = {gate.name for gate in gates if gate.status != "not observed"}
     if missing := sorted({gate.name.replace("_", " ") for gate in gates} - {name.replace("_", " ") for name in seen}):

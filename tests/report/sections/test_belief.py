@@ -68,7 +68,7 @@ def test_turns_that_were_played_again_and_again_are_told_as_what_they_are() -> N
     )
     (told,) = (each for each in made(evidence=replace(evidence, observations=few)).belief if "distinct" in each.text)
     assert told.state == "unknown"
-    assert told.text.endswith("distinct turns, each played 8 times; a longer trace would generalise better")
+    assert told.text.endswith("distinct turns, each played 8 times (a longer trace helps)")
 
 
 def test_what_was_not_observed_is_never_told_as_fine() -> None:

@@ -127,7 +127,7 @@ def test_agents_without_a_peak_ask_for_it_by_name() -> None:
     no_peak = replace(evidence, deployment=replace(evidence.deployment, peak_agents=None))
     saved = made(unknown, no_peak).answers[-1]
     assert saved.word == "not known"
-    assert saved.because == ("set load.peak_agents in the policy: how many agents you have at your peak")
+    assert saved.because == ("set load.peak_agents in the policy, your agents at peak")
 
 
 @pytest.mark.parametrize(
