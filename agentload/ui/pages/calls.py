@@ -258,7 +258,8 @@ def call(connection: duckdb.DuckDBPyConnection, query: Query) -> Call:
 
 def _run(connection: duckdb.DuckDBPyConnection, query: Query) -> tuple[RunSummary, dict[str, int]]:
     told = summary(connection, run_named(connection, query.name))
-    arms = dict.fromkeys(each.arm for each in (*told.arms, *told.blocks))  # of a damaged journal, blocks may name what no row describes
+    # Of a damaged journal, blocks may name arms that no row describes.
+    arms = dict.fromkeys([*(each.arm for each in told.arms), *(each.arm for each in told.blocks)])
     return told, {arm: place % SLOTS for place, arm in enumerate(arms)}
 
 
