@@ -117,6 +117,23 @@ def test_a_verdict_on_speed_says_at_which_smallest_change_it_would_be_another(
         assert list(_of_speed(replace(shown, pays=replace(shown.pays, estimate=opened)))) == []
 
 
+@pytest.mark.parametrize(("word", "state", "low", "high"), [("use", "yes", -0.9, -0.31), ("avoid", "no", 0.31, 0.9)])
+def test_a_smallest_change_of_more_than_ten_times_todays_is_not_named(word: Word, state: LegState, low: float, high: float) -> None:
+    verdict = judge(CASE, (), "fp8", None)
+    known = Estimate(value=(low + high) / 2, low=low, high=high, n=16, unit="relative", method="mean")
+    shown = replace(verdict, verdict=word, pays=replace(verdict.pays, state=state, estimate=known, margin=0.03))
+    assert list(_of_speed(shown)) == []
+    assert len(list(_of_speed(replace(shown, pays=replace(shown.pays, margin=0.031))))) == 1
+
+
+def test_an_open_speed_names_all_three_verdicts_that_it_may_turn_to() -> None:
+    verdict = judge(CASE, (), "fp8", None)
+    known = Estimate(value=-0.01, low=-0.07, high=0.05, n=16, unit="relative", method="mean")
+    shown = replace(verdict, verdict="test further", pays=replace(verdict.pays, state="unclear", estimate=known, margin=0.03))
+    assert [each.rpartition(": ")[2] for each in _of_speed(shown)] == ["use", "avoid", "no difference"]
+    assert list(_of_speed(shown))[-1] == "the whole interval of turn latency within ±6.0 %: no difference"
+
+
 @pytest.mark.parametrize(("state", "relation", "holds"), [("no", "<", True), ("unclear", ">", None)])
 def test_what_decides_about_answers_is_their_margin(state: LegState, relation: str, holds: bool | None) -> None:  # noqa: FBT001  # a case
     verdict = judge(CASE, (), "fp8", None)
