@@ -37,9 +37,9 @@ T = TypeVar("T")
 
 
 @contextmanager
-def truth_server(*, tokens: int) -> Iterator[tuple[str, int]]:
+def truth_server(*, tokens: int, period_ms: float = 1000 * TOKEN_S) -> Iterator[tuple[str, int]]:
     """Run the server in a process of its own; give its URL and its process."""
-    command = [sys.executable, str(HERE / "truth_server.py"), "--tokens", str(tokens)]
+    command = [sys.executable, str(HERE / "truth_server.py"), "--tokens", str(tokens), "--period-ms", str(period_ms)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

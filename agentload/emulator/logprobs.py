@@ -56,7 +56,7 @@ def within(words: Sequence[str]) -> Places:
     ids = _ids([*[""] * TAIL, *words])
     counts = np.arange(1, len(words), dtype=np.int64)
     with np.errstate(over="ignore"):
-        wholes = np.cumsum(_mixed(ids[TAIL:] + np.arange(len(words), dtype=np.uint64) * _ODD))
+        wholes = np.cumsum(_mixed(ids[TAIL:] + np.arange(len(words), dtype=np.uint64) * _ODD), dtype=np.uint64)
     return Places(tails=_folded(ids)[1:-1], wholes=wholes[:-1], tokens=counts)
 
 
