@@ -244,5 +244,6 @@ def on(endpoint: Endpoint, machine: str | None, arms: Sequence[Endpoint]) -> End
         return endpoint
     if endpoint.places:
         return next(place for place in endpoint.places if place.machine == machine)
-    there = next(other for other, name in zip(arms, beginnings(arms), strict=True) if name == machine)
+    began = [other for other, name in zip(arms, beginnings(arms), strict=True) if name == machine]
+    there = next((other for other in began if other.name == endpoint.name), began[0])  # a machine may have a server for each arm
     return replace(endpoint, machine=machine, **{name: getattr(there, name) for name in OF_THE_ADDRESS})

@@ -157,6 +157,12 @@ def test_machines_that_nobody_named_go_by_their_address(arms: tuple[Endpoint, ..
     assert beginnings(arms) == names
 
 
+def test_two_servers_of_one_machine_keep_their_own_address() -> None:
+    arms = arm("bf16", "http://h1:8000/v1", machine="box"), arm("fp8", "http://h1:8001/v1", machine="box")
+    assert beginnings(arms) == ("box", "box")
+    assert tuple(on(each, "box", arms) for each in arms) == arms
+
+
 def halves(arms: tuple[Endpoint, ...]) -> tuple[Stage, ...]:
     turns = (Turn(add=(Segment(role="user", tokens=3, key="u"),), output=1),)
     sessions = tuple(Session(session=f"s{i}", workload="w", start_s=0.0, turns=turns) for i in range(2))
