@@ -10,6 +10,7 @@ from advisor.evidence import Phase, Telemetry
 from agentload.evidence.plays import Play, counted, tabled, total
 from agentload.model.controls import control_of
 
+BEFORE_SALT: Final = 32  # tokens with which a request's first tool or message begins, whatever its words: a block or two may be cached
 FULL: Final = 0.95  # a pool is as good as full a little below 1: a request that needs more than is left waits
 PHASES: Final[Mapping[str, str]] = {
     "queue": "queue_s", "prefill": "prefill_s", "decode": "decode_s", "first-token": "ttft_s", "token": "itl_s", "answer": "e2e_s",
@@ -136,7 +137,7 @@ def _impossible_hits(rows: pl.DataFrame) -> float | None:
     """Count the tokens that the first call of each play found in the cache, although no call had its salt before.
 
     Calls that were sent before any had an answer may be served in any order: only if each of them hit, the first one did. What the
-    server's chat template puts before the salt is the same in every request and may well be cached.
+    server's chat template puts before the salt is the same in every request and may well be cached, as is how the first schema begins.
     """
     first = rows.filter(
         pl.col("cached_tokens").is_not_null() & (pl.col("sent_ns") <= pl.col("first_ns").min().over("play")).fill_null(value=True)
@@ -144,5 +145,5 @@ def _impossible_hits(rows: pl.DataFrame) -> float | None:
     if not first.height:
         return None
     template = (pl.col("prompt_tokens") - pl.col("context_tokens")).clip(lower_bound=0)
-    least = first.group_by("play").agg((pl.col("cached_tokens") - template).clip(lower_bound=0).min().alias("hits"))
-    return total(least, "hits")
+    least = first.group_by("play").agg((pl.col("cached_tokens") - template).min().alias("hits"))
+    return total(least.filter(pl.col("hits") > BEFORE_SALT), "hits")

@@ -43,18 +43,19 @@ class Renderer:
         self._cache = Cache(limit=cache_bytes)
 
     def render(self, context: tuple[Segment, ...], *, salt: str) -> Prompt:
-        """Render a context; the salt replaces its first 8 tokens."""
+        """Render a context; the salt replaces its first 8 tokens, and those of drawn tools, which some templates put first."""
         grouped = list(messages(context))
         described = [segment for segment in context if segment.role == "tools"]
         around = self._tokenizer.frame("prompt")
         if not (grouped and grouped[0].role == "system"):
             around += self._tokenizer.frame("systemless")
-        # The first segment carries the salt and the template's tokens around all messages.
+        # The first segment carries the template's tokens around all messages.
         tools_lead = bool(described) and context[0] is described[0]
         written, owed = [], 0
         for number, segment in enumerate(described):
-            first = Slot(segment, frame=around, salt=salt) if tools_lead and number == 0 else Slot(segment)
-            written.append(self._schemas(first, number))
+            leads = tools_lead and number == 0
+            is_salted = leads or (number == 0 and segment.text is None)
+            written.append(self._schemas(Slot(segment, frame=around if leads else 0, salt=salt if is_salted else None), number))
             owed += written[-1].over
         spoken = []
         for number, message in enumerate(grouped):

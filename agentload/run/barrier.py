@@ -29,6 +29,9 @@ DEAD_AFTER: Final = 5  # failures in a row without any answer between them; one 
 SILENT: Final[frozenset[Status]] = frozenset({"refused", "reset", "connect_timeout"})
 UNANSWERED: Final[frozenset[Status]] = SILENT | {"first_timeout", "idle_timeout"}
 """Of an overloaded server, or of one that hangs: then it does not say who it is, either."""
+REFUSED_AFTER: Final = 20  # calls, all of a run so far; a few that are too long for a server leave the others to be measured
+BUSY: Final = frozenset({408, 409, 425, 429})
+"""Of 4xx answers, those that another time is answered otherwise."""
 WAIT_S: Final = 2.0
 IN_A_ROW: Final = 3
 """Pairs that are invalid for one reason, one after the other: the next would be, too."""
@@ -51,7 +54,7 @@ class Barrier:
     lost: Callable[[str], None]
     """Is told once of an arm that has stopped answering."""
     given_up: Callable[[str], None]
-    """Is told why every pair is invalid, once that is certain."""
+    """Is told why no pair will be valid, once that is certain."""
     pair_done: Callable[[int], Awaitable[None]]
     is_stopping: Callable[[], bool]
     notice: Callable[[str], None]
@@ -62,6 +65,8 @@ class Barrier:
     """In a row, by arm."""
     _last: dict[str, Status] = field(init=False, default_factory=dict)
     """How the last call ended, by arm."""
+    _refused: Counter[str] = field(init=False, default_factory=Counter)
+    """Calls by arm, as long as it takes none; below 0 once it took one."""
     _known: dict[str, Identity] = field(init=False, default_factory=dict)
     _first: dict[str, dict[str, Any]] = field(init=False, default_factory=dict)
     """What each arm was when it told so first: what is another one since is another arm."""
@@ -102,6 +107,7 @@ class Barrier:
         self._between.ended(ended)
         self._tally.ended(self.endpoints[arm], model, ended)
         self._last[arm] = ended.status
+        self._heard(arm, ended.http_status, ended.error)
         if ended.status not in SILENT or ended.http_status is not None:
             self._failures[arm] = 0
             return
@@ -109,6 +115,14 @@ class Barrier:
         if self._failures[arm] >= DEAD_AFTER and arm not in self.dead:
             self.dead.add(arm)
             self.lost(arm)
+
+    def _heard(self, arm: str, code: int | None, error: str | None) -> None:
+        if code is None or self._refused[arm] < 0:
+            return
+        is_refused = 400 <= code < 500 and code not in BUSY
+        self._refused[arm] = self._refused[arm] + 1 if is_refused else -1
+        if self._refused[arm] == REFUSED_AFTER:
+            self.given_up(f"{arm} refused each of its first {REFUSED_AFTER} calls: {code}: {error}")
 
     def _revived(self, arm: str) -> None:
         self.dead.discard(arm)
@@ -139,7 +153,7 @@ class Barrier:
                 self._invalid.append(re.sub(r"\d+", "#", void[pair]))
                 is_hopeless = len(self._invalid) >= IN_A_ROW and len(set(self._invalid[-IN_A_ROW:])) == 1
                 if is_hopeless and settle.next_round is not None:
-                    self.given_up(void[pair])
+                    self.given_up(f"{IN_A_ROW} pairs in a row were invalid, for one reason: {void[pair]}")
             elif self._played[pair] == self.pair_size and all(end.is_whole for end in ends):
                 self._invalid.clear()
                 await self.pair_done(pair)

@@ -25,7 +25,7 @@ from agentload.model.rows import CallRow
 from agentload.prompts.tokenizer import WORD_TOKENS
 from agentload.remote.cluster import seats
 from agentload.remote.crew import Crew
-from agentload.run.barrier import IN_A_ROW, Barrier
+from agentload.run.barrier import Barrier
 from agentload.run.part import Part as Opened
 from agentload.run.part import Work, loaded, looked_at, part
 from agentload.run.past import Past, check_resumed, needless, past
@@ -126,9 +126,7 @@ class Leg:
         was_stopped = bool(self._stops)
         error = await self._load(patience_s=WRITER_PATIENCE_S)
         if self._hopeless is not None:
-            raise EndpointError(
-                f"{IN_A_ROW} pairs in a row were invalid, for one reason: {self._hopeless}", hint=f"fix that, then: {playing.goes_on}"
-            )
+            raise EndpointError(self._hopeless, hint=f"fix that, then: {playing.goes_on}")
         return Played(run_id=plan.run, health=health, was_stopped=was_stopped, died=tuple(self._died), load_error=error)
 
     def _takes(self, identities: Mapping[str, Identity]) -> None:

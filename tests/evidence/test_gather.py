@@ -312,23 +312,30 @@ def test_counts_as_large_as_a_server_may_claim_are_added_up(tmp_path: Path) -> N
 def test_hit_rates_are_measured_beside_the_ideal_and_hits_before_any_salted_call_are_impossible(tmp_path: Path) -> None:
     rows = [
         block("bf16", 0, 0),
-        # The first call of a salt may hit the 24 tokens of the chat template before the salt, no more.
-        call("bf16", 0, 1, "s1", prompt_tokens=1024, cached_tokens=32),
+        # The first call of a salt may hit the 24 tokens of the chat template, and 32 with which its first schema begins, no more.
+        call("bf16", 0, 1, "s1", prompt_tokens=1024, cached_tokens=64),
         call("bf16", 0, 2, "s2", prompt_tokens=1024, cached_tokens=512),
         *OTHER,
     ]
     found = evidence(tmp_path, rows, ideal_hit_rates={"rag": 0.5})
-    assert found.telemetry("rag", "bf16") == Telemetry(hit_rate=544 / 2048, ideal_hit_rate=0.5)
+    assert found.telemetry("rag", "bf16") == Telemetry(hit_rate=576 / 2048, ideal_hit_rate=0.5)
     server = found.telemetry(None, "bf16")
     assert server is not None
-    assert server.impossible_hits == 8.0
+    assert server.impossible_hits == 40.0
     described = [run(ideal_hit_rates={"rag": 0.4}, cache="warm"), leg(), *(arm(name, place) for place, name in enumerate(ARMS))]
     (tmp_path / "warm").mkdir()
     warm = evidence(tmp_path / "warm", [*described, *rows], described=False)
-    assert warm.telemetry("rag", "bf16") == Telemetry(hit_rate=544 / 2048, ideal_hit_rate=0.4)
+    assert warm.telemetry("rag", "bf16") == Telemetry(hit_rate=576 / 2048, ideal_hit_rate=0.4)
     # One salt for the whole run: the first call of a block may well hit.
     assert [figures.impossible_hits for _, figures in warm.server] == [None, None]
-    assert column(calls(found).computed_tokens) == [992.0, 512.0]
+    assert column(calls(found).computed_tokens) == [960.0, 512.0]
+
+
+def test_a_block_of_what_every_request_begins_with_is_no_impossible_hit(tmp_path: Path) -> None:
+    rows = [block("bf16", 0, 0), call("bf16", 0, 1, "s1", prompt_tokens=1024, cached_tokens=48), *OTHER]
+    server = evidence(tmp_path, rows).telemetry(None, "bf16")
+    assert server is not None
+    assert server.impossible_hits == 0.0
 
 
 def test_of_calls_sent_together_the_server_may_take_any_first_so_one_without_a_hit_clears_all(tmp_path: Path) -> None:

@@ -51,6 +51,23 @@ def test_a_salt_changes_the_first_eight_tokens_and_no_length(context: list[Segme
         assert len([(a, b) for a, b in zip(one.messages.split(), other.messages.split(), strict=True) if a != b]) <= 8
 
 
+def test_tools_behind_a_system_prompt_are_salted_too_as_a_template_may_put_them_before_it() -> None:
+    context = [said("system", 40, "sys"), said("tools", 90, "t"), said("user", 5, "u")]
+    one, other = render(*context, salt="s1"), render(*context, salt="s2")
+    assert one.tokens == other.tokens
+    assert one.tools is not None
+    assert other.tools is not None
+    differ = [a != b for a, b in zip(one.tools.split(), other.tools.split(), strict=True)]
+    assert 1 <= sum(differ) <= 8
+    assert differ.index(True) == 0  # of the first description
+
+
+def test_recorded_tools_keep_their_words() -> None:
+    kept = '[{"type":"function","function":{"name":"read","description":"Read a file."}}]'
+    context = [said("system", 40, "sys"), said("tools", 90, "t", text=kept)]
+    assert render(*context, salt="s1").tools == render(*context, salt="s2").tools == kept.encode()
+
+
 def test_a_message_is_the_text_of_its_key_behind_the_salt() -> None:
     messages, _ = decoded(render(said("system", 20, "sys"), said("user", 5, "u")))
     salted, plain = messages[0]["content"].split(), text(7, "sys", 20).split()

@@ -38,6 +38,15 @@ async def test_its_calls_are_ok_and_that_nobody_listed_the_model_is_a_caveat(tmp
     assert "a: it lists no models: that it serves 'm' was not checked" in json.loads(run.options)["caveats"]
 
 
+async def test_a_server_that_refuses_every_call_ends_the_run_with_what_it_said(tmp_path: Path) -> None:
+    async with serving(refusing) as server:
+        endpoint = Endpoint(name="a", url=server.url, model="m", force_lengths=False)
+        made = plan(trace(40), ["a"], run="r1", pairs=1, load=Load(arrivals=ClosedLoop(sessions=2)))
+        with pytest.raises(EndpointError, match=r"a refused each of its first 20 calls: 422: .*return_token_ids") as caught:
+            await Journalled(playing(made, [endpoint], tmp_path / "x.duckdb")).play()
+    assert "--resume" in (caught.value.hint or "")
+
+
 async def test_a_refused_field_is_told_with_what_to_write_and_priming_it_says_so() -> None:
     async with serving(refusing) as server:
         took_ms = await prime(Endpoint(name="a", url=server.url, model="m", force_lengths=False, counting="usage"))
