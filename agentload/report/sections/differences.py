@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from advisor.statistics.paired import same_turns
 from advisor.verdict import Change
@@ -122,7 +122,7 @@ def _shift(view: View, name: str, arm: str, metric: Metric) -> Series | None:
     if len(ratios) < FEWEST_PAIRS:
         return None
     middle = np.mean(ratios, axis=0)
-    half = stats.t.ppf(0.975, len(ratios) - 1) * np.std(ratios, axis=0, ddof=1) / np.sqrt(len(ratios))
+    half = scipy.stats.t.ppf(0.975, len(ratios) - 1) * np.std(ratios, axis=0, ddof=1) / np.sqrt(len(ratios))
     at, low, high = (100 * np.expm1(each) for each in (middle, middle - half, middle + half))
     tips = (
         f"{labels.arm(arm)}, {say.percent(share)} of the calls are faster: {say.signed(value, 1)}% "
