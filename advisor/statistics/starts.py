@@ -20,12 +20,20 @@ from advisor.evidence import Floats, Ints
 from advisor.statistics.spread import Spread
 
 ENOUGH_STARTS = 8  # t over starts is then as narrow as anything that knows a prior (docs/statistics.md)
+
+
+def _half_normal(values: Floats) -> Floats:
+    """Return the weights of values of a half-normal, which add up to one."""
+    density = np.sqrt(2 / np.pi) * np.exp(-values * values / 2)
+    return density / density.sum()  # type: ignore[no-any-return]  # numpy's stubs
+
+
 SCATTER = np.geomspace(0.003, 0.15, 18)  # s: from the quietest emulated server to three times a busy one
 WANDER = 0.02 * np.array([0.0, 0.35, 1.05, 1.75, 2.45])  # w, half-normal with scale 2 %
-_WANDER_WEIGHT = np.append(0.5, 0.5 * (half := np.exp(-0.5 * (WANDER[1:] / 0.02) ** 2)) / half.sum())
+_WANDER_WEIGHT = np.append(0.5, 0.5 * _half_normal(WANDER[1:] / 0.02))
 LASTING = (3.0, 10.0, 40.0)  # l, in pairs
 _START = np.arange(0.2, 3.6, 0.4)  # t over the scale of its half-normal prior
-_START_WEIGHT = (near := np.exp(-0.5 * _START**2)) / near.sum()
+_START_WEIGHT = _half_normal(_START)
 _STEP = 0.17  # of log s, beyond the usual
 _NEGLIGIBLE = 1e-6  # weight of a normal that moves no tail
 
