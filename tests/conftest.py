@@ -1,9 +1,10 @@
 """Settings and fixtures that all tests share."""
 
+import gc
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
@@ -17,6 +18,22 @@ from agentload.cli._signals import handled
 settings.register_profile("quick", deadline=None, max_examples=50, print_blob=True)
 settings.register_profile("thorough", deadline=None, max_examples=1_000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Spare the collector of garbage the thousands of tests, which live to the end: it looked at all of them again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_sessionfinish() -> None:
+    """Let what was spared be freed before the process ends, or the database's library takes it for a leak."""
+    gc.unfreeze()
 
 
 class Spawn(Protocol):

@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from scipy import special
+import scipy
 
 from advisor.deployment import Deployment
 from advisor.estimate import Estimate
@@ -62,7 +62,7 @@ def limits(points: Mapping[str, Sequence[CapacityPoint]], *, share: float, level
         for arm, own in points.items()
     }
     fit = crossing(tried, share=share)
-    wider = float(special.ndtri(0.5 + level / 2) / special.ndtri(0.5 + LEVEL / 2))  # errors are given at 95 %
+    wider = float(scipy.special.ndtri(0.5 + level / 2) / scipy.special.ndtri(0.5 + LEVEL / 2))  # errors are given at 95 %
     return {arm: fit.limit(arm, level=level).widened(wider * max(each.error for each in own)) for arm, own in points.items()}
 
 

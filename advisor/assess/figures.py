@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from math import exp
 
 import numpy as np
-from scipy import special, stats
+import scipy
 
 from advisor.estimate import Estimate
 from advisor.evidence import Arm, Calls, Evidence, Floats, Telemetry
@@ -26,7 +26,7 @@ def rate(values: Floats, *, unit: str, method: str) -> Estimate | None:
     n, mean = values.size, float(values.mean()) if values.size else 0.0
     if n < LEAST_BLOCKS or mean <= 0:
         return None if n < 2 else _counted(mean, unit=unit, method=f"{method}, too few for an interval", n=n)
-    reach = float(special.stdtrit(n - 1, 0.5 + LEVEL / 2)) * float(values.std(ddof=1)) / n**0.5 / mean
+    reach = float(scipy.special.stdtrit(n - 1, 0.5 + LEVEL / 2)) * float(values.std(ddof=1)) / n**0.5 / mean
     return Estimate(value=mean, low=mean / exp(reach), high=mean * exp(reach), n=n, unit=unit, method=method, level=LEVEL)
 
 
@@ -177,6 +177,6 @@ def _goodput(calls: Calls, slo: Slo | None) -> Iterator[tuple[str, Estimate]]:
     alone, together = share * (1 - share) / within.size, cluster_variance(within, index)
     worth = within.size * min(1.0, alone / together) if together > 0 else float(blocks)
     turns = max(1, round(worth))
-    ends = stats.binomtest(round(share * turns), turns).proportion_ci(LEVEL, method="wilson")
+    ends = scipy.stats.binomtest(round(share * turns), turns).proportion_ci(LEVEL, method="wilson")
     low, high = min(float(ends.low), share), max(float(ends.high), share)
     yield "within_slo", Estimate(value=share, low=low, high=high, n=blocks, unit="share", method=method, level=LEVEL)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
-from scipy import optimize
+import scipy
 
 from advisor.assess.speed import start_spread
 from advisor.evidence import Evidence, Floats, Ints, Prior
@@ -83,7 +83,7 @@ def ttft_curve(arm: str, *, pair: Ints, computed_tokens: Floats, ttft_ms: Floats
     if units < MIN_PAIRS:
         group, units, lost = np.arange(n.size), n.size, len(_SCALE)
     weights = np.sqrt(np.vstack([np.ones(units), resampling.draw_weights(units, draws=DRAWS)])[:, group])
-    value, *drawn = (optimize.nnls(weight[:, None] * rows, weight)[0] / _SCALE for weight in weights)
+    value, *drawn = (scipy.optimize.nnls(weight[:, None] * rows, weight)[0] / _SCALE for weight in weights)
     # Few units: the draws' own quantiles would be the range of three. Their error, widened and read against t, is not.
     spreads = [resampling.spread(float(v), column, units=units, lost=lost) for v, column in zip(value, np.array(drawn).T, strict=True)]
     method = f"non-negative least squares, relative residuals, Student's t over {units} {'block pairs' if lost == 1 else 'cells'}"

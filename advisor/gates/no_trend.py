@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from advisor.evidence import Evidence
 from advisor.policy import Policy
@@ -33,7 +33,7 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
             continue
         place = np.log(1 + np.arange(means.size))
         # From the first start or from the last, whichever shows more.
-        p = min([1.0, *(2 * float(stats.pearsonr(place, each).pvalue) for each in (means, means[::-1]) if np.ptp(means) > ROUNDING)])
+        p = min([1.0, *(2 * float(scipy.stats.pearsonr(place, each).pvalue) for each in (means, means[::-1]) if np.ptp(means) > ROUNDING)])
         if p > LEVEL:
             continue
         first, last = (np.expm1(means[part].mean()) for part in (slice(means.size // 3), slice(-(means.size // 3), None)))

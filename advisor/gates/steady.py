@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from advisor.evidence import Calls, Evidence, Floats
 from advisor.policy import Policy
@@ -36,7 +36,7 @@ def _thirds(means: Floats) -> tuple[float, float]:
     """
     third = means.size // 3
     first, last = (np.array([each.mean() for each in np.array_split(part, COARSE)]) for part in (means[:third], means[-third:]))
-    p = float(stats.ttest_ind(first, last, equal_var=False).pvalue) if np.ptp(means) > 0 else 1.0
+    p = float(scipy.stats.ttest_ind(first, last, equal_var=False).pvalue) if np.ptp(means) > 0 else 1.0
     return float(last.mean() - first.mean()), p
 
 

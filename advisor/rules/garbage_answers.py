@@ -1,7 +1,7 @@
 """Answers that are no language: repetition, non-printing characters, an early end. A broken cache does this before accuracy falls."""
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from advisor import words
 from advisor.case import Case
@@ -18,7 +18,7 @@ def _p_more(bucket: AccuracyBucket) -> float:
         return 1.0
     mine, theirs = bucket.garbage, bucket.reference_garbage
     table = np.array([[mine, bucket.items - mine], [theirs, bucket.items - theirs]])
-    return float(stats.fisher_exact(table, alternative="greater").pvalue)
+    return float(scipy.stats.fisher_exact(table, alternative="greater").pvalue)
 
 
 def check(case: Case, arm: Arm) -> Finding | None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, special, stats
+import scipy
 
 from advisor.estimate import Estimate
 from advisor.evidence import Floats, Ints
@@ -46,7 +46,7 @@ def tango(*, reference_only: float, arm_only: float, n: float, level: float = 0.
     """
     assert n > 0, "no paired items"
     value = (arm_only - reference_only) / n
-    z = float(special.ndtri(0.5 + level / 2) if df is None else special.stdtrit(max(1, df), 0.5 + level / 2))
+    z = float(scipy.special.ndtri(0.5 + level / 2) if df is None else scipy.special.stdtrit(max(1, df), 0.5 + level / 2))
 
     def end(target: float, edge: float) -> float:
         def excess(difference: float) -> float:
@@ -56,7 +56,7 @@ def tango(*, reference_only: float, arm_only: float, n: float, level: float = 0.
         inside, outside = value, edge * (1 - 1e-12)
         if excess(outside) * excess(inside) >= 0:
             return edge
-        return float(optimize.brentq(excess, min(inside, outside), max(inside, outside), xtol=1e-10))
+        return float(scipy.optimize.brentq(excess, min(inside, outside), max(inside, outside), xtol=1e-10))
 
     return Estimate(
         value=value, low=end(z, -1.0), high=end(-z, 1.0), n=round(n), unit="share", method="paired items, Tango score interval", level=level
@@ -83,12 +83,12 @@ def p_worse(*, reference_only: float, arm_only: float, n: float, margin: float, 
 
 
 def _below(z: float, df: int | None) -> float:
-    return float(special.ndtr(z) if df is None else special.stdtr(max(1, df), z))
+    return float(scipy.special.ndtr(z) if df is None else scipy.special.stdtr(max(1, df), z))
 
 
 def power(items: int, discordance: float, margin: float, *, level: float) -> float:
     """Return how often Tango's test shows "not worse by *margin*" where nothing is lost and such a share of the items differs."""
-    enough, spread = float(special.ndtri(1 - level)), 8 * math.sqrt(items * discordance)
+    enough, spread = float(scipy.special.ndtri(1 - level)), 8 * math.sqrt(items * discordance)
     differ = np.arange(max(0, math.floor(items * discordance - spread)), min(items, math.ceil(items * discordance + spread)) + 1)
 
     def most_lost(changed: int) -> int:
@@ -100,14 +100,14 @@ def power(items: int, discordance: float, margin: float, *, level: float) -> flo
             few, many = (lost, many) if passes else (few, lost - 1)
         return few
 
-    passing = stats.binom.cdf([most_lost(int(each)) for each in differ], differ, 0.5)
-    return float(stats.binom.pmf(differ, items, discordance) @ passing)
+    passing = scipy.stats.binom.cdf([most_lost(int(each)) for each in differ], differ, 0.5)
+    return float(scipy.stats.binom.pmf(differ, items, discordance) @ passing)
 
 
 def mcnemar(*, reference_only: int, arm_only: int) -> float:
     """Return the exact two-sided p-value that as many answers turned wrong as turned right."""
     changed = reference_only + arm_only
-    return 1.0 if changed == 0 else float(stats.binomtest(arm_only, changed).pvalue)
+    return 1.0 if changed == 0 else float(scipy.stats.binomtest(arm_only, changed).pvalue)
 
 
 def design_effect(difference: Floats, clusters: Ints) -> float:
@@ -162,7 +162,7 @@ def sign_test(differences: Sequence[float]) -> Signs:
     """Return the sign test over bucket differences; buckets without a difference carry no sign."""
     down = sum(each < 0 for each in differences)
     up = sum(each > 0 for each in differences)
-    p = 1.0 if down + up == 0 else float(stats.binomtest(down, down + up).pvalue)
+    p = 1.0 if down + up == 0 else float(scipy.stats.binomtest(down, down + up).pvalue)
     return Signs(down=down, up=up, still=len(differences) - down - up, p=p)
 
 
@@ -182,5 +182,5 @@ def slope_per_doubling(lengths: Sequence[float], differences: Sequence[float], i
     free = len(lengths) - 2
     left = target - design @ np.array([intercept, slope])
     error = float(np.sqrt(left @ left / free * np.linalg.inv(design.T @ design)[1, 1]))
-    p = float(2 * stats.t.sf(abs(slope) / error, free)) if error > 0 else 0.0
+    p = float(2 * scipy.stats.t.sf(abs(slope) / error, free)) if error > 0 else 0.0
     return float(slope), p

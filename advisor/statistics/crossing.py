@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from scipy import special, stats
+import scipy
 
 from advisor.evidence import Floats
 
@@ -117,20 +117,20 @@ def crossing(trials: Mapping[str, Sequence[Tried]], *, share: float) -> Crossing
     def alone(trial: Tried) -> Floats:
         """Return how likely a trial is where half of the turns hold at each place of the grid, by slope and scatter; 1 at its best."""
         best = min(max(trial.within / trial.turns, FLOOR), ceiling)
-        shares = np.clip(special.expit(SLOPES[:, 0] * (grid - np.log(trial.load))), FLOOR, ceiling)
-        found = np.exp(trial.turns * (special.xlogy(best, shares / best) + special.xlogy(1 - best, (1 - shares) / (1 - best))))
+        shares = np.clip(scipy.special.expit(SLOPES[:, 0] * (grid - np.log(trial.load))), FLOOR, ceiling)
+        found = np.exp(trial.turns * (scipy.special.xlogy(best, shares / best) + scipy.special.xlogy(1 - best, (1 - shares) / (1 - best))))
         around = np.lib.stride_tricks.sliding_window_view(np.pad(found, ((0, 0), (FARTHEST, FARTHEST)), mode="edge"), reach.size, axis=1)
         return np.swapaxes(around @ moves.T, 1, 2)
 
     likely = {arm: sum(np.log(alone(each) + 1e-12) for each in own) for arm, own in trials.items()}
-    evidence = {arm: special.logsumexp(found, axis=2, keepdims=True) for arm, found in likely.items()}
+    evidence = {arm: scipy.special.logsumexp(found, axis=2, keepdims=True) for arm, found in likely.items()}
     usual = MODELLED if all(each.is_modelled for own in trials.values() for each in own) else USUAL
-    prior = stats.halfnorm.logpdf(SCATTER, scale=usual) + np.log(SCATTER)  # the grid is even in the log of the scatter
+    prior = scipy.stats.halfnorm.logpdf(SCATTER, scale=usual) + np.log(SCATTER)  # the grid is even in the log of the scatter
     together = prior + sum(evidence.values())
     joint = {arm: likely[arm] + together - evidence[arm] for arm in trials}
     return Crossing(
         trials=trials,
         share=share,
-        loads=np.exp(grid - special.logit(share) * np.sqrt(1 / SLOPES**2 + (MARGINAL * SCATTER) ** 2)),
-        weights={arm: np.exp(found - special.logsumexp(found)) for arm, found in joint.items()},
+        loads=np.exp(grid - scipy.special.logit(share) * np.sqrt(1 / SLOPES**2 + (MARGINAL * SCATTER) ** 2)),
+        weights={arm: np.exp(found - scipy.special.logsumexp(found)) for arm, found in joint.items()},
     )

@@ -8,7 +8,7 @@ the residuals have to do. Token latency is fitted two ways, to say when a line i
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special, stats
+import scipy
 
 from advisor.estimate import Estimate
 from advisor.evidence import Floats, Ints
@@ -92,7 +92,7 @@ class Line:
 
     def reach(self, level: float = 0.95) -> float:
         """Return Student's two-sided quantile at *level*."""
-        return float(special.stdtrit(self.df, 0.5 + level / 2))
+        return float(scipy.special.stdtrit(self.df, 0.5 + level / 2))
 
 
 def _solve(x: Floats, y: Floats, weights: Floats) -> tuple[Floats, Floats]:
@@ -113,7 +113,7 @@ def _lack_of_fit(residuals: Floats, weights: Floats) -> float | None:
     noise = float(np.sum(weights * (residuals - mean) ** 2)) / ((pairs - 1) * (lengths - 2))
     if noise == 0:
         return 1.0 if bend == 0 else 0.0
-    return float(stats.f.sf(bend / noise, lengths - 2, (pairs - 1) * (lengths - 2)))
+    return float(scipy.stats.f.sf(bend / noise, lengths - 2, (pairs - 1) * (lengths - 2)))
 
 
 def fit(grid: Grid, scale: Floats) -> Line | None:
@@ -171,7 +171,7 @@ def itl_line(
     reach = fitted.reach()
     method = f"weighted least squares over {fitted.lengths} lengths, {fitted.pairs} block pairs"
     slope = _estimate(fitted.slope, reach * fitted.var_slope**0.5, fitted.pairs, "ms/token", method)
-    robust = stats.theilslopes(medians, grid.lengths)
+    robust = scipy.stats.theilslopes(medians, grid.lengths)
     theil_sen = Estimate(
         value=float(robust.slope),
         low=float(robust.low_slope),

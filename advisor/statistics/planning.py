@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from scipy import special
+import scipy
 
 from advisor.statistics import accuracy
 
@@ -46,7 +46,7 @@ def answer_level(alpha: float, *, planned: bool) -> float:
 
 def z_reach(level: float = LEVEL / FAMILY, power: float = POWER) -> float:
     """Return how many standard errors a truth has to lie beyond what it is told from."""
-    return float(special.ndtri(1 - level) + special.ndtri(power))
+    return float(scipy.special.ndtri(1 - level) + scipy.special.ndtri(power))
 
 
 def units_needed(deviation: float, margin: float, *, level: float = LEVEL / FAMILY, power: float = POWER) -> int:
@@ -56,7 +56,7 @@ def units_needed(deviation: float, margin: float, *, level: float = LEVEL / FAMI
         return 3
 
     def settles(n: int) -> bool:
-        reach = float(special.stdtrit(n - 1, 1 - level) + special.stdtrit(n - 1, power))
+        reach = float(scipy.special.stdtrit(n - 1, 1 - level) + scipy.special.stdtrit(n - 1, power))
         return reach * deviation <= margin * float(n**0.5)
 
     return _least(settles)

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from advisor.estimate import Estimate
 from advisor.evidence import Floats, Ints
@@ -44,7 +44,7 @@ def quantile(values: Floats, clusters: Ints, q: float, *, unit: str, level: floa
     below = (values <= value).astype(np.float64)
     wider = 1.0 if sessions in (1, n) else max(1.0, cluster_variance(below, index) * n / (q * (1 - q)))
     effective = max(1.0, n / wider)
-    low, high = (float(stats.binom.ppf(each, round(effective), q)) / round(effective) for each in ((1 - level) / 2, (1 + level) / 2))
+    low, high = (float(scipy.stats.binom.ppf(each, round(effective), q)) / round(effective) for each in ((1 - level) / 2, (1 + level) / 2))
     first, last = math.floor(low * n) - 1, math.ceil(high * n)
     return Estimate(
         value=value,
@@ -88,7 +88,7 @@ class Tail:
         error = float(more.std(ddof=1))
         if not error or not math.isfinite(bound):
             return 1.0
-        return float(stats.t.sf(float(more.mean()) / error * math.sqrt(blocks), blocks - 1))
+        return float(scipy.stats.t.sf(float(more.mean()) / error * math.sqrt(blocks), blocks - 1))
 
     def least(self, level: float) -> float:
         """Return the least ratio that the samples leave possible, at a one-sided *level*."""

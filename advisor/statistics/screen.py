@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Literal
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from advisor.evidence import Screened
 from advisor.statistics.planning import adjusted
@@ -122,4 +122,4 @@ def _step(by_length: dict[float, list[Screened]], *, alpha: float) -> float | No
 def _p(shifts: Sequence[float]) -> float:
     """Return the one-sided p-value of Wilcoxon's signed-rank test that shifts are above zero."""
     moved = [each for each in shifts if each != 0]
-    return float(stats.wilcoxon(moved, alternative="greater", method="exact").pvalue) if moved else 1.0
+    return float(scipy.stats.wilcoxon(moved, alternative="greater", method="exact").pvalue) if moved else 1.0

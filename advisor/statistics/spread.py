@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from scipy import optimize, special
+import scipy
 
 from advisor.estimate import Estimate
 from advisor.evidence import Floats
@@ -36,13 +36,13 @@ class Spread:
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Return the two-sided interval at *level*."""
         if self.normals is None:
-            reach = float(special.stdtrit(self.df, 0.5 + level / 2)) * self.se
+            reach = float(scipy.special.stdtrit(self.df, 0.5 + level / 2)) * self.se
             return self.value - reach, self.value + reach
         return self._end(0.5 - level / 2), self._end(0.5 + level / 2)
 
     def _end(self, share: float) -> float:
         far = 12 * self.se + 1e-12
-        return float(optimize.brentq(lambda end: self.p_above(end) - share, self.value - far, self.value + far, xtol=1e-9))
+        return float(scipy.optimize.brentq(lambda end: self.p_above(end) - share, self.value - far, self.value + far, xtol=1e-9))
 
     def estimate(self, *, unit: str, method: str, level: float = 0.95) -> Estimate:
         """Return the value with its interval at *level*."""
@@ -60,11 +60,11 @@ class Spread:
     def _tail(self, bound: float, side: float) -> float:
         if self.normals is not None:
             weight, centre, se = self.normals
-            return float(weight @ special.ndtr(side * (centre - bound) / se))
+            return float(weight @ scipy.special.ndtr(side * (centre - bound) / se))
         distance = side * (bound - self.value)
         if self.se == 0:
             return 0.0 if distance > 0 else 1.0
-        return float(special.stdtr(self.df, -distance / self.se))
+        return float(scipy.special.stdtr(self.df, -distance / self.se))
 
     def relative(self, *, unit: str, method: str, level: float = 0.95) -> Estimate:
         """Return a log ratio as a relative change, arm / reference - 1."""

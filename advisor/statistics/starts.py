@@ -14,19 +14,26 @@ from functools import lru_cache
 from itertools import product
 
 import numpy as np
-from scipy import special, stats
-from scipy.sparse.csgraph import connected_components
+import scipy
 
 from advisor.evidence import Floats, Ints
 from advisor.statistics.spread import Spread
 
 ENOUGH_STARTS = 8  # t over starts is then as narrow as anything that knows a prior (docs/statistics.md)
+
+
+def _half_normal(values: Floats) -> Floats:
+    """Return the weights of values of a half-normal, which add up to one."""
+    density = np.sqrt(2 / np.pi) * np.exp(-values * values / 2)
+    return density / density.sum()  # type: ignore[no-any-return]  # numpy's stubs
+
+
 SCATTER = np.geomspace(0.003, 0.15, 18)  # s: from the quietest emulated server to three times a busy one
 WANDER = 0.02 * np.array([0.0, 0.35, 1.05, 1.75, 2.45])  # w, half-normal with scale 2 %
-_WANDER_WEIGHT = np.append(0.5, 0.5 * (half := stats.halfnorm.pdf(WANDER[1:] / 0.02)) / half.sum())
+_WANDER_WEIGHT = np.append(0.5, 0.5 * _half_normal(WANDER[1:] / 0.02))
 LASTING = (3.0, 10.0, 40.0)  # l, in pairs
 _START = np.arange(0.2, 3.6, 0.4)  # t over the scale of its half-normal prior
-_START_WEIGHT = stats.halfnorm.pdf(_START) / stats.halfnorm.pdf(_START).sum()
+_START_WEIGHT = _half_normal(_START)
 _STEP = 0.17  # of log s, beyond the usual
 _NEGLIGIBLE = 1e-6  # weight of a normal that moves no tail
 
@@ -52,7 +59,7 @@ class Pairs:
         size = int(ends[0].max()) + 1
         joined = np.zeros((size + int(ends[1].max()) + 1,) * 2, dtype=bool)
         joined[ends[0], size + ends[1]] = True
-        labels: Ints = connected_components(joined, directed=False)[1][ends[0]].astype(np.int64)
+        labels: Ints = scipy.sparse.csgraph.connected_components(joined, directed=False)[1][ends[0]].astype(np.int64)
         return labels
 
     @property
@@ -229,6 +236,6 @@ def _on_grid(pairs: Pairs, scale: float, draws: tuple[Draw, ...]) -> Spread:
     for value, error in draws:
         variance_of_draw = (scale * _START) ** 2 + error**2
         logs = logs - 0.5 * (np.log(variance_of_draw) + value**2 / variance_of_draw)[:, None]
-    weight = np.exp(logs - special.logsumexp(logs))
+    weight = np.exp(logs - scipy.special.logsumexp(logs))
     kept = weight > _NEGLIGIBLE
     return Spread.mixed(weight[kept], centre[kept], np.sqrt(variance[kept]), units=pairs.values.size, unit_name="block pairs")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from scipy import special
+import scipy
 
 from advisor.statistics.looks import Ends, ends
 from advisor.statistics.planning import PLANNED_ANSWERS, PLANNED_CORRELATION, PLANNED_DISCORDANCE
@@ -111,4 +111,4 @@ def _most(looks: tuple[int, ...], price: Callable[[int], Price], minutes: float)
 def _speed_chance(change: float, margin: float, *, pairs: int, starts: int) -> float:
     """Return the chance that a change is shown to exceed the margin."""
     deviation = math.sqrt(PAIR_SPREAD**2 / pairs + 2 * START_SPREAD**2 / starts)
-    return float(special.ndtr((change - margin) / deviation + special.ndtri(LOOK)))
+    return float(scipy.special.ndtr((change - margin) / deviation + scipy.special.ndtri(LOOK)))

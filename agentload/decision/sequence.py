@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
-from scipy import special
+import scipy
 
 from advisor.steps import MorePairs, Questions, Restarts, Step, Swap, counted
 from advisor.verdict import ArmVerdict, Decision, Leg
@@ -164,8 +164,8 @@ def _chance(leg: Leg, *, share: float, stays: float, within: int) -> float:
     low, value, high = (math.log1p(each) for each in (found.low, found.value, found.high))
     now, value = value - low if value > 0 else high - value, abs(value)
     last = math.hypot(stays, math.sqrt(max(0.0, now**2 - stays**2) * share))
-    moves = math.sqrt(max(1e-12, now**2 - last**2)) / special.ndtri(0.5 + found.level / 2)
-    return float(special.ndtr((value - margin - last) / moves) + special.ndtr((within * margin - last - value) / moves))
+    moves = math.sqrt(max(1e-12, now**2 - last**2)) / scipy.special.ndtri(0.5 + found.level / 2)
+    return float(scipy.special.ndtr((value - margin - last) / moves) + scipy.special.ndtr((within * margin - last - value) / moves))
 
 
 def _pays(verdict: ArmVerdict) -> bool:

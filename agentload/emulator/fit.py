@@ -15,8 +15,8 @@ from itertools import pairwise
 from typing import Final, TypeAlias
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from agentload.emulator.steptime import distinct_experts, saturation
 from agentload.errors import ProfileError
@@ -268,5 +268,7 @@ def _solve(design: Floats, measured: Floats, known: Floats | float = 0.0) -> Flo
         return np.asarray(relative @ x - wanted, dtype=np.float64)
 
     start = np.full(design.shape[1], 1.0 / design.shape[1])
-    found = least_squares(residuals, start, bounds=(0, np.inf), loss="soft_l1", f_scale=PULL, x_scale="jac", xtol=1e-12, ftol=1e-12)
+    found = scipy.optimize.least_squares(
+        residuals, start, bounds=(0, np.inf), loss="soft_l1", f_scale=PULL, x_scale="jac", xtol=1e-12, ftol=1e-12
+    )
     return np.asarray(found.x / scale, dtype=np.float64)

@@ -159,7 +159,7 @@ async def _renewed(wire: Wire, job: Job) -> None:
 @contextmanager
 def swept_rarely() -> Iterator[None]:
     """Sweep now, look at nothing again that is there already, and sweep by itself only where garbage piles up."""
-    before = gc.get_threshold()
+    before, was_frozen = gc.get_threshold(), gc.get_freeze_count() > 0
     gc.collect()
     gc.freeze()
     gc.set_threshold(RARELY, *before[1:])
@@ -167,4 +167,5 @@ def swept_rarely() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()
+        if not was_frozen:  # a program that has us play may spare its own objects
+            gc.unfreeze()

@@ -21,6 +21,7 @@ from functools import cache
 from hashlib import blake2b
 from importlib.resources import files
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeAlias
 
 import duckdb
@@ -124,8 +125,8 @@ def _translated(path: Path) -> Iterator[None]:
         raise
 
 
-def refusal(path: Path, error: duckdb.Error) -> StoreError:
-    """Translate an error of DuckDB into what failed and what to do."""
+def refusal(path: Path, error: duckdb.Error | OSError) -> StoreError:
+    """Translate an error of DuckDB or the disk into what failed and what to do."""
     reason = str(error).partition("\n")[0]
     again = f"the journals hold every row: agentload runs load RUN --db {path}"
     if _is_full(error):
@@ -133,7 +134,7 @@ def refusal(path: Path, error: duckdb.Error) -> StoreError:
     return StoreError(f"{path}: {reason}", hint=f"check that it is a DuckDB file and not of a newer DuckDB than the installed one; {again}")
 
 
-def _is_full(error: duckdb.Error) -> bool:
+def _is_full(error: duckdb.Error | OSError) -> bool:
     return "No space left" in str(error) or "quota" in str(error).lower()
 
 
@@ -157,16 +158,27 @@ def _appear(path: Path) -> None:
     """Make a database beside its place and link it there, so that nobody, whatever is killed, sees one without its tables."""
     beside = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
-        with duckdb.connect(f"duckdb:{beside}", config={"threads": 1}) as connection:
-            _create(connection)
+        with beside.open("xb") as file:
+            file.write(_blank())
+            file.flush()
+            os.fsync(file.fileno())
         with suppress(OSError):  # somebody was faster, and theirs is as good; or this file system has no links: it is made in its place
             os.link(beside, path)
-    except duckdb.Error as error:
+    except (duckdb.Error, OSError) as error:
         raise refusal(path, error) from error
     finally:
         with suppress(OSError):  # a folder that cannot be written in has none
             beside.unlink(missing_ok=True)
-            beside.with_name(f"{beside.name}.wal").unlink(missing_ok=True)
+
+
+@cache
+def _blank() -> bytes:
+    """Return the file of a database without rows: to make its tables takes four times as long as to write it."""
+    with TemporaryDirectory(prefix="agentload-") as folder:
+        file = Path(folder) / "blank.duckdb"
+        with duckdb.connect(f"duckdb:{file}", config={"threads": 1}) as connection:
+            _create(connection)
+        return file.read_bytes()
 
 
 def _is_busy(error: duckdb.Error) -> bool:

@@ -20,8 +20,8 @@ from itertools import pairwise
 from typing import Final, TypeAlias
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import special
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -67,19 +67,19 @@ def shift(before: Sequence[float], latest: Sequence[float], *, error: float = 0.
     rest = own[:n] - centre * level[:n]
     seen = float(rest @ rest)
     # A guess that the runs themselves refute counts for nothing.
-    weight_of_guess = 0 if n > ENOUGH and special.chdtrc(n - 1, seen / noise**2) < REFUTED else PRIOR_RUNS
+    weight_of_guess = 0 if n > ENOUGH and scipy.special.chdtrc(n - 1, seen / noise**2) < REFUTED else PRIOR_RUNS
     df = weight_of_guess + n - 1
     scatter = (weight_of_guess * noise**2 + seen) / df
     across, together = float(level @ step), float(level @ level)
     weight = float(step @ step) - across**2 / together
     value = (float(step @ own) - across * float(level @ own) / together) / weight
     se = math.sqrt(max(scatter, error**2) / weight)
-    reach = float(special.stdtrit(df, 0.975)) * se
+    reach = float(scipy.special.stdtrit(df, 0.975)) * se
     return Shift(
         value=math.expm1(value),
         low=math.expm1(value - reach),
         high=math.expm1(value + reach),
-        p=float(special.stdtr(df, -abs(value) / se)),
+        p=float(scipy.special.stdtr(df, -abs(value) / se)),
         runs=k,
         baseline=n,
     )

@@ -82,8 +82,26 @@ async def test_keys_that_expire_are_asked_for_again_while_connections_stay(monke
         assert server.connections == 1
 
 
+@pytest.fixture
+def thawed() -> Iterator[None]:
+    """Start with nothing spared, which the suite does for itself."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
+@pytest.mark.usefixtures("thawed")
 def test_garbage_is_left_alone_meanwhile_and_swept_as_before_afterwards() -> None:
     before = gc.get_threshold()
     with swept_rarely():
         assert (gc.get_threshold()[0], gc.get_freeze_count() > 0) == (RARELY, True)
     assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)
+
+
+@pytest.mark.usefixtures("thawed")
+def test_what_a_program_spared_from_sweeping_stays_spared() -> None:
+    gc.freeze()
+    spared = gc.get_freeze_count()
+    with swept_rarely():
+        pass
+    assert gc.get_freeze_count() >= spared

@@ -113,20 +113,19 @@ import os, signal, sys
 from pathlib import Path
 from agentload.store import database
 
-def killed(connection):
-    connection.begin()
-    connection.execute("CREATE TABLE half (a INTEGER)")
+def killed(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
-database._create = killed
+{moment} = killed
 with database.writing(Path(sys.argv[1])):
     pass
 """
 
 
-def test_a_database_whose_making_is_killed_is_not_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("moment", ["database._create", "os.fsync", "os.link"])
+def test_a_database_whose_making_is_killed_is_not_there(moment: str, tmp_path: Path) -> None:
     path = tmp_path / "x.duckdb"
-    assert subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False).returncode == -9
+    assert subprocess.run([sys.executable, "-c", KILLED.format(moment=moment), str(path)], check=False).returncode == -9
     assert not path.exists()
     with reading(created(path)) as connection:
         assert connection.execute("SELECT count(*) FROM runs").fetchall() == [(0,)]

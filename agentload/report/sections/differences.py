@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from advisor.statistics.paired import same_turns
 from advisor.verdict import Change
@@ -111,18 +111,15 @@ def _shift(view: View, name: str, arm: str, metric: Metric) -> Series | None:
     if ours is None or theirs is None:
         return None
     left, right = same_turns(theirs, ours)
-    values = (getattr(theirs, metric)[left], getattr(ours, metric)[right])
-    known = np.isfinite(values[0]) & np.isfinite(values[1]) & (np.minimum(*values) > 0)
-    pair = theirs.pair[left]
-    ratios = [
-        np.log(np.quantile(values[1][rows], QUANTILES) / np.quantile(values[0][rows], QUANTILES))
-        for each in every(np.unique(pair[known]).tolist(), MOST_PAIRS)
-        if (rows := known & (pair == each)).any()
-    ]
+    values = np.stack([getattr(theirs, metric)[left], getattr(ours, metric)[right]])
+    known = np.isfinite(values).all(axis=0) & (values > 0).all(axis=0)
+    values, pair = values[:, known], theirs.pair[left][known]
+    found = (np.quantile(values[:, pair == each], QUANTILES, axis=1).T for each in every(np.unique(pair).tolist(), MOST_PAIRS))
+    ratios = [np.log(changed / before) for before, changed in found]
     if len(ratios) < FEWEST_PAIRS:
         return None
     middle = np.mean(ratios, axis=0)
-    half = stats.t.ppf(0.975, len(ratios) - 1) * np.std(ratios, axis=0, ddof=1) / np.sqrt(len(ratios))
+    half = scipy.stats.t.ppf(0.975, len(ratios) - 1) * np.std(ratios, axis=0, ddof=1) / np.sqrt(len(ratios))
     at, low, high = (100 * np.expm1(each) for each in (middle, middle - half, middle + half))
     tips = (
         f"{labels.arm(arm)}, {say.percent(share)} of the calls are faster: {say.signed(value, 1)}% "
