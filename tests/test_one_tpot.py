@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from agentload.cli._progress import Progress
+from agentload.cli._audience import Progress
 from agentload.evidence.gather import gather
 from agentload.evidence.summary import summarise
 from agentload.layout import traces

@@ -1,58 +1,32 @@
-"""Ask in the foreground: progress by cell, Ctrl-C heeded, results in words."""
+"""Say what questions came to: what would be asked, how many answers are right, how far a screen found each arm from the reference."""
 
-import sys
-import time
-from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Final
 
-from agentload.cli._print import table, transient
+from advisor.evidence import Screened
+from advisor.rules.screened_answers import told, worth_asking
+from advisor.statistics.screen import Screening, screening
+from agentload.cli._audience import TERMINAL
+from agentload.cli._print import ABSENT, length, print_json, print_table, table
 from agentload.evidence.grades import Summary
+from agentload.evidence.screen import scored, screen
 from agentload.layout.cost import about
-from agentload.model.rows import AnswerRow
+from agentload.model.controls import is_control
+from agentload.model.rows import ArmRow
+from agentload.run.foreground import screened
+from agentload.run.prepared import Place
 from agentload.run.questions import Question, QuestionsCost
+from agentload.run.record import again
+from agentload.store import tables
+from agentload.store.database import reading
+from agentload.study.change import extended
+from agentload.study.kinds import Ask
 
-PLAIN_S = 10.0
 ENDED: Final = {"settled": "decided", "hopeless": "ended", "open": "undecided", "stopped": "stopped"}
 """How a sequence of looks ended."""
-
-
-class Progress:
-    """Tell on standard error how far each cell is: one line that is drawn anew on a terminal, a line now and then elsewhere."""
-
-    def __init__(self, questions: Sequence[Question], *, arms: int) -> None:
-        self._totals = Counter({cell: count * arms for cell, count in Counter((each.task, each.context) for each in questions).items()})
-        self._done: Counter[tuple[str, int]] = Counter()
-        self._failed = 0
-        self._told_at = time.monotonic()
-
-    def answered(self, question: Question, _arm: str, row: AnswerRow) -> None:
-        """Note one answer."""
-        cell = (question.task, question.context)
-        self._done[cell] += 1
-        self._failed += row.right is None
-        if sys.stderr.isatty():
-            transient(self._line(cell))
-        elif time.monotonic() - self._told_at >= PLAIN_S:
-            self._told_at = time.monotonic()
-            print(self._line(cell), file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        """Leave the line that was drawn."""
-        transient("")
-
-    def _line(self, cell: tuple[str, int]) -> str:
-        ready = sum(self._done[each] >= total for each, total in self._totals.items())
-        task, context = cell
-        return (
-            f"{sum(self._done.values()):,}/{sum(self._totals.values()):,} answers, {ready}/{len(self._totals)} cells, {self._failed} failed"
-            f" · {task} {length(context)} {self._done[cell]}/{self._totals[cell]}"
-        )
-
-
-def length(tokens: int) -> str:
-    """Return a length as it is typed: 8k, or the plain number where it is no multiple of 1,024."""
-    return f"{tokens // 1024}k" if tokens % 1024 == 0 else f"{tokens:,}"
+ALPHA = 0.05
 
 
 def describe(questions: Sequence[Question], cost: QuestionsCost, arms: Sequence[str]) -> str:
@@ -80,7 +54,7 @@ def summary(found: Summary) -> str:
     rows = []
     for task, context in dict.fromkeys((each.task, each.context_tokens) for each in found.cells):
         own = [cells.get((task, context, arm)) for arm in arms]
-        rows.append((task, length(context), *(_share(cell.right, cell.answered) if cell else "–" for cell in own)))
+        rows.append((task, length(context), *(_share(cell.right, cell.answered) if cell else ABSENT for cell in own)))
     rows.append(("all", "", *(_share(each.right, each.answered) for each in found.arms)))
     lines = [f"run {found.run_id}", *table(("task", "length", *arms), rows)]
     areas = {curve.task: curve.area for curve in found.curves if curve.arm == arms[0]}
@@ -102,4 +76,63 @@ def summary(found: Summary) -> str:
 
 
 def _share(right: int, answered: int) -> str:
-    return f"{right / answered:.1%}" if answered else "–"
+    return f"{right / answered:.1%}" if answered else ABSENT
+
+
+def screen_and_tell(study: Ask, place: Place, *, as_json: bool) -> None:
+    """Screen the arms of a study, and print what that says and what to ask next."""
+    run = screened(study, place, TERMINAL)
+    with reading(place.database) as connection:
+        arms = [row.arm for row in tables.rows(connection, ArmRow, run_id=run) if not is_control(row.arm)]
+        rows, excused = screen(connection, run, arms)
+        paths = scored(connection, run, arms)
+    found = tuple(screening([row for row in rows if row.arm == arm], alpha=ALPHA) for arm in arms if any(row.arm == arm for row in rows))
+    if as_json:
+        print_json({"run_id": run, "arms": [asdict(each) for each in found], "not_screened": dict(excused), "scored_prompts": paths})
+        return
+    print(f"run {run}")
+    _print_lengths(found, arms[0])
+    for each in found:
+        print(told(each, arms[0]))
+    for arm, why in excused:
+        print(f"{arm} is not screened: {why.rstrip('.')}. Questions alone tell.")
+    for path in paths:
+        print(
+            f"{path.arm}, a prompt of {length(path.length)} scored whole: {path.variation:.2g} from {arms[0]}, which is {path.own:.2g} away"
+        )
+        print(f"  from itself. {_part(path.cached)} of it was read from the cache, {_part(_cached(rows, path.arm))} before single tokens.")
+    print(f"\nNext: {_next(study, found, place.database, run)}")
+
+
+def _cached(rows: Sequence[Screened], arm: str) -> float | None:
+    said = [row.cached for row in rows if row.arm == arm and row.cached is not None]
+    return sum(said) / len(said) if said else None
+
+
+def _part(cached: float | None) -> str:
+    return "an unknown part" if cached is None else f"{cached:.0%}"
+
+
+def _print_lengths(found: tuple[Screening, ...], reference: str) -> None:
+    cells = [
+        (
+            each.arm,
+            length(round(at.length)),
+            str(at.prompts),
+            f"{at.times:.1f}",
+            f"{at.agreement:.0%}",
+            ABSENT if at.p is None else f"{at.p:.3f}",
+        )
+        for each in found
+        for at in each.lengths
+    ]
+    print_table(("arm", "length", "prompts", f"times as far as {reference} from itself", "same likeliest token", "p"), cells)
+
+
+def _next(study: Ask, found: tuple[Screening, ...], database: Path, run: str) -> str:
+    """Return the command that follows: a report where answers are broken, else questions where they are worth most."""
+    open_ = [each for each in found if each.pattern != "broken"]
+    if found and not open_:
+        return f"agentload advise {database} --run {run}"
+    asked = extended(study, screen=False, traces=())
+    return again(extended(asked, contexts=worth_asking(open_[0])) if open_ else asked, database, into=run)

@@ -11,7 +11,6 @@ from agentload.cli import _asking
 from agentload.cli._audience import TERMINAL
 from agentload.cli._decide import decide
 from agentload.cli._print import notice, print_json, print_table, table, transient
-from agentload.cli._screen import screen_and_tell
 from agentload.decision.answers import Sequence as Looks
 from agentload.decision.answers import in_sequence, looks
 from agentload.decision.forecast import likely
@@ -130,7 +129,7 @@ def _question(study: Ask, place: Place, *, is_dry: bool, as_json: bool) -> None:
     if study.screen and is_dry:
         raise UsageError("a screen has no plan to print", hint="leave out --dry-run")
     if study.screen:
-        screen_and_tell(study, place, as_json=as_json)
+        _asking.screen_and_tell(study, place, as_json=as_json)
     elif study.until_settled and not is_dry:
         ended = in_sequence(study, place, TERMINAL)
         resume = again(study, place.database, resume=ended.asked.run_id)

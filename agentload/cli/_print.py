@@ -116,5 +116,10 @@ def when(at_ns: int | None) -> str:
     return ABSENT if at_ns is None else f"{datetime.fromtimestamp(at_ns / 1e9, UTC):%Y-%m-%d %H:%M}"
 
 
+def length(tokens: int) -> str:
+    """Return a length as it is typed: 8k, or the plain number where it is no multiple of 1,024."""
+    return f"{tokens // 1024}k" if tokens % 1024 == 0 else f"{tokens:,}"
+
+
 def _is_figure(cell: str) -> bool:
     return re.fullmatch(r"[\d.,]+%?|–", cell) is not None

@@ -10,7 +10,7 @@ from agentload.cli._study import DB, Db
 from agentload.endpoints.commands import calibrated_name
 from agentload.errors import UsageError
 from agentload.model.kv import CALIBRATED_IN
-from agentload.report.again import asked_again
+from agentload.report.advise import asked_again
 from agentload.report.policy import Setting
 from agentload.run.calibration import Strategy, sampled, script
 from agentload.run.files import load_traces

@@ -13,8 +13,7 @@ from agentload.dispatch.dependencies import Dependencies
 from agentload.dispatch.foresight import Foresight
 from agentload.dispatch.intake import intake
 from agentload.dispatch.outgoing import Outgoing
-from agentload.dispatch.replies import Replies
-from agentload.dispatch.session import MissingReplyError, Player
+from agentload.dispatch.session import MissingReplyError, Player, Replies
 from agentload.model.commands import Call, Command, Ended, Forget, Send, Status
 from agentload.model.plan import Block, Plan, Play
 from agentload.model.trace import Session

@@ -30,6 +30,7 @@ from agentload.model.commands import (
     Woke,
 )
 from agentload.model.plan import Plan, Play, Round
+from agentload.model.rows import BlockRow
 
 MAX_REPLAYS = 2  # a pair that is void this often after its first play stays void
 
@@ -44,6 +45,24 @@ class PlayEnd:
     drain_ns: int | None
     ended_ns: int
     is_whole: bool
+
+    def row(self, *, run_id: str, leg: int, void: str | None = None) -> BlockRow:
+        """Return its stored row; *void* says why nothing of it counts."""
+        return BlockRow(
+            run_id=run_id,
+            leg=leg,
+            pair=self.play.pair,
+            block=self.play.block,
+            arm=self.play.arm,
+            round=self.round,
+            started_ns=self.started_ns,
+            drain_ns=self.drain_ns,
+            ended_ns=self.ended_ns,
+            salt=self.play.salt,
+            warmup=self.play.warmup,
+            void=void,
+            machine=self.play.machine,
+        )
 
 
 class Dispatcher:

@@ -1,7 +1,12 @@
 """The stored row of one attempt: what was asked, and how it ended."""
 
-from agentload.model.commands import Outcome, Send
+from dataclasses import fields
+from typing import Final
+
+from agentload.model.commands import Ending, Outcome, Send
 from agentload.model.rows import CallRow
+
+_ENDING: Final = tuple(each.name for each in fields(Ending))
 
 
 def row(send: Send, outcome: Outcome, *, run_id: str, leg: int, prompt_hash: str | None = None) -> CallRow:
@@ -23,28 +28,9 @@ def row(send: Send, outcome: Outcome, *, run_id: str, leg: int, prompt_hash: str
         released_ns=send.released_ns,
         context_tokens=call.context_tokens,
         asked_tokens=call.output,
-        status=outcome.status,
         tail=send.tail,
         prime=call.prime,
-        replica=outcome.replica,
-        gateway=outcome.gateway,
-        opened_ns=outcome.opened_ns,
-        sent_ns=outcome.sent_ns,
-        first_ns=outcome.first_ns,
-        first_answer_ns=outcome.first_answer_ns,
-        last_ns=outcome.last_ns,
-        done_ns=outcome.done_ns,
-        stamp_source=outcome.stamp_source,
-        coalesced_reads=outcome.coalesced_reads,
-        token_rule=outcome.token_rule,
-        prompt_tokens=outcome.prompt_tokens,
-        cached_tokens=outcome.cached_tokens,
-        output_tokens=outcome.output_tokens,
-        thinking_tokens=outcome.thinking_tokens,
-        http_status=outcome.http_status,
-        finish_reason=outcome.finish_reason,
-        error=outcome.error,
         prompt_hash=prompt_hash,
         deadline_ns=call.deadline_ns,
-        chunks=outcome.chunks,
+        **{name: getattr(outcome, name) for name in _ENDING},
     )

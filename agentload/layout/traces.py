@@ -1,10 +1,10 @@
-"""Traces made of others: several as one, a mix of all kinds of agents; one over and over, for a long run; and a sweep."""
+"""Traces made of others: several as one, a mix of all kinds of agents; one over and over, or with its own words; and a sweep."""
 
 import heapq
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, takewhile
 from random import Random
 from typing import Final
 
@@ -13,7 +13,7 @@ from agentload.dispatch.arrivals import seeded
 from agentload.layout.cost import seconds_of
 from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.plan import Load
-from agentload.model.trace import Header, Key, Segment, Session, Trace, Turn
+from agentload.model.trace import Header, Key, Recorded, Segment, Session, Trace, Turn
 from agentload.model.walk import again, families
 
 ROOM: Final = 1 << 56  # block ids that a trace has to itself, however often it is repeated
@@ -136,3 +136,27 @@ def shortened(trace: Trace, tokens: int) -> Iterator[Session]:
 def primed(trace: Trace, agents: int, seed: int) -> Iterator[Session]:
     """Return the sessions of a trace, the first so many begun in the middle."""
     return degrade.split(trace.header, trace.sessions, share=1.0, seed=seed, first=agents)
+
+
+def spoken(trace: Trace, texts: Mapping[str, str], *, compares: bool) -> Trace:
+    """Return a trace whose segments say what they said, by key; if it *compares*, turns know what the next one took for their answer."""
+
+    def said(segments: Sequence[Segment]) -> tuple[Segment, ...]:
+        return tuple(replace(each, text=texts.get(each.key, each.text)) if isinstance(each.key, str) else each for each in segments)
+
+    @again
+    def sessions() -> Iterator[Session]:
+        for session in trace.sessions:
+            turns = [replace(turn, add=said(turn.add)) for turn in session.turns]
+            if compares:
+                turns = [*map(_answered, turns, turns[1:]), *turns[-1:]]
+            yield replace(session, turns=tuple(turns))
+
+    prefixes = {name: said(segments) for name, segments in trace.header.prefixes.items()}
+    return Trace(header=replace(trace.header, prefixes=prefixes), sessions=sessions())
+
+
+def _answered(turn: Turn, following: Turn) -> Turn:
+    said = [each.text for each in takewhile(lambda each: each.role == "assistant", following.add)]
+    answer = "\n".join(filter(None, said))
+    return replace(turn, recorded=replace(turn.recorded or Recorded(), answer=answer)) if answer else turn

@@ -4,10 +4,9 @@ from typing import Final, Literal, TypeAlias
 
 import httptools
 
-from agentload.dispatch.document import document
 from agentload.dispatch.fault import body_fault, word
 from agentload.dispatch.framing import MOST_BYTES, OverlongError
-from agentload.dispatch.sse import Parsed, StreamParser
+from agentload.dispatch.sse import Parsed, StreamParser, document
 
 FAULT_BYTES: Final = 1 << 20  # of an error's body: the rest is not read
 HEAD_BYTES: Final = 256 << 10  # of all that comes between two pieces of a body: interim heads, the head, trailers

@@ -1,9 +1,9 @@
-"""Read a run, decide, and say it: what every verb that shows a decision does."""
+"""Read a run, decide, and say it: what every verb that shows a decision does; and what a calibrated cache is asked after one."""
 
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from json import loads
 from pathlib import Path
 from typing import Final
@@ -16,11 +16,11 @@ from advisor.evidence import Evidence
 from agentload import __version__
 from agentload.builtin import find
 from agentload.emulator import profile as profiles
-from agentload.errors import AgentloadError
+from agentload.errors import AgentloadError, UsageError
 from agentload.evidence.gather import gather
 from agentload.exposition.scrape import Scrape
 from agentload.model.profile import ArmProfile, Price, Profile
-from agentload.model.rows import ArmRow, ProbeRow, VerdictRow
+from agentload.model.rows import AnswerRow, ArmRow, ProbeRow, RunRow, VerdictRow
 from agentload.report.document import document
 from agentload.report.formats.json import json
 from agentload.report.parts import Document
@@ -29,6 +29,9 @@ from agentload.report.read import facts
 from agentload.store import loader, tables
 from agentload.store.database import reading
 from agentload.store.runs import run_named
+from agentload.study.kinds import Ask, Replay
+from agentload.study.parts import Live
+from agentload.study.stored import study_of
 
 JOURNAL: Final = "verdicts"
 
@@ -147,3 +150,46 @@ def settle(database: Path, run: str) -> None:
     """Decide on a run that has ended and store the decision, for lists to show; nothing where there is too little to decide on."""
     with suppress(AgentloadError):  # what was measured is stored, whatever can be said of it
         keep(advise(database, run, setting=Setting()), database, setting=Setting())
+
+
+CALIBRATED: Final = "fp8-calibrated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Again:
+    """What is left to ask once an arm's scales are calibrated."""
+
+    arm: str
+    model: str | None
+    traces: tuple[str, ...]
+    study: Ask
+    """The reference and the calibrated arm, which is served where the other was."""
+
+
+def asked_again(database: Path, run: str, *, setting: Setting) -> Again:
+    """Read what a run's decision leaves to ask. Raises UsageError where it asks for something else than calibration."""
+    decision = advise(database, run, setting=setting).decision
+    found = {each.arm: each.verdict for each in decision.server if each.arm != decision.reference}
+    arm = next((name for name, verdict in found.items() if verdict == "calibrate"), None)
+    hint = f"agentload advise {database} --run {run}"
+    if arm is None:
+        said = ", ".join(f"{name}: {verdict}" for name, verdict in found.items())
+        raise UsageError(f"the decision on run {run} does not ask for calibration ({said})", hint=hint)
+    with reading(database) as connection:
+        (row,) = tables.rows(connection, RunRow, run_id=run)
+        arms = {each.arm: each for each in tables.rows(connection, ArmRow, run_id=run)}
+        tasks = {each.task for each in tables.rows(connection, AnswerRow, run_id=run) if each.arm == arm}
+    first, other = arms[decision.reference], arms[arm]
+    if first.url is None or other.url is None:
+        raise UsageError(f"run {run} was simulated: there is no server to ask again", hint=hint)
+    margin = setting.policy.accuracy_margin
+    open_ = [each for each in decision.accuracy if each.arm == arm and (each.difference.low is None or each.difference.low <= -margin)]
+    lengths = sorted({round(each.context_tokens) for each in open_ or [each for each in decision.accuracy if each.arm == arm]})
+    began = study_of(row)
+    base = began if isinstance(began, Ask) else Ask(servers=Live(endpoints=""))
+    endpoints = f"{decision.reference}={first.url},{CALIBRATED}={other.url}"
+    study = msgspec.structs.replace(base, servers=Live(endpoints=endpoints), until_settled=True, items=None, traces=(), aa=None)
+    if tasks and base.own is None:
+        study = msgspec.structs.replace(study, tasks=tuple(sorted(tasks)), contexts=tuple(lengths))
+    traces = began.traces if isinstance(began, Replay | Ask) else ()
+    return Again(arm=arm, model=row.model, traces=tuple(each.path for each in traces), study=study)

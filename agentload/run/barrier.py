@@ -18,7 +18,7 @@ from agentload.endpoints.facts import told
 from agentload.endpoints.identity import Identity, identify
 from agentload.errors import EndpointError
 from agentload.model.commands import Send, Settle, Status
-from agentload.model.rows import BlockRow, CallRow, Row
+from agentload.model.rows import CallRow, Row
 from agentload.run.known import Between, Tally, dated, differences, is_restarted, newly_missing, remembered
 from agentload.run.record import fingerprint, scraped
 from agentload.study.kinds import OnDead
@@ -145,7 +145,7 @@ class Barrier:
             reason = (fault if again else None) or reasons[end.play.arm]
             if reason is not None and end.play.arm not in given_up:
                 void[end.play.pair] = reason
-            self.write(self._block(end, reason or fault or (None if end.is_whole else CUT)))
+            self.write(end.row(run_id=self.run_id, leg=self.leg, void=reason or fault or (None if end.is_whole else CUT)))
             self._played[end.play.pair] += 1
         for pair in {end.play.pair for end in ends}:
             if pair in void:
@@ -245,23 +245,6 @@ class Barrier:
     def _sample(self, arm: str, identity: Identity) -> None:
         for row in scraped(self.run_id, self.leg, self.endpoints[arm], identity):
             self.write(row)
-
-    def _block(self, end: PlayEnd, void: str | None) -> BlockRow:
-        return BlockRow(
-            run_id=self.run_id,
-            leg=self.leg,
-            pair=end.play.pair,
-            block=end.play.block,
-            arm=end.play.arm,
-            round=end.round,
-            started_ns=end.started_ns,
-            drain_ns=end.drain_ns,
-            ended_ns=end.ended_ns,
-            salt=end.play.salt,
-            warmup=end.play.warmup,
-            void=void,
-            machine=end.play.machine,
-        )
 
 
 async def awaited(endpoint: Endpoint, *, patience_s: float, goes_on: str, is_stopping: Callable[[], bool]) -> Identity | None:

@@ -11,8 +11,7 @@ from agentload.builtin import HERE, Kind, find
 from agentload.endpoints.read import is_arms_file
 from agentload.errors import AgentloadError, TraceError, UsageError
 from agentload.importers.parts.intake import beside, read_texts
-from agentload.layout.recorded import spoken
-from agentload.layout.traces import merged, shortened
+from agentload.layout.traces import merged, shortened, spoken
 from agentload.model.trace import Trace
 from agentload.study.change import extended
 from agentload.study.document import SHOWN, fields_of, parse

@@ -45,7 +45,7 @@ from agentload.model.commands import (
 )
 from agentload.model.plan import Plan
 from agentload.model.profile import ArmProfile
-from agentload.model.rows import BlockRow, Row, SampleRow
+from agentload.model.rows import Row, SampleRow
 from agentload.model.stamps import US, Stamps
 from agentload.prompts.renderer import Renderer
 from agentload.virtual.content import Contents, Speaker
@@ -295,23 +295,7 @@ class Shell:
             heapq.heappush(self._limits, (deadline_ns, self._order, name))
 
     def _settle(self, now_ns: int) -> None:
-        for end in self._dispatcher.ended_plays():
-            self._rows.append(
-                BlockRow(
-                    run_id=self._plan.run,
-                    leg=self._leg,
-                    pair=end.play.pair,
-                    block=end.play.block,
-                    arm=end.play.arm,
-                    round=end.round,
-                    started_ns=end.started_ns,
-                    drain_ns=end.drain_ns,
-                    ended_ns=end.ended_ns,
-                    salt=end.play.salt,
-                    warmup=end.play.warmup,
-                    machine=end.play.machine,
-                )
-            )
+        self._rows.extend(end.row(run_id=self._plan.run, leg=self._leg) for end in self._dispatcher.ended_plays())
         self._rows.extend(self._sampler.now(now_ns, self._engines))
 
     def _started(self, round_: int) -> dict[str, Engine]:

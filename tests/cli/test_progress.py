@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from agentload.cli._audience import Progress
 from agentload.cli._print import notice, silenced, transient
-from agentload.cli._progress import Progress
 from agentload.layout.cost import cost
 from agentload.layout.plan import plan
 from agentload.model.trace import Header, Segment, Session, Trace, Turn

@@ -36,7 +36,6 @@ HELP = ("agentload/cli", "agentload/importers", "agentload/exporters", "agentloa
 
 STILL: dict[str, set[str]] = {
     "agentload/ask/probes.py": {"held against", "told"},
-    "agentload/cli/_asking.py": {"anew"},
     "agentload/live/raw.py": {"go on"},
     "agentload/live/target.py": {"mend"},
     "agentload/plugins.py": {"stands for"},

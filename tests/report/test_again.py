@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from agentload.errors import UsageError
-from agentload.report.again import asked_again
+from agentload.report.advise import asked_again
 from agentload.report.policy import Setting
 from agentload.run.prepared import Place
 from agentload.run.simulated_answers import answer_all, answering

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from agentload.decision.sequence import lengths
-from agentload.layout.recorded import spoken
+from agentload.layout.traces import spoken
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.prompts.renderer import Renderer
 from agentload.report.advise import advise
