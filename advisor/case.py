@@ -112,7 +112,6 @@ class Reach:
 
     arm: str
     workload: str | None
-    tested_to: float | None  # longest context with answers; None: no answers at all
     beyond_share: float | None  # share of calls beyond it
     usual: tuple[float, float] | None  # contexts between which the user's calls usually lie
     longest: float | None  # the user's longest context

@@ -113,8 +113,6 @@ class Calls:
     computed_tokens: Floats | None = None  # prompt minus cached
     asked_tokens: Floats | None = None  # output tokens that the trace asked for
     batch_kv_tokens: Floats | None = None  # mean KV tokens of the whole batch while this call decoded
-    lag_ms: Floats | None = None  # sent minus released: our own delay
-    gap_p99_ms: Floats | None = None  # p99 gap between chunks within the call
     machine: Ints | None = None  # index into Deployment.machines
     tail: Bools | None = None  # released when the block's load had begun to drain; None: nobody knows
 
@@ -311,7 +309,6 @@ class Evidence:
     aa_accuracy: tuple[AccuracyBucket, ...] = ()  # answers of an arm against its own, asked twice
     followed: tuple[AccuracyBucket, ...] = ()  # replies graded by the recorded ones: agreement with them, not whether they are right
     screen: tuple[Screened, ...] = ()
-    unscreened: tuple[tuple[str, str], ...] = ()  # arms that told no log probabilities, with the reason
     priors: tuple[Prior, ...] = ()
     probes: tuple[Probe, ...] = ()
     starts: StartHistory | None = None  # None: the policy's assumption holds
