@@ -13,7 +13,7 @@ from advisor.statistics.paired import Metric
 from advisor.statistics.spread import Spread
 from advisor.statistics.starts import Draw, Scatter
 from advisor.steps import Lengths, Search
-from advisor.verdict import BreakEven, BucketResult, Capacity, Change, Gate, ItlLine, Spoiled, TtftCurve
+from advisor.verdict import BreakEven, BucketResult, Capacity, Change, Gate, ItlLine, Leg, Need, Spoiled, TtftCurve
 
 TRIAL_S = 60.0  # each load of a search, where nothing asks for longer
 SHORTEST = 1024  # tokens: where latencies are measured from, and doubled
@@ -93,6 +93,16 @@ class Accuracy:
     items: int  # different ones; `estimate.n` counts what they are worth
     lengths: tuple[float, ...]  # contexts of the buckets that count, the shortest first
     asked_to: float  # longest context with answers, whether or not the workload needs it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tested:
+    """Hold a leg with the p-values of the claim that speaks for the arm and of the one that speaks against it."""
+
+    leg: Leg
+    p_for: float | None = None
+    p_against: float | None = None
+    if_unclear: tuple[Need, ...] = ()  # what settles it, should it be open
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

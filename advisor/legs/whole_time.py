@@ -11,10 +11,9 @@ import numpy as np
 
 from advisor import words
 from advisor.assess.speed import estimated, start_scale
-from advisor.case import Case, Control
+from advisor.case import Case, Control, Tested
 from advisor.evidence import Bools, Calls, Floats, Ints
 from advisor.legs.speed import more_pairs
-from advisor.legs.tested import Tested
 from advisor.statistics import paired
 from advisor.statistics.paired import PairTable
 from advisor.statistics.spread import Spread

@@ -44,10 +44,6 @@ def _is_held(case: Case, arm: str, workload: str, metric: Metric) -> bool:
     return found is not None and found.is_below(limit)
 
 
-def _few(turns: float) -> str:
-    return f"{turns:,.0f} independent turns" if turns else "too few block pairs to count independent turns"
-
-
 def check(case: Case) -> Iterator[Finding]:
     """Yield one finding an arm and class whose tail is surely longer, and one a class whose tail is not known."""
     arms, workloads = case.evidence.challengers, case.evidence.workloads
@@ -79,9 +75,10 @@ def check(case: Case) -> Iterator[Finding]:
             asks_for="test further",
         )
     for workload, turns in unknown.items():
+        few = f"{turns:,.0f} independent turns" if turns else "too few block pairs to count independent turns"
         yield Finding(
             kind="informs",
             workload=workload,
-            message=f"The tail of {workload} is not known: {_few(turns)}, where p95 takes 59 and p99 takes 299.",
+            message=f"The tail of {workload} is not known: {few}, where p95 takes 59 and p99 takes 299.",
             leg="pays",
         )
