@@ -124,6 +124,11 @@ class Calls:
     def __len__(self) -> int:
         return int(self.pair.size)
 
+    def lasting(self, metric: str) -> Floats:
+        """Return what each turn took in this column; one that died took longer than any that ended."""
+        took: Floats = np.where(self.ok, getattr(self, metric), np.inf)
+        return took
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sweep:
@@ -349,6 +354,11 @@ class Evidence:
         found = (each.calls for each in self.observations if each.workload == workload and each.arm == arm)
         calls = next(found, None)
         return calls if calls is not None and len(calls) else None
+
+    def sides(self, workload: str, arm: str, *, against: str | None = None) -> tuple[Calls, Calls] | None:
+        """Return the calls of *workload* on the reference, or on the arm *against*, and on *arm*; None where one of them has none."""
+        theirs, mine = self.calls(workload, against or self.reference), self.calls(workload, arm)
+        return None if theirs is None or mine is None else (theirs, mine)
 
     def telemetry(self, workload: str | None, arm: str) -> Telemetry | None:
         """Return the server's figures for *workload* on *arm*; with None, those of the whole server."""
