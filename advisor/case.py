@@ -13,7 +13,7 @@ from advisor.statistics.paired import Metric
 from advisor.statistics.spread import Spread
 from advisor.statistics.starts import Draw, Scatter
 from advisor.steps import Lengths, Search
-from advisor.verdict import BreakEven, BucketResult, Capacity, Change, Gate, ItlLine, Spoiled, TtftCurve
+from advisor.verdict import BreakEven, BucketResult, Capacity, Change, Gate, ItlLine, Leg, Need, Spoiled, TtftCurve
 
 TRIAL_S = 60.0  # each load of a search, where nothing asks for longer
 SHORTEST = 1024  # tokens: where latencies are measured from, and doubled
@@ -96,6 +96,16 @@ class Accuracy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tested:
+    """Hold a leg with the p-values of the claim that speaks for the arm and of the one that speaks against it."""
+
+    leg: Leg
+    p_for: float | None = None
+    p_against: float | None = None
+    if_unclear: tuple[Need, ...] = ()  # what settles it, should it be open
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
     """Say whether the KV pool can limit a workload at the user's load."""
 
@@ -112,7 +122,6 @@ class Reach:
 
     arm: str
     workload: str | None
-    tested_to: float | None  # longest context with answers; None: no answers at all
     beyond_share: float | None  # share of calls beyond it
     usual: tuple[float, float] | None  # contexts between which the user's calls usually lie
     longest: float | None  # the user's longest context

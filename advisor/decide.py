@@ -13,7 +13,7 @@ from advisor.judge import judge
 from advisor.legs.speed import confounded
 from advisor.policy import Policy
 from advisor.rulebook import modules, run
-from advisor.verdict import ArmVerdict, Change, Choice, Decision, Gate, Need, Spoiled
+from advisor.verdict import Change, Choice, Decision, Gate, Spoiled
 
 ALWAYS_FLIPS = "another version of engine, driver or checkpoint"
 
@@ -104,10 +104,6 @@ def _next_replica(case: Case, choice: Choice) -> tuple[str, ...]:
     )
 
 
-def _needs(verdicts: Sequence[ArmVerdict]) -> tuple[Need, ...]:
-    return tuple(dict.fromkeys(need for each in verdicts for need in each.needs))
-
-
 def _changes(case: Case) -> tuple[Change, ...]:
     """Return every comparison with the interval that decides about it."""
     names = ((each.change.arm, each.change.workload, each.change.metric) for each in case.speeds)
@@ -158,7 +154,7 @@ def decide(evidence: Evidence, policy: Policy | None = None) -> Decision:
         break_even=case.break_even,
         accuracy=case.buckets,
         capacity=case.capacity,
-        needs=_needs((*server, *classes)),
+        needs=tuple(dict.fromkeys(need for each in (*server, *classes) for need in each.needs)),
         caveats=_caveats(case),
         flips=tuple(dict.fromkeys(flips)),
     )

@@ -13,7 +13,6 @@ class Gpu:
     bf16_tflops: float | None = None
     fp8_tflops: float | None = None
     hbm_tb_s: float | None = None
-    memory_gb: float | None = None
     usd_per_hour: float | None = None
 
 
@@ -28,7 +27,6 @@ class Model:
     layers: int | None = None
     full_layers: int | None = None  # layers that attend to the whole context
     window_layers: int | None = None
-    window_tokens: int | None = None
     heads: int | None = None
     kv_heads: int | None = None
     head_dim: int | None = None

@@ -113,8 +113,6 @@ class Calls:
     computed_tokens: Floats | None = None  # prompt minus cached
     asked_tokens: Floats | None = None  # output tokens that the trace asked for
     batch_kv_tokens: Floats | None = None  # mean KV tokens of the whole batch while this call decoded
-    lag_ms: Floats | None = None  # sent minus released: our own delay
-    gap_p99_ms: Floats | None = None  # p99 gap between chunks within the call
     machine: Ints | None = None  # index into Deployment.machines
     tail: Bools | None = None  # released when the block's load had begun to drain; None: nobody knows
 
@@ -125,6 +123,11 @@ class Calls:
 
     def __len__(self) -> int:
         return int(self.pair.size)
+
+    def lasting(self, metric: str) -> Floats:
+        """Return what each turn took in this column; one that died took longer than any that ended."""
+        took: Floats = np.where(self.ok, getattr(self, metric), np.inf)
+        return took
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -311,7 +314,6 @@ class Evidence:
     aa_accuracy: tuple[AccuracyBucket, ...] = ()  # answers of an arm against its own, asked twice
     followed: tuple[AccuracyBucket, ...] = ()  # replies graded by the recorded ones: agreement with them, not whether they are right
     screen: tuple[Screened, ...] = ()
-    unscreened: tuple[tuple[str, str], ...] = ()  # arms that told no log probabilities, with the reason
     priors: tuple[Prior, ...] = ()
     probes: tuple[Probe, ...] = ()
     starts: StartHistory | None = None  # None: the policy's assumption holds
@@ -352,6 +354,11 @@ class Evidence:
         found = (each.calls for each in self.observations if each.workload == workload and each.arm == arm)
         calls = next(found, None)
         return calls if calls is not None and len(calls) else None
+
+    def sides(self, workload: str, arm: str, *, against: str | None = None) -> tuple[Calls, Calls] | None:
+        """Return the calls of *workload* on the reference, or on the arm *against*, and on *arm*; None where one of them has none."""
+        theirs, mine = self.calls(workload, against or self.reference), self.calls(workload, arm)
+        return None if theirs is None or mine is None else (theirs, mine)
 
     def telemetry(self, workload: str | None, arm: str) -> Telemetry | None:
         """Return the server's figures for *workload* on *arm*; with None, those of the whole server."""

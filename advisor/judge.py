@@ -6,12 +6,11 @@ from dataclasses import replace
 from typing import Final
 
 from advisor import words
-from advisor.case import Case
+from advisor.case import Case, Tested
 from advisor.dtypes import is_quantised
 from advisor.legs.capacity import AGENTS, capacity_leg, pays_leg
 from advisor.legs.safe import safe_leg
 from advisor.legs.speed import INDIFFERENT, speed_leg
-from advisor.legs.tested import Tested
 from advisor.legs.whole_time import with_total
 from advisor.steps import Calibrate
 from advisor.verdict import ArmVerdict, Finding, Inequality, Leg, Need, Word

@@ -35,11 +35,6 @@ class Rule:
     problem: str | None = None
 
 
-def first_sentence(module: ModuleType) -> str:
-    """Return a plug-in's help: the first line of its docstring."""
-    return (module.__doc__ or "").strip().splitlines()[0]
-
-
 @cache
 def modules(package: ModuleType) -> tuple[ModuleType, ...]:
     """Return the modules of *package*, sorted by name: rules and gates are files that are known by their names."""

@@ -154,18 +154,23 @@ def _pool(
     # The surest loss, not the largest: ten items may fall by 20 points and show nothing.
     worst = min(each_judged, key=lambda pair: (pair[1][2], pair[1][0].value))
     difference, p_not_worse, p_worse = found
+    worst_result = _result(worst[0], worst[1][0])
+    reference, answers, clusters = _rows(buckets)
     return Accuracy(
         arm=arm,
         workload=workload,
         estimate=difference,
         p_not_worse=p_not_worse,
         p_worse=p_worse,
-        worst=_result(worst[0], worst[1][0]),
-        has_collapsed=any(_has_collapsed(each) for each in (_result_of(buckets, difference), _result(worst[0], worst[1][0]))),
+        worst=worst_result,
+        has_collapsed=any(
+            each.difference.is_below(-COLLAPSED * each.reference) for each in (_result_of(buckets, difference), worst_result)
+        ),
         good_to=_good_to(buckets, policy, level),
         worst_p=min(planning.adjusted([judged[2] for _, judged in each_judged])),
-        discordance=_discordance(buckets),
-        items=_items(buckets),
+        # The mean square difference is, for right and wrong answers, the share of items that differ.
+        discordance=float(np.mean((answers - reference) ** 2)),
+        items=int(np.unique(clusters).size),
         lengths=tuple(sorted({bucket.context_tokens for bucket in buckets})),
         asked_to=max(each.context_tokens for each in asked if workload is None or each.workload in (None, workload)),
     )
@@ -175,10 +180,6 @@ def _result_of(buckets: list[AccuracyBucket], difference: Estimate) -> BucketRes
     """Return buckets as one, under the longest of their lengths."""
     longest = max(buckets, key=lambda each: each.context_tokens)
     return replace(_result(longest, difference), reference=float(_rows(buckets)[0].mean()), changed_p=None)
-
-
-def _has_collapsed(found: BucketResult) -> bool:
-    return found.difference.is_below(-COLLAPSED * found.reference)
 
 
 def _good_to(buckets: list[AccuracyBucket], policy: Policy, level: float) -> BucketResult | None:
@@ -193,17 +194,6 @@ def _good_to(buckets: list[AccuracyBucket], policy: Policy, level: float) -> Buc
         if is_good:
             return _result_of(below, good[0])
     return None
-
-
-def _items(buckets: list[AccuracyBucket]) -> int:
-    """Count the different items: one that was asked several times is one."""
-    return int(np.unique(_rows(buckets)[2]).size)
-
-
-def _discordance(buckets: list[AccuracyBucket]) -> float:
-    """Return the mean square difference, which for right and wrong answers is the share of items that differ."""
-    reference, arm, _ = _rows(buckets)
-    return float(np.mean((arm - reference) ** 2))
 
 
 def telling(buckets: tuple[AccuracyBucket, ...], policy: Policy) -> tuple[AccuracyBucket, ...]:

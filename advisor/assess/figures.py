@@ -61,9 +61,8 @@ def _by_block(calls: list[Calls], weights: list[Floats]) -> Floats:
 
 def _latencies(calls: Calls) -> Iterator[tuple[str, Estimate]]:
     for metric in LATENCIES:
-        values = np.where(calls.ok, getattr(calls, metric), np.inf)  # a turn that died is slower than any that ended
         for q, name in QUANTILES:
-            found = quantile(values, calls.session, q, unit="ms")
+            found = quantile(calls.lasting(metric), calls.session, q, unit="ms")
             if found is not None:
                 yield f"{metric}.{name}", found
     yield "dropped_share", _counted(1 - float(calls.ok.mean()), unit="share", method="counted turns", n=len(calls))

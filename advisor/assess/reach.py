@@ -65,12 +65,11 @@ def own(tested: Iterable[float], between: tuple[float, float] | None) -> frozens
 def _one(evidence: Evidence, arm: str, workload: str, tested_to: float | None) -> Reach:
     lengths = contexts(evidence, workload)
     if lengths is None or not lengths.size:
-        return Reach(arm=arm, workload=workload, tested_to=tested_to, beyond_share=None, usual=None, longest=None)
+        return Reach(arm=arm, workload=workload, beyond_share=None, usual=None, longest=None)
     beyond = None if tested_to is None else float(np.mean(lengths > SLACK * tested_to))
     return Reach(
         arm=arm,
         workload=workload,
-        tested_to=tested_to,
         beyond_share=beyond,
         usual=usual(evidence, workload),
         longest=float(lengths.max()),
@@ -90,7 +89,6 @@ def reaches(evidence: Evidence, shares: tuple[tuple[str, float], ...], accuracy:
             Reach(
                 arm=arm.name,
                 workload=None,
-                tested_to=tested.get((arm.name, None)),
                 beyond_share=sum(share * beyond for share, beyond in known) / weight if weight > 0 else None,
                 usual=(min(low for low, _ in ends), max(high for _, high in ends)) if ends else None,
                 longest=max((part.longest for part in parts if part.longest is not None), default=None),

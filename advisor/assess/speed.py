@@ -7,7 +7,6 @@ which is taken off; with a server each, what one start differs from the next by,
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -105,32 +104,31 @@ def _minutes_per_pair(evidence: Evidence) -> float:
     return float(span[np.isfinite(span)].sum()) / 60 / pairs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Scope:
-    """One arm and metric, on one workload or the mix."""
-
-    metric: Metric
-    arm: str
-    workload: str | None
-
-
 def _speed(
-    scope: _Scope, table: PairTable, *, evidence: Evidence, policy: Policy, minutes: float, known: tuple[Control, ...]
+    metric: Metric,
+    arm: str,
+    workload: str | None,
+    table: PairTable,
+    *,
+    evidence: Evidence,
+    policy: Policy,
+    minutes: float,
+    known: tuple[Control, ...],
 ) -> Speed | None:
     scale = start_scale(evidence, policy)
     spread = estimated(table, scale, known, position=policy.position_spread)
     if spread is None:
         return None
-    pairs, calls, own = len(table), int(table.calls.sum()), scope.workload is not None
+    pairs, calls, own = len(table), int(table.calls.sum()), workload is not None
     drawn = paired.pairs_of(table)
-    few = drawn.starts < starts.ENOUGH_STARTS and scope.metric == "turn_ms"
+    few = drawn.starts < starts.ENOUGH_STARTS and metric == "turn_ms"
     doubted = estimated(table, 2 * scale, known, position=policy.position_spread) if few else None
     control = min((each.spread for each in known), key=lambda each: each.se, default=None)
     level = 1 - 2 * planning.look_level(evidence.looks, policy.alpha)
     change = Change(
-        metric=scope.metric,
-        arm=scope.arm,
-        workload=scope.workload,
+        metric=metric,
+        arm=arm,
+        workload=workload,
         relative=spread.relative(unit="relative", method=METHOD, level=level),
         pairs=pairs,
         calls=calls,
@@ -157,9 +155,8 @@ def speeds(evidence: Evidence, shares: tuple[tuple[str, float], ...], policy: Po
     for arm in evidence.challengers:
         matched: dict[str, tuple[Calls, Calls, tuple[Ints, Ints]]] = {}
         for workload in evidence.workloads:
-            reference, calls = evidence.calls(workload.name, evidence.reference), evidence.calls(workload.name, arm.name)
-            if reference is not None and calls is not None:
-                matched[workload.name] = (reference, calls, same_turns(reference, calls))
+            if (sides := evidence.sides(workload.name, arm.name)) is not None:
+                matched[workload.name] = (*sides, same_turns(*sides))
         for metric in METRICS:
             tables: dict[str | None, PairTable] = {}
             for name, (reference, calls, rows) in matched.items():
@@ -169,10 +166,9 @@ def speeds(evidence: Evidence, shares: tuple[tuple[str, float], ...], policy: Po
             mixed = paired.mixed(tuple(tables.values()), tuple(dict(shares)[name] for name in tables if name is not None))
             if mixed is not None:
                 tables[None] = mixed
-            for workload_or_mix, table in tables.items():
-                scope = _Scope(metric=metric, arm=arm.name, workload=workload_or_mix)
-                controlled = controls_of(known, metric, workload_or_mix)
-                out.append(_speed(scope, table, evidence=evidence, policy=policy, minutes=minutes, known=controlled))
+            for scope, table in tables.items():
+                told = controls_of(known, metric, scope)
+                out.append(_speed(metric, arm.name, scope, table, evidence=evidence, policy=policy, minutes=minutes, known=told))
     return tuple(each for each in out if each is not None)
 
 
@@ -180,8 +176,8 @@ def between(evidence: Evidence, first: str, second: str, shares: tuple[tuple[str
     """Return the change in turn time of the mix from *first* to *second*, taken on the turns that both finished."""
     tables, weights = [], []
     for name, share in shares:
-        base, other = evidence.calls(name, first), evidence.calls(name, second)
-        table = None if base is None or other is None else paired.pair_table(base, other, "turn_ms")
+        sides = evidence.sides(name, second, against=first)
+        table = None if sides is None else paired.pair_table(*sides, "turn_ms")
         if table is not None:
             tables.append(table)
             weights.append(share)

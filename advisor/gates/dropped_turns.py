@@ -3,24 +3,20 @@
 from collections.abc import Iterator
 from itertools import product
 
-from advisor.evidence import Calls, Evidence
+from advisor.evidence import Evidence
 from advisor.policy import Policy
 from advisor.verdict import TIMES, Gate
 
 NAME = "dropped turns"
 
 
-def _dropped(calls: Calls) -> float:
-    return 1.0 - float(calls.ok.mean())
-
-
 def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
     """Yield one gate a challenger and workload."""
     for workload, arm in product(evidence.workloads, evidence.challengers):
-        reference, calls = evidence.calls(workload.name, evidence.reference), evidence.calls(workload.name, arm.name)
-        if calls is None or reference is None:
+        sides = evidence.sides(workload.name, arm.name)
+        if sides is None:
             continue
-        mine, theirs = _dropped(calls), _dropped(reference)
+        theirs, mine = (1.0 - float(calls.ok.mean()) for calls in sides)
         differs, many = abs(mine - theirs) > policy.max_dropped_difference, max(mine, theirs) > policy.max_dropped_share
         by_count = many and not differs
         yield Gate(

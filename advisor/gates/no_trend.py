@@ -14,7 +14,6 @@ import scipy
 from advisor.evidence import Evidence
 from advisor.policy import Policy
 from advisor.statistics import paired
-from advisor.statistics.starts import start_means
 from advisor.verdict import TIMES, Gate
 
 LEAST = 6  # starts: with fewer, what is assumed of starts and of slow wander carries the interval
@@ -26,9 +25,7 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
     """Yield one failure a challenger and workload whose difference from the reference rises or falls over the starts."""
     del policy  # the test has its own level
     for arm, workload in product(evidence.challengers, evidence.workloads):
-        base, calls = evidence.calls(workload.name, evidence.reference), evidence.calls(workload.name, arm.name)
-        table = None if base is None or calls is None else paired.pair_table(base, calls, "turn_ms")
-        means = np.zeros(0) if table is None else start_means(paired.pairs_of(table))
+        means = paired.start_means(evidence.sides(workload.name, arm.name))
         if means.size < LEAST:
             continue
         place = np.log(1 + np.arange(means.size))

@@ -11,7 +11,7 @@ import numpy as np
 from advisor.evidence import Arm, Evidence, Floats
 from advisor.policy import Policy
 from advisor.statistics import paired
-from advisor.statistics.starts import ENOUGH_STARTS, start_means
+from advisor.statistics.starts import ENOUGH_STARTS
 from advisor.verdict import TIMES, Gate
 
 APART = 0.10  # public reports of equal starts: the body scatters by 0.5 to 1.5 %, modes lie 20 to 90 % apart (docs/statistics.md)
@@ -24,9 +24,7 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:  # noqa: ARG001
     yield from (_alone(arm) for arm in evidence.arms if arm.checks_ms and len(arm.checks_ms + arm.past_checks_ms) >= LEAST)
     for arm in evidence.challengers:
         for workload in evidence.workloads:
-            base, calls = evidence.calls(workload.name, evidence.reference), evidence.calls(workload.name, arm.name)
-            table = None if base is None or calls is None else paired.pair_table(base, calls, "turn_ms")
-            means = np.zeros(0) if table is None else start_means(paired.pairs_of(table))
+            means = paired.start_means(evidence.sides(workload.name, arm.name))
             if means.size < LEAST:
                 continue
             gap, above = _gap(means)

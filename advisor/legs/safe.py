@@ -6,10 +6,9 @@ The server is safe where every workload that binds it is: a loss that one of the
 from dataclasses import replace
 
 from advisor import words
-from advisor.case import Case
+from advisor.case import Case, Tested
 from advisor.dtypes import same_numbers
 from advisor.legs import questions
-from advisor.legs.tested import Tested
 from advisor.verdict import Leg, LegState, Need
 
 

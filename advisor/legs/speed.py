@@ -8,9 +8,8 @@ import math
 from dataclasses import replace
 
 from advisor import words
-from advisor.case import Case, Speed
+from advisor.case import Case, Speed, Tested
 from advisor.estimate import Estimate
-from advisor.legs.tested import Tested
 from advisor.statistics.paired import MIN_PAIRS
 from advisor.statistics.planning import FAMILY, LEVEL, MOST_UNITS, units_needed, z_reach
 from advisor.statistics.starts import ENOUGH_STARTS

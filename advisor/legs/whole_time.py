@@ -11,10 +11,9 @@ import numpy as np
 
 from advisor import words
 from advisor.assess.speed import estimated, start_scale
-from advisor.case import Case, Control
+from advisor.case import Case, Control, Tested
 from advisor.evidence import Bools, Calls, Floats, Ints
 from advisor.legs.speed import more_pairs
-from advisor.legs.tested import Tested
 from advisor.statistics import paired
 from advisor.statistics.paired import PairTable
 from advisor.statistics.spread import Spread
@@ -55,14 +54,14 @@ class _Matched:
 def _matched(case: Case, arm: str, workload: str | None) -> Iterator[_Matched]:
     """Yield the turns of a class, or of every class of the mix, that ended on both arms with a turn time."""
     for name, share in case.shares:
-        reference, calls = case.evidence.calls(name, case.evidence.reference), case.evidence.calls(name, arm)
-        if workload not in (None, name) or reference is None or calls is None:
+        sides = case.evidence.sides(name, arm)
+        if workload not in (None, name) or sides is None:
             continue
-        left, right = paired.same_turns(reference, calls)
-        both = reference.turn_ms[left], calls.turn_ms[right]
+        left, right = paired.same_turns(*sides)
+        both = sides[0].turn_ms[left], sides[1].turn_ms[right]
         timed = (both[0] > 0) & (both[1] > 0) & np.isfinite(both[0] + both[1])
         if timed.any():
-            yield _Matched(workload=name, share=share, sides=(reference, calls), rows=(left[timed], right[timed]))
+            yield _Matched(workload=name, share=share, sides=sides, rows=(left[timed], right[timed]))
 
 
 def _mixed(case: Case, tables: Iterable[tuple[PairTable | None, float]], controls: Sequence[Control] = ()) -> Spread | None:

@@ -3,24 +3,13 @@
 from collections.abc import Iterator
 from typing import get_args
 
-import numpy as np
-
 from advisor import words
 from advisor.case import Case
-from advisor.estimate import Estimate
-from advisor.evidence import Calls
 from advisor.statistics.paired import Metric
 from advisor.statistics.quantiles import quantile
 from advisor.verdict import Finding, Inequality
 
 NEEDS = frozenset({"policy.slos", "speeds"})
-
-
-def _tail(calls: Calls | None, metric: Metric, share: float) -> Estimate | None:
-    """Return the latency that *share* of the turns holds; one that died holds none."""
-    if calls is None:
-        return None
-    return quantile(np.where(calls.ok, getattr(calls, metric), np.inf), calls.session, share, unit="ms")
 
 
 def _looks(case: Case) -> list[tuple[str, float, Metric, float, str]]:
@@ -39,9 +28,11 @@ def check(case: Case) -> Iterator[Finding]:
     """Yield one finding an arm, workload and limit that the arm breaks: a veto where that is sure and the arm's doing."""
     looks = _looks(case)
     for workload, share, metric, limit, arm in looks:
-        mine, theirs = (_tail(case.evidence.calls(workload, each), metric, share) for each in (arm, case.evidence.reference))
-        speed = case.speed(arm, workload, metric)
-        if mine is None or theirs is None or speed is None or mine.value <= limit:
+        sides, speed = case.evidence.sides(workload, arm), case.speed(arm, workload, metric)
+        if sides is None or speed is None:
+            continue
+        theirs, mine = (quantile(calls.lasting(metric), calls.session, share, unit="ms") for calls in sides)
+        if mine is None or theirs is None or mine.value <= limit:
             continue
         # Two tails near a limit may lie on either side of it by chance; the same turns do not get longer by chance.
         is_longer = speed.spread.p_above(0.0) * len(looks) <= case.policy.alpha / 2

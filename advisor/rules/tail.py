@@ -9,7 +9,6 @@ from itertools import product
 import numpy as np
 
 from advisor.case import Case
-from advisor.evidence import Floats
 from advisor.statistics.paired import Metric
 from advisor.statistics.quantiles import Tail, quantile, tails
 from advisor.verdict import Finding
@@ -20,32 +19,22 @@ WORSE = 1.10  # times as long: a tail scatters more than a mean, and a tenth is 
 METRICS: tuple[Metric, ...] = ("turn_ms", "ttft_ms")
 
 
-def _times(case: Case, arm: str, workload: str, metric: Metric) -> Floats | None:
-    """Return what each turn took; one that died took longer than any that ended."""
-    calls = case.evidence.calls(workload, arm)
-    return None if calls is None else np.where(calls.ok, getattr(calls, metric), np.inf)
-
-
 def _tails(case: Case, arm: str, workload: str, metric: Metric) -> tuple[tuple[Tail, ...], float] | None:
-    mine, theirs = (_times(case, each, workload, metric) for each in (arm, case.evidence.reference))
-    here, there = (case.evidence.calls(workload, each) for each in (arm, case.evidence.reference))
-    if mine is None or theirs is None or here is None or there is None or case.speed(arm, workload, metric) is None:
+    sides = case.evidence.sides(workload, arm)
+    if sides is None or case.speed(arm, workload, metric) is None:
         return None
-    return tails(theirs, there.pair, mine, here.pair)
+    theirs, mine = sides
+    return tails(theirs.lasting(metric), theirs.pair, mine.lasting(metric), mine.pair)
 
 
 def _is_held(case: Case, arm: str, workload: str, metric: Metric) -> bool:
     """Say whether a service level of the user's own covers this, and the arm surely holds it."""
-    slo, times, calls = case.policy.slo(workload), _times(case, arm, workload, metric), case.evidence.calls(workload, arm)
+    slo, calls = case.policy.slo(workload), case.evidence.calls(workload, arm)
     limit = None if slo is None else getattr(slo, metric)
-    if slo is None or limit is None or times is None or calls is None:
+    if slo is None or limit is None or calls is None:
         return False
-    found = quantile(times, calls.session, slo.share, unit="ms")
+    found = quantile(calls.lasting(metric), calls.session, slo.share, unit="ms")
     return found is not None and found.is_below(limit)
-
-
-def _few(turns: float) -> str:
-    return f"{turns:,.0f} independent turns" if turns else "too few block pairs to count independent turns"
 
 
 def check(case: Case) -> Iterator[Finding]:
@@ -79,9 +68,10 @@ def check(case: Case) -> Iterator[Finding]:
             asks_for="test further",
         )
     for workload, turns in unknown.items():
+        few = f"{turns:,.0f} independent turns" if turns else "too few block pairs to count independent turns"
         yield Finding(
             kind="informs",
             workload=workload,
-            message=f"The tail of {workload} is not known: {_few(turns)}, where p95 takes 59 and p99 takes 299.",
+            message=f"The tail of {workload} is not known: {few}, where p95 takes 59 and p99 takes 299.",
             leg="pays",
         )

@@ -10,8 +10,6 @@ import numpy as np
 from advisor.evidence import Floats, Ints
 from advisor.statistics import accuracy
 
-PILOT = 30  # items of the first look: enough to see whether the reference can answer at all
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ends:

@@ -121,6 +121,12 @@ def pairs_of(table: PairTable) -> Pairs:
     return Pairs(values=table.value, start=table.start, other_start=table.other_start, covariates=tuple(covariates))
 
 
+def start_means(sides: tuple[Calls, Calls] | None) -> Floats:
+    """Return the mean log ratio of turn times of each start, arm over reference; none without turns that ended on both *sides*."""
+    table = None if sides is None else pair_table(*sides, "turn_ms")
+    return np.zeros(0) if table is None else starts.start_means(pairs_of(table))
+
+
 def change(table: PairTable, *, scale: float, draws: tuple[Draw, ...] = ()) -> Spread | None:
     """Return the mean log ratio over pairs with its distribution, or None with fewer than three pairs; see `starts` for the rest."""
     return None if len(table) < MIN_PAIRS else starts.spread(pairs_of(table), scale=scale, draws=draws)

@@ -16,7 +16,6 @@ POWER = 0.90
 LEVEL = 0.025  # one-sided, of a claim that no other can replace
 FAMILY = 2  # claims that any of which would do: faster turns, or more agents
 LATER_LOOKS = 0.005  # one-sided, what all looks after the first may spend together
-PLANNED_LOOKS = 12
 PLANNED_LEVEL = 0.0037  # one-sided and at each of twelve looks: 2.5 % over all (simulated, docs/statistics.md)
 PLANNED_ANSWERS = 0.0045  # likewise, of eleven looks at answers, which are fewer in kind: right or wrong
 MOST_UNITS = 100_000

@@ -8,20 +8,17 @@ from typing import Final
 
 import scipy
 
+from advisor.policy import Policy
 from advisor.statistics.looks import Ends, ends
-from advisor.statistics.planning import PLANNED_ANSWERS, PLANNED_CORRELATION, PLANNED_DISCORDANCE
+from advisor.statistics.planning import PLANNED_ANSWERS, PLANNED_CORRELATION, PLANNED_DISCORDANCE, PLANNED_LEVEL
 from agentload.decision.sequence import ITEMS, LENGTHS, PAIRS, TRIED, Criterion, Stage
 
 PAIR_SPREAD: Final = 0.03
 """Standard deviation of the change from pair to pair that is expected before any was played."""
-START_SPREAD: Final = 0.015
-"""Of one arm from start to start."""
 STEP_TIMES: Final = 0.15
 """Share of the budget that the step times of twins may take; how much of it they need is known once servers have said what they are."""
 EQUAL, SMALL = "equally accurate", "1 pp worse"
 DRAWS: Final = 400
-LOOK: Final = 0.0037
-"""One-sided error that a single look may spend: with a dozen looks all of them together spend 2.5 %."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,5 +107,5 @@ def _most(looks: tuple[int, ...], price: Callable[[int], Price], minutes: float)
 
 def _speed_chance(change: float, margin: float, *, pairs: int, starts: int) -> float:
     """Return the chance that a change is shown to exceed the margin."""
-    deviation = math.sqrt(PAIR_SPREAD**2 / pairs + 2 * START_SPREAD**2 / starts)
-    return float(scipy.special.ndtr((change - margin) / deviation + scipy.special.ndtri(LOOK)))
+    deviation = math.sqrt(PAIR_SPREAD**2 / pairs + 2 * Policy().start_spread ** 2 / starts)
+    return float(scipy.special.ndtr((change - margin) / deviation + scipy.special.ndtri(PLANNED_LEVEL)))

@@ -4,8 +4,8 @@ Whether a prompt is answered right depends on the seed and the prompt alone. Arm
 configurations of one model find the same prompts hard; the rest is their own, so that each is sometimes the better one.
 
 What is right stands in the prompt: planted facts, needles, variables, texts to be said verbatim, chains of pointers, little stories of
-numbers. One function a way of asking; each takes the question and the texts before it, and returns the right answer with a plausible wrong
-one; None: not my way of asking. Texts are long and questions short, so the question decides first and only then are the texts searched.
+numbers. One function a way of asking; each takes what is asked and the texts before it. Texts are long and questions short, so the question
+decides first and only then are the texts searched.
 """
 
 import json
@@ -21,11 +21,6 @@ from typing import Final, Literal, TypeAlias
 from agentload.model.profile import ArmProfile
 from agentload.prompts import words
 
-_ASKS_CHAIN: Final = re.compile(r"start at ([\w-]+) and follow the pointers (\d+) times", re.IGNORECASE)
-_POINTS: Final = re.compile(r"([\w-]+) points to ([\w-]+)")
-_ASKS_PLACE: Final = re.compile(r"prepend (\S+) to the (\d+)(?:st|nd|rd|th) \(1 indexed\) (\w+) about ([\w-]+)\.", re.IGNORECASE)
-_ASKS_COUNT: Final = re.compile(r"how many (\w+) does ([\w-]+) have", re.IGNORECASE)
-_STEP: Final = re.compile(r"(has|gets|gives away|doubles)(?: (\d+))?\b")
 QUESTION_CHARS: Final = 2_000
 """Only the end of the last message is searched for a question."""
 _FACT_CHARS: Final = 4_000
@@ -37,52 +32,6 @@ GARBAGE: Final = "!"
 _CHAT_TOKENS: Final = (32, 128)
 
 
-def solve(question: str, texts: Sequence[str]) -> str | None:
-    """Return the right answer; None where the question is of no kind that is known here."""
-    return _chain(question, texts) or _place(question, texts) or _count(question, texts)
-
-
-def _chain(question: str, texts: Sequence[str]) -> str | None:
-    asked = _ASKS_CHAIN.search(question)
-    if asked is None:
-        return None
-    points = dict(pair for text in texts for pair in _POINTS.findall(text))
-    at: str | None = asked[1]
-    for _ in range(int(asked[2])):
-        at = points.get(at) if at else None
-    return at
-
-
-def _place(question: str, texts: Sequence[str]) -> str | None:
-    asked = _ASKS_PLACE.search(question)
-    if asked is None:
-        return None
-    request = f"write a {asked[3]} about {asked[4]}.".lower()
-    said = [reply for heard, reply in pairwise(texts) if heard.strip().lower() == request]
-    return f"{asked[1]} {said[int(asked[2]) - 1]}" if int(asked[2]) <= len(said) else None
-
-
-def _count(question: str, texts: Sequence[str]) -> str | None:
-    asked = _ASKS_COUNT.search(question)
-    if asked is None:
-        return None
-    count: int | None = None
-    sentences = re.compile(rf"(?<![\w-]){re.escape(asked[2])} ([^.?\n]*)\.")
-    for text in texts:
-        for step in filter(None, (_STEP.match(told) for told in sentences.findall(text))):
-            some = int(step[2] or 0)
-            match step[1]:
-                case "has":
-                    count = some
-                case "gets":
-                    count = None if count is None else count + some
-                case "gives away":
-                    count = None if count is None else count - some
-                case _:
-                    count = None if count is None else count * 2
-    return None if count is None else f"#### {count}"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """What a right answer says, and what one says that missed."""
@@ -91,33 +40,22 @@ class Found:
     wrong: str
 
 
-Reader: TypeAlias = Callable[[str, Sequence[str]], Found | None]
-_ASKS_MAGIC = re.compile(r"special magic (\w+?)s? for ([\w-]+)", re.IGNORECASE)
-_ASKS_VARIABLES = re.compile(r"variables .{0,60}?assigned the value ['\"]?(\d+)", re.IGNORECASE)
-_ASKS_JSON = re.compile(r"JSON (?:object )?with (?:the )?(?:keys?|fields?) ([\w ,`'\"-]+?)(?: and nothing else)?[.:\n?]", re.IGNORECASE)
-_ASKS_TEXT = re.compile(
-    r"(?:answer|reply|respond|say)\b[^.\n\"'`]{0,40}?(?:exactly|only|verbatim|the words?|the text)[^\"'`\n]{0,20}[\"'`](.+?)[\"'`]",
-    re.IGNORECASE,
-)
-_ASKS_FACT = re.compile(r"what (?:is|was|are|were) (?:the |my |your |our )?([^?\n]{1,120}?)\?", re.IGNORECASE)
-_ASSIGNS = re.compile(r"\bVAR (\w+) = (?:VAR )?(\w+)")
-_STATES = re.compile(r"\s*(?:is|was|are|were|=|:)\s*:?\s*([^\n]{1,4000})")
-_ENDS = re.compile(r"[.;,!]?(?:\s|$)")
+Reader: TypeAlias = Callable[[re.Match[str], Sequence[str]], Found | str | None]
+"""Takes what is asked, and the texts; returns the right answer, with a wrong one where the texts have it. None: they do not tell."""
 
 
 def read(texts: Sequence[str]) -> Found | None:
     """Find the answer to the question that a prompt ends with; None where it asks nothing that can be looked up."""
-    if not texts:
-        return None
-    question = texts[-1][-QUESTION_CHARS:]
-    return next((found for reader in READERS if (found := reader(question, texts)) is not None), None)
+    question = texts[-1][-QUESTION_CHARS:] if texts else ""
+    for pattern, reader in READERS:
+        asked = next(iter(deque(pattern.finditer(question), maxlen=1)), None)
+        if asked is not None and (found := reader(asked, texts)):
+            return found if isinstance(found, Found) else Found(right=found, wrong=altered(found))
+    return None
 
 
-def magic(question: str, texts: Sequence[str]) -> Found | None:
+def magic(asked: re.Match[str], texts: Sequence[str]) -> Found | None:
     """Answer RULER's needle question: the special magic number (word, uuid) of a key; all of them where a key has several."""
-    asked = _last(_ASKS_MAGIC, question)
-    if asked is None:
-        return None
     needle = re.compile(rf"special magic {re.escape(asked[1])}s? for ([\w-]+) is: ([\w-]+)", re.IGNORECASE)
     planted = [match.groups() for text in texts for match in needle.finditer(text)]
     values = [value for key, value in planted if key.lower() == asked[2].lower()]
@@ -127,11 +65,8 @@ def magic(question: str, texts: Sequence[str]) -> Found | None:
     return Found(right=", ".join(values), wrong=others[-1] if others else altered(values[0]))
 
 
-def variables(question: str, texts: Sequence[str]) -> Found | None:
+def variables(asked: re.Match[str], texts: Sequence[str]) -> Found | None:
     """Answer RULER's variable tracking: the names that hold a value, through all assignments."""
-    asked = _last(_ASKS_VARIABLES, question)
-    if asked is None:
-        return None
     held = [asked[1]]
     for name, source in (match.groups() for text in texts for match in _ASSIGNS.finditer(text)):
         if source in held and name not in held:
@@ -139,11 +74,8 @@ def variables(question: str, texts: Sequence[str]) -> Found | None:
     return Found(right=" ".join(held[1:]), wrong=" ".join(held[1:2])) if len(held) > 1 else None
 
 
-def keys(question: str, texts: Sequence[str]) -> Found | None:
+def keys(asked: re.Match[str], texts: Sequence[str]) -> Found | None:
     """Answer a question for a JSON object: each key with what the texts say it is."""
-    asked = _last(_ASKS_JSON, question)
-    if asked is None:
-        return None
     names = [name for name in (part.strip(" `'\"") for part in re.split(r",| and ", asked[1])) if name]
     facts = {name: _fact(name, texts) for name in names}
     if None in facts.values():
@@ -151,26 +83,73 @@ def keys(question: str, texts: Sequence[str]) -> Found | None:
     return Found(right=json.dumps(facts), wrong=json.dumps({name: altered(value) for name, value in facts.items() if value is not None}))
 
 
-def worked_out(question: str, texts: Sequence[str]) -> Found | None:
-    """Answer what several places of the texts say together."""
-    right = solve(question, texts)
-    return None if right is None else Found(right=right, wrong=altered(right))
+def chain(asked: re.Match[str], texts: Sequence[str]) -> str | None:
+    """Follow pointers."""
+    points = dict(pair for text in texts for pair in _POINTS.findall(text))
+    at: str | None = asked[1]
+    for _ in range(int(asked[2])):
+        at = points.get(at) if at else None
+    return at
 
 
-def verbatim(question: str, _: Sequence[str]) -> Found | None:
+def place(asked: re.Match[str], texts: Sequence[str]) -> str | None:
+    """Repeat one of several answers to equal requests, behind a mark."""
+    request = f"write a {asked[3]} about {asked[4]}.".lower()
+    said = [reply for heard, reply in pairwise(texts) if heard.strip().lower() == request]
+    return f"{asked[1]} {said[int(asked[2]) - 1]}" if int(asked[2]) <= len(said) else None
+
+
+def count(asked: re.Match[str], texts: Sequence[str]) -> str | None:
+    """Work a little story of numbers out."""
+    number: int | None = None
+    sentences = re.compile(rf"(?<![\w-]){re.escape(asked[2])} ([^.?\n]*)\.")
+    for text in texts:
+        for step in filter(None, (_STEP.match(told) for told in sentences.findall(text))):
+            some = int(step[2] or 0)
+            match step[1]:
+                case "has":
+                    number = some
+                case "gets":
+                    number = None if number is None else number + some
+                case "gives away":
+                    number = None if number is None else number - some
+                case _:
+                    number = None if number is None else number * 2
+    return None if number is None else f"#### {number}"
+
+
+def verbatim(asked: re.Match[str], _: Sequence[str]) -> str:
     """Say a text that is asked for word by word."""
-    asked = _last(_ASKS_TEXT, question)
-    return Found(right=asked[1], wrong=altered(asked[1])) if asked else None
+    return asked[1]
 
 
-def fact(question: str, texts: Sequence[str]) -> Found | None:
+def fact(asked: re.Match[str], texts: Sequence[str]) -> str | None:
     """Answer "What is X?" with what the texts say X is."""
-    asked = _last(_ASKS_FACT, question)
-    value = _fact(asked[1].strip(), texts) if asked else None
-    return Found(right=value, wrong=altered(value)) if value else None
+    return _fact(asked[1].strip(), texts)
 
 
-READERS: Final[tuple[Reader, ...]] = (magic, variables, keys, worked_out, verbatim, fact)
+_ASSIGNS = re.compile(r"\bVAR (\w+) = (?:VAR )?(\w+)")
+_POINTS: Final = re.compile(r"([\w-]+) points to ([\w-]+)")
+_STEP: Final = re.compile(r"(has|gets|gives away|doubles)(?: (\d+))?\b")
+_STATES = re.compile(r"\s*(?:is|was|are|were|=|:)\s*:?\s*([^\n]{1,4000})")
+_ENDS = re.compile(r"[.;,!]?(?:\s|$)")
+READERS: Final[tuple[tuple[re.Pattern[str], Reader], ...]] = tuple(
+    (re.compile(asks, re.IGNORECASE), reader)
+    for asks, reader in (
+        (r"special magic (\w+?)s? for ([\w-]+)", magic),
+        (r"variables .{0,60}?assigned the value ['\"]?(\d+)", variables),
+        (r"JSON (?:object )?with (?:the )?(?:keys?|fields?) ([\w ,`'\"-]+?)(?: and nothing else)?[.:\n?]", keys),
+        (r"start at ([\w-]+) and follow the pointers (\d+) times", chain),
+        (r"prepend (\S+) to the (\d+)(?:st|nd|rd|th) \(1 indexed\) (\w+) about ([\w-]+)\.", place),
+        (r"how many (\w+) does ([\w-]+) have", count),
+        (
+            r"(?:answer|reply|respond|say)\b[^.\n\"'`]{0,40}?(?:exactly|only|verbatim|the words?|the text)[^\"'`\n]{0,20}[\"'`](.+?)[\"'`]",
+            verbatim,
+        ),
+        (r"what (?:is|was|are|were) (?:the |my |your |our )?([^?\n]{1,120}?)\?", fact),
+    )
+)
+"""By how a question is asked."""
 
 
 def altered(text: str) -> str:
@@ -201,10 +180,6 @@ def _value(statement: str) -> str:
         return statement[1:closing]
     end = _ENDS.search(statement)
     return statement[: end.start()] if end else statement
-
-
-def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-    return next(iter(deque(pattern.finditer(text), maxlen=1)), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from math import inf
 from typing import Final, TypeAlias, assert_never, get_args
 
 from agentload import documents
-from agentload.emulator.profile import Bounds, ComplaintError, build
+from agentload.emulator.profile import Bounds, ComplaintError, build, mapping
 from agentload.errors import ProfileError
 from agentload.model.profile import ArmProfile, Episode
 
@@ -145,7 +145,9 @@ def parse(text: str, *, name: str) -> tuple[Fault, ...]:
     hint = f"known faults: {', '.join(KINDS)}"
     found = documents.parsed(text, at=name, raises=ProfileError, hint=hint)
     try:
-        return _parsed(found)
+        if not isinstance(found, Mapping) or set(found) != {"faults"} or not isinstance(found["faults"], list):
+            raise ComplaintError("", "a mapping with one list, 'faults'", found)
+        return tuple(_fault(item, f"faults[{index}]") for index, item in enumerate(found["faults"]))
     except ComplaintError as error:
         raise ProfileError(f"{name}: {error}", hint=hint) from error
 
@@ -200,16 +202,9 @@ def _named(arms: Sequence[ArmProfile], name: str) -> ArmProfile:
     raise ProfileError(f"no arm '{name}' to run behind another's name: there is {known}", hint="wrong_dtype: {really: ARM}")
 
 
-def _parsed(value: object) -> tuple[Fault, ...]:
-    if not isinstance(value, Mapping) or set(value) != {"faults"} or not isinstance(value["faults"], list):
-        raise ComplaintError("", "a mapping with one list, 'faults'", value)
-    return tuple(_fault(item, f"faults[{index}]") for index, item in enumerate(value["faults"]))
-
-
 def _fault(value: object, at: str) -> Fault:
-    if not isinstance(value, Mapping):
-        raise ComplaintError(at, "a mapping", value)
-    kind = KINDS.get(value.get("kind"))  # type: ignore[arg-type]  # whatever was written there
+    value = mapping(value, at)
+    kind = KINDS.get(str(value.get("kind")))
     if kind is None:
         raise ComplaintError(f"{at}.kind", f"one of {', '.join(KINDS)}", value.get("kind"))
     return build(kind, {key: item for key, item in value.items() if key != "kind"}, at, bounds=_BOUNDS)

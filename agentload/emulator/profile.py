@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -50,6 +50,7 @@ _BOUNDS: Final[Bounds] = {
     "percent": (0.0, 100.0),
     "factor": (SMALLEST, 1e6),
 }
+_WORDS: Final[Mapping[Any, str]] = {float: "a number", int: "a whole number", str: "a text", bool: "true or false"}
 _SHARED: Final = ("server", "step", "noise", "logprobs")
 _FROM_ELSEWHERE = frozenset({"name", "profile", "gpu", "model"})
 """Of an arm: its place in the file, or of the whole profile."""
@@ -65,8 +66,7 @@ class ComplaintError(Exception):
 
 def build(cls: type[T], value: object, at: str, *, bounds: Bounds) -> T:
     """Build a dataclass from a mapping with exactly its fields. Raises ComplaintError."""
-    if not isinstance(value, Mapping):
-        raise ComplaintError(at, f"a mapping of {cls.__name__} fields", value)
+    value = mapping(value, at, f"a mapping of {cls.__name__} fields")
     hints = get_type_hints(cls)
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]  # T is a dataclass by contract
     for key in value:
@@ -99,7 +99,13 @@ def _value(hint: Any, value: object, at: str, name: str, bounds: Bounds) -> obje
         return tuple(_value(arguments[0], item, f"{at}[{index}]", name, bounds) for index, item in enumerate(value))
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return build(hint, value, at, bounds=bounds)
-    return _SCALARS[hint](value, at, bounds.get(name, (0, math.inf)))
+    if hint not in (int, float):
+        if not isinstance(value, hint) or value == "":
+            raise ComplaintError(at, _WORDS[hint], value)
+        return value
+    if hint is int and type(value) is not int:  # a truth is one as well
+        raise ComplaintError(at, _WORDS[int], value)
+    return hint(_number(value, at, bounds.get(name, (0, math.inf))))
 
 
 def _number(value: object, at: str, bounds: tuple[float, float]) -> float:
@@ -117,25 +123,11 @@ def _number(value: object, at: str, bounds: tuple[float, float]) -> float:
     return number
 
 
-def _whole(value: object, at: str, bounds: tuple[float, float]) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ComplaintError(at, "a whole number", value)
-    return int(_number(value, at, bounds))
-
-
-def _text(value: object, at: str, _: tuple[float, float]) -> str:
-    if not isinstance(value, str) or not value:
-        raise ComplaintError(at, "a text", value)
+def mapping(value: object, at: str, expected: str = "a mapping") -> Mapping[str, object]:
+    """Return a mapping. Raises ComplaintError for what is none."""
+    if not isinstance(value, Mapping):
+        raise ComplaintError(at, expected, value)
     return value
-
-
-def _truth(value: object, at: str, _: tuple[float, float]) -> bool:
-    if not isinstance(value, bool):
-        raise ComplaintError(at, "true or false", value)
-    return value
-
-
-_SCALARS: Mapping[Any, Callable[[object, str, tuple[float, float]], object]] = {float: _number, int: _whole, str: _text, bool: _truth}
 
 
 def _join(at: str, name: str) -> str:
@@ -143,9 +135,8 @@ def _join(at: str, name: str) -> str:
 
 
 def _named(hint: Any) -> str:  # noqa: ANN401 - as above
-    names = {float: "a number", int: "a whole number", str: "a text", bool: "true or false"}
-    if hint in names:
-        return names[hint]
+    if hint in _WORDS:
+        return _WORDS[hint]
     return "a list" if get_origin(hint) is tuple else "a mapping" if dataclasses.is_dataclass(hint) else str(hint)
 
 
@@ -218,13 +209,12 @@ def step_time(arm: ArmProfile) -> StepTime:
 
 
 def _profile(value: object, name: str) -> Profile:
-    if not isinstance(value, Mapping):
-        raise ComplaintError("", "a mapping", value)
+    value = mapping(value, "")
     head = build(_Head, {key: item for key, item in value.items() if key not in {"arms", *_SHARED}}, "", bounds=_BOUNDS)
     arms = value.get("arms")
     if not isinstance(arms, Mapping) or not arms:
         raise ComplaintError("arms", "a mapping of at least one arm", arms)
-    shared = {section: _mapping(value.get(section), section) for section in _SHARED}
+    shared = {section: _merged(None, value.get(section), section) for section in _SHARED}
     return Profile(
         **_members(head, but=("gpu", "model")),
         name=name,
@@ -239,8 +229,7 @@ def _members(value: object, *, but: tuple[str, ...] = ()) -> dict[str, Any]:
 
 def _arm(value: object, key: str, head: _Head, profile: str, shared: Mapping[str, Mapping[str, object] | None]) -> ArmProfile:
     at = f"arms.{key}"
-    if not isinstance(value, Mapping):
-        raise ComplaintError(at, "a mapping", value)
+    value = mapping(value, at)
     own = build(_Arm, {field: item for field, item in value.items() if field not in _SHARED}, at, bounds=_BOUNDS)
     merged = {section: _merged(shared[section], value.get(section), f"{at}.{section}") for section in _SHARED}
     server = build(Server, merged["server"] or {}, f"{at}.server", bounds=_BOUNDS)
@@ -260,18 +249,7 @@ def _arm(value: object, key: str, head: _Head, profile: str, shared: Mapping[str
 
 
 def _merged(shared: Mapping[str, object] | None, own: object, at: str) -> Mapping[str, object] | None:
-    override = _mapping(own, at)
-    if shared is None and override is None:
-        return None
-    return {**(shared or {}), **(override or {})}
-
-
-def _mapping(value: object, at: str) -> Mapping[str, object] | None:
-    if value is None:
-        return None
-    if not isinstance(value, Mapping):
-        raise ComplaintError(at, "a mapping", value)
-    return value
+    return shared if own is None else {**(shared or {}), **mapping(own, at)}
 
 
 def text(profile: Profile) -> str:

@@ -46,8 +46,8 @@ def tokenizer_file(text: str) -> Path:
 
 def _measured(endpoint: Endpoint, model: str) -> MeasuredTokens | None:
     def count(messages: Sequence[Message], tools: Sequence[Message] | None) -> int | None:
-        asked: dict[str, object] = {"model": model, "messages": list(messages), "add_generation_prompt": True}
-        return _count(endpoint, asked | ({} if tools is None else {"tools": list(tools)}))
+        found = _tokenized(endpoint, model, messages, tools)
+        return None if found is None else int(found["count"])
 
     try:
         if count([{"role": "user", "content": "also"}], None) is None:
@@ -61,22 +61,18 @@ def _measured(endpoint: Endpoint, model: str) -> MeasuredTokens | None:
 
 def token_ids(endpoint: Endpoint, model: str, messages: Sequence[Message], tools: Sequence[Message] | None) -> tuple[int, ...] | None:
     """Return the ids of a whole request's tokens; None where the server does not tell them."""
-    asked: dict[str, object] = {"model": model, "messages": list(messages), "add_generation_prompt": True}
     try:
-        found = _tokenized(endpoint, asked | ({} if tools is None else {"tools": list(tools)}))
+        found = _tokenized(endpoint, model, messages, tools)
     except _AbsentError:
         return None
     ids = None if found is None else found.get("tokens")
     return tuple(ids) if isinstance(ids, list) and ids and all(isinstance(each, int) for each in ids) else None
 
 
-def _count(endpoint: Endpoint, asked: dict[str, object]) -> int | None:
-    """Return the count; None where the server refuses this request, as templates without tools do."""
-    found = _tokenized(endpoint, asked)
-    return None if found is None else int(found["count"])
-
-
-def _tokenized(endpoint: Endpoint, asked: dict[str, object]) -> dict[str, Any] | None:
+def _tokenized(endpoint: Endpoint, model: str, messages: Sequence[Message], tools: Sequence[Message] | None) -> dict[str, Any] | None:
+    """Return what the server says of a request's tokens; None where it refuses this one, as templates without tools do."""
+    asked: dict[str, object] = {"model": model, "messages": list(messages), "add_generation_prompt": True}
+    asked |= {} if tools is None else {"tools": list(tools)}
     try:
         answer = page(f"{endpoint.root}/tokenize", reach(endpoint), within_s=TIMEOUT_S, given=asked)
         if answer.status in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}:

@@ -10,7 +10,7 @@ from agentload.errors import ProfileError
 from agentload.evidence.servers import Server, count, names, number, text, truth
 from agentload.kvmath.gpus import gpu_named
 from agentload.kvmath.layout import bytes_per_token
-from agentload.kvmath.pool import GIB, Pool, pool_of
+from agentload.kvmath.pool import Pool, pool_of
 from agentload.model.kv import FORMATS, KvDtype
 from agentload.model.profile import ArmProfile, ModelShape, Price
 from agentload.model.profile import Gpu as GpuPeaks
@@ -93,7 +93,6 @@ def model(name: str | None, arms: Sequence[Server], profile: ArmProfile | None) 
         layers=sum(group.layers for group in shape.groups),
         full_layers=sum(group.layers for group in whole),
         window_layers=sum(group.layers for group in windows),
-        window_tokens=windows[0].window if windows else None,
         heads=shape.heads,
         kv_heads=whole[0].kv_heads if whole else None,
         head_dim=whole[0].head_dim if whole else None,
@@ -157,7 +156,6 @@ def _gpu(server: Server, profile: ArmProfile | None, price: Price | None) -> Gpu
         bf16_tflops=peaks.bf16_tflops,
         fp8_tflops=peaks.fp8_tflops,
         hbm_tb_s=peaks.bandwidth_tb_s,
-        memory_gb=peaks.memory_gib * GIB / 1e9,
         usd_per_hour=paid,
     )
 

@@ -113,7 +113,6 @@ def gather(
         aa_accuracy=same_answers,
         followed=grades.followed(connection, run_id, names, first),
         screen=screened,
-        unscreened=unscreened,
         aa=controls(counted, where.names, arms),
         starts=starts.of_profile(study, profile) if run.kind != "measured" else starts.of_history(connection, run),
         looks=starts.looks(played, getattr(study, "pairs", None)),

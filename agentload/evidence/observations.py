@@ -23,7 +23,7 @@ NOT_OUTCOMES: Final = ("cancelled", "stopped")
 READ: Final = (
     "workload", "arm", "status", "tail", "play", "pair", "machine", "session", "turn", "restart", "start_s", "ttft_ms", "tpot_ms",
     "turn_ms", "lag_ms", "hit_rate",
-    "gap_p99_ms", "prompt_tokens", "context_tokens", "cached_tokens", "asked_tokens", "tokens", "batch_kv_tokens", "batch_sequences",
+    "prompt_tokens", "context_tokens", "cached_tokens", "asked_tokens", "tokens", "batch_kv_tokens", "batch_sequences",
     "busy_s", "sent_ns", "first_ns", "chunk_count", "coalesced_reads", "stamp_source",
 )  # fmt: skip
 
@@ -54,8 +54,6 @@ def calls(rows: pl.DataFrame, machines: Sequence[str]) -> Calls:
         computed_tokens=_floats(rows, "prompt_tokens") - _floats(rows, "cached_tokens") if cached else None,
         asked_tokens=_floats(rows, "asked_tokens"),
         batch_kv_tokens=_floats(rows, "batch_kv_tokens"),
-        lag_ms=_floats(rows, "lag_ms"),
-        gap_p99_ms=_floats(rows, "gap_p99_ms"),
         machine=None if rows["machine"].has_nulls() else rows["machine"].replace_strict(list(machines), range(len(machines))).to_numpy(),
         tail=rows["tail"].to_numpy(),
     )

@@ -141,7 +141,7 @@ SELECT p.number AS play, p.number IS NOT NULL AND p.left_out IS NULL AS counts, 
     c.leg, c.arm, c.workload, s.number AS session, c.turn, c.status, c.tail, c.prime, r.retry_of IS NULL AS is_last,
     c.began_ns, c.sent_ns, c.first_ns, c.last_ns, c.done_ns, c.ttft_ms, c.tpot_ms, c.turn_ms, c.lag_ms,
     c.prompt_tokens, c.context_tokens, c.cached_tokens, c.hit_rate, c.asked_tokens, coalesce(c.output_tokens, c.streamed_tokens) AS tokens,
-    c.coalesced_reads, c.stamp_source, c.chunk_count, c.gap_p99_us / 1e3 AS gap_p99_ms
+    c.coalesced_reads, c.stamp_source, c.chunk_count
 FROM turns AS c
 JOIN sessions AS s USING (session)
 LEFT JOIN bounded AS p ON (p.leg, p.arm, p.pair) = (c.leg, c.arm, c.pair)

@@ -7,36 +7,22 @@ times; each line still holds the whole context, and says so.
 """
 
 import hashlib
-import heapq
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import count
+from functools import partial
 from typing import Any, Final, Literal
 
 import msgspec
 
 from agentload.errors import TraceError
 from agentload.importers.mooncake import ORIGIN
-from agentload.model.trace import Segment, Session, Trace, Turn
-from agentload.model.walk import contexts, families
+from agentload.model.trace import Recorded, Segment, Session, Trace, Turn
+from agentload.model.walk import contexts
 from agentload.plugins import Count, Seconds
-from agentload.tracefile.references import REACH
+from agentload.tracefile.pace import Call, Paced
 
 _WHOLE = "message_array_with_responses"  # AIPerf's name for lines that hold the whole context
 _OWN: Final = 1 << 33
 """The first new block number; imported blocks keep theirs below it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
-    """One call and its send time."""
-
-    at_s: float
-    session: Session
-    number: int
-    turn: Turn
-    context: tuple[Segment, ...]
 
 
 def lines(trace: Trace, *, block: Count = 0, s_per_token: Seconds = 0.02, sessions: Literal["flat", "aiperf"] = "flat") -> Iterator[bytes]:
@@ -44,14 +30,31 @@ def lines(trace: Trace, *, block: Count = 0, s_per_token: Seconds = 0.02, sessio
     blocks = Blocks(block=block or trace.header.block, source=trace.header.block)
     encode = msgspec.json.Encoder().encode
     origin_s: float | None = None
-    for call in sent(trace, s_per_token=s_per_token):
+    kept: dict[str, dict[int, tuple[Segment, ...]]] = {}  # contexts of sessions whose calls were not all sent yet
+    paced = Paced(trace, partial(_recorded, s_per_token=s_per_token))
+    for call in paced:
         origin_s = _origin(call.session) if origin_s is None else origin_s
-        line: dict[str, Any] = _named(call, origin_s) if sessions == "aiperf" else {"timestamp": _millis(origin_s + call.at_s)}
-        recorded = call.turn.recorded
-        line["input_length"] = sum(segment.tokens for segment in call.context)
+        line: dict[str, Any] = _named(call, origin_s) if sessions == "aiperf" else {"timestamp": _millis(origin_s + call.start_s)}
+        name, recorded = call.session.session, call.turn.recorded
+        if name not in kept:
+            kept[name] = dict(enumerate(contexts(trace.header, call.session)))
+        context = kept[name].pop(call.number)
+        if not kept[name]:
+            del kept[name]
+        line["input_length"] = sum(segment.tokens for segment in context)
         line["output_length"] = call.turn.output if recorded is None or recorded.output is None else recorded.output
-        line["hash_ids"] = blocks.ids(call.context)
+        line["hash_ids"] = blocks.ids(context)
         yield encode(line) + b"\n"
+    if paced.missing:
+        what = f"calls of {', '.join(paced.missing)} wait for each other or for a missing session"
+        raise TraceError(what, hint="agentload trace check FILE")
+
+
+def _recorded(turn: Turn, at_s: float, *, s_per_token: float) -> tuple[float, float]:
+    """Send a call when it was sent and let it take what it took, where that was recorded."""
+    recorded = turn.recorded or Recorded()
+    start_s = at_s if recorded.start_s is None else recorded.start_s
+    return start_s, start_s + (turn.output * s_per_token if recorded.api_s is None else recorded.api_s)
 
 
 def _origin(first: Session) -> float:
@@ -59,8 +62,8 @@ def _origin(first: Session) -> float:
     return found if isinstance(found, float | int) else 0.0
 
 
-def _named(call: Sent, origin_s: float) -> dict[str, Any]:
-    time = {"delay": _millis(call.turn.wait_s)} if call.number else {"timestamp": _millis(origin_s + call.at_s)}
+def _named(call: Call, origin_s: float) -> dict[str, Any]:
+    time = {"delay": _millis(call.turn.wait_s)} if call.number else {"timestamp": _millis(origin_s + call.start_s)}
     return {"session_id": call.session.session, "context_mode": _WHOLE} | time
 
 
@@ -122,75 +125,3 @@ class Blocks:
 
     def _number(self, digest: bytes) -> int:
         return self._numbers.setdefault(digest, _OWN + len(self._numbers))
-
-
-def sent(trace: Trace, *, s_per_token: float) -> Iterator[Sent]:
-    """Yield all calls in time order; equal times keep the trace's order.
-
-    A call without a recorded time is due when everything it depends on is complete, plus its wait. Calls take their recorded time, or
-    `s_per_token` for each output token. Sessions are read one by one; only calls later than the next session's start are held.
-    """
-    done: OrderedDict[str, list[float]] = OrderedDict()
-    held: list[tuple[float, int, Sent]] = []
-    order = count()
-    for family in families(trace.sessions):
-        start_s = family[0].start_s or 0.0
-        while held and held[0][0] < start_s:
-            yield heapq.heappop(held)[2]
-        starts = _starts(family, done, s_per_token)
-        for session in family:
-            for number, context in enumerate(contexts(trace.header, session)):
-                call = Sent(
-                    at_s=starts[session.session][number], session=session, number=number, turn=session.turns[number], context=context
-                )
-                heapq.heappush(held, (call.at_s, next(order), call))
-        while len(done) > REACH:
-            done.popitem(last=False)
-    while held:
-        yield heapq.heappop(held)[2]
-
-
-def _starts(family: list[Session], done: "OrderedDict[str, list[float]]", s_per_token: float) -> dict[str, list[float]]:
-    """Return the send time of each call, resolving sessions in turn; record when each call is complete."""
-    spawned = {child: (session.session, number) for session in family for number, turn in enumerate(session.turns) for child in turn.spawn}
-    starts: dict[str, list[float]] = {session.session: [] for session in family}
-    done.update((session.session, []) for session in family)
-    sizes = {session.session: len(session.turns) for session in family}
-    waiting = list(family)
-    while waiting:
-        before = sum(map(len, starts.values()))
-        for session in waiting:
-            _advance(session, starts[session.session], done, spawner=spawned.get(session.session), sizes=sizes, s_per_token=s_per_token)
-        waiting = [session for session in waiting if len(starts[session.session]) < len(session.turns)]
-        if sum(map(len, starts.values())) == before:
-            names = ", ".join(session.session for session in waiting)
-            raise TraceError(f"calls of {names} wait for each other or for a missing session", hint="agentload trace check FILE")
-    return starts
-
-
-def _advance(
-    session: Session,
-    starts: list[float],
-    done: "OrderedDict[str, list[float]]",
-    *,
-    spawner: tuple[str, int] | None,
-    sizes: dict[str, int],
-    s_per_token: float,
-) -> None:
-    """Resolve the next calls of a session, as far as what they wait for is known."""
-    own = done[session.session]
-    while len(starts) < len(session.turns):
-        turn = session.turns[len(starts)]
-        ready = [own[-1]] if own else [session.start_s] if session.start_s is not None else []
-        others = [(ref.session, ref.turn) for ref in turn.after] + ([spawner] if spawner is not None and not own else [])
-        for name, number in others:
-            ends = done.get(name, [])
-            at = sizes.get(name, len(ends)) - 1 if number < 0 else number
-            if at < 0 or at >= len(ends):
-                return
-            ready.append(ends[at])
-        recorded = turn.recorded
-        at_s = recorded.start_s if recorded is not None and recorded.start_s is not None else max(ready, default=0.0) + turn.wait_s
-        took_s = recorded.api_s if recorded is not None and recorded.api_s is not None else turn.output * s_per_token
-        starts.append(at_s)
-        own.append(at_s + took_s)

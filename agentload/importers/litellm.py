@@ -42,6 +42,8 @@ def sessions(intake: Intake) -> Iterator[Logged]:
         if sent_s is None:
             intake.notes.skip(place, "no startTime")
             continue
+        # Calls that did not stream repeat their end as the time of their first token.
+        first_s, done_s = fields.seconds(record.get("completionStartTime")), fields.seconds(record.get("endTime"))
         context = list(chat.messages(intake, files.list_in(record.get("messages"))))
         named = record.get("session_id") or record.get("trace_id")
         model = record.get("model_group") or record.get("model")
@@ -49,7 +51,7 @@ def sessions(intake: Intake) -> Iterator[Logged]:
             session=f"+{named}" if named else continuations.session(context) if context else place,
             at_s=sent_s,
             place=place,
-            timing=Timing(sent_s=sent_s, first_s=_first(record), done_s=fields.seconds(record.get("endTime"))),
+            timing=Timing(sent_s=sent_s, first_s=None if first_s == done_s else first_s, done_s=done_s),
             usage=_usage(record),
             context=context,
             answer=list(chat.messages(intake, chat.answers(files.object_in(record.get("response"))))),
@@ -84,9 +86,3 @@ def _usage(record: Record) -> Usage:
     inner = fields.usage(files.object_in(metadata.get("usage_object")) or files.object_in(response.get("usage")))
     told = fields.usage({name: record.get(name) for name in ("prompt_tokens", "completion_tokens")})
     return Usage(prompt=told.prompt or inner.prompt, output=told.output or inner.output, cached=inner.cached, thinking=inner.thinking)
-
-
-def _first(record: Record) -> float | None:
-    """Return the time of the first token; calls that did not stream repeat their end there."""
-    first_s, done_s = fields.seconds(record.get("completionStartTime")), fields.seconds(record.get("endTime"))
-    return None if first_s == done_s else first_s

@@ -170,12 +170,8 @@ def advice(subject: Subject) -> tuple[Advice, ...]:
     return tuple(rule if rule.here is None else replace(rule, here=_FIGURES[rule.here](subject)) for rule in RULES)
 
 
-def _rules() -> tuple[Advice, ...]:
-    text = (files("agentload.kvmath") / "practice.yaml").read_text()
-    return msgspec.convert(documents.parsed(text.replace("{vllm}", f"vLLM {READ}"), at="practice.yaml"), tuple[Advice, ...])
-
-
 _FIGURES: Final[Mapping[str, Callable[[Subject], str | None]]] = {
     each.__name__: each for each in (memory, sequences, dtype, steps, prefixes, windows, context, persisted, images, backend, waste)
 }
-RULES: Final = _rules()
+_TEXT: Final = (files("agentload.kvmath") / "practice.yaml").read_text().replace("{vllm}", f"vLLM {READ}")
+RULES: Final = msgspec.convert(documents.parsed(_TEXT, at="practice.yaml"), tuple[Advice, ...])

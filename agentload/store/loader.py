@@ -168,7 +168,7 @@ def _store_calls(connection: duckdb.DuckDBPyConnection, rows: list[list[Any]], n
     if not fresh:
         return 0, 0
     found = columns.by_name(list(reversed(fresh.values())), names)
-    first_id = _scalar(connection, "SELECT coalesce(max(call_id) + 1, 0) FROM calls_row")
+    ((first_id,),) = connection.execute("SELECT coalesce(max(call_id) + 1, 0) FROM calls_row").fetchall()
     found["call_id"] = range(first_id, first_id + len(fresh))
     chunks = columns.chunks(found["call_id"], found["chunks"])
     connection.register("batch", columns.table(CALL, found, _schema(connection, CALL)))
@@ -190,8 +190,3 @@ def _schema(connection: duckdb.DuckDBPyConnection, kind: int) -> pa.Schema:
     """Return the columns that a kind of row fills; a newer version's table may have more."""
     schema = connection.sql(f"FROM {TABLES[kind].name} LIMIT 0").to_arrow_table().schema
     return pa.schema([field for field in schema if field.name in columns.FILLED[kind]])
-
-
-def _scalar(connection: duckdb.DuckDBPyConnection, query: str) -> int:
-    ((value,),) = connection.execute(query).fetchall()
-    return int(value)

@@ -161,12 +161,8 @@ def _form(verb: str, given: Typed) -> Form:
     for flag in options(verb):
         if flag.name in given and flag.name not in own:
             where = next(each for each in forms if any(flag.name == own.name for own in each.flags()))
-            raise UsageError(f"{flag.option} does nothing {_asked(where, form)}")
+            raise UsageError(f"{flag.option} does nothing " + (f"without {where.switch}" if where.switch else f"with {form.switch}"))
     return form
-
-
-def _asked(where: Form, instead: Form) -> str:
-    return f"without {where.switch}" if where.switch else f"with {instead.switch}"
 
 
 def _check_needed(verb: str, taken: Form, flag: Flag, given: Typed) -> None:

@@ -100,11 +100,6 @@ def clock_start_of(study: Study | None) -> ClockStart:
             return "due"
 
 
-def is_whole(study: Study) -> bool:
-    """Tell whether a study says enough to go on with its run: who was measured."""
-    return bool(study.servers.endpoints if isinstance(study.servers, Live) else study.servers.profile)
-
-
 def _by_options(options: Mapping[str, Any], design: str, seed: int) -> Study | None:
     """Return a replay whose command is not one of `replay`, such as that of a job: by the conditions that older versions wrote down."""
     if not options.get("load"):

@@ -5,8 +5,8 @@ compressed files or pipes. A `Trace` is lazy: each iteration reads the file agai
 file.
 
 `check` and `references` report what cannot be played; `overview` summarises lengths and waits; `reuse` computes what a prefix cache would
-hold; `load` estimates how calls overlap at a nominal speed. All of them read sessions in order and keep only what later sessions may refer
-to.
+hold; `pace` says when calls are sent where no server decides it, and `load` estimates how they overlap at a nominal speed. All of them
+read sessions in order and keep only what later sessions may refer to.
 """
 
 from agentload.tracefile.files import digest, lines, read, write

@@ -10,7 +10,7 @@ from advisor.deployment import Deployment, Gpu, Model
 from advisor.evidence import AccuracyBucket, Arm, Calls, CapacityPoint, ClientHealth, Evidence, Observation, Sweep, Telemetry, WorkloadClass
 from tests.advisor.worlds import Noise, answers, simulated_calls, simulated_sweep
 
-H100 = Gpu(name="H100-SXM", sm=90, bf16_tflops=989, fp8_tflops=1979, hbm_tb_s=3.35, memory_gb=80, usd_per_hour=3.0)
+H100 = Gpu(name="H100-SXM", sm=90, bf16_tflops=989, fp8_tflops=1979, hbm_tb_s=3.35, usd_per_hour=3.0)
 LLAMA = Model(
     name="Llama-3.1-8B",
     params=8.03e9,

@@ -64,7 +64,7 @@ def test_skipping_window_layers_beats_full_fp8_on_latency_and_its_pool_cost_is_s
     base = compared(effect=0.0)
     evidence = replace(
         base,
-        model=Model(name="gpt-oss-20b", full_layers=12, window_layers=12, window_tokens=128, head_dim=64),
+        model=Model(name="gpt-oss-20b", full_layers=12, window_layers=12, head_dim=64),
         arms=(bf16, replace(fp8, expected_pool_tokens=None), replace(skipping, expected_pool_tokens=None)),
         observations=(*observed(reference, full), Observation(workload="chat", arm="fp8-skip-sw", calls=skip)),
         accuracy=tuple(replace(bucket, arm=arm) for bucket in base.accuracy for arm in ("fp8", "fp8-skip-sw")),

@@ -97,6 +97,7 @@ def test_another_arm_runs_behind_a_right_name() -> None:
         ("[]", "x.yaml: top level: expected a mapping with one list, 'faults', got []"),
         ("faults: [3]", "x.yaml: faults[0]: expected a mapping, got 3"),
         ("faults: [{kind: fire}]", "x.yaml: faults[0].kind: expected one of busy, cut, "),
+        ("faults: [{kind: [cut]}]", "x.yaml: faults[0].kind: expected one of busy, cut, "),
         (
             "faults: [{kind: cut}, {kind: busy, status: 200}]",
             "x.yaml: faults[1].status: expected a number of at least 400 and at most 599, got 200",

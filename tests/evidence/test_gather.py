@@ -56,8 +56,6 @@ def test_a_turn_becomes_one_row_with_its_latencies_in_ms(tmp_path: Path) -> None
         "computed_tokens": 1000,
         "asked_tokens": 5,
         "batch_kv_tokens": 1002.5,
-        "lag_ms": 1.0,
-        "gap_p99_ms": 20.0,
         "machine": None,
         "tail": 0,
     }
@@ -92,14 +90,14 @@ def test_tokens_of_the_first_chunk_took_no_time_between_them(tmp_path: Path) -> 
         chunks=stamps([first, first + 80 * MS, first + 160 * MS], [4, 4, 4]),
     )
     found = calls(evidence(tmp_path, [block("bf16", 0, 0), bunched, *OTHER]))
-    assert (column(found.tpot_ms), column(found.gap_p99_ms)) == ([20.0], [80.0])
+    assert column(found.tpot_ms) == [20.0]
 
 
 def test_a_single_token_has_no_token_latency(tmp_path: Path) -> None:
     first = 1 * S + 110 * MS
     short = call("bf16", 0, 1, output_tokens=1, last_ns=first, chunks=stamps([first], [1]))
     found = calls(evidence(tmp_path, [block("bf16", 0, 0), short, *OTHER]))
-    assert (column(found.tpot_ms), column(found.gap_p99_ms), column(found.batch_kv_tokens)) == ([None], [None], [None])
+    assert (column(found.tpot_ms), column(found.batch_kv_tokens)) == ([None], [None])
 
 
 def test_a_turn_sent_again_counts_once_from_the_first_attempt(tmp_path: Path) -> None:

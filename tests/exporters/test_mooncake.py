@@ -1,5 +1,6 @@
 """Mooncake files: what came from one goes back as it came, and any trace keeps lengths, times and sharing."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,20 @@ def test_times_that_were_not_recorded_come_out_of_starts_waits_and_edges() -> No
     trace = Trace(header=Header(name="t"), sessions=sessions)
     # The child is sent at 1 + 10 x 0.02 + 0.5 and again 2 + 1 s later; the parent goes on 2 s behind that.
     assert [line["timestamp"] for line in exported(trace, s_per_token=0.02)] == [1_000, 1_500, 1_700, 4_700, 5_500, 6_700]
+
+
+def test_calls_are_sorted_by_time_also_where_what_they_waited_for_was_recorded_later_or_comes_later() -> None:
+    def said(at_s: float | None, *after: str) -> Turn:
+        recorded = None if at_s is None else Recorded(start_s=at_s)
+        return Turn(add=(), output=50, after=tuple(TurnRef(session=name, turn=-1) for name in after), recorded=recorded)
+
+    sessions = [
+        Session(session="a", workload="w", start_s=0.0, turns=(replace(said(None), spawn=("b",)), said(5.0, "b"), said(None, "c"))),
+        Session(session="b", workload="w", turns=(said(6.0),)),
+        Session(session="c", workload="w", start_s=9.0, turns=(said(None),)),
+    ]
+    found = exported(Trace(header=Header(name="t"), sessions=sessions))
+    assert [line["timestamp"] for line in found] == [0, 5_000, 6_000, 9_000, 10_000]
 
 
 def test_the_size_of_blocks_can_be_chosen(tmp_path: Path) -> None:

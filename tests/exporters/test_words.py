@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from agentload.errors import TraceError, UsageError
-from agentload.exporters import aiperf_dag, catalog, openai_batch, vllm_multi_turn
-from agentload.exporters.mooncake import sent
+from agentload.exporters import aiperf_dag, catalog, mooncake, openai_batch, vllm_multi_turn
 from agentload.model.trace import Header, Segment, Session, Trace, Turn, TurnRef
 from tests.importers.importing import imported, lengths
 
@@ -126,7 +125,7 @@ def test_calls_that_wait_for_each_other_are_named() -> None:
     turns = (Turn(add=(), output=1, after=(TurnRef(session="b", turn=0),)), Turn(add=(), output=1, spawn=("b",)))
     circle = (Session(session="a", workload="w", start_s=0.0, turns=turns), CHILD)
     with pytest.raises(TraceError, match="calls of a, b wait for each other"):
-        list(sent(Trace(header=HEADER, sessions=circle), s_per_token=0.0))
+        list(mooncake.lines(Trace(header=HEADER, sessions=circle)))
 
 
 def test_an_unknown_format_names_the_nearest() -> None:

@@ -36,11 +36,6 @@ def shuffled(rng: Random, options: Sequence[T]) -> list[T]:
     return [each for _, each in sorted(((rng.random(), place), each) for place, each in enumerate(options))]
 
 
-def sample(rng: Random, options: Sequence[T], count: int) -> list[T]:
-    """Draw *count* different options."""
-    return shuffled(rng, options)[:count]
-
-
 def pairs(rng: Random, count: int, *, joint: str = "-") -> list[str]:
     """Draw names of two words; among very many some repeat."""
     first, second = (_WORD[np.frombuffer(_bytes(rng, count), np.uint8)].tolist() for _ in range(2))

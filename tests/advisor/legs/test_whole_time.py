@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from advisor import case as cases
 from advisor import words
 from advisor.case import Case
 from advisor.decide import assess
 from advisor.estimate import Estimate
 from advisor.evidence import Evidence
-from advisor.legs import tested
 from advisor.legs.speed import START_MINUTES, restarts
 from advisor.legs.whole_time import _kinds, _matched, _who, with_total
 from advisor.policy import Policy
@@ -25,9 +25,9 @@ WILD = Noise(call=0.1, wander=0.05, block=0.12)
 CALM = {"pairs": 24, "noise": QUIET}
 
 
-def typical(state: LegState) -> tested.Tested:
+def typical(state: LegState) -> cases.Tested:
     estimate = Estimate(value=0.0, low=-0.01, high=0.01, n=6, unit="relative", method="mean")
-    return tested.Tested(leg=Leg(name="pays", state=state, estimate=estimate, margin=0.03, reason="typical"))
+    return cases.Tested(leg=Leg(name="pays", state=state, estimate=estimate, margin=0.03, reason="typical"))
 
 
 def case_of(effect: float, policy: Policy | None = None, *, pairs: int = 24, noise: Noise = QUIET) -> Case:

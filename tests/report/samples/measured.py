@@ -94,9 +94,7 @@ def evidence(kind: Kind = "measured") -> Evidence:
     return Evidence(
         run="r-2026-11-20-a1",
         kind=kind,
-        model=Model(
-            name="acme/hybrid-30b", layers=48, full_layers=8, window_layers=40, window_tokens=1024, attention="hybrid", checkpoint="9f3c"
-        ),
+        model=Model(name="acme/hybrid-30b", layers=48, full_layers=8, window_layers=40, attention="hybrid", checkpoint="9f3c"),
         deployment=Deployment(
             version="0.33.0",
             gpu=Gpu(name="H100-SXM", sm=90),

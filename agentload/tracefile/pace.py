@@ -1,0 +1,89 @@
+"""When each call of a trace is sent where no server decides it: from starts, waits and what calls wait for, at some pace."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
+from itertools import count
+from typing import NamedTuple, TypeAlias
+
+from agentload.model.trace import Session, Trace, Turn
+from agentload.model.walk import families
+from agentload.tracefile.references import REACH
+
+Pace: TypeAlias = Callable[[Turn, float], tuple[float, float]]
+"""Says when a turn is sent that could be at this instant, its wait over, and when it is complete."""
+
+
+class Call(NamedTuple):
+    """A turn with its start and end, in seconds from the trace's start."""
+
+    start_s: float
+    end_s: float
+    session: Session
+    number: int
+
+    @property
+    def turn(self) -> Turn:
+        """Return the turn."""
+        return self.session.turns[self.number]
+
+
+class Paced:
+    """The calls of a trace in the order they are sent; equal times keep the trace's order. To be iterated once."""
+
+    def __init__(self, trace: Trace, pace: Pace) -> None:
+        self._trace = trace
+        self._pace = pace
+        self._due: list[tuple[float, int, int, Call]] = []
+        """A heap of calls whose times are known, each with its place in the trace."""
+        self._held: dict[str, tuple[int, Session]] = {}
+        """Sessions not yet spawned, with their places."""
+        self._parked: dict[str, list[tuple[int, Session, int, float]]] = {}
+        """Turns waiting for a turn of the named session, and when they could be sent but for that."""
+        self._ends: OrderedDict[str, dict[int, float]] = OrderedDict()
+        """When the turns of the sessions within reach are complete; -1 is the last one."""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Return the sessions that were not played to their end, because calls wait for each other or for what never came."""
+        return tuple(dict.fromkeys([*(session.session for parked in self._parked.values() for _, session, *_ in parked), *self._held]))
+
+    def __iter__(self) -> Iterator[Call]:
+        places = count()
+        for first, *spawned in families(self._trace.sessions):
+            start_s = first.start_s or 0.0
+            while self._due and self._due[0][0] < start_s:
+                yield heappop(self._due)[-1]
+            place = next(places)
+            self._held.update((session.session, (next(places), session)) for session in spawned)
+            self._follow(place, first, start_s)
+        while self._due:
+            yield heappop(self._due)[-1]
+
+    def _follow(self, place: int, session: Session, start_s: float) -> None:
+        """Time the calls of a session, and all that waited for them, as far as what they wait for is known."""
+        ready = [(place, session, 0, start_s)]
+        while ready:
+            place, session, number, at_s = ready.pop()
+            turn, name = session.turns[number], session.session
+            for ref in turn.after:
+                if (end_s := self._ends.get(ref.session, {}).get(ref.turn)) is None:
+                    self._parked.setdefault(ref.session, []).append((place, session, number, at_s))
+                    break
+                at_s = max(at_s, end_s)
+            else:
+                call = Call(*self._pace(turn, at_s + turn.wait_s), session, number)
+                heappush(self._due, (call.start_s, place, number, call))
+                self._ended(call)
+                ready += ((*self._held.pop(child), 0, call.end_s) for child in turn.spawn if child in self._held)
+                ready += self._parked.pop(name, ())
+                if number + 1 < len(session.turns):
+                    ready.append((place, session, number + 1, call.end_s))
+
+    def _ended(self, call: Call) -> None:
+        ends = self._ends.setdefault(call.session.session, {})
+        ends[call.number] = call.end_s
+        if call.number + 1 == len(call.session.turns):
+            ends[-1] = call.end_s
+        if len(self._ends) > REACH:
+            self._ends.popitem(last=False)
