@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 Run: TypeAlias = tuple[str, int]
 """(identity, tokens): so many tokens of a text whose prefixes are equal for equal identities."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True, gc=False):
     """One call: its context as runs in order, and how many tokens it will generate."""
 
     id: str
@@ -23,8 +23,7 @@ class Request:
     """Tokens of the context; None: they are to be counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class FirstToken:
+class FirstToken(Struct, frozen=True, gc=False):
     """A call's first token left; `cached_tokens` of its prompt were in the prefix cache."""
 
     id: str
@@ -32,8 +31,7 @@ class FirstToken:
     cached_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(Struct, frozen=True, gc=False):
     """A call's last token left. Emission i carried `token_counts[i]` tokens at `token_ns[i]`."""
 
     id: str
@@ -45,8 +43,7 @@ class Finished:
     preemptions: int
 
 
-@dataclass(frozen=True, slots=True)
-class Rejected:
+class Rejected(Struct, frozen=True, gc=False):
     """A call was not taken; nothing else will come for it."""
 
     id: str

@@ -43,7 +43,7 @@ class Engine:
         if refusal:
             scheduler.out.append(Rejected(request.id, at_ns, refusal))
             return
-        call = InFlight(request, prompt, request.content, prompt)
+        call = InFlight(request, prompt)
         scheduler.calls[request.id] = call
         scheduler.expect(call, self._axis.ps(at_ns) + scheduler.steps.host_ps(prompt))
         self._is_stale = True

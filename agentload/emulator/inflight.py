@@ -3,7 +3,6 @@
 All sequences of a step emit at its end, so one log serves every call as a slice.
 """
 
-from dataclasses import dataclass, field
 from itertools import accumulate
 from random import Random
 from typing import Literal
@@ -91,38 +90,38 @@ class StepLog:
         self._ends = grown
 
 
-@dataclass(slots=True, eq=False)
 class InFlight:
     """What the engine knows about a call. A preempted call starts over with what it has generated as part of its prompt."""
 
-    request: Request
-    prompt_tokens: int
-    content: tuple[Run, ...]
-    """The context, and after a preemption what was generated."""
-    to_compute: int
-    """Tokens to be in the KV cache before the next token can come."""
-    state: Literal["arriving", "waiting", "prefill", "decode", "gone"] = "arriving"
-    lease: Lease | None = None
-    cached: int = 0
-    """Prompt tokens found in the prefix cache when it was first admitted."""
-    computed: int = 0
-    """Tokens in the KV cache, before decoding."""
-    first_step: int = 0
-    """Step that emits the first token since the call was last admitted."""
-    last_step: int = 0
-    """Step that will emit the last one."""
-    ticket: int = 0
-    """Number of its entry among those that decode."""
-    phase: int = 0
-    """The call needs another block in steps that are congruent to this."""
-    preemptions: int = 0
-    is_silent: bool = False
-    """Aborted: it runs to the end of the step, but nobody is told."""
-    earlier: list[tuple[NDArray[np.int64], NDArray[np.uint16]]] = field(default_factory=list)
-    """Emissions before preemptions: instants in ps, and tokens."""
-    generated_before: int = 0
-    counts: NDArray[np.uint16] | None = None
-    """Tokens of each emission since the last admission; None: one each."""
+    def __init__(self, request: Request, prompt_tokens: int) -> None:
+        self.request = request
+        self.prompt_tokens = prompt_tokens
+        self.content = request.content
+        """The context, and after a preemption what was generated."""
+        self.to_compute = prompt_tokens
+        """Tokens to be in the KV cache before the next token can come."""
+        self.state: Literal["arriving", "waiting", "prefill", "decode", "gone"] = "arriving"
+        self.lease: Lease | None = None
+        self.cached = 0
+        """Prompt tokens found in the prefix cache when it was first admitted."""
+        self.computed = 0
+        """Tokens in the KV cache, before decoding."""
+        self.first_step = 0
+        """Step that emits the first token since the call was last admitted."""
+        self.last_step = 0
+        """Step that will emit the last one."""
+        self.ticket = 0
+        """Number of its entry among those that decode."""
+        self.phase = 0
+        """The call needs another block in steps that are congruent to this."""
+        self.preemptions = 0
+        self.is_silent = False
+        """Aborted: it runs to the end of the step, but nobody is told."""
+        self.earlier: list[tuple[NDArray[np.int64], NDArray[np.uint16]]] = []
+        """Emissions before preemptions: instants in ps, and tokens."""
+        self.generated_before = 0
+        self.counts: NDArray[np.uint16] | None = None
+        """Tokens of each emission since the last admission; None: one each."""
 
     @property
     def remaining(self) -> int:

@@ -107,7 +107,7 @@ class Scheduler:
                     self.next_ps = self._mixed_end
                     break
                 self._end_mixed(self._mixed_end)
-            until = min(until, self._ended_ps) if to_end else until
+            until = self._ended_ps if to_end and self._ended_ps < until else until
             while external and external[0][0] <= steps.now:
                 self._arrive(heapq.heappop(external)[2])
             wants_in = self.waiting and not self._is_full and not self._is_short
@@ -247,7 +247,8 @@ class Scheduler:
             call.state = "gone"
             if not call.is_silent:
                 del self.calls[request.id]
-                self._ended_ps = min(self._ended_ps, self._axis.up(self.steps.now))
+                if self._ended_ps == NEVER:  # the first that end are the earliest
+                    self._ended_ps = self._axis.up(self.steps.now)
                 at_ns = self._axis.ns(self.steps.now)
                 self.out.append(
                     Finished(request.id, at_ns, self._axis.stamps(stamps), counts, call.prompt_tokens, call.cached, call.preemptions)

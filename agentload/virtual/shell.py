@@ -7,7 +7,7 @@ instant of the next command. Gauges are read at an interval of virtual time, as 
 
 import heapq
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import assert_never
 
@@ -97,15 +97,15 @@ class Sampler:
                 yield SampleRow(run_id=self._run_id, leg=self._leg, arm=arm, at_ns=now_ns, name=name, value=float(value))
 
 
-@dataclass(slots=True)
 class _Flight:
-    send: Send
-    machine: CallMachine
-    tokens: int
-    """That the engine makes: up to the one after which the plan cancels the stream."""
-    text: str = ""
-    """What will be answered, where somebody reads it."""
-    answer: Finished | None = None
+    def __init__(self, send: Send, machine: CallMachine, tokens: int, text: str) -> None:
+        self.send = send
+        self.machine = machine
+        self.tokens = tokens
+        """That the engine makes: up to the one after which the plan cancels the stream."""
+        self.text = text
+        """What will be answered, where somebody reads it."""
+        self.answer: Finished | None = None
 
 
 class Shell:
