@@ -1,12 +1,13 @@
 """What goes into the engine and what comes out of it. Instants are ns on the shell's own axis."""
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+PS_PER_NS: Final = 1000
 Run: TypeAlias = tuple[str, int]
 """(identity, tokens): so many tokens of a text whose prefixes are equal for equal identities."""
 
@@ -36,11 +37,22 @@ class Finished(Struct, frozen=True, gc=False):
 
     id: str
     at_ns: int
-    token_ns: NDArray[np.int64]
+    ends_ps: NDArray[np.int64]
+    """The same instants in ps since `origin_ns`."""
     token_counts: NDArray[np.uint16]
     prompt_tokens: int
     cached_tokens: int
     preemptions: int
+    origin_ns: int = 0
+
+    @property
+    def token_ns(self) -> NDArray[np.int64]:
+        """Return when each emission left."""
+        return stamps(self.ends_ps, self.origin_ns)
+
+    def instant_ns(self, emission: int) -> int:
+        """Return when one emission left."""
+        return self.origin_ns - (-int(self.ends_ps[emission]) // PS_PER_NS)
 
 
 class Rejected(Struct, frozen=True, gc=False):
@@ -52,6 +64,14 @@ class Rejected(Struct, frozen=True, gc=False):
 
 
 Happening: TypeAlias = FirstToken | Finished | Rejected
+
+
+def stamps(ends_ps: NDArray[np.int64], origin_ns: int) -> NDArray[np.int64]:
+    """Return instants in ps since another one as ns, upwards."""
+    found = ends_ps + (PS_PER_NS - 1)
+    found //= PS_PER_NS
+    found += origin_ns
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

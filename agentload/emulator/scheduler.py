@@ -241,7 +241,7 @@ class Scheduler:
         log = self.steps.log
         for call in self.steps.batch.ended(log.last):
             request = call.request
-            stamps, counts = call.emissions(log)
+            ends, counts = call.emissions(log)
             self._let_go(call, (*request.content, (request.answer, request.output_tokens)) if request.answer else None)
             self.counts.generated += request.output_tokens
             call.state = "gone"
@@ -250,9 +250,8 @@ class Scheduler:
                 if self._ended_ps == NEVER:  # the first that end are the earliest
                     self._ended_ps = self._axis.up(self.steps.now)
                 at_ns = self._axis.ns(self.steps.now)
-                self.out.append(
-                    Finished(request.id, at_ns, self._axis.stamps(stamps), counts, call.prompt_tokens, call.cached, call.preemptions)
-                )
+                said = call.prompt_tokens, call.cached, call.preemptions
+                self.out.append(Finished(request.id, at_ns, ends, counts, *said, self._axis.origin_ns))
 
     def _preempt(self) -> None:
         """Send the call that was admitted last back to the head of the queue; its cached blocks stay until they are evicted."""

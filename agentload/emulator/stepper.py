@@ -7,12 +7,10 @@ a new block in which step, and steps that each last longer than the one before b
 import heapq
 from math import isqrt
 
-import numpy as np
-from numpy.typing import NDArray
-
+from agentload.emulator.calls import PS_PER_NS
 from agentload.emulator.inflight import InFlight, StepLog, tokens_per_step
 from agentload.emulator.profile import step_time
-from agentload.emulator.steptime import ONE, PS_PER_NS, NoiseSource, Segment, StepClock
+from agentload.emulator.steptime import ONE, NoiseSource, Segment, StepClock
 from agentload.model.profile import ArmProfile
 
 NEVER = 1 << 62
@@ -43,13 +41,6 @@ class Axis:
     def up(self, at_ps: int) -> int:
         """Return the end of the ns in which an instant of the engine lies: when the shell hears of it."""
         return -(-at_ps // PS_PER_NS) * PS_PER_NS
-
-    def stamps(self, ends_ps: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return many instants of the engine on the shell's axis."""
-        stamps = ends_ps + (PS_PER_NS - 1)
-        stamps //= PS_PER_NS
-        stamps += self.origin_ns
-        return stamps
 
 
 class Batch:

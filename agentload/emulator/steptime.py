@@ -20,7 +20,6 @@ from typing import Final
 from agentload.model.profile import ArmProfile, Experts, Noise, Speculation, StepTime
 
 PS_PER_MS = 10**9
-PS_PER_NS = 1000
 
 
 def saturation(n: int) -> float:
