@@ -17,7 +17,7 @@ HOUSE = HERE.parent
 NAME = "agentload_speedups"
 ROOMS = {
     "dispatch": "block call dependencies dispatcher framing garbage intake naming outgoing row session sse",
-    "emulator": "calls engine inflight pool prefixes scheduler stepper steptime tree",
+    "emulator": "engine inflight pool prefixes scheduler stepper steptime tree",
     "live": "channel exchange hub incoming pump stamps",
     "virtual": "content shell",
 }

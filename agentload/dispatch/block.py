@@ -6,7 +6,7 @@ it: processing late never moves the schedule.
 """
 
 import heapq
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from agentload.dispatch.arrivals import SECOND
 from agentload.dispatch.dependencies import Dependencies
@@ -20,14 +20,6 @@ from agentload.model.trace import Session
 
 BACKOFF_NS = SECOND  # wait before a second attempt; doubles with each further one
 RETRIABLE: frozenset[Status] = frozenset({"refused", "reset", "connect_timeout", "busy"})
-
-
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    player: Player
-    turn: int
-    again: Send | None = None
-    """The attempt that failed, when this is another one."""
 
 
 class BlockPlay:
@@ -48,7 +40,8 @@ class BlockPlay:
         self._sessions = Dependencies(plan, due=self._became_due)
         self._foretold: dict[str, None] = {}
         """Sessions whose first call was made ready though nobody knew when they begin; until they are over."""
-        self._due: list[tuple[int, int, _Pending]] = []
+        self._due: list[tuple[int, int, Player, Send | None]] = []
+        """Heap of calls by when they are due, and the attempt that failed, where this is another one."""
         self._order = 0
         self._slot_ns = started_ns
         """When a slot last became free under a cap that was full."""
@@ -115,7 +108,7 @@ class BlockPlay:
         self._tokens += (outcome.prompt_tokens or 0) + (outcome.output_tokens or 0)
         if outcome.status in RETRIABLE and send.attempt < self._load.retries:
             wait_ns = max(BACKOFF_NS * 2**send.attempt, outcome.retry_after_ns or 0)
-            self._push(done_ns + wait_ns, _Pending(player, send.call.turn, send))
+            self._push(done_ns + wait_ns, player, send)
             return
         if outcome.status == "ok" and outcome.reply is not None and send.call.wants_reply:
             self._replies.keep(player.session, send.call.turn, outcome.reply)
@@ -156,12 +149,12 @@ class BlockPlay:
         self._intake.ended(player.session.session, done_ns)
 
     def _became_due(self, due_ns: int, player: Player) -> None:
-        self._push(due_ns, _Pending(player, player.next_turn))
+        self._push(due_ns, player, None)
 
-    def _push(self, due_ns: int, pending: _Pending) -> None:
+    def _push(self, due_ns: int, player: Player, failed: Send | None) -> None:
         if not self._is_closed:
             self._order += 1
-            heapq.heappush(self._due, (due_ns, self._order, pending))
+            heapq.heappush(self._due, (due_ns, self._order, player, failed))
 
     # --- sending ---
 
@@ -171,16 +164,16 @@ class BlockPlay:
             if self._is_spent(now_ns):
                 self.close()
                 return
-            due_ns, _, pending = heapq.heappop(self._due)
+            due_ns, _, player, failed = heapq.heappop(self._due)
             try:
-                send = self._send(due_ns, pending)
+                send = self._send(due_ns, player, failed)
             except MissingReplyError:
-                self._abandon(pending.player, due_ns, out)
+                self._abandon(player, due_ns, out)
                 continue
-            self.in_flight[send.request_id] = (send, pending.player)
+            self.in_flight[send.request_id] = (send, player)
             self._calls += 1
             out.append(send)
-            self._prepare(pending.player, out, after=pending.turn)
+            self._prepare(player, out, after=send.call.turn)
 
     def _is_spent(self, now_ns: int) -> bool:
         budget = self._load.budget
@@ -190,12 +183,12 @@ class BlockPlay:
             or (budget.seconds is not None and now_ns - self.started_ns >= budget.seconds * SECOND)
         )
 
-    def _send(self, due_ns: int, pending: _Pending) -> Send:
+    def _send(self, due_ns: int, player: Player, failed: Send | None) -> Send:
         released_ns = due_ns if self._load.max_in_flight is None else max(due_ns, self._slot_ns)
         tail = self._is_tail(released_ns)
-        if pending.again is not None:
-            return self._outgoing.again(pending.again, due_ns=due_ns, released_ns=released_ns, tail=tail)
-        call = self._call(pending.player, pending.turn, due_ns)
+        if failed is not None:
+            return self._outgoing.again(failed, due_ns=due_ns, released_ns=released_ns, tail=tail)
+        call = self._call(player, player.next_turn, due_ns)
         return self._outgoing.send(call, due_ns=due_ns, released_ns=released_ns, tail=tail)
 
     def _is_tail(self, released_ns: int) -> bool:

@@ -9,6 +9,8 @@ did, what the HTTP status says, what the body says.
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
+from msgspec import Struct
+
 from agentload.dispatch.garbage import garbage
 from agentload.dispatch.sse import Parsed
 from agentload.model.commands import Halt, Limits, Outcome, Reply, StampSource, Status
@@ -25,7 +27,7 @@ BAD_ENDS: Final[Mapping[str, Status]] = {"abort": "aborted", "error": "aborted",
 
 
 @record
-class Asked:
+class Asked(Struct, frozen=True, kw_only=True, gc=False):
     """What was asked of the server, as far as its answer is judged by it."""
 
     tokens: int | None = None

@@ -6,6 +6,7 @@ from itertools import islice
 from operator import eq
 
 import msgspec
+from msgspec import Struct
 
 from agentload.dispatch.counting import Chunk, Kind, Shows, counted
 from agentload.dispatch.fault import Fault, body_fault, fault, word
@@ -24,7 +25,7 @@ class ToolCall:
 
 
 @record
-class Parsed:
+class Parsed(Struct, frozen=True, kw_only=True, gc=False):
     """What an answer said. `stamps_ns` and `tokens` have one entry a chunk that carried tokens."""
 
     stamps_ns: tuple[int, ...] = ()

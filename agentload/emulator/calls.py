@@ -1,17 +1,18 @@
 """What goes into the engine and what comes out of it. Instants are ns on the shell's own axis."""
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
+PS_PER_NS: Final = 1000
 Run: TypeAlias = tuple[str, int]
 """(identity, tokens): so many tokens of a text whose prefixes are equal for equal identities."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True, gc=False):
     """One call: its context as runs in order, and how many tokens it will generate."""
 
     id: str
@@ -23,8 +24,7 @@ class Request:
     """Tokens of the context; None: they are to be counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class FirstToken:
+class FirstToken(Struct, frozen=True, gc=False):
     """A call's first token left; `cached_tokens` of its prompt were in the prefix cache."""
 
     id: str
@@ -32,21 +32,30 @@ class FirstToken:
     cached_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(Struct, frozen=True, gc=False):
     """A call's last token left. Emission i carried `token_counts[i]` tokens at `token_ns[i]`."""
 
     id: str
     at_ns: int
-    token_ns: NDArray[np.int64]
+    ends_ps: NDArray[np.int64]
+    """The same instants in ps since `origin_ns`."""
     token_counts: NDArray[np.uint16]
     prompt_tokens: int
     cached_tokens: int
     preemptions: int
+    origin_ns: int = 0
+
+    @property
+    def token_ns(self) -> NDArray[np.int64]:
+        """Return when each emission left."""
+        return stamps(self.ends_ps, self.origin_ns)
+
+    def instant_ns(self, emission: int) -> int:
+        """Return when one emission left."""
+        return self.origin_ns - (-int(self.ends_ps[emission]) // PS_PER_NS)
 
 
-@dataclass(frozen=True, slots=True)
-class Rejected:
+class Rejected(Struct, frozen=True, gc=False):
     """A call was not taken; nothing else will come for it."""
 
     id: str
@@ -55,6 +64,14 @@ class Rejected:
 
 
 Happening: TypeAlias = FirstToken | Finished | Rejected
+
+
+def stamps(ends_ps: NDArray[np.int64], origin_ns: int) -> NDArray[np.int64]:
+    """Return instants in ps since another one as ns, upwards."""
+    found = ends_ps + (PS_PER_NS - 1)
+    found //= PS_PER_NS
+    found += origin_ns
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from agentload.emulator.calls import Finished, FirstToken, Gauges, Happening, Rejected, Request
+from agentload.emulator.calls import Finished, FirstToken, Gauges, Happening, Rejected, Request, stamps
 from agentload.emulator.inflight import InFlight
 from agentload.emulator.scheduler import Scheduler
 from agentload.emulator.stepper import Axis
@@ -43,7 +43,7 @@ class Engine:
         if refusal:
             scheduler.out.append(Rejected(request.id, at_ns, refusal))
             return
-        call = InFlight(request, prompt, request.content, prompt)
+        call = InFlight(request, prompt)
         scheduler.calls[request.id] = call
         scheduler.expect(call, self._axis.ps(at_ns) + scheduler.steps.host_ps(prompt))
         self._is_stale = True
@@ -119,7 +119,7 @@ class Engine:
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint16)
         self._scheduler.catch_up(self._until)
         ends, counts = call.emissions(self._scheduler.steps.log)
-        return self._axis.stamps(ends), counts
+        return stamps(ends, self._axis.origin_ns), counts
 
     def gauges(self) -> Gauges:
         """Return the state and the counters as of the last advance."""

@@ -3,7 +3,6 @@
 All sequences of a step emit at its end, so one log serves every call as a slice.
 """
 
-from dataclasses import dataclass, field
 from itertools import accumulate
 from random import Random
 from typing import Literal
@@ -15,7 +14,7 @@ from agentload.emulator.calls import Request, Run
 from agentload.emulator.pool import Lease
 from agentload.model.profile import Speculation
 
-_SMALL = 24
+_SMALL = 10
 """Below this many steps a Python loop beats the fixed cost of numpy calls."""
 _FIRST_CAPACITY = 4096
 _ONES = np.ones(1 << 16, dtype=np.uint16)
@@ -25,15 +24,13 @@ _ONES.flags.writeable = False
 class StepLog:
     """Hold the end instants (ps) of steps `first` to `last`; steps are numbered from 1."""
 
-    __slots__ = ("_ends", "_first", "_half_squares", "_scratch", "_steps", "last")
+    __slots__ = ("_ends", "_first", "_powers", "last")
 
     def __init__(self) -> None:
         self.last = 0
         self._first = 1
         self._ends = np.empty(_FIRST_CAPACITY, dtype=np.int64)
-        self._steps = np.arange(1, 257, dtype=np.int64)
-        self._half_squares = self._steps * (self._steps - 1) // 2
-        self._scratch = np.empty_like(self._steps)
+        self._powers = _powers(256)
 
     def append(self, end_ps: int) -> None:
         """Note one step."""
@@ -56,19 +53,13 @@ class StepLog:
                 few.append(start_ps)
             self._ends[at : at + steps] = few
         else:
-            if steps > len(self._steps):
-                self._steps = np.arange(1, 2 * steps + 1, dtype=np.int64)
-                self._half_squares = self._steps * (self._steps - 1) // 2
-                self._scratch = np.empty_like(self._steps)
-            ends, scratch = self._ends[at : at + steps], self._scratch[:steps]
-            np.multiply(self._steps[:steps], first_ps, out=ends)
-            np.multiply(self._half_squares[:steps], growth_ps, out=scratch)
-            ends += scratch
-            ends += start_ps
+            if steps > self._powers.shape[1]:
+                self._powers = _powers(2 * steps)
+            np.matmul(np.array((start_ps, first_ps, growth_ps)), self._powers[:, :steps], out=self._ends[at : at + steps])
         self.last += steps
 
     def ends_ps(self, first: int, last: int) -> NDArray[np.int64]:
-        """Return the end instants of steps *first* to *last*."""
+        """Return the end instants of steps *first* to *last*; they stay what they are."""
         return self._ends[first - self._first : last + 1 - self._first]
 
     def forget_before(self, first: int) -> None:
@@ -76,8 +67,9 @@ class StepLog:
         dropped = min(first, self.last + 1) - self._first
         if dropped <= 0:
             return
-        kept = self.last + 1 - self._first - dropped
-        self._ends[:kept] = self._ends[dropped : dropped + kept].copy()
+        kept = np.empty_like(self._ends)
+        kept[: self.held - dropped] = self._ends[dropped : self.held]
+        self._ends = kept
         self._first += dropped
 
     @property
@@ -91,38 +83,38 @@ class StepLog:
         self._ends = grown
 
 
-@dataclass(slots=True, eq=False)
 class InFlight:
     """What the engine knows about a call. A preempted call starts over with what it has generated as part of its prompt."""
 
-    request: Request
-    prompt_tokens: int
-    content: tuple[Run, ...]
-    """The context, and after a preemption what was generated."""
-    to_compute: int
-    """Tokens to be in the KV cache before the next token can come."""
-    state: Literal["arriving", "waiting", "prefill", "decode", "gone"] = "arriving"
-    lease: Lease | None = None
-    cached: int = 0
-    """Prompt tokens found in the prefix cache when it was first admitted."""
-    computed: int = 0
-    """Tokens in the KV cache, before decoding."""
-    first_step: int = 0
-    """Step that emits the first token since the call was last admitted."""
-    last_step: int = 0
-    """Step that will emit the last one."""
-    ticket: int = 0
-    """Number of its entry among those that decode."""
-    phase: int = 0
-    """The call needs another block in steps that are congruent to this."""
-    preemptions: int = 0
-    is_silent: bool = False
-    """Aborted: it runs to the end of the step, but nobody is told."""
-    earlier: list[tuple[NDArray[np.int64], NDArray[np.uint16]]] = field(default_factory=list)
-    """Emissions before preemptions: instants in ps, and tokens."""
-    generated_before: int = 0
-    counts: NDArray[np.uint16] | None = None
-    """Tokens of each emission since the last admission; None: one each."""
+    def __init__(self, request: Request, prompt_tokens: int) -> None:
+        self.request = request
+        self.prompt_tokens = prompt_tokens
+        self.content = request.content
+        """The context, and after a preemption what was generated."""
+        self.to_compute = prompt_tokens
+        """Tokens to be in the KV cache before the next token can come."""
+        self.state: Literal["arriving", "waiting", "prefill", "decode", "gone"] = "arriving"
+        self.lease: Lease | None = None
+        self.cached = 0
+        """Prompt tokens found in the prefix cache when it was first admitted."""
+        self.computed = 0
+        """Tokens in the KV cache, before decoding."""
+        self.first_step = 0
+        """Step that emits the first token since the call was last admitted."""
+        self.last_step = 0
+        """Step that will emit the last one."""
+        self.ticket = 0
+        """Number of its entry among those that decode."""
+        self.phase = 0
+        """The call needs another block in steps that are congruent to this."""
+        self.preemptions = 0
+        self.is_silent = False
+        """Aborted: it runs to the end of the step, but nobody is told."""
+        self.earlier: list[tuple[NDArray[np.int64], NDArray[np.uint16]]] = []
+        """Emissions before preemptions: instants in ps, and tokens."""
+        self.generated_before = 0
+        self.counts: NDArray[np.uint16] | None = None
+        """Tokens of each emission since the last admission; None: one each."""
 
     @property
     def remaining(self) -> int:
@@ -154,7 +146,7 @@ class InFlight:
 
     def put_off(self, log: StepLog) -> None:
         """Note what was generated, and that all of it is to be computed again: the call is preempted."""
-        ends = log.ends_ps(self.first_step, log.last).copy()
+        ends = log.ends_ps(self.first_step, log.last)
         self.earlier.append((ends, _ones(len(ends)) if self.counts is None else self.counts[: len(ends)]))
         self.content = self.content_so_far(log.last)
         self.generated_before += self.generated_since(log.last)
@@ -171,6 +163,12 @@ class InFlight:
             counts.append(min(left, 1 + kept))
             left -= counts[-1]
         self.counts = np.array(counts, dtype=np.uint16)
+
+
+def _powers(steps: int) -> NDArray[np.int64]:
+    """Return, step by step, what the start, the first step and the growth count in the end of a step."""
+    each = np.arange(1, steps + 1, dtype=np.int64)
+    return np.stack((np.ones_like(each), each, each * (each - 1) // 2))
 
 
 def tokens_per_step(speculation: Speculation | None) -> float:

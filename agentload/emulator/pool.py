@@ -1,21 +1,21 @@
 """The paged KV pool of an engine: what running calls hold, what the prefix cache keeps, and what is left."""
 
-from dataclasses import dataclass
-
 from agentload.emulator.calls import Run
 from agentload.emulator.prefixes import PrefixCache
 from agentload.emulator.tree import Mark
 from agentload.kvmath.layout import Layout
 
 
-@dataclass(slots=True, eq=False)
 class Lease:
     """The pages of one running call."""
 
-    mark: Mark
-    """End of its path in the prefix cache."""
-    blocks: int
-    """All blocks it holds, shared ones included."""
+    __slots__ = ("blocks", "mark")
+
+    def __init__(self, mark: Mark, blocks: int) -> None:
+        self.mark = mark
+        """End of its path in the prefix cache."""
+        self.blocks = blocks
+        """All blocks it holds, shared ones included."""
 
 
 class KvPool:

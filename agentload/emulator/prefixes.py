@@ -11,7 +11,6 @@ keeps both copies and this cache keeps one.
 """
 
 import heapq
-from dataclasses import dataclass
 
 from agentload.emulator.calls import Run
 from agentload.emulator.tree import Mark, Node, Place, descend, grow
@@ -20,12 +19,14 @@ _SWEEP = 64
 """Entries in the queue before stale ones are looked for."""
 
 
-@dataclass(slots=True)
 class _Turn:
     """What is to go: the tail of a leaf down to its next mark, or blocks that nobody can ask for."""
 
-    mark: Mark | None
-    blocks: int
+    __slots__ = ("blocks", "mark")
+
+    def __init__(self, mark: Mark | None, blocks: int) -> None:
+        self.mark = mark
+        self.blocks = blocks
 
 
 class PrefixCache:

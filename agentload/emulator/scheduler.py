@@ -107,7 +107,7 @@ class Scheduler:
                     self.next_ps = self._mixed_end
                     break
                 self._end_mixed(self._mixed_end)
-            until = min(until, self._ended_ps) if to_end else until
+            until = self._ended_ps if to_end and self._ended_ps < until else until
             while external and external[0][0] <= steps.now:
                 self._arrive(heapq.heappop(external)[2])
             wants_in = self.waiting and not self._is_full and not self._is_short
@@ -241,17 +241,17 @@ class Scheduler:
         log = self.steps.log
         for call in self.steps.batch.ended(log.last):
             request = call.request
-            stamps, counts = call.emissions(log)
+            ends, counts = call.emissions(log)
             self._let_go(call, (*request.content, (request.answer, request.output_tokens)) if request.answer else None)
             self.counts.generated += request.output_tokens
             call.state = "gone"
             if not call.is_silent:
                 del self.calls[request.id]
-                self._ended_ps = min(self._ended_ps, self._axis.up(self.steps.now))
+                if self._ended_ps == NEVER:  # the first that end are the earliest
+                    self._ended_ps = self._axis.up(self.steps.now)
                 at_ns = self._axis.ns(self.steps.now)
-                self.out.append(
-                    Finished(request.id, at_ns, self._axis.stamps(stamps), counts, call.prompt_tokens, call.cached, call.preemptions)
-                )
+                said = call.prompt_tokens, call.cached, call.preemptions
+                self.out.append(Finished(request.id, at_ns, ends, counts, *said, self._axis.origin_ns))
 
     def _preempt(self) -> None:
         """Send the call that was admitted last back to the head of the queue; its cached blocks stay until they are evicted."""

@@ -6,14 +6,11 @@ a new block in which step, and steps that each last longer than the one before b
 
 import heapq
 from math import isqrt
-from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from agentload.emulator.calls import PS_PER_NS
 from agentload.emulator.inflight import InFlight, StepLog, tokens_per_step
 from agentload.emulator.profile import step_time
-from agentload.emulator.steptime import ONE, PS_PER_NS, NoiseSource, Segment, StepClock
+from agentload.emulator.steptime import ONE, NoiseSource, Segment, StepClock
 from agentload.model.profile import ArmProfile
 
 NEVER = 1 << 62
@@ -44,10 +41,6 @@ class Axis:
     def up(self, at_ps: int) -> int:
         """Return the end of the ns in which an instant of the engine lies: when the shell hears of it."""
         return -(-at_ps // PS_PER_NS) * PS_PER_NS
-
-    def stamps(self, ends_ps: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return many instants of the engine on the shell's axis."""
-        return (ends_ps + (PS_PER_NS - 1)) // PS_PER_NS + self.origin_ns
 
 
 class Batch:
@@ -153,13 +146,16 @@ def steps_within(wait: int, first: int, growth: int) -> int:
     return steps if span(steps, first, growth) <= wait else steps - 1
 
 
-class Jump(NamedTuple):
+class Jump:
     """Decode steps that can be taken at once: how many, how long the first lasts, by how much each next one is longer, when they end."""
 
-    steps: int
-    first: int
-    growth: int
-    end: int
+    __slots__ = ("end", "first", "growth", "steps")
+
+    def __init__(self, steps: int, first: int, growth: int, end: int) -> None:
+        self.steps = steps
+        self.first = first
+        self.growth = growth
+        self.end = end
 
 
 class Stepper:
@@ -210,7 +206,10 @@ class Stepper:
         else:
             pause = self._pause()
             base, per_token = base * self._segment.factor // ONE, per_token * self._segment.factor // ONE
-            steps = 1 if pause else min(steps, self._segment_end - done)
+            if pause:
+                steps = 1
+            elif self._segment_end - done < steps:
+                steps = self._segment_end - done
             first = base + per_token * batch.context + pause
         growth = per_token * size * batch.growth
         if steps * size > free_blocks:

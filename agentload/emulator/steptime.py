@@ -20,7 +20,6 @@ from typing import Final
 from agentload.model.profile import ArmProfile, Experts, Noise, Speculation, StepTime
 
 PS_PER_MS = 10**9
-PS_PER_NS = 1000
 
 
 def saturation(n: int) -> float:
@@ -88,12 +87,14 @@ _PS_PER_S = 1000 * PS_PER_MS
 _NO_TIMES: Final = frozenset({"batch8_attention", "known_to_batch"})
 
 
-@dataclass(frozen=True, slots=True)
 class Segment:
     """What holds for some steps: all of them `factor / ONE` times as long, and a pause before the first."""
 
-    factor: int
-    pause_ps: int
+    __slots__ = ("factor", "pause_ps")
+
+    def __init__(self, factor: int, pause_ps: int) -> None:
+        self.factor = factor
+        self.pause_ps = pause_ps
 
 
 def off(arm: ArmProfile) -> ArmProfile:

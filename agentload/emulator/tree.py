@@ -3,8 +3,6 @@
 What of it is kept, and what goes first, is the cache's (`prefixes`).
 """
 
-from dataclasses import dataclass
-
 from agentload.emulator.calls import Run
 
 
@@ -57,15 +55,17 @@ class Node:
         return node
 
 
-@dataclass(slots=True)
 class Place:
     """Where a context leaves the tree: `offset` tokens into a node, `used` tokens into its own run `index`, `matched` in all."""
 
-    node: Node
-    offset: int
-    index: int
-    used: int
-    matched: int
+    __slots__ = ("index", "matched", "node", "offset", "used")
+
+    def __init__(self, node: Node, offset: int, index: int, used: int, matched: int) -> None:
+        self.node = node
+        self.offset = offset
+        self.index = index
+        self.used = used
+        self.matched = matched
 
 
 def descend(root: Node, content: tuple[Run, ...], limit: int) -> Place:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from msgspec import Struct
+
 from agentload.model.check import Check
 from agentload.model.record import record
 from agentload.model.stamps import Stamps
@@ -60,7 +62,7 @@ class Watch:
 
 
 @record
-class Call:
+class Call(Struct, frozen=True, kw_only=True, gc=False):
     """One turn with its whole context, ready to be sent to any arm."""
 
     session: str
@@ -83,7 +85,7 @@ class Call:
 
 
 @record
-class Send:
+class Send(Struct, frozen=True, kw_only=True, gc=False):
     """Send this attempt of a call now."""
 
     request_id: str
@@ -139,7 +141,7 @@ class Skip:
 
 
 @record
-class Wake:
+class Wake(Struct, frozen=True, kw_only=True, gc=False):
     """Send Woke at this instant; a later Wake replaces an earlier one."""
 
     at_ns: int
@@ -180,7 +182,7 @@ class Reply:
 
 
 @record
-class Ending:
+class Ending(Struct, frozen=True, kw_only=True, gc=False):
     """How one attempt ended, as it is kept. Absent is None, never 0."""
 
     status: Status
@@ -214,7 +216,7 @@ class Ending:
 
 
 @record
-class Outcome(Ending):
+class Outcome(Ending, frozen=True, kw_only=True, gc=False):
     """How one attempt ended, with what matters during the run alone."""
 
     dialled_ns: int | None = None
@@ -232,7 +234,7 @@ class Started:
 
 
 @record
-class Woke:
+class Woke(Struct, frozen=True, kw_only=True, gc=False):
     """The instant of the last Wake has come."""
 
     at_ns: int
@@ -248,7 +250,7 @@ class Chunks:
 
 
 @record
-class Ended:
+class Ended(Struct, frozen=True, kw_only=True, gc=False):
     """An attempt is over, for whatever reason."""
 
     at_ns: int

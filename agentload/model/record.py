@@ -1,15 +1,16 @@
-"""Make the records that every call passes through: frozen for whoever reads or checks the code, and cheap to build."""
+"""Make the records that every call passes through: structs, which are built in C, frozen, and of no concern to the collector of cycles."""
 
 from dataclasses import dataclass
-from typing import TypeVar, dataclass_transform
+from typing import TypeVar
 
-Record = TypeVar("Record")
+from msgspec import Struct
+
+Record = TypeVar("Record", bound=Struct)
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True)
 def record(cls: type[Record]) -> type[Record]:
-    """Make a dataclass that the type checker alone keeps frozen.
+    """Let a struct answer `dataclasses.fields` and `dataclasses.replace` as every other value does.
 
-    A frozen one sets each field through a call, which takes three times as long: a tenth of what a simulated day costs.
+    A dataclass of forty fields takes several µs to build: records were a sixth of what a simulated day costs.
     """
-    return dataclass(slots=True, kw_only=True, unsafe_hash=True)(cls)
+    return dataclass(init=False, repr=False, eq=False, match_args=False)(cls)

@@ -106,7 +106,7 @@ class BlockRow:
 
 
 @record
-class CallRow(Ending):
+class CallRow(Ending, frozen=True, kw_only=True, gc=False):
     """One attempt of one call."""
 
     run_id: str

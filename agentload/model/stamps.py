@@ -8,6 +8,8 @@ from itertools import islice
 from operator import sub
 from typing import Final, Literal
 
+from msgspec import Struct
+
 from agentload.model.record import record
 
 US = 1_000
@@ -15,7 +17,7 @@ MOST: Final = {"i": (1 << 31) - 1, "H": (1 << 16) - 1}
 
 
 @record
-class Stamps:
+class Stamps(Struct, frozen=True, kw_only=True, gc=False):
     """Chunk arrivals of one call: the first in ns, the others as µs gaps, with the tokens that each chunk carried."""
 
     first_ns: int

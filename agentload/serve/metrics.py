@@ -111,8 +111,9 @@ class Tally:
         add["request_prefill_kv_computed_tokens"].add(end.prompt_tokens - end.cached_tokens)
         add["request_params_n"].add(1)
         add["request_num_preemptions"].add(end.preemptions)
-        decode_s = int(end.token_ns[-1] - end.token_ns[0]) / _S
-        add["time_to_first_token_seconds"].add(int(end.token_ns[0] - submitted_ns) / _S)
+        first_ns = end.instant_ns(0)
+        decode_s = (end.instant_ns(-1) - first_ns) / _S
+        add["time_to_first_token_seconds"].add((first_ns - submitted_ns) / _S)
         add["inter_token_latency_seconds"].add_many(np.diff(end.token_ns) / _S)
         add["request_time_per_output_token_seconds"].add(decode_s / max(tokens - 1, 1))
         add["e2e_request_latency_seconds"].add(int(end.at_ns - submitted_ns) / _S)

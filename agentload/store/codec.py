@@ -12,7 +12,8 @@ order, so what seemed damaged is read a second time; only bytes that stay wrong 
 import struct
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
+from inspect import signature
 from operator import attrgetter
 from typing import Any, BinaryIO, Final, Literal, NamedTuple
 from zlib import crc32
@@ -119,7 +120,8 @@ HEADER: Final = 0
 
 NAMES: Final[dict[int, tuple[str, ...]]] = {kind: tuple(field.name for field in fields(row)) for kind, row in KINDS.items()}
 DEFAULTS: Final[dict[int, dict[str, object]]] = {
-    kind: {field.name: field.default for field in fields(row) if field.default is not MISSING} for kind, row in KINDS.items()
+    kind: {each.name: each.default for each in signature(row).parameters.values() if each.default is not each.empty}
+    for kind, row in KINDS.items()
 }
 _VALUES: Final = {row: (kind, attrgetter(*NAMES[kind])) for kind, row in KINDS.items()}
 _WHOLE: Final = "agentload runs load RUN reads only complete journals"

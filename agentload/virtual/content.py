@@ -27,24 +27,21 @@ class Contents:
 
     def __init__(self, *, block: int) -> None:
         self._block = block
-        self._known: dict[tuple[str, str], tuple[tuple[Segment, ...], tuple[Run, ...]]] = {}
+        self._known: dict[tuple[str, str], tuple[str, tuple[Segment, ...], tuple[Run, ...]]] = {}
 
     def runs(self, send: Send) -> tuple[Run, ...]:
         """Return the runs of *send*'s prompt, in the order in which a server sees them."""
         call = send.call
         place = (send.arm, call.session)
-        segments, runs = self._known.get(place, ((), ()))
+        salt, segments, runs = self._known.get(place, ("", (), ()))
         size = len(segments)
-        if (
-            0 < size <= len(call.context)
-            and call.context[:size] == segments
-            and LEADING.isdisjoint([segment.role for segment in call.context[size:]])
-        ):
-            runs += self._runs(call.context[size:])
+        added = call.context[size:]
+        if runs and salt == send.salt and call.context[:size] == segments and LEADING.isdisjoint([segment.role for segment in added]):
+            runs += self._runs(added)
         else:
-            runs = self._runs(in_server_order(call.context))
-        self._known[place] = (call.context, runs)
-        return salted(runs, send.salt)
+            runs = salted(self._runs(in_server_order(call.context)), send.salt)
+        self._known[place] = send.salt, call.context, runs
+        return runs
 
     def forget(self, send: Send) -> None:
         """Drop what is kept of a session that is over."""

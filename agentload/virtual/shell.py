@@ -7,7 +7,7 @@ instant of the next command. Gauges are read at an interval of virtual time, as 
 
 import heapq
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import assert_never
 
@@ -20,7 +20,7 @@ from agentload.dispatch.row import row
 from agentload.dispatch.session import live_key
 from agentload.dispatch.sse import Parsed
 from agentload.dispatch.stretches import stretches, where
-from agentload.emulator.calls import Finished, FirstToken, Gauges, Rejected, Request
+from agentload.emulator.calls import PS_PER_NS, Finished, FirstToken, Gauges, Rejected, Request
 from agentload.emulator.engine import Engine
 from agentload.emulator.steptime import slowed
 from agentload.model.commands import (
@@ -51,18 +51,18 @@ from agentload.prompts.renderer import Renderer
 from agentload.virtual.content import Contents, Speaker
 
 NEVER = 1 << 62
+NO_GAP = bytes(4)
 SETTLE_NS = 1_000_000_000  # virtual time between rounds, as a live barrier takes
 
 
 def packed(done: Finished) -> Stamps:
     """Return the stamps of a finished call; equal to `model.stamps.stamps` of the same instants."""
-    first_ns = int(done.token_ns[0])
-    offsets_us = done.token_ns - (first_ns - US // 2)
-    offsets_us //= US
-    gaps_us = np.empty(len(offsets_us), dtype=np.int32)
-    gaps_us[0] = 0
-    np.subtract(offsets_us[1:], offsets_us[:-1], out=gaps_us[1:], casting="same_kind")
-    return Stamps(first_ns=first_ns, gap_us=gaps_us.tobytes(), tokens=done.token_counts.tobytes())
+    first_ns = done.instant_ns(0)
+    # As whole ns upwards and then as whole µs from half a µs before the first one: one division does both.
+    offsets_us = done.ends_ps + (PS_PER_NS * (done.origin_ns - first_ns + US // 2) + PS_PER_NS - 1)
+    offsets_us //= PS_PER_NS * US
+    gaps_us = (offsets_us[1:] - offsets_us[:-1]).astype(np.int32)
+    return Stamps(first_ns=first_ns, gap_us=NO_GAP + gaps_us.tobytes(), tokens=done.token_counts.tobytes())
 
 
 def values(gauges: Gauges) -> dict[str, float]:
@@ -97,15 +97,15 @@ class Sampler:
                 yield SampleRow(run_id=self._run_id, leg=self._leg, arm=arm, at_ns=now_ns, name=name, value=float(value))
 
 
-@dataclass(slots=True)
 class _Flight:
-    send: Send
-    machine: CallMachine
-    tokens: int
-    """That the engine makes: up to the one after which the plan cancels the stream."""
-    text: str = ""
-    """What will be answered, where somebody reads it."""
-    answer: Finished | None = None
+    def __init__(self, send: Send, machine: CallMachine, tokens: int, text: str) -> None:
+        self.send = send
+        self.machine = machine
+        self.tokens = tokens
+        """That the engine makes: up to the one after which the plan cancels the stream."""
+        self.text = text
+        """What will be answered, where somebody reads it."""
+        self.answer: Finished | None = None
 
 
 class Shell:
@@ -308,9 +308,9 @@ class Shell:
 
 
 def _parsed(done: Finished, tokens: int, *, text: str, is_whole: bool) -> Parsed:
-    first_ns = int(done.token_ns[0])
+    first_ns = done.instant_ns(0)
     return Parsed(
-        stamps_ns=(first_ns, int(done.token_ns[-1])),
+        stamps_ns=(first_ns, done.instant_ns(-1)),
         tokens=(1, 1),
         token_rule="token_ids",
         first_answer_ns=first_ns,

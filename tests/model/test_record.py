@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
+import pytest
+from msgspec import Struct
+
 from agentload.model.commands import Wake
 from agentload.model.record import record
 
 
 @record
-class Pair:
+class Pair(Struct, frozen=True, kw_only=True, gc=False):
     """Two numbers."""
 
     one: int
@@ -24,7 +27,8 @@ def test_a_record_is_a_value() -> None:
     assert not hasattr(Pair(one=1), "__dict__")
 
 
-def test_the_type_checker_refuses_to_change_one() -> None:
+def test_a_record_is_frozen() -> None:
     made = Pair(one=1)
-    made.one = 2  # type: ignore[misc]  # an ignore that nothing needs is an error: the checker does complain
-    assert made == Pair(one=2)
+    with pytest.raises(AttributeError, match="immutable"):
+        made.one = 2  # type: ignore[misc]  # an ignore that nothing needs is an error: the checker complains too
+    assert made == Pair(one=1)

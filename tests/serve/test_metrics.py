@@ -25,7 +25,7 @@ GAUGES = Gauges(
     prompt_tokens_computed=40, generation_tokens=70, steps=9,
 )  # fmt: skip
 END = Finished(
-    id="1", at_ns=4_000_000_000, token_ns=np.array([1, 2, 4]) * 1_000_000_000, token_counts=np.ones(3, dtype=np.uint16), prompt_tokens=100,
+    id="1", at_ns=4_000_000_000, ends_ps=np.array([1, 2, 4]) * 10**12, token_counts=np.ones(3, dtype=np.uint16), prompt_tokens=100,
     cached_tokens=64, preemptions=1,
 )  # fmt: skip
 

@@ -111,9 +111,12 @@ def test_a_closed_loop_on_the_engine_keeps_its_concurrency() -> None:
 
 
 @settings(max_examples=50)
-@given(st.lists(st.integers(0, 5_000_000), min_size=1, max_size=60), st.integers(0, 10**15))
-def test_whole_calls_are_packed_as_single_stamps_are(gaps: list[int], start: int) -> None:
-    ns = np.cumsum(np.array([start, *gaps[1:]], dtype=np.int64))
+@given(st.lists(st.integers(0, 5 * 10**9), min_size=1, max_size=60), st.integers(0, 10**18), st.integers(0, 10**15))
+def test_whole_calls_are_packed_as_single_stamps_are(gaps: list[int], start: int, origin: int) -> None:
+    ends_ps = np.cumsum(np.array([start, *gaps[1:]], dtype=np.int64))
+    ns = [origin + -(-at // 1000) for at in ends_ps.tolist()]
     counts = np.arange(1, len(ns) + 1, dtype=np.uint16)
-    done = Finished("r", int(ns[-1]), ns, counts, 10, 0, 0)
-    assert packed(done) == stamps(ns.tolist(), counts.tolist())
+    done = Finished("r", ns[-1], ends_ps, counts, 10, 0, 0, origin)
+    assert done.token_ns.tolist() == ns
+    assert [done.instant_ns(at) for at in range(len(ns))] == ns
+    assert packed(done) == stamps(ns, counts.tolist())
