@@ -1,4 +1,4 @@
-"""No cache hit where none is possible: salted blocks share nothing, no cache beats one without bounds, and none hits more than was asked."""
+"""No cache hit where none is possible: salted blocks share nothing, none beats one without bounds, and none hits more than was asked."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -10,12 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from agentload.cli._decide import summary
 from agentload.decision.ledger import Asked, Ledger, ledger
+from agentload.decision.play import Outcome
 from agentload.decision.sequence import Stage
 from agentload.model.rows import ProbeRow
 from agentload.report.policy import DECISION, Setting
 from agentload.store import tables
 from agentload.store.database import reading
+from agentload.study.kinds import Decide
+from agentload.study.parts import Live, TraceRef
 
 PAIRS = Asked(stage=Stage(criterion="speed", amount=4), planned_minutes=2.0, minutes=3.0, said="fp8: turn time")
 ITEMS = Asked(stage=Stage(criterion="accuracy", amount=30, lengths=(8192,)), planned_minutes=1.0, minutes=0.5, said="fp8: as right")
@@ -52,3 +56,9 @@ def test_a_question_that_was_killed_keeps_what_the_run_is_decided_with(tmp_path:
         (closed,) = tables.rows(connection, ProbeRow, run_id="r", probe=DECISION)
     assert closed.outcome == "stopped"
     assert json.loads(closed.detail or "{}")["setting"]["name"] == "decide"
+
+
+def test_what_a_killed_question_took_is_among_what_is_spent() -> None:
+    study = Decide(traces=(TraceRef(path="chat"),), servers=Live(endpoints="a=http://x/v1,b=http://y/v1"), budget_s=600.0)
+    ended = Outcome(run_id="r", document=None, asked=(PAIRS,), ending="budget", left_minutes=2.0)
+    assert "spent 8 of 10 min" in summary(study, ended)
