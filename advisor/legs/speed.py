@@ -79,8 +79,8 @@ def restarts(case: Case, speed: Speed) -> Need:
     if pairs > MOST_PAIRS:
         what = (
             f"steadier block pairs of {words.scope(speed.change.workload)} on {speed.change.arm}; those played scatter by {total:.0%}, and "
-            f"over {MOST_PAIRS:,} such pairs would be needed: play longer blocks, keep other load off the servers and this machine, or accept "
-            "a larger margin (min_change)"
+            f"over {MOST_PAIRS:,} such pairs would be needed: play longer blocks, keep other load off the servers and this machine, or "
+            "accept a larger margin (min_change)"
         )
         return Need(what=what, step=Restarts(restarts=pairs))
     arms = len(case.evidence.arms) + bool(case.evidence.aa)

@@ -296,7 +296,7 @@ def test_where_starts_leave_hardly_any_room_a_start_for_each_pair_is_asked_for_a
     evidence = compared(effect=-0.03, pairs=12, noise=QUIET, restarts=1)
     speeds = [assess(evidence, Policy(start_spread=spread)).speed("fp8", None) for spread in (0.001 * each for each in range(1, 30))]
     needs = [more_pairs(assess(evidence, Policy(start_spread=0.001 * each)), speed) for each, speed in enumerate(speeds, 1) if speed]
-    assert {type(need.step) for need in needs} == {MorePairs, Restarts}
+    assert {type(need.step).__name__ for need in needs} == {"MorePairs", "Restarts"}
     assert max(need.pairs or 0 for need in needs) <= MOST_PAIRS
 
 
