@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import typer
@@ -83,7 +84,7 @@ def _standard_streams() -> None:
         stream = getattr(sys, name)
         if stream is None:
             # It takes the number that was closed: else a database may get it, and with it what a library prints.
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # for as long as the process lives
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))
         elif mode == "w" and isinstance(stream, TextIOWrapper) and codecs.lookup(stream.encoding).name != "utf-8":
             stream.reconfigure(errors="backslashreplace")
 
