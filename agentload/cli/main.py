@@ -84,7 +84,7 @@ def _standard_streams() -> None:
         stream = getattr(sys, name)
         if stream is None:
             # It takes the number that was closed: else a database may get it, and with it what a library prints.
-            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115  # for as long as the process lives
         elif mode == "w" and isinstance(stream, TextIOWrapper) and codecs.lookup(stream.encoding).name != "utf-8":
             stream.reconfigure(errors="backslashreplace")
 
