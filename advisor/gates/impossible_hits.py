@@ -1,4 +1,4 @@
-"""No cache hit where none is possible: salted blocks share nothing, and no cache beats one without bounds."""
+"""No cache hit where none is possible: salted blocks share nothing, none beats one without bounds, and none hits more than was asked."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,6 +28,9 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
         if hits:
             told = f"{hits:,.0f} prompt tokens hit the cache where the salt rules that out: blocks share a salt"
             yield replace(gate, message=told, observed=hits, limit=0.0, unit="tokens").judged(good=False)
+        elif rate is not None and rate > 1:
+            told = f"the server counts {rate:.0%} of its prompt tokens as cached, and no more than all can be: its hit rate is not usable"
+            yield replace(gate, message=told, observed=rate, limit=1.0, spoils=("hits",)).judged(good=False)
         elif rate is not None and ideal is not None:
             told = f"hit rate {rate:.0%}, an unlimited cache would reach {ideal:.0%}"
             found = replace(gate, message=told, observed=rate, limit=ideal)

@@ -11,13 +11,14 @@ from advisor import words
 from advisor.case import Case, Speed, Tested
 from advisor.estimate import Estimate
 from advisor.statistics.paired import MIN_PAIRS
-from advisor.statistics.planning import FAMILY, LEVEL, MOST_UNITS, units_needed, z_reach
+from advisor.statistics.planning import FAMILY, LEVEL, units_needed, z_reach
 from advisor.statistics.starts import ENOUGH_STARTS
 from advisor.steps import Again, MorePairs, Restarts, Swap
 from advisor.verdict import Leg, LegState, Need
 
 INDIFFERENT = 2  # margins: between one and two of them, staying and switching are both right
 START_MINUTES = 1.5  # of one server, until it answers: an 8B model from a warm compile cache; a plan's figure, not a measured one
+MOST_PAIRS = 1_000  # ten days at a quarter of an hour each: what takes more is not settled by pairs like these
 FEWEST = 6  # pairs, three a half: with fewer, the machine cannot be taken out of the difference
 
 
@@ -47,7 +48,7 @@ def _pairs(case: Case, speed: Speed) -> Need | None:
     if room <= 0:
         return None
     units = units_needed(scatter.pair, math.sqrt(room), level=level)
-    if units >= MOST_UNITS:
+    if units > MOST_PAIRS:
         return None
     # Enough for nine truths of ten, and still open: it lies at the margin itself, where only a narrower interval can tell.
     more = units - have if units > have else have
@@ -67,10 +68,20 @@ def _planned_level(case: Case, speed: Speed, *, look: int) -> float:
 
 
 def restarts(case: Case, speed: Speed) -> Need:
-    """Return what a start of both servers for every pair would take to settle *speed* without knowing anything of starts: in a new run."""
+    """Return what a start of both servers for every pair would take to settle *speed* without knowing anything of starts: in a new run.
+
+    Where that is more pairs than anybody plays, the need has no count, and says what else to do.
+    """
     total = math.hypot(speed.scatter.pair, speed.scatter.start)
     level = _planned_level(case, speed, look=1)
     pairs = max(ENOUGH_STARTS, units_needed(total, math.log1p(case.policy.min_change), level=level))
+    if pairs > MOST_PAIRS:
+        what = (
+            f"steadier block pairs of {words.scope(speed.change.workload)} on {speed.change.arm}; those played scatter by {total:.0%}, and "
+            f"over {MOST_PAIRS:,} such pairs would be needed: play longer blocks, keep other load off the servers and this machine, or "
+            "accept a larger margin (min_change)"
+        )
+        return Need(what=what, step=Restarts(restarts=pairs))
     arms = len(case.evidence.arms) + bool(case.evidence.aa)
     return Need(
         what=f"block pairs with starts of their own ({words.scope(speed.change.workload)} on {speed.change.arm})",

@@ -19,12 +19,13 @@ def check(case: Case, arm: Arm) -> Iterator[Finding]:
         if speed is None or confounded(case, arm.name) or not by_prior(case, speed):
             continue
         need = restarts(case, speed)
+        enough = "" if need.pairs is None else f": {words.counted(need.pairs, 'pair')} with a start each need none of it"
         yield Finding(
             kind="opposes",
             workload=workload,
             message=(
                 f"Turn time of {words.scope(workload)} on {arm.name} comes from {words.counted(speed.starts, 'start')} of each server, and "
-                f"what a start adds is {case.starts_told()}: {words.counted(need.pairs or 0, 'pair')} with a start each need none of it."
+                f"what a start adds is {case.starts_told()}{enough}."
             ),
             estimates=(speed.change.relative,),
             flips="another start of either server that differs by more",

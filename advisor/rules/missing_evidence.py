@@ -27,10 +27,10 @@ def _speed(case: Case, arm: str, workload: str) -> Finding | None:
         margin = case.policy.min_change
         if relative.is_within(margin) or relative.is_below(-margin) or relative.is_above(margin):
             return None
+        count = need.what if need.pairs is None else words.counted(need.pairs, "more pair")
         told = (
             f"Turn latency of {workload} on {arm}, {words.change(relative)}, is undecided at a margin of {margin:.0%}: "
-            f"{words.counted(need.pairs or 0, 'more pair')}{'' if need.calls is None else ', ' + words.counted(need.calls, 'call')}"
-            f"{words.spent(need.minutes, need.usd)}."
+            f"{count}{'' if need.calls is None else ', ' + words.counted(need.calls, 'call')}{words.spent(need.minutes, need.usd)}."
         )
     return Finding(kind="opposes", workload=workload, message=told, next_step=need.step, leg="pays", need=need)
 

@@ -5,6 +5,7 @@ import math
 from advisor import words
 from advisor.assess.speed import floor_of
 from advisor.case import Case
+from advisor.legs.speed import MOST_PAIRS
 from advisor.steps import Control, MorePairs
 from advisor.verdict import Finding
 
@@ -29,11 +30,9 @@ def check(case: Case) -> Finding | None:
         f"On {words.scope(speed.change.workload)} two identical servers may differ by up to {floor_of(control):.1%} in turn latency "
         f"(A/A control, {control.units} {control.unit_name.removeprefix('block ')})"
     )
-    return Finding(
-        kind="informs",
-        message=f"{told}: too small a control to resolve {case.policy.position_spread:.1%}, which takes about {pairs} pairs."
-        if small
-        else f"{told}.",
-        next_step=MorePairs(pairs=pairs) if small else None,
-        leg="validity",
-    )
+    if small:
+        is_far = pairs > MOST_PAIRS
+        takes = f"over {MOST_PAIRS:,} pairs: find out what disturbs them first" if is_far else f"about {pairs} pairs"
+        message = f"{told}: too small a control to resolve {case.policy.position_spread:.1%}, which takes {takes}."
+        return Finding(kind="informs", message=message, next_step=None if is_far else MorePairs(pairs=pairs), leg="validity")
+    return Finding(kind="informs", message=f"{told}.", leg="validity")

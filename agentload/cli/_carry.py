@@ -154,6 +154,8 @@ def _answered(ended: Asked, place: Place, *, resume: str, sequence: Looks | None
     """Print what was answered, in a sequence of looks or at once, and what the run ended with."""
     if ended.load_error is None:
         found = grades.summarise(place.database, ended.run_id)
+        if not found.cells and not ended.left:
+            raise UsageError("no question was asked: each is longer than the shortest window of the arms", hint="--contexts 4k,16k")
         said = {} if sequence is None else {"ending": sequence.ending, "said": sequence.said}
         print_json(asdict(found) | said) if as_json else print(_asking.summary(found))
     stopped = None

@@ -84,9 +84,8 @@ _DRY = "nothing was sent (--dry-run)"
 def summary(study: Decide, ended: Outcome) -> str:
     """Return what was asked, its planned and actual minutes, and what would settle the rest."""
     rows = [(told(each.stage), f"{each.planned_minutes:.1f}", f"{each.minutes:.1f}", each.said) for each in ended.asked]
-    spent = sum(each.minutes for each in ended.asked)
-    lines = ["", *table(("asked", "planned min", "took min", "what it said"), rows)]
-    lines.append(f"spent {spent:.0f} of {study.budget_s / 60:.0f} min")
+    lines, budget = ["", *table(("asked", "planned min", "took min", "what it said"), rows)], study.budget_s / 60
+    lines.append(f"spent {budget - ended.left_minutes:.0f} of {budget:.0f} min")
     if ended.wants is not None:
         stage, minutes = ended.wants
         more = max(1, math.ceil(minutes - ended.left_minutes))

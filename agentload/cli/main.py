@@ -1,5 +1,6 @@
 """Run one verb, and turn what went wrong into `error:` and `hint:` lines and an exit code."""
 
+import codecs
 import errno
 import os
 import signal
@@ -7,6 +8,8 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import typer
@@ -75,8 +78,20 @@ def _interruptible() -> Iterator[None]:
         yield
 
 
+def _standard_streams() -> None:
+    """See to it that what is printed goes somewhere: to nobody where a stream is closed, escaped where its encoding lacks a character."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            # It takes the number that was closed: else a database may get it, and with it what a library prints.
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115  # for as long as the process lives
+        elif mode == "w" and isinstance(stream, TextIOWrapper) and codecs.lookup(stream.encoding).name != "utf-8":
+            stream.reconfigure(errors="backslashreplace")
+
+
 def main() -> int:
     """Run the command line of this process and return its exit code."""
+    _standard_streams()
     try:
         with _interruptible():
             code = run(sys.argv[1:] or ["--help"])

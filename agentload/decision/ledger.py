@@ -89,7 +89,7 @@ def ledger(database: Path, run: str) -> Ledger:
         return replace(made, lost_minutes=(max(0, last_ns - first.created_ns) / 60e9,))
     for row in sorted(rows, key=lambda row: row.at_ns):
         found = json.loads(row.detail or "{}")
-        aside, stage, _ = found.pop("aside"), found.pop("stage"), found.pop("setting", None)
+        aside, stage, setting = found.pop("aside"), found.pop("stage"), found.pop("setting", None)
         asked = Asked(stage=Stage(**stage | {"lengths": tuple(stage["lengths"])}), **found)
         match row.outcome:
             case "asked":
@@ -97,5 +97,6 @@ def ledger(database: Path, run: str) -> Ledger:
             case "stopped":
                 made = replace(made, lost_minutes=(*made.lost_minutes, asked.minutes), aside=aside)
             case _:
-                made = made.write("stopped", replace(asked, minutes=max(0, last_ns - row.at_ns) / 60e9), aside=aside)
+                ended = replace(asked, minutes=max(0, last_ns - row.at_ns) / 60e9)
+                made = made.write("stopped", ended, aside=aside, setting=setting and msgspec.convert(setting, Setting))
     return made

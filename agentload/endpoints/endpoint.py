@@ -28,8 +28,8 @@ def checked_url(url: object, where: str) -> str:
     """Return a URL without the slash at its end. Raises EndpointError unless its scheme is http, https or http+unix."""
     try:
         parts = urlsplit(str(url))
-        is_one = parts.scheme in SCHEMES and bool(parts.netloc or parts.path)
-    except ValueError:  # brackets around what is no address
+        is_one = parts.scheme in SCHEMES and bool(parts.netloc or parts.path) and (parts.scheme == "http+unix" or parts.port != 0)
+    except ValueError:  # brackets around what is no address, or a port that is none
         is_one = False
     if not is_one:
         raise EndpointError(f"{where}: '{without_credentials(str(url))}' is not an http(s) URL", hint="url: http://127.0.0.1:8000/v1")

@@ -22,14 +22,14 @@ from agentload.store.database import reading
 from agentload.study.kinds import Ask, Study
 
 _CELLS: Final = """
-SELECT task, context_tokens, arm, count_if("right"), count("right"), count(*) - count("right"), avg(score)
+SELECT task, context_tokens, arm, count(*) FILTER ("right"), count("right"), count(*) - count("right"), avg(score)
 FROM graded WHERE run_id = $run AND task <> $recorded GROUP BY ALL
 ORDER BY task, context_tokens, arm
 """
 _ARMS: Final = """
-SELECT a.arm, count_if(x."right"), count(x."right"), count(x.arm) - count(x."right"),
-    count_if(r."right" AND NOT x."right"), count_if(x."right" AND NOT r."right"),
-    quantile_cont(x.agreement, 0.5), count_if(x.is_garbage), count_if(x.finish_reason = 'length')
+SELECT a.arm, count(*) FILTER (x."right"), count(x."right"), count(x.arm) - count(x."right"),
+    count(*) FILTER (r."right" AND NOT x."right"), count(*) FILTER (x."right" AND NOT r."right"),
+    quantile_cont(x.agreement, 0.5), count(*) FILTER (x.is_garbage), count(*) FILTER (x.finish_reason = 'length')
 FROM (SELECT unnest($arms::VARCHAR[]) AS arm) AS a
 LEFT JOIN graded AS x ON (x.run_id, x.arm) = ($run, a.arm) AND x.task <> $recorded
 LEFT JOIN graded AS r ON (r.run_id, r.arm, r.task, r.item, r.context_tokens, r.repetition)

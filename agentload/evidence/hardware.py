@@ -29,8 +29,8 @@ _POWER: Final = "SELECT arm, labels, avg(value) FROM sampled GROUP BY ALL ORDER 
 _CLOCKS: Final = """
 SELECT arm, max(slowed), max(capped), min(mhz) FROM (
     SELECT arm, median(value) FILTER (name = 'gpu_clock_mhz') AS mhz,
-        avg((value::BIGINT & $slowed <> 0)::INTEGER) FILTER (name = 'gpu_throttle_reasons') AS slowed,
-        avg((value::BIGINT & $capped <> 0)::INTEGER) FILTER (name = 'gpu_throttle_reasons') AS capped
+        avg((try_cast(value AS BIGINT) & $slowed <> 0)::INTEGER) FILTER (name = 'gpu_throttle_reasons') AS slowed,
+        avg((try_cast(value AS BIGINT) & $capped <> 0)::INTEGER) FILTER (name = 'gpu_throttle_reasons') AS capped
     FROM sampled GROUP BY arm, labels
 ) GROUP BY arm
 """

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar, assert_never
 import msgspec
 
 from advisor import steps
+from advisor.legs.speed import MOST_PAIRS
 from agentload.endpoints.read import EMULATED, is_arms_file
 from agentload.report.parts import RunFacts
 from agentload.study.argv import command, unsaid
@@ -40,6 +41,8 @@ def suggested(step: steps.Step, facts: RunFacts, *, played: int = 0, joins: bool
     match step:
         case steps.Control() if _virtual(facts) is not None:
             return None  # how far equal servers differ there is what the profile says
+        case steps.Restarts(restarts=starts) if starts > MOST_PAIRS:
+            return None  # nobody plays so many; the need says what else to do
         case steps.Restarts() | steps.Features() if servers.endpoints != _ENDPOINTS and not is_arms_file(servers.endpoints):
             # Who answers at a URL can be started from a file; an emulated server's starts are its profile's.
             is_live = isinstance(step, steps.Restarts) and not servers.endpoints.startswith(EMULATED)

@@ -131,6 +131,8 @@ def refusal(path: Path, error: duckdb.Error | OSError) -> StoreError:
     again = f"the journals hold every row: agentload runs load RUN --db {path}"
     if _is_full(error):
         return StoreError(f"{path}: {reason}", hint=f"free some disk space; nothing is lost, {again}")
+    if "Permission denied" in reason or "Read-only" in reason:
+        return StoreError(f"{path}: {reason}", hint="change its permissions, or copy it and its journals to where you may write")
     return StoreError(f"{path}: {reason}", hint=f"check that it is a DuckDB file and not of a newer DuckDB than the installed one; {again}")
 
 
@@ -233,7 +235,7 @@ def _is_newest(written: _Written) -> bool:
 
 
 def _check_version(written: _Written, path: Path) -> int:
-    if written is None:
+    if written is None or not all(isinstance(row[0], int) for row in written):
         raise StoreError(f"{path}: a DuckDB file, but not written by agentload", hint="use another path")
     found = max((row[0] for row in written), default=None)
     if found is None or found < OLDEST:

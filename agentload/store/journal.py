@@ -108,7 +108,7 @@ class Writer:
         except OSError as error:
             raise StoreError(
                 f"{self.path}: {error.strerror}: {len(self._buffer):,} bytes of rows are still in memory",
-                hint="free some disk space before this process ends; the next flush writes them",
+                hint="free some disk space, then resume the run, or make a simulation again; what was flushed before is kept",
             ) from error
 
     def _reserve(self) -> OSError | None:

@@ -16,7 +16,7 @@ from agentload.study.document import study, tag
 from agentload.study.fields import Flag
 from agentload.study.forms import FORMS, Form, form_of
 from agentload.study.kinds import Study
-from agentload.study.quantity import named, plain
+from agentload.study.quantity import Unit, named, plain
 
 Typed: TypeAlias = Mapping[str, Any]
 """What was typed, by `Flag.name`: text, a list of it for what may be repeated, True or False for a switch."""
@@ -178,10 +178,11 @@ def _read(flag: Flag, value: Any) -> Any:  # noqa: ANN401  # text, a list of it,
         return bool(value)
     if flag.said.repeated:
         example = f"{flag.said.repeated[0]}=30"
-        return dict(
-            named(each, flag.option, unit="s" if flag.path[-1].endswith("_s") else "", kinds=flag.said.repeated, example=example)
-            for each in value
-        )
+        unit: Unit = "s" if flag.path[-1].endswith("_s") else ""
+        read = [named(each, flag.option, unit=unit, kinds=flag.said.repeated, example=example) for each in value]
+        if len(found := dict(read)) < len(read):
+            raise UsageError(f"{flag.option} is given twice for one kind: {', '.join(value)}", hint="name each kind once")
+        return found
     if flag.path[-1] == "traces":
         return [{"path": path} for path in (value if isinstance(value, list | tuple) else flag.text.read(value, flag.option))]
     return flag.text.read(value, flag.option) if isinstance(value, str) else value

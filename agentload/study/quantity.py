@@ -136,6 +136,8 @@ def limits(text: str, option: str) -> dict[str, float]:
             raise UsageError(f"{option} takes NAME=MS, got '{part.strip()}'", hint=f"{option} ttft=2000,tpot=50")
         if name not in {"ttft", "tpot", "turn"}:
             raise UsageError(f"{option}: no limit '{name}'", hint="ttft, tpot (time per output token) and turn are known")
+        if f"{name}_ms" in found:
+            raise UsageError(f"{option} has two limits '{name}'", hint="name each once")
         try:
             found[f"{name}_ms"] = number(value, option, unit="ms")
         except UsageError as error:

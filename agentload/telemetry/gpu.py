@@ -23,6 +23,8 @@ EXPORTED: Final[Mapping[str, tuple[str, float]]] = {
 OF_AN_INSTANCE: Final = frozenset({"gpu_memory_bytes", "gpu_busy"})
 """What DCGM knows of each part of a split GPU; all else it knows of the whole, and repeats for each part."""
 WHOLE: Final = "all"
+BLANK: Final = 0x7FFFFFF0
+"""From here on DCGM means that it does not know (`dcgm_structs.h`); no figure of ours is so large."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +55,7 @@ def of_page(text: str) -> Iterator[GpuSample]:
     """Yield what the page of an exporter, or of a Prometheus that federates it, says of each GPU. Raises ValueError for another page."""
     told: set[tuple[str, str]] = set()
     for sample in samples(text):
-        if (found := EXPORTED.get(sample.name)) is None:
+        if (found := EXPORTED.get(sample.name)) is None or not abs(sample.value) < BLANK:  # nor NaN
             continue
         (name, factor), gpu, instance = found, sample.labels.get("gpu", "0"), sample.labels.get("GPU_I_ID") or None
         if instance is not None and name not in OF_AN_INSTANCE:

@@ -130,6 +130,14 @@ def test_hits_that_cannot_be_fail(telemetry: Telemetry, expected: list[str]) -> 
     assert _statuses(impossible_hits, bare(server=(("fp8", telemetry),))) == expected
 
 
+@pytest.mark.parametrize("ideal", [None, 0.6])
+def test_a_server_that_counts_more_tokens_as_cached_than_were_asked_loses_its_hits_and_nothing_that_we_timed(ideal: float | None) -> None:
+    telemetry = Telemetry(hit_rate=1.2, ideal_hit_rate=ideal)
+    (gate,) = impossible_hits.check(bare(server=(("fp8", telemetry),)), Policy())
+    assert (gate.status, gate.spoils, gate.observed, gate.limit) == ("fail", ("hits",), 1.2, 1.0)
+    assert "120%" in gate.message
+
+
 @pytest.mark.parametrize(
     ("health", "expected"),
     [

@@ -196,3 +196,9 @@ def test_servers_that_cannot_run_side_by_side_are_asked_one_after_the_other(agen
     ]
     again = agentload("eval", *asked, "--into", run)
     assert (again.returncode, "ready after" in again.stderr) == (0, False)
+
+
+def test_questions_of_which_none_fits_a_window_are_an_error(agentload: Agentload) -> None:
+    done = agentload("eval", "--profile", PROFILE, "--contexts", "10m")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no question was asked: each is longer than the shortest window of the arms" in done.stderr

@@ -208,6 +208,21 @@ def test_a_full_disk_behind_stdout_is_an_error_and_a_hint() -> None:
     assert run_with_stdout(("--version",), lambda: os.open("/dev/full", os.O_WRONLY)) == (1, said)
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_verb_whose_standard_streams_are_closed_does_its_work(tmp_path: Path, closed: str) -> None:
+    told = tmp_path / "told"
+    script = f'"$@" {closed}; echo $? > {told}'
+    done = subprocess.run(["sh", "-c", script, "sh", *AGENTLOAD, "profile", "list"], capture_output=True, text=True, check=True)
+    assert (told.read_text(), done.stderr) == ("0\n", "")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_an_output_that_lacks_a_character_gets_it_escaped(encoding: str) -> None:
+    odd = os.environ | {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+    done = subprocess.run([*AGENTLOAD, "profile", "list"], capture_output=True, env=odd, check=True)
+    assert rb"\u2013" in done.stdout
+
+
 def test_a_mistake_of_ours_is_not_hidden_by_what_failed_beside_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

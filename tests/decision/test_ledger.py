@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from dataclasses import replace
@@ -9,8 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from agentload.cli._decide import summary
 from agentload.decision.ledger import Asked, Ledger, ledger
+from agentload.decision.play import Outcome
 from agentload.decision.sequence import Stage
+from agentload.model.rows import ProbeRow
+from agentload.report.policy import DECISION, Setting
+from agentload.store import tables
+from agentload.store.database import reading
+from agentload.study.kinds import Decide
+from agentload.study.parts import Live, TraceRef
 
 PAIRS = Asked(stage=Stage(criterion="speed", amount=4), planned_minutes=2.0, minutes=3.0, said="fp8: turn time")
 ITEMS = Asked(stage=Stage(criterion="accuracy", amount=30, lengths=(8192,)), planned_minutes=1.0, minutes=0.5, said="fp8: as right")
@@ -38,3 +47,18 @@ def test_a_question_that_was_killed_took_until_the_last_row_that_it_left_behind(
     os.utime(journal, (later + 3600, later + 3600))
     assert ledger(tmp_path / "x.duckdb", "r") == found, "what it took is known once it was closed"
     assert ledger(tmp_path / "x.duckdb", "r").write("asked", ITEMS).asked == (PAIRS, ITEMS)
+
+
+def test_a_question_that_was_killed_keeps_what_the_run_is_decided_with(tmp_path: Path) -> None:
+    Ledger(database=tmp_path / "x.duckdb", run="r").write("asking", ITEMS, setting=Setting(name="decide"))
+    ledger(tmp_path / "x.duckdb", "r")
+    with reading(tmp_path / "x.duckdb") as connection:
+        (closed,) = tables.rows(connection, ProbeRow, run_id="r", probe=DECISION)
+    assert closed.outcome == "stopped"
+    assert json.loads(closed.detail or "{}")["setting"]["name"] == "decide"
+
+
+def test_what_a_killed_question_took_is_among_what_is_spent() -> None:
+    study = Decide(traces=(TraceRef(path="chat"),), servers=Live(endpoints="a=http://x/v1,b=http://y/v1"), budget_s=600.0)
+    ended = Outcome(run_id="r", document=None, asked=(PAIRS,), ending="budget", left_minutes=2.0)
+    assert "spent 8 of 10 min" in summary(study, ended)

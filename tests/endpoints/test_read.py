@@ -70,6 +70,8 @@ def test_emulated_endpoints_name_a_profile_and_arms(text: str, emulated: Emulate
         ("a=", "empty"),
         ("a=ftp://x/v1", "not an http"),
         ("a=http://[]:8000/v1", "not an http"),
+        ("a=http://127.0.0.1:99999/v1", "not an http"),
+        ("a=http://127.0.0.1:port/v1", "not an http"),
         ("fp8/tp2=http://x/v1", "endpoint 1: an arm cannot be called 'fp8/tp2'"),
         ("a=http://x/v1,a=http://y/v1", "two endpoints are called 'a'"),
         ("nowhere.yaml", "no such file"),

@@ -8,7 +8,7 @@ import pytest
 
 from advisor.evidence import AccuracyBucket, Evidence
 from agentload.evidence.gather import gather
-from agentload.evidence.grades import Cell, Curve, area, curves
+from agentload.evidence.grades import Cell, Curve, area, curves, summarise
 from agentload.model.rows import AnswerRow
 from tests.evidence.runs import ARMS, pair_of_blocks, stored
 
@@ -117,3 +117,12 @@ def test_an_arm_that_was_asked_twice_is_held_against_itself(tmp_path: Path) -> N
     found = evidence(tmp_path, answers(**{"bf16": "rrw", "fp8": "rrr", "fp8@aa": "rwr"}))
     assert [(each.arm, each.both, each.reference_only, each.arm_only) for each in found.accuracy] == [("fp8", 2, 0, 1)]
     assert [(each.arm, each.both, each.reference_only, each.arm_only) for each in found.aa_accuracy] == [("fp8", 2, 1, 0)]
+
+
+def test_an_arm_that_answered_nothing_got_none_right_and_lost_none(tmp_path: Path) -> None:
+    rows = [*pair_of_blocks(), answer("bf16", "a", right=None), answer("fp8", "a", right=None)]
+    with stored(tmp_path, rows):
+        pass
+    found = summarise(tmp_path / "x.duckdb", "r1")
+    assert [(each.right, each.answered, each.failed, each.lost, each.won) for each in found.arms] == [(0, 0, 1, 0, 0)] * 2
+    assert [each.right for each in found.cells] == [0, 0]

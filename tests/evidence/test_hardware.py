@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -119,6 +120,13 @@ def test_a_gpu_is_slowed_by_heat_or_a_brake_and_not_by_idling_and_the_slowest_co
     assert (server["fp8"].throttled_share, server["fp8"].power_capped_share) == (None, None)
     assert (server["bf16"].clock_mhz, server["fp8"].clock_mhz) == (1500.0, None)
     assert [(gate.arm, gate.status) for gate in throttled.check(evidence, Policy())] == [("bf16", "fail")]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 9223372036854775794.0])
+def test_a_figure_that_a_gpu_did_not_know_ends_no_report(tmp_path: Path, value: float) -> None:
+    odd = [replace(reasons("bf16", 10, 0), value=value), replace(power("bf16", 10, value), name="gpu_clock_mhz")]
+    server = dict(found(tmp_path, [*pair_of_blocks(), *odd, reasons("bf16", 30, 0x40)]).server)
+    assert server["bf16"].throttled_share == 1.0
 
 
 WINDOWED = json.dumps(asdict(model_shape(LLAMA | {"model_type": "mistral", "sliding_window": 4096, "head_dim": 128}, name="mistral")))

@@ -201,6 +201,7 @@ def test_servers_are_never_started_less_often_than_the_run_began_with() -> None:
     seldom = ran(f"{PAST} --launch --pairs 4 --restarts 2")
     assert whole(wanted, seldom, played=4) == f"{PAST} --launch --restarts 5 --pairs 5 --resume r"
     assert whole(wanted, ran(PAST), played=6) == f"{PAST} --launch --restarts 5 --pairs 5"
+    assert suggested(steps.Restarts(restarts=1001), ran(PAST), played=6) is None, "nobody starts them so often"
 
 
 @pytest.mark.parametrize(

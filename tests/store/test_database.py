@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 from agentload.errors import StoreError
-from agentload.store.database import VERSION, AbsentError, BusyError, reading, writing
+from agentload.store.database import VERSION, AbsentError, BusyError, reading, refusal, writing
 
 Opened = AbstractContextManager[duckdb.DuckDBPyConnection]
 
@@ -83,6 +83,21 @@ def test_a_duckdb_file_of_somebody_else_is_refused_and_left_alone(tmp_path: Path
             pass
     with duckdb.connect(str(path)) as connection:
         assert connection.execute("SELECT table_name FROM duckdb_tables()").fetchall() == [("theirs",)]
+
+
+def test_a_schema_version_of_somebody_else_is_not_ours(tmp_path: Path) -> None:
+    path = tmp_path / "theirs.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE TABLE schema_version (version VARCHAR); INSERT INTO schema_version VALUES ('1.0.2')")
+    for opening in (reading, writing):
+        with pytest.raises(StoreError, match="not written by agentload"), opening(path):
+            pass
+
+
+@pytest.mark.parametrize("reason", ["Permission denied", "Read-only file system"])
+def test_a_file_that_may_not_be_written_is_not_taken_for_a_damaged_one(reason: str) -> None:
+    said = refusal(Path("x.duckdb"), duckdb.IOException(f'Cannot open file "x.duckdb": {reason}'))
+    assert said.hint == "change its permissions, or copy it and its journals to where you may write"
 
 
 @pytest.mark.parametrize("opened", [reading, writing])

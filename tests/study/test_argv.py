@@ -121,6 +121,8 @@ def test_a_command_names_the_run_that_it_goes_on_with_or_joins() -> None:
         ("replay rag --endpoints e --cancel-share 3", "--cancel-share is a share between 0 and 1, got 3"),
         ("replay rag --endpoints e --duration 5x", "--duration takes a time such as 90, 90s or 1.5m, got '5x'"),
         ("replay rag --endpoints e --wait-cap foo=3", "--wait-cap: kinds are user, tool and schedule, numbers are >= 0; got 'foo=3'"),
+        ("replay rag --endpoints e --wait-cap user=1 --wait-cap user=2", "--wait-cap is given twice for one kind: user=1, user=2"),
+        ("replay rag --endpoints e --capacity 3 --slo ttft=2s,ttft=3s", "--slo has two limits 'ttft'"),
         ("replay rag --endpoints e --sessions 0", "--sessions must be >= 1, got 0"),
         ("replay rag --endpoints e --ramp 5", "--ramp needs a load to rise to"),
         ("replay rag --endpoints e --sessions 2 --ramp-from 1", "--ramp-from does nothing without --ramp"),

@@ -108,3 +108,9 @@ def test_a_library_without_a_driver_has_no_gpus(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(_Nvml, "nvmlInit", staticmethod(no_driver))
     gpus = Gpus(_Nvml())
     assert (gpus.count, list(gpus.samples())) == (0, [])
+
+
+def test_what_an_exporter_does_not_know_is_absent() -> None:
+    blanks = ("NaN", "140737488355328", "9223372036854775794", "2147483632")
+    page = "".join(f'DCGM_FI_DEV_SM_CLOCK{{gpu="{number}"}} {value}\n' for number, value in enumerate((*blanks, "1980")))
+    assert list(of_page(page)) == [GpuSample(gpu="4", name="gpu_clock_mhz", value=1980.0)]

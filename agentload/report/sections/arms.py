@@ -146,7 +146,11 @@ def _pool(view: View) -> Iterator[_Row]:
         yield _absolute(view, "KV pool", cells)
     hits = [None if (figures := view.evidence.telemetry(None, arm)) is None else figures.hit_rate for arm in view.arms]
     if any(each is not None for each in hits):
-        yield _absolute(view, "cache hit rate", [Cell(text=say.percent(each)) for each in hits])
+        yield _absolute(view, "cache hit rate", [_hits(each) for each in hits])
+
+
+def _hits(rate: float | None) -> Cell:
+    return Cell(text=say.percent(rate)) if rate is None or rate <= 1 else Cell(text=f"{say.percent(rate)}, not valid", tone="muted")
 
 
 def _asked(view: View) -> tuple[int, float]:

@@ -34,7 +34,7 @@ WHERE run_id = $run AND status NOT IN ('ok', 'not_sent') GROUP BY arm, status OR
 """
 
 _ANSWERS: Final = """
-SELECT task, arm, count_if("right") AS "right", count("right") AS graded, count(*) AS asked
+SELECT task, arm, count(*) FILTER ("right") AS "right", count("right") AS graded, count(*) AS asked
 FROM graded WHERE run_id = $run GROUP BY task, arm ORDER BY task, arm
 """
 

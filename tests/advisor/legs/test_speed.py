@@ -13,7 +13,7 @@ from advisor.decide import assess, decide
 from advisor.estimate import Estimate
 from advisor.evidence import AaControl, Calls, Evidence, StartHistory, WorkloadClass
 from advisor.legs.capacity import pays_leg
-from advisor.legs.speed import by_prior, claim, more_pairs, restarts, speed_leg
+from advisor.legs.speed import MOST_PAIRS, by_prior, claim, more_pairs, restarts, speed_leg
 from advisor.legs.whole_time import with_total
 from advisor.policy import Policy
 from advisor.statistics.planning import units_needed
@@ -290,3 +290,22 @@ def test_the_time_of_all_turns_is_printed_at_the_level_that_decides() -> None:
     estimate = with_total(case, "fp8", None, speed_leg(case, "fp8", None)).leg.estimate
     assert estimate is not None
     assert estimate.level == 0.95
+
+
+def test_where_starts_leave_hardly_any_room_a_start_for_each_pair_is_asked_for_and_not_thousands_of_pairs() -> None:
+    evidence = compared(effect=-0.03, pairs=12, noise=QUIET, restarts=1)
+    speeds = [assess(evidence, Policy(start_spread=spread)).speed("fp8", None) for spread in (0.001 * each for each in range(1, 30))]
+    needs = [more_pairs(assess(evidence, Policy(start_spread=0.001 * each)), speed) for each, speed in enumerate(speeds, 1) if speed]
+    assert {type(need.step).__name__ for need in needs} == {"MorePairs", "Restarts"}
+    assert max(need.pairs or 0 for need in needs) <= MOST_PAIRS
+
+
+def test_pairs_that_differ_too_much_from_each_other_are_not_asked_for_by_the_thousand() -> None:
+    evidence = compared(effect=0.0, pairs=12, noise=Noise(call=0.1, wander=0.05, phi=0.5, block=0.4), restarts=1)
+    found = decide(evidence)
+    (need,) = {each for leg in found.server if leg.arm == "fp8" for each in leg.pays.needs}
+    assert (need.pairs, need.calls, need.minutes) == (None, None, None)
+    assert "over 1,000 such pairs" in need.what
+    assert "min_change" in need.what
+    told = next(each.message for each in found.findings if each.rule == "missing_evidence" and each.leg == "pays")
+    assert "over 1,000 such pairs" in told

@@ -54,6 +54,13 @@ def test_a_wide_control_asks_for_pairs_of_this_run_and_not_for_another_small_one
     assert isinstance(found.next_step, MorePairs)
 
 
+def test_a_control_that_no_number_of_pairs_narrows_asks_what_disturbs_it_and_not_for_thousands_of_pairs() -> None:
+    first, second = simulated_calls(np.random.default_rng(1), pairs=3, effect=0.0, noise=Noise(call=0.1, block=0.8), swapped=False)
+    (found,) = findings(noise_floor, compared(effect=0.0, pairs=3, aa=(AaControl(workload="chat", first=first, second=second),)))
+    assert "over 1,000 pairs: find out what disturbs them first" in found.message
+    assert found.next_step is None
+
+
 def test_what_a_server_changes_by_itself_stands_beside_what_an_arm_changes() -> None:
     asked = AccuracyBucket(arm="fp8", task="needle", context_tokens=8192.0, both=180, reference_only=6, arm_only=4, neither=10)
     again = replace(asked, arm="bf16", reference_only=5, arm_only=5)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from advisor.evidence import Observation
+from advisor.evidence import Observation, Telemetry
 from advisor.policy import Policy, Slo
 from advisor.steps import Again
 from advisor.verdict import Capacity, Need
@@ -144,3 +144,8 @@ def test_graded_answers_count_in_part() -> None:
     )
     told = made(evidence=replace(sample.evidence(), accuracy=graded))
     assert row(told, "accuracy, 16 questions (BF16: 55.0%)")
+
+
+def test_a_hit_rate_above_all_is_shown_as_the_claim_that_it_is() -> None:
+    evidence = replace(sample.evidence(), server=(("bf16", Telemetry(hit_rate=0.5)), ("fp8", Telemetry(hit_rate=1.2))))
+    assert row(made(evidence=evidence), "cache hit rate (BF16: 50%)")[0] == Cell(text="120%, not valid", tone="muted")
