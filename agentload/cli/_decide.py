@@ -12,7 +12,6 @@ from agentload.cli._print import ABSENT, print_json, table
 from agentload.decision.forecast import Forecast
 from agentload.decision.play import Deciding, Outcome, told
 from agentload.errors import EndpointError, InterruptError
-from agentload.report.format import typeset
 from agentload.report.formats.json import json as decision_json
 from agentload.report.parts import Document
 from agentload.report.write import write
@@ -84,7 +83,7 @@ _DRY = "nothing was sent (--dry-run)"
 
 def summary(study: Decide, ended: Outcome) -> str:
     """Return what was asked, its planned and actual minutes, and what would settle the rest."""
-    rows = [(told(each.stage), f"{each.planned_minutes:.1f}", f"{each.minutes:.1f}", typeset(each.said)) for each in ended.asked]
+    rows = [(told(each.stage), f"{each.planned_minutes:.1f}", f"{each.minutes:.1f}", each.said) for each in ended.asked]
     spent = sum(each.minutes for each in ended.asked)
     lines = ["", *table(("asked", "planned min", "took min", "what it said"), rows)]
     lines.append(f"spent {spent:.0f} of {study.budget_s / 60:.0f} min")

@@ -75,13 +75,17 @@ def suggested(step: steps.Step, facts: RunFacts, *, played: int = 0, joins: bool
             assert_never(step)
 
 
-def on_own_servers(facts: RunFacts) -> tuple[str, str, float]:
-    """Return the command that describes the reader's own servers, the one that decides on them under the run's load, and its minutes."""
+def on_own_servers(facts: RunFacts, *, slo: Slo | None = None, agents: int | None = None) -> tuple[str, str, float]:
+    """Return the command that describes the reader's own servers, the one that decides on them under the run's load, and its minutes.
+
+    *slo* and *agents* at the peak are the reader's; without a service level it is that of a run which filled the pool.
+    """
     replay = _replay(facts)
     # A decision makes its blocks as short as its budget needs, and repeats sessions with new content.
     load = msgspec.structs.replace(replay.load, duration_s=None, max_calls=None, max_tokens=None, history="fixed")
-    slo = None if replay.capacity is None else replay.slo
-    study = Decide(traces=replay.traces, servers=Live(endpoints=_ARMS_FILE), slo=slo, load=load, tokenizer=replay.tokenizer)
+    limits = slo or (None if replay.capacity is None else replay.slo)
+    servers = Live(endpoints=_ARMS_FILE)
+    study = Decide(traces=replay.traces, servers=servers, slo=limits, agents=agents, load=load, tokenizer=replay.tokenizer)
     return _arms_file(facts, _ARMS_FILE), _command(facts, study, db="agentload.duckdb"), study.budget_s / 60
 
 

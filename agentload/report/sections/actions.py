@@ -15,6 +15,7 @@ from agentload.report.commands import on_own_servers, unspoken
 from agentload.report.parts import Limit, Rollout, Step
 from agentload.report.sections.view import View
 from agentload.serve.facts import FIRST_TOKEN_S
+from agentload.study.parts import Slo
 
 CANARY: Final = 'job="vllm-canary"'
 STABLE: Final = 'job="vllm-stable"'
@@ -141,7 +142,9 @@ def _steps(view: View) -> tuple[Step, ...]:
     steps: list[Step] = []
     compares = view.facts.made.compared_with is not None
     if view.decision.kind != "measured" and not compares:
-        described, decided, minutes = on_own_servers(view.facts)
+        level = view.policy.slo(None)
+        slo = None if level is None else Slo(ttft_ms=level.ttft_ms, tpot_ms=level.tpot_ms, turn_ms=level.turn_ms)
+        described, decided, minutes = on_own_servers(view.facts, slo=slo, agents=view.evidence.deployment.peak_agents)
         return (
             Step(
                 text=f"This run was {view.decision.kind}, so measure before you act. Write endpoints.yaml, set the URLs of your servers "
