@@ -201,6 +201,11 @@ class Case:
         """Return the agents per GPU of *arm* for *workload*."""
         return next((each for each in self.capacity if (each.arm, each.workload) == (arm, workload)), None)
 
+    def carries(self, arm: str, workload: str | None) -> bool:
+        """Say whether it is known how many agents *arm* carries of *workload*; of the mix, where that is all there is."""
+        alike = (workload, None) if len(self.evidence.workloads) < 2 else (workload,)
+        return any(each.arm == arm and each.workload in alike and each.agents_per_gpu is not None for each in self.capacity)
+
     def room(self, workload: str | None) -> Room:
         """Return whether the pool can limit *workload*."""
         return next(each for each in self.rooms if each.workload == workload)

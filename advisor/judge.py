@@ -50,7 +50,7 @@ def _word(pays: Leg, safe: Leg, findings: Sequence[Finding], *, uncalibrated: bo
     slow = next((each for each in findings if _is_about_speed(each) and each.asks_for == "test further"), None)
     both = f"{_sentence(pays.reason)}; {safe.reason}."
     if veto is None and safe.state == "no" and pays.state == "yes" and uncalibrated:
-        return "calibrate", f"{both} Its scales were not calibrated: calibrate them, then test it again."
+        return "calibrate", f"{both} Its scales were not calibrated."
     if safe.state == "no":
         return "avoid", f"Answers are worse: {safe.reason}."
     if veto is not None:

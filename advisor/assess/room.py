@@ -125,7 +125,7 @@ def _room(evidence: Evidence, policy: Policy, workload: str | None, whole: Alive
     if share >= policy.capacity_binds_at:
         return Room(workload=workload, state="binds", reason=told, working_set_tokens=tokens)
     binds_from = math.ceil(alive.sessions * policy.capacity_binds_at / share) if alive.sessions and share > 0 else None
-    until = "" if binds_from is None else f"; it would from about {binds_from:,} sessions on ({policy.capacity_binds_at:.0%})"
+    until = "" if binds_from is None else f" ({policy.capacity_binds_at:.0%} from about {binds_from:,} sessions on)"
     return Room(workload=workload, state="slack", reason=f"{told}{until}", working_set_tokens=tokens, binds_from=binds_from)
 
 

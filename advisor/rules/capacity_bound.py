@@ -16,8 +16,7 @@ def check(case: Case) -> Iterator[Finding]:
         if room.state != "binds" or not reference.pool_tokens or not arm.pool_tokens:
             continue
         ratio = arm.pool_tokens / reference.pool_tokens
-        measured = case.capacity_of(arm.name, room.workload)
-        known = measured is not None and measured.agents_per_gpu is not None
+        known = case.carries(arm.name, room.workload)
         yield Finding(
             kind="supports" if ratio > 1 + case.policy.min_capacity_gain else "informs",
             arm=arm.name,

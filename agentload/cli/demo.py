@@ -2,12 +2,16 @@
 
 import shutil
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from agentload.cli._tour import LIVE, STOPS, live, visit
 from agentload.report.matrix import page, write
+
+NEXT: Final = """
+Next, decide on two servers of your own: 45 minutes at most. With --dry-run it sends nothing and says what that settles.
+  $ agentload decide rag chat --endpoints bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1 --slo ttft=2s,tpot=50ms"""
 
 
 def demo(
@@ -33,4 +37,4 @@ def demo(
     for listing in made.lists:
         print(f"{listing.heading}: {' · '.join(listing.items) or 'none'}")
     print(f"No difference for: {' · '.join(made.no_difference) or 'none'}")
-    print(f"\nOpen {next(path for path in paths if path.suffix == '.html')} in a browser. On your own servers: agentload decide --help")
+    print(f"\nOpen {next(path for path in paths if path.suffix == '.html')} in a browser.\n{NEXT}")

@@ -15,6 +15,7 @@ from agentload.evidence.grades import IN_SEQUENCE
 from agentload.evidence.grades import accuracy as paired
 from agentload.model.rows import AnswerRow, ArmRow, ProbeRow
 from agentload.report.advise import advise
+from agentload.report.format import typeset
 from agentload.report.policy import Setting
 from agentload.run import foreground
 from agentload.run.ask import Asked
@@ -123,7 +124,7 @@ def _looked(place: Place, run: str) -> tuple[Ending | None, str]:
         )
     decision = advise(place.database, run, setting=Setting()).decision
     legs = {each.arm: each.safe for each in decision.server if each.arm != decision.reference}
-    said = "; ".join(f"{arm}: {_WORDS[leg.state]}, {leg.reason}" for arm, leg in legs.items())
+    said = "; ".join(typeset(f"{arm}: {_WORDS[leg.state]}, {leg.reason}") for arm, leg in legs.items())
     return ("settled" if all(leg.state in ("yes", "no") for leg in legs.values()) else None), said
 
 

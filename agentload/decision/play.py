@@ -21,6 +21,7 @@ from agentload.decision.twin import Twins
 from agentload.errors import AgentloadError, EvidenceError, InterruptError, UsageError
 from agentload.model.rows import AnswerRow, BlockRow, ProbeRow
 from agentload.report.advise import advise, keep
+from agentload.report.format import typeset
 from agentload.report.parts import Document
 from agentload.run.capacity import trials
 from agentload.run.foreground import Audience
@@ -123,7 +124,7 @@ class Deciding:
                     self.known()
                     return self._ended("stopped")
                 known = self.known()
-                said = self._questions[stage.criterion].said(known)
+                said = typeset(self._questions[stage.criterion].said(known))
                 self._write("asked", Asked(stage=stage, planned_minutes=planned, minutes=minutes, said=said))
                 self.audience.notice(f"  {said}")
                 after = self._amounts(known).get(stage.criterion)

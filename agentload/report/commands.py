@@ -16,7 +16,7 @@ from agentload.endpoints.read import EMULATED, is_arms_file
 from agentload.report.parts import RunFacts
 from agentload.study.argv import command, unsaid
 from agentload.study.change import differences, extended
-from agentload.study.kinds import SLO, Ask, Probe, Replay, Search, Study, Sweep
+from agentload.study.kinds import SLO, Ask, Decide, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Load, Slo, TraceRef, Virtual
 
 P = TypeVar("P", bound=Replay | Sweep)
@@ -78,13 +78,18 @@ def suggested(step: steps.Step, facts: RunFacts, *, played: int = 0, joins: bool
             assert_never(step)
 
 
-def measured(facts: RunFacts, *, reference: str, played: int = 0) -> tuple[str, str]:
-    """Return the commands that write down the reader's own servers, and play on them the load of a run that was not measured there.
+def on_own_servers(facts: RunFacts, *, slo: Slo | None = None, agents: int | None = None) -> tuple[str, str, float]:
+    """Return the command that describes the reader's own servers, the one that decides on them under the run's load, and its minutes.
 
-    The *reference* is played twice: how far equal servers differ is nothing that a profile knows of them.
+    *slo* and *agents* at the peak are the reader's; without a service level it is that of a run which filled the pool.
     """
-    replay = msgspec.structs.replace(_grown(_replay(facts), played), servers=Live(endpoints=_ARMS_FILE))
-    return _arms_file(facts, _ARMS_FILE), _command(facts, _controlled(replay, reference), db="agentload.duckdb")
+    replay = _replay(facts)
+    # A decision makes its blocks as short as its budget needs, and repeats sessions with new content.
+    load = msgspec.structs.replace(replay.load, duration_s=None, max_calls=None, max_tokens=None, history="fixed")
+    limits = slo or (None if replay.capacity is None else replay.slo)
+    servers = Live(endpoints=_ARMS_FILE)
+    study = Decide(traces=replay.traces, servers=servers, slo=limits, agents=agents, load=load, tokenizer=replay.tokenizer)
+    return _arms_file(facts, _ARMS_FILE), _command(facts, study, db="agentload.duckdb"), study.budget_s / 60
 
 
 def unspoken(facts: RunFacts) -> tuple[str, ...]:

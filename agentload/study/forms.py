@@ -95,7 +95,7 @@ FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
             switch="--endpoints",
             without=frozenset({"noise", "restarts"}),
             other={
-                "endpoints": {"help": "a=URL,b=URL, a YAML file, or emulated:PROFILE[/ARM+ARM]; the first is the reference."},
+                "endpoints": {"help": "a=URL,b=URL, an arms file (YAML), or emulated:PROFILE[/ARM+ARM]; the first is the reference."},
                 "traces": _LISTED,
             },
         ),

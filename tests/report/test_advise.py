@@ -23,15 +23,16 @@ def test_a_simulated_run_is_decided_on_with_its_profiles_hardware(runs: Runs) ->
     told = advise(database, run, setting=parse({"load": {"peak_agents": 42}}, at="p.yaml"))
     assert (told.kind, told.model, told.where) == ("simulated", "gpt-oss-20b", "H100-SXM, vLLM 0.19.1")
     assert told.about == ("workloads rag and chat", told.where, "12 sliding-window and 12 full-attention layers")
-    assert told.arms.columns == ("compared with BF16, 3 block pairs", "FP8", "FP8 skip-SW")
+    assert told.arms.columns == ("compared with BF16, 3 block pairs", "BF16", "FP8", "FP8 skip-SW")
     assert {row[0].text.split()[0] for row in told.groups[0].tables[0].rows} == {"chat", "rag"}
     assert (
         told.do_now[0].text
-        == "This run was simulated, so measure before you act. Describe your own servers, and delete the arms that you do not have:"
+        == "This run was simulated, so measure before you act. Write endpoints.yaml, set the URLs of your servers in it, "
+        "and delete the arms that you do not have (a minute)."
     )
     assert told.do_now[0].command == "agentload endpoints init --model gpt-oss-20b --out endpoints.yaml"
     assert told.do_now[1].command is not None
-    assert told.do_now[1].command.startswith("agentload replay demo-rag demo-chat --endpoints endpoints.yaml")
+    assert told.do_now[1].command.startswith("agentload decide demo-rag demo-chat --endpoints endpoints.yaml")
 
 
 def test_what_the_real_advisor_says_fits_every_format(runs: Runs) -> None:
@@ -103,7 +104,7 @@ def test_two_runs_of_one_plan_are_compared_turn_by_turn(runs: Runs) -> None:
     database, before, after, _ = runs
     told = compare(database, before, after, setting=Setting(), arm="fp8")
     assert told.title == f"{after} against {before} on"
-    assert told.arms.columns == (f"compared with {before}, 3 block pairs", after)
+    assert told.arms.columns == (f"compared with {before}, 3 block pairs", before, after)
     assert dict(told.asides)["Caveats"].startswith(IN_TIME)
     assert told.rollout is None
     assert told.commands[-1].command == f"agentload compare {database} --runs {before},{after} -o report"

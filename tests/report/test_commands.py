@@ -18,7 +18,7 @@ from agentload.errors import PlanError
 from agentload.layout.plan import of_study
 from agentload.layout.traces import sweep
 from agentload.model.controls import control_of
-from agentload.report.commands import measured, suggested, unspoken
+from agentload.report.commands import on_own_servers, suggested, unspoken
 from agentload.report.document import document
 from agentload.report.parts import Made, RunFacts
 from agentload.study.argv import built, split
@@ -142,10 +142,9 @@ def test_no_command_line_refuses_what_is_suggested(
         if run is not None and isinstance(run.servers, Live):
             assert isinstance(again.servers, Live)
             assert again.servers.endpoints == run.servers.endpoints
-    described, elsewhere = measured(facts, reference="bf16", played=played)
+    described, decided, _ = on_own_servers(facts)
     assert not refused(described)
-    assert not refused(elsewhere)
-    plan(built(*split(shlex.split(elsewhere)[1:])))
+    assert not refused(decided)
 
 
 def test_the_load_of_the_run_is_kept_and_what_the_suggestion_sets_is_its_own() -> None:
@@ -167,7 +166,7 @@ def test_what_a_sweep_asked_is_no_trace_to_replay() -> None:
         study=stored(None, command="agentload sweep --contexts 1k,4k --endpoints arms.yaml", options="{}"),
     )
     assert whole(steps.Again(), run) == "agentload replay TRACE --endpoints arms.yaml"
-    assert measured(run, reference="bf16")[1].startswith("agentload replay TRACE --endpoints endpoints.yaml")
+    assert on_own_servers(run)[1].startswith("agentload decide TRACE --endpoints endpoints.yaml")
 
 
 def test_another_run_has_as_many_pairs_as_one_that_has_grown() -> None:
@@ -284,14 +283,23 @@ def test_what_is_asked_beside_a_simulation_is_asked_of_its_profile() -> None:
     )
 
 
-def test_a_measurement_after_a_simulation_plays_the_same_load() -> None:
-    run = ran("agentload simulate rag --profile p --rate=2 --cv 3 --no-noise")
-    assert measured(run, reference="bf16") == (
+def test_a_decision_after_a_simulation_is_under_the_same_load_in_blocks_of_its_own() -> None:
+    run = ran("agentload simulate rag --profile p --rate=2 --cv 3 --no-noise --duration 240 --pairs 9")
+    assert on_own_servers(run) == (
         "agentload endpoints init --model MODEL --out endpoints.yaml",
-        "agentload replay rag --endpoints endpoints.yaml --rate 2 --cv 3 --aa bf16 --db agentload.duckdb",
+        "agentload decide rag --endpoints endpoints.yaml --rate 2 --cv 3 --db agentload.duckdb",
+        45.0,
     )
-    assert measured(replace(run, made=replace(run.made, model="llama-3.1-8b")), reference="bf16")[0].endswith(
+    assert on_own_servers(replace(run, made=replace(run.made, model="llama-3.1-8b")))[0].endswith(
         "--model llama-3.1-8b --out endpoints.yaml"
+    )
+
+
+def test_a_decision_after_a_run_that_fills_the_pool_holds_its_service_level() -> None:
+    run = ran("agentload simulate chat --profile p --capacity 20 --wait-cap user=60 --max-context 64k")
+    assert on_own_servers(run)[1] == (
+        "agentload decide chat --endpoints endpoints.yaml --slo ttft=2000,tpot=100 --wait-cap user=60 "
+        "--max-context 65536 --db agentload.duckdb"
     )
 
 

@@ -21,7 +21,7 @@ from agentload.study.kinds import Sweep
 
 KEPT = sorted(Path(__file__).parents[2].glob("reports/**/decision.json"))
 BLANK = re.compile(r"\b(ENDPOINTS|URL|MODEL|TRACE|FOLDER|PROFILE)\b")
-DRY = {"replay", "eval", "sweep"}
+DRY = {"replay", "eval", "sweep", "decide"}
 EXAMPLES = {
     "llama": ("demo-chat", "--profile", "llama-3.1-8b-h100", "--arms", "bf16,fp8", "--pairs", "3"),
     "windows": ("demo-rag", "demo-chat", "--profile", "gpt-oss-20b-h100", "--pairs", "4", "--seed", "2"),
@@ -89,7 +89,7 @@ def test_every_command_of_a_kept_report_is_read_by_its_verb_and_has_no_blanks(fi
     for command in commands(file.read_text(encoding="utf-8"), is_kept=True):
         _, verb, *words = shlex.split(command)
         assert not BLANK.search(command), command
-        if verb in ("replay", "simulate", "sweep", "eval", "probe"):
+        if verb in ("decide", "replay", "simulate", "sweep", "eval", "probe"):
             built(*split([verb, *words]))
 
 

@@ -27,7 +27,10 @@ from tests.watch.simulated import ARM, JOB, NIGHT_NS, nights, slower, upgraded
 
 PICTURE: Final = Path("docs/images/ui.png")
 QUIET, SLOW = 24, 5
-WIDTH, HEIGHT = 1_120, 1_190
+WIDTH, HEIGHT = 1_120, 1_220
+DAY_S: Final = 86_400
+DUE_S: Final = 2 * 3_600
+"""Of the day, as the schedule says."""
 SPEC: Final = '{"schedule": {"cron": "0 2 * * *"}}'
 WAIT_S: Final = 60.0
 AGENTLOAD: Final = (sys.executable, "-c", "from agentload.cli.main import main; raise SystemExit(main())")
@@ -36,9 +39,10 @@ DECIDED: Final = (("llama-3.1-8b-h100", "rag"), ("gpt-oss-20b-h100", "chat"))
 
 def kept(folder: Path) -> Path:
     """Return a database of the nights and of what was decided."""
+    due_s = (int(time.time()) - DUE_S) // DAY_S * DAY_S + DUE_S
     with pytest.MonkeyPatch.context() as patch:
         scene = nights(patch, folder, job=replace(JOB, name="nightly-rag", spec=SPEC))
-        scene.now_ns = time.time_ns() - (QUIET + SLOW) * NIGHT_NS
+        scene.now_ns = due_s * 10**9 - (QUIET + SLOW) * NIGHT_NS  # the last night is the one that was due last
         for _ in range(QUIET):
             scene.night()
         scene.arm = upgraded(slower(ARM, 0.08), "0.20.0")

@@ -18,7 +18,7 @@ def add(
     name: Name,
     *,
     trace: Annotated[list[str], typer.Option(help="Trace file, or name of a shipped trace; several are played as one mix.")],
-    endpoints: Annotated[str, typer.Option(help="a=URL,b=URL, a YAML file, or emulated:PROFILE[/ARM+ARM].")],
+    endpoints: Annotated[str, typer.Option(help="a=URL,b=URL, an arms file (YAML), or emulated:PROFILE[/ARM+ARM].")],
     cron: Annotated[str, typer.Option(help="minute hour day month weekday, such as '0 2 * * *'.")],
     file: JobsFile = DEFAULT,
     time_zone: Annotated[str, typer.Option(help="Zone in which the schedule is read.")] = "UTC",

@@ -6,15 +6,16 @@ from typing import Final
 import numpy as np
 
 from advisor.evidence import Arm
-from advisor.steps import Again, Calibrate, Control, MorePairs, Questions, counted
+from advisor.steps import Again, Calibrate, Control, Questions, counted
 from advisor.steps import Step as Suggestion
 from advisor.verdict import Need
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.commands import measured, unspoken
+from agentload.report.commands import on_own_servers, unspoken
 from agentload.report.parts import Limit, Rollout, Step
 from agentload.report.sections.view import View
 from agentload.serve.facts import FIRST_TOKEN_S
+from agentload.study.parts import Slo
 
 CANARY: Final = 'job="vllm-canary"'
 STABLE: Final = 'job="vllm-stable"'
@@ -141,24 +142,19 @@ def _steps(view: View) -> tuple[Step, ...]:
     steps: list[Step] = []
     compares = view.facts.made.compared_with is not None
     if view.decision.kind != "measured" and not compares:
-        needs = view.decision.needs
-        pairs = max((view.played, *(need.step.pairs for need in needs if isinstance(need.step, MorePairs))))
-        reference = view.evidence.reference
-        described, played = measured(view.facts, reference=reference, played=pairs)
+        level = view.policy.slo(None)
+        slo = None if level is None else Slo(ttft_ms=level.ttft_ms, tpot_ms=level.tpot_ms, turn_ms=level.turn_ms)
+        described, decided, minutes = on_own_servers(view.facts, slo=slo, agents=view.evidence.deployment.peak_agents)
         return (
             Step(
-                text=f"This run was {view.decision.kind}, so measure before you act. "
-                "Describe your own servers, and delete the arms that you do not have:",
+                text=f"This run was {view.decision.kind}, so measure before you act. Write endpoints.yaml, set the URLs of your servers "
+                "in it, and delete the arms that you do not have (a minute).",
                 command=described,
             ),
-            Step(
-                text=f"Then play the same load on them, {labels.arm(reference)} twice to see how much identical servers differ:",
-                command=played,
-                cost=_controlled_cost(view, pairs),
-            ),
+            Step(text=f"Decide on them, in {say.minutes(minutes)} at most (--dry-run says what that settles).", command=decided),
             *(
                 Step(text=view.typeset(f"{_upper(each.what)}."), command=view.command(each.step))
-                for each in needs
+                for each in view.decision.needs
                 if isinstance(each.step, Calibrate)
             ),
             *_remedies(view),

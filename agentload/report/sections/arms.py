@@ -1,8 +1,10 @@
-"""Every arm against the reference: the table of the first screen, and the same for each class."""
+"""Every arm beside the reference, which has its own column of absolute values: the table of the first screen, and one for each class."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
+
+import numpy as np
 
 from advisor.evidence import Calls
 from advisor.legs.speed import INDIFFERENT
@@ -23,6 +25,7 @@ _SIGNS: Final[dict[LegState, tuple[str, Tone]]] = {"yes": (" ✓", "good"), "equ
 _UNSIGNED: Final[tuple[str, Tone]] = ("", "plain")
 SECONDARY: Final = "The mix decides. Verdicts on classes are secondary: their intervals are not adjusted for how many classes there are."
 ABSENT: Final = Cell(text=say.ABSENT, tone="muted")
+_EMPTY: Final = Cell(text="")
 HOURS_A_MONTH: Final = 730  # a twelfth of a year
 
 
@@ -30,6 +33,7 @@ HOURS_A_MONTH: Final = 730  # a twelfth of a year
 class _Row:
     name: str
     cells: tuple[Cell, ...]
+    """One for each arm, the reference first."""
     noise: float | None = None
     """By how much two identical servers may differ."""
 
@@ -38,10 +42,16 @@ def server(view: View) -> Table:
     """Compare the arms as servers: one flag serves all classes, so this decides. What was not measured has no row."""
     rows = (*_compared(view, None), *_pool(view), *_answers(view), *_gpus(view), *_verdicts(view, None))
     gpus = saved(view, view.focus)
-    told = (_margin(view), f"{gpus.because}." if gpus.tone != "muted" and view.evidence.challengers else "")
+    told = (_medians(view), _margin(view), f"{gpus.because}." if gpus.tone != "muted" and view.evidence.challengers else "")
     played = f", {say.plural(view.played, 'block pair')}" if view.played else ""
     head = f"compared with {labels.arm(view.evidence.reference)}{played}" if view.evidence.challengers else ""
     return _table(view, "This mix", rows, " ".join(filter(None, told)), head=head)
+
+
+def _medians(view: View) -> str:
+    """Say what the latencies of the reference are."""
+    is_typical = view.decision.changes and view.calls(view.evidence.reference)
+    return f"{labels.arm(view.evidence.reference)} latencies are medians." if is_typical else ""
 
 
 def _margin(view: View) -> str:
@@ -49,7 +59,7 @@ def _margin(view: View) -> str:
     if not any(change.metric == "turn_ms" for change in view.decision.changes):
         return ""
     least, within = say.percent(view.policy.min_change), say.percent(INDIFFERENT * view.policy.min_change)
-    return f"A change counts from {least} on (min_change). “No difference” needs the whole interval within ±{within}."
+    return f"A change counts from {least} (min_change). “No difference” needs the whole interval within ±{within}."
 
 
 def classes(view: View) -> Table:
@@ -65,24 +75,39 @@ def classes(view: View) -> Table:
 
 def _table(view: View, title: str, rows: Sequence[_Row], note: str = "", *, head: str = "") -> Table:
     noisy = any(row.noise is not None for row in rows)
-    columns = (head, *map(labels.arm, view.compared), *(("noise",) if noisy else ()))
+    columns = (head, *map(labels.arm, view.arms), *(("noise",) if noisy else ()))
     noises = ("" if row.noise is None else f"±{say.number(100 * row.noise, 1)}%" for row in rows)
     laid = ((row.name, *row.cells, *((Cell(text=noise, tone="muted"),) if noisy else ())) for row, noise in zip(rows, noises, strict=True))
-    told = "Noise: by how much two identical servers may differ (A/A control)." if noisy else ""
+    told = "Noise: what two identical servers may differ by (A/A)." if noisy else ""
     return table(title, columns, laid, " ".join(part for part in (note, told) if part))
 
 
 def _compared(view: View, workload: str | None) -> Iterator[_Row]:
     """Yield what a class, or the whole mix, has of latencies, limits and agents."""
     for metric, words in METRICS:
-        changes = [view.change(metric, arm, workload) for arm in view.compared]
+        changes = [view.change(metric, arm, workload) for arm in view.arms[1:]]
         if any(changes):
             floors = [each.floor for each in changes if each is not None and each.floor is not None]
-            yield _Row(name=words, cells=tuple(_changes(view, changes, workload)), noise=max(floors, default=None))
-        elif metric == "turn_ms" and workload is not None and (played := [view.evidence.calls(workload, arm) for arm in view.compared]):
-            yield _Row(name=words, cells=tuple(ABSENT if each is None else _uncompared(each) for each in played))
+            cells = (_typical(view, metric, workload), *_changes(view, changes, workload))
+            yield _Row(name=words, cells=cells, noise=max(floors, default=None))
+        elif metric == "turn_ms" and workload is not None:
+            played = (view.evidence.calls(workload, arm) for arm in view.arms[1:])
+            cells = (_typical(view, metric, workload), *(ABSENT if each is None else _uncompared(each) for each in played))
+            yield _Row(name=words, cells=cells)
     yield from _first_token(view, workload)
     yield from _agents(view, workload)
+
+
+def _typical(view: View, metric: Metric, workload: str | None) -> Cell:
+    """Print the median of the reference's turns of a class or of the mix, by the definition of the figures; one that died took for ever."""
+    reference = view.evidence.reference
+    found = view.calls(reference) if workload is None else [view.evidence.calls(workload, reference)]
+    values = [np.where(each.ok, getattr(each, metric), np.inf) for each in found if each is not None]
+    seen = np.concatenate(values) if values else np.zeros(0)
+    if not (seen := seen[~np.isnan(seen)]).size or not np.isfinite(median := float(np.quantile(seen, 0.5, method="inverted_cdf"))):
+        return ABSENT
+    rate = f" ({say.significant(1_000 / median)} tokens/s)" if metric == "tpot_ms" and median > 0 else ""
+    return Cell(text=f"{say.duration(median)}{rate}")
 
 
 def _uncompared(calls: Calls) -> Cell:
@@ -93,7 +118,7 @@ def _uncompared(calls: Calls) -> Cell:
 
 def _changes(view: View, changes: Sequence[Change | None], workload: str | None) -> Iterator[Cell]:
     relative = [None if each is None else each.relative for each in changes]
-    for arm, each, estimate in zip(view.compared, changes, relative, strict=True):
+    for arm, each, estimate in zip(view.arms[1:], changes, relative, strict=True):
         text, verdict = say.change(estimate), view.verdict(arm, workload)
         if each is not None and verdict is not None and verdict.pays.state == "untested":
             yield Cell(text=f"{text}, not valid", tone="muted")
@@ -111,7 +136,7 @@ def _first_token(view: View, workload: str | None) -> Iterator[_Row]:
     if slo is None or slo.ttft_ms is None:
         return
     for part in ("p95", "p50"):
-        found = [view.figure(f"ttft_ms.{part}", arm, workload) for arm in view.compared]
+        found = [view.figure(f"ttft_ms.{part}", arm, workload) for arm in view.arms]
         if any(found):
             late: Tone = "bad" if part == "p95" else "plain"
             cells = (
@@ -127,15 +152,8 @@ def _first_token(view: View, workload: str | None) -> Iterator[_Row]:
 def _agents(view: View, workload: str | None) -> Iterator[_Row]:
     found = [None if each is None else each.agents_per_gpu for each in (view.capacity(arm, workload) for arm in view.arms)]
     if any(found):
-        cells = [ABSENT if each is None else Cell(text=say.agents(each)) for each in found]
-        yield _absolute(view, "agents per GPU within the SLO", cells)
-
-
-def _absolute(view: View, name: str, cells: Sequence[Cell]) -> _Row:
-    """Lay out a figure of every arm: that of the reference stands in the row's name, where there are others to compare."""
-    if not view.evidence.challengers:
-        return _Row(name=name, cells=tuple(cells))
-    return _Row(name=f"{name} ({labels.arm(view.evidence.reference)}: {cells[0].text})", cells=tuple(cells[1:]))
+        cells = tuple(ABSENT if each is None else Cell(text=say.agents(each)) for each in found)
+        yield _Row(name="agents per GPU within the SLO", cells=cells)
 
 
 def _pool(view: View) -> Iterator[_Row]:
@@ -143,10 +161,10 @@ def _pool(view: View) -> Iterator[_Row]:
     if any(pools):
         cells = [ABSENT if each is None else Cell(text=f"{say.tokens(each)} tokens") for each in pools[:1]]
         cells += [Cell(text=f"{say.number(each / pools[0], 2)}×") if each and pools[0] else ABSENT for each in pools[1:]]
-        yield _absolute(view, "KV pool", cells)
+        yield _Row(name="KV pool", cells=tuple(cells))
     hits = [None if (figures := view.evidence.telemetry(None, arm)) is None else figures.hit_rate for arm in view.arms]
     if any(each is not None for each in hits):
-        yield _absolute(view, "cache hit rate", [_hits(each) for each in hits])
+        yield _Row(name="cache hit rate", cells=tuple(_hits(each) for each in hits))
 
 
 def _hits(rate: float | None) -> Cell:
@@ -174,10 +192,11 @@ def _answers(view: View) -> Iterator[_Row]:
         ABSENT if leg is None or leg.estimate is None else Cell(text=f"{labels.leg(leg)}{sign}", tone=tone)
         for leg, (sign, tone) in zip(safe, signs, strict=True)
     ]
-    yield _absolute(view, f"accuracy, {say.plural(items, 'question')}", [Cell(text=f"{say.number(100 * right / items, 1)}%"), *cells])
+    first = Cell(text=f"{say.number(100 * right / items, 1)}%")
+    yield _Row(name=f"accuracy, {say.plural(items, 'question')}", cells=(first, *cells))
     lost = [_worst(view, arm) for arm in view.arms[1:]]
     if any(cell != ABSENT for cell in lost):
-        yield _Row(name="largest drop (lengths that dropped)", cells=tuple(lost))
+        yield _Row(name="largest drop (lengths that dropped)", cells=(_EMPTY, *lost))
 
 
 def _worst(view: View, arm: str) -> Cell:
@@ -194,7 +213,7 @@ def _gpus(view: View) -> Iterator[_Row]:
     if any(each.tone != "muted" for each in found):
         peak = view.evidence.deployment.peak_agents
         at_peak = f" at your peak of {say.plural(peak, 'agent')}" if peak else ""
-        yield _Row(name=f"GPUs saved{at_peak}", cells=tuple(Cell(text=each.word, tone=each.tone) for each in found))
+        yield _Row(name=f"GPUs saved{at_peak}", cells=(_EMPTY, *(Cell(text=each.word, tone=each.tone) for each in found)))
 
 
 def saved(view: View, arm: str) -> Answer:
@@ -242,9 +261,12 @@ def _verdicts(view: View, workload: str | None) -> Iterator[_Row]:
     if any(found) and view.facts.made.compared_with is None:
         yield _Row(
             name="verdict",
-            cells=tuple(
-                ABSENT if each is None else Cell(text=f"{words(each)}{need(each)}", tone=labels.VERDICT_TONES[each.verdict])
-                for each in found
+            cells=(
+                _EMPTY,
+                *(
+                    ABSENT if each is None else Cell(text=f"{words(each)}{need(each)}", tone=labels.VERDICT_TONES[each.verdict])
+                    for each in found
+                ),
             ),
         )
 

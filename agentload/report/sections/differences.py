@@ -32,7 +32,7 @@ def forest(view: View) -> Lanes:
     """Draw each metric of each class on each arm: the estimate, its interval, the margin and the noise; the mix is on top."""
     lanes: list[str] = []
     spans: list[Span] = []
-    arms = view.compared
+    arms = view.arms[1:]
     for scope in (None, *view.workloads):
         found = [(words, [view.change(metric, arm, scope) for arm in arms]) for metric, words in METRICS]
         if not any(any(changes) for _, changes in found):

@@ -114,7 +114,7 @@ def _itl(view: View) -> Plot:
         "Each mark is a call.",
         "Lines are fits." if fits else "",
         f"Within the band {labels.arm(view.focus)} and {labels.arm(view.evidence.reference)} cannot be distinguished." if bands else "",
-        f"{say.plural(above, 'slower call')} is off the chart." if above else "",
+        f"{say.plural(above, 'slower call')} {'is' if above == 1 else 'are'} off the chart." if above else "",
     )
     return Plot(
         name="itl",

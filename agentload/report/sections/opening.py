@@ -144,13 +144,19 @@ def headline(view: View) -> tuple[str, Tone]:
 
 
 def why(view: View) -> str:
-    """Give the reason for the decision in a sentence."""
+    """Give the reason for the decision in a sentence, with the level of its intervals."""
     if (before := view.facts.made.compared_with) is not None:
         return f"The same plan was played in {before} and in {view.decision.run}, turn by turn on the same bytes."
     verdict = view.verdict(view.focus, None)
     if verdict is None:
         return "Only one arm was measured, so there is nothing to compare."
-    return view.typeset(verdict.reason)
+    told, level = verdict.reason, None
+    for leg in (verdict.pays, verdict.safe):
+        # The first letter is a capital where the sentence begins with it.
+        if leg.estimate is not None and leg.estimate.level != level and (words := leg.reason[1:]) in told:
+            level = leg.estimate.level
+            told = told.replace(words, words.replace("]", f"] ({100 * level:.3g}% interval)", 1))
+    return view.typeset(told)
 
 
 def unmeasured(view: View) -> str:

@@ -41,11 +41,6 @@ class View:
         return (self.evidence.reference, *(arm.name for arm in self.evidence.challengers))
 
     @property
-    def compared(self) -> tuple[str, ...]:
-        """List the arms that are compared with the reference; a run of one arm shows that one."""
-        return self.arms[1:] or self.arms
-
-    @property
     def workloads(self) -> tuple[str, ...]:
         """List the workload classes, the one with most of the server's time first."""
         ordered = sorted(self.evidence.workloads, key=lambda each: -(each.gpu_time_share or 0.0))

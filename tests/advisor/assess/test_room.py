@@ -16,7 +16,7 @@ from advisor.policy import Policy
 from tests.advisor.cases import H100, bare, compared, observed
 from tests.advisor.worlds import Noise, simulated_calls
 
-FROM_23 = "it would from about 23 sessions on (80%)"
+FROM_23 = " (80% from about 23 sessions on)"
 
 
 def _sixteen_sessions() -> Calls:
@@ -47,14 +47,14 @@ def _room(evidence: Evidence) -> Room:
             None,
             1,
             "slack",
-            "16 sessions at once hold 240,000 tokens, 57% of the pool of bf16; it would from about 23 sessions on (80%)",
+            "16 sessions at once hold 240,000 tokens, 57% of the pool of bf16 (80% from about 23 sessions on)",
         ),
         (42, 1, "binds", "42 sessions at once hold 630,000 tokens (scaled from 16 in the replay), 150% of the pool of bf16"),
         (
             42,
             2,
             "slack",
-            f"21 sessions at once hold 315,000 tokens (scaled from 16 in the replay), 75% of the pool of bf16; {FROM_23}",
+            f"21 sessions at once hold 315,000 tokens (scaled from 16 in the replay), 75% of the pool of bf16{FROM_23}",
         ),
     ],
 )

@@ -255,8 +255,11 @@ def test_a_pool_that_limits_the_load_counts_for_what_it_holds(pool: float, kind:
     told = "The pool limits this load (sessions at once hold 400,000 tokens, 95% of the pool of bf16); "
     holds = f"fp8 holds {pool / 420_000:.2f}x the tokens of bf16."
     assert mix.message == f"{told}{holds} What that is worth shows only in long runs that fill the pool."
-    known, alone = findings(capacity_bound, replace(evidence, capacity=(*search("bf16", 16), *search("fp8", 33))))
-    assert (known.message, known.next_step, alone.next_step is None) == (told + holds, None, False)
+    tried = replace(evidence, capacity=(*search("bf16", 16), *search("fp8", 33)))
+    known, only = findings(capacity_bound, tried)
+    assert (known.message, known.next_step, only.next_step) == (told + holds, None, None)
+    two = replace(tried, workloads=(*evidence.workloads, replace(evidence.workloads[0], name="code", working_set_tokens=1_000.0)))
+    assert [each.next_step is None for each in findings(capacity_bound, two) if each.workload == "chat"] == [False]
     for unread in (None, 0.0):
         assert findings(capacity_bound, replace(evidence, arms=(arms[0], replace(FP8, pool_tokens=unread)))) == []
 
