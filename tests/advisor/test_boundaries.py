@@ -258,7 +258,7 @@ def test_a_pool_a_tenth_larger_supports_an_arm_where_it_limits(pool: float, kind
     assert {each.kind for each in found} == {kind}
     assert [each.workload for each in found] == [None, "chat"]
     known = assess(replace(evidence, capacity=search("fp8", 10)), Policy())
-    assert [each.next_step is None for each in capacity_bound.check(known)] == [True, False]
+    assert [each.next_step is None for each in capacity_bound.check(known)] == [True, True]  # of the only class as of the mix
 
 
 @pytest.mark.parametrize(("filled", "found"), [(0.49, True), (0.5, False)])
