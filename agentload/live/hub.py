@@ -16,6 +16,7 @@ REST_S: Final = 0.001
 LONG_REST_S: Final = 0.002  # where no stream has something after one rest and after the next, so that two of its chunks will not meet
 COMPARED: Final = 8  # of so many batches, two in a row
 SHORT_RESTS: Final = 128  # after a stream had something in both
+MANY: Final = 64  # in one batch: 32,000 a second fill most of a core, and to wake more often would fill it
 BATCH: Final = 128  # reads between two turns of the loop: some 0.4 ms, by which a call that becomes due meanwhile is late
 
 
@@ -114,4 +115,4 @@ class Hub:
             self._found = {file for file, _ in found}
         elif self._rests % COMPARED == 1 and any(file in self._found for file, _ in found):
             self._short_until = self._rests + SHORT_RESTS
-        return REST_S if self._rests < self._short_until else LONG_REST_S
+        return REST_S if self._rests < self._short_until and len(found) < MANY else LONG_REST_S

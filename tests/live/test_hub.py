@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from agentload.live.hub import BATCH, COMPARED, LONG_REST_S, REST_S, SHORT_RESTS, Hub
+from agentload.live.hub import BATCH, COMPARED, LONG_REST_S, MANY, REST_S, SHORT_RESTS, Hub
 
 pytestmark = pytest.mark.loopback
 
@@ -146,5 +146,7 @@ async def test_batches_come_more_often_from_when_a_stream_has_something_in_one_a
     first = found.index(REST_S)
     assert first <= COMPARED
     assert set(found[first:]) == {REST_S}
+    assert set(rests([tuple(range(MANY - 1))] * 2)) == {REST_S}
+    assert set(rests([tuple(range(MANY))] * 2)) == {LONG_REST_S}  # to wake more often would fill the core
     assert rests((number,) for number in range(2 * SHORT_RESTS))[-1] == LONG_REST_S
     hub.close()
