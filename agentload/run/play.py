@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from agentload.endpoints.facts import COMMANDED, LASTING
 from agentload.endpoints.identity import Identity
@@ -38,6 +39,7 @@ from agentload.telemetry.watch import Watch
 
 SAMPLE_S = 5.0
 BETWEEN_S = 1.0  # pairs nobody waits for the database: the journal holds every row, and servers are paid for
+TOOLS: Final = "`extra_body: {tool_choice: none}` in the arms file, or --enable-auto-tool-choice and --tool-call-parser on the server"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +128,8 @@ class Leg:
         was_stopped = bool(self._stops)
         error = await self._load(patience_s=WRITER_PATIENCE_S)
         if self._hopeless is not None:
-            raise EndpointError(self._hopeless, hint=f"fix that, then: {playing.goes_on}")
+            first = TOOLS if "tool choice" in self._hopeless else "fix that"
+            raise EndpointError(self._hopeless, hint=f"{first}, then: {playing.goes_on}")
         return Played(run_id=plan.run, health=health, was_stopped=was_stopped, died=tuple(self._died), load_error=error)
 
     def _takes(self, identities: Mapping[str, Identity]) -> None:

@@ -18,7 +18,7 @@ from agentload.run.relay import prime
 from agentload.store import journal
 from agentload.store.places import journals
 from tests.ask.refusing import TOKENS, refusing
-from tests.live.scripted import serving
+from tests.live.scripted import Peer, serving
 from tests.run.playing import Journalled, playing, trace
 
 pytestmark = pytest.mark.loopback
@@ -45,6 +45,25 @@ async def test_a_server_that_refuses_every_call_ends_the_run_with_what_it_said(t
         with pytest.raises(EndpointError, match=r"a refused each of its first 20 calls: 422: .*return_token_ids") as caught:
             await Journalled(playing(made, [endpoint], tmp_path / "x.duckdb")).play()
     assert "--resume" in (caught.value.hint or "")
+
+
+async def parserless(peer: Peer) -> None:
+    """Answer as a vLLM without a tool parser."""
+    if not peer.request.line.split()[1].endswith("/chat/completions"):
+        await refusing(peer)
+        return
+    said = {"message": '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set', "type": "BadRequestError"}
+    body = json.dumps({"error": said}).encode()
+    await peer.send(b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+
+
+async def test_a_server_without_a_tool_parser_ends_the_run_with_both_ways_out(tmp_path: Path) -> None:
+    async with serving(parserless) as server:
+        endpoint = Endpoint(name="a", url=server.url, model="m")
+        made = plan(trace(40), ["a"], run="r1", pairs=1, load=Load(arrivals=ClosedLoop(sessions=2)))
+        with pytest.raises(EndpointError, match="tool choice requires") as caught:
+            await Journalled(playing(made, [endpoint], tmp_path / "x.duckdb")).play()
+    assert (caught.value.hint or "").startswith("`extra_body: {tool_choice: none}` in the arms file, or --enable-auto-tool-choice")
 
 
 async def test_a_refused_field_is_told_with_what_to_write_and_priming_it_says_so() -> None:
