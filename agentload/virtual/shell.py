@@ -215,8 +215,11 @@ class Shell:
     def _check_limit(self) -> None:
         limit_ns, _, name = heapq.heappop(self._limits)
         flight = self._flights[name]
+        engine = self._engine(flight.send, limit_ns)
+        if flight.machine.stage == "streaming" and len(emitted := engine.emitted(name)[0]):
+            flight.machine.heard(int(emitted[-1]))
         if flight.machine.expired(limit_ns):
-            self._engine(flight.send, limit_ns).abort(name, limit_ns)
+            engine.abort(name, limit_ns)
             self._end(flight, limit_ns)
         else:
             self._watch_limit(name, flight.machine)

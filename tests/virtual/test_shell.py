@@ -81,6 +81,13 @@ def test_a_limit_strikes_in_virtual_time_too() -> None:
     assert [row.status for row in late] == ["total_timeout"]
 
 
+def test_an_answer_whose_tokens_keep_coming_is_never_silent_however_long_it_takes() -> None:
+    limits = Limits(first_ns=2 * S, idle_ns=S)
+    steady, other = calls(planned(talk("a", (100, 3000)), talk("b", (100, 2000), start_s=0.1), limits=limits))
+    assert (steady.status, other.status) == ("ok", "ok")
+    assert all(row.done_ns is not None and row.done_ns - row.released_ns > 10 * S for row in (steady, other))
+
+
 def test_a_prompt_longer_than_the_model_is_an_http_error_like_a_servers() -> None:
     (row,) = calls(planned(talk("a", (200_000, 5))))
     assert (row.status, row.http_status) == ("http_error", 400)
