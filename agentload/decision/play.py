@@ -112,7 +112,7 @@ class Deciding:
         with self.means.standing(), self._resumable():
             known = self.known()
             while wanted := [(stage, self.price(stage).minutes) for stage in self._following(known)]:
-                is_first = known is None
+                is_first = known is None and not self.means.pairs
                 affordable = [each for each in wanted if is_first or each[1] <= self.means.left_minutes]
                 if not affordable:
                     enough = wanted[0][0] if known is None else settling(known, wanted[0][0])

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from heapq import merge
+from heapq import heapify, heappop, heappush, merge
 from itertools import islice
 from typing import Final
 
@@ -87,7 +87,31 @@ def _block(plan: Plan, block: Block) -> _Block:
     if budget.seconds and longest * share > budget.seconds:
         share = budget.seconds / longest
     longest *= share
+    if budget.seconds and share < 1.0:
+        longest = max(longest, _last_s(plan.load, block, budget.seconds))
     return _Block(round(calls * share), round(prompt * share), round(output * share), longest)
+
+
+def _last_s(load: Load, block: Block, seconds: float) -> float:
+    """Return about when the last call ends that is sent in the first *seconds* of a block."""
+    is_closed = isinstance(load.arrivals, ClosedLoop)
+    queue = iter(block.sessions if is_closed else ())
+    going: list[tuple[float, int, Iterator[Turn]]]
+    if isinstance(load.arrivals, ClosedLoop):
+        going = [(0.0, place, iter(())) for place in range(load.arrivals.sessions)]
+    else:
+        going = [(_start_s(load, session, place + 1), place, iter(session.turns)) for place, session in enumerate(block.sessions)]
+    heapify(going)
+    last_s = 0.0
+    while going:
+        at_s, place, turns = heappop(going)
+        turn = next(turns, None)
+        if turn is not None and at_s + wait_s(load, turn) < seconds:
+            last_s = max(last_s, at_s := at_s + turn_seconds(load, turn))
+            heappush(going, (at_s, place, turns))
+        elif turn is None and (session := next(queue, None)) is not None:
+            heappush(going, (at_s, place, iter(session.turns)))
+    return last_s
 
 
 def seconds_of(load: Load, session: Session) -> float:

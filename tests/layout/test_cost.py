@@ -140,3 +140,13 @@ def test_turns_that_are_longer_than_the_models_window_are_named_before_the_run()
     assert said.startswith(
         "1 of 31 turns (3%) need more than the 1,000 tokens that the model takes, and will be refused: --max-context 1000"
     )
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "sent_until", "lasts"),
+    [(Recorded(), 10.5, 11.0), (Recorded(), 16.0, 17.0), (ClosedLoop(sessions=2), 5.5, 7.0), (ClosedLoop(sessions=2), 4.0, 4.0)],
+)
+def test_a_block_lasts_until_the_last_call_has_ended_that_was_sent_in_its_time(
+    arrivals: Recorded | ClosedLoop, sent_until: float, lasts: float
+) -> None:
+    assert costs(Load(arrivals=arrivals, budget=Budget(seconds=sent_until))).minutes * 60 == pytest.approx(2 * lasts)
