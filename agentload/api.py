@@ -87,8 +87,8 @@ class Database:
 
     def frame(self, table: str, *columns: str, run: str | None = None) -> pl.DataFrame:
         """Read these columns of a table or view, or all, of one run (its name, or how that begins) or of all; docs/database.md has them."""
-        chosen = None if run is None else run_named(self.path, run)
         with reading(self.path) as connection:
+            chosen = None if run is None else run_named(self.path, run)
             try:
                 rows = connection.table(table)
             except duckdb.CatalogException as error:

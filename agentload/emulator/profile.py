@@ -5,6 +5,7 @@ import math
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from functools import lru_cache
 from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
@@ -172,6 +173,7 @@ class _Head:
     price: Price | None = None
 
 
+@lru_cache(maxsize=16)
 def parse(text: str, *, name: str) -> Profile:
     """Parse a profile; `name` is the file's name without its suffix. Raises ProfileError."""
     found = documents.parsed(text, at=f"profile {name}", raises=ProfileError, hint="compare with a shipped profile")

@@ -51,12 +51,12 @@ def advise(
     `profile` describes the hardware and the model where no server tells, for arms that did not come from a profile themselves;
     `production` is what a server there reports: the run's load is compared with it.
     """
-    wanted = run_named(database, run)
-    with reading(database) as connection:
+    with reading(database) as connection:  # kept open: those who open it meanwhile share it
+        wanted = run_named(database, run)
         if setting.name == Setting().name and (own := _decided_with(connection, wanted)) is not None:
             setting = replace(own, spelled=setting.spelled)
         evidence = evidence_of(connection, wanted, setting=setting, reference=reference, profile=profile)
-    known = facts(database, wanted, production=production, spelled=setting.spelled)
+        known = facts(database, wanted, production=production, spelled=setting.spelled)
     return document(decide(evidence, setting.policy), evidence, known, policy=setting.policy)
 
 

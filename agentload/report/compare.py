@@ -55,20 +55,21 @@ class _Side:
 
 def compare(database: Path, before: str, after: str, *, setting: Setting, arm: str | None = None, profile: str | None = None) -> Document:
     """Decide whether *after* is better or worse than *before* on one arm (default: the first that both have)."""
-    names = (run_named(database, before), run_named(database, after))
-    if names[0] == names[1]:
-        raise EvidenceError(f"'{before}' and '{after}' both name run {names[0]}", hint="--runs BEFORE,AFTER")
-    with reading(database) as connection:
+    with reading(database) as connection:  # kept open: those who open it meanwhile share it
+        names = (run_named(database, before), run_named(database, after))
+        if names[0] == names[1]:
+            raise EvidenceError(f"'{before}' and '{after}' both name run {names[0]}", hint="--runs BEFORE,AFTER")
         settings = [_settings(connection, name) for name in names]
         _check_comparable(names, settings)
         sides = [
             _Side(run=name, settings=known, evidence=evidence_of(connection, name, setting=setting, profile=profile))
             for name, known in zip(names, settings, strict=True)
         ]
-    earlier, later = sides
-    chosen = _common_arm(earlier, later, arm)
-    evidence = joined(earlier.evidence, later.evidence, chosen)
-    return document(decide(evidence, setting.policy), evidence, _facts(database, earlier.run, later.run, chosen), policy=setting.policy)
+        earlier, later = sides
+        chosen = _common_arm(earlier, later, arm)
+        evidence = joined(earlier.evidence, later.evidence, chosen)
+        known = _facts(database, earlier.run, later.run, chosen)
+    return document(decide(evidence, setting.policy), evidence, known, policy=setting.policy)
 
 
 def _settings(connection: duckdb.DuckDBPyConnection, run: str) -> dict[str, Any]:

@@ -181,9 +181,10 @@ def measured(database: Path, run: str, *, model: str, setting: Setting, report: 
         evidence = evidence_of(connection, run, setting=setting)
         steps, memory = held(connection, run, [each.name for each in evidence.workloads]), gpu_memory(connection, run)
         answers = connection.execute(_RIGHT, [run, RECORDED]).fetchall()
+        known = facts(database, run)
     return Measured(
         model=model,
-        document=document(decide(evidence, setting.policy), evidence, facts(database, run), policy=setting.policy),
+        document=document(decide(evidence, setting.policy), evidence, known, policy=setting.policy),
         evidence=evidence,
         held=steps,
         right=tuple(Right(arm=arm, right=right, asked=asked) for arm, right, asked in answers if asked),

@@ -26,7 +26,7 @@ from tests.conftest import Spawn
 
 pytestmark = pytest.mark.loopback
 AGENTLOAD = (sys.executable, "-m", "agentload")
-Typed: TypeAlias = Callable[..., tuple[int, str]]
+Typed: TypeAlias = Callable[..., tuple[int, str, str]]
 
 
 def said(role: str, tokens: int, key: str) -> Segment:
@@ -69,12 +69,12 @@ def agentload(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[
 
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Typed:
-    """Run the command in this process: what is refused at once needs no other. Returns its exit code and what it complained of."""
+    """Run the command in this process: what plays nothing needs no other. Returns its exit code, what it said and what it complained of."""
 
-    def called(*arguments: str) -> tuple[int, str]:
+    def called(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "argv", ["agentload", *arguments])
-        return main(), capfd.readouterr().err
+        return main(), *capfd.readouterr()
 
     return called
 
@@ -99,11 +99,11 @@ def test_a_replay_stores_one_row_an_attempt_with_the_request_id_that_the_server_
         assert set(pairs) == {(1, 2)}
 
 
-def test_a_dry_run_sends_nothing_and_says_what_it_would_cost(servers: Servers, trace: Path, tmp_path: Path) -> None:
-    done = agentload("replay", trace, "--endpoints", endpoints(servers), "--db", "x.duckdb", "--pairs", "2", "--dry-run", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "bf16 12, fp8 12" in done.stdout
-    assert "nothing was sent" in done.stdout
+def test_a_dry_run_sends_nothing_and_says_what_it_would_cost(servers: Servers, trace: Path, typed: Typed, tmp_path: Path) -> None:
+    code, out, err = typed("replay", str(trace), "--endpoints", endpoints(servers), "--db", "x.duckdb", "--pairs", "2", "--dry-run")
+    assert code == 0, err
+    assert "bf16 12, fp8 12" in out
+    assert "nothing was sent" in out
     assert not (tmp_path / "x.duckdb").exists()
 
 
@@ -128,7 +128,7 @@ def test_what_a_user_can_mend_is_an_error_with_a_hint(
 ) -> None:
     trace.with_name("broken.jsonl").write_text(trace.read_text().splitlines()[0] + '\n{"session":"s","turns":[{"output":"many"}]}\n')
     duckdb.connect(str(trace.with_name("other.duckdb"))).execute("CREATE TABLE t (x INTEGER)").close()
-    code, said = typed("replay", *(endpoints(servers) if a == "EMULATED" else a for a in arguments))
+    code, _, said = typed("replay", *(endpoints(servers) if a == "EMULATED" else a for a in arguments))
     assert (code, said.startswith("error: "), "Traceback" in said) == (1, True, False), said
     error, _, hint = said.partition("hint: ")
     assert says[0] in error
@@ -147,7 +147,7 @@ def test_what_a_user_can_mend_is_an_error_with_a_hint(
     ],
 )
 def test_options_that_make_no_sense_are_usage_errors(servers: Servers, trace: Path, typed: Typed, arguments: list[str]) -> None:
-    code, said = typed("replay", str(trace), "--endpoints", endpoints(servers), *arguments)
+    code, _, said = typed("replay", str(trace), "--endpoints", endpoints(servers), *arguments)
     assert (code, said.startswith("error: ")) == (2, True), said
 
 

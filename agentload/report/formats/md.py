@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -53,6 +54,7 @@ def escaped(words: object) -> str:
     return _SPECIAL.sub(r"\\\1", re.sub(r"\s*\n\s*", " ", str(words)))
 
 
+@cache
 def _environment() -> Environment:
     made = Environment(
         loader=PackageLoader("agentload.report"),

@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ class Typed:
         return code, out.out.decode(), out.err.decode()
 
 
+@cache
 def small(name: str = "rag", **options: object) -> bytes:
     return b"".join(lines(catalog.trace(name, seed=7, options={"sessions": 20, **options})))
 
