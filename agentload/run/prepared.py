@@ -22,6 +22,7 @@ from agentload.layout.traces import sweep
 from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.profile import ArmProfile
 from agentload.model.trace import Trace
+from agentload.prompts.local import from_file
 from agentload.prompts.tokenizer import Tokenizer
 from agentload.remote.cluster import check
 from agentload.run.ask import Eval
@@ -36,7 +37,6 @@ from agentload.run.questions import (
     described,
     digest,
     fitting,
-    from_tokenizer,
     generated,
     measured,
     questions_cost,
@@ -371,7 +371,7 @@ def _source(study: Ask, made: Asking, reference: Endpoint | None) -> tuple[Quest
         return supplied(own, repetitions=made.repetitions), Notes(digest=digest(own))
     measured_by: dict[str, Tokenizer] = {}
     if study.tokenizer is not None:
-        measured_by = from_tokenizer(Path(study.tokenizer), made.tasks)
+        measured_by = dict.fromkeys(made.tasks, from_file(Path(study.tokenizer)))
     elif reference is not None:  # the emulated model's tokens are words
         measured_by = asyncio.run(measured(reference, made.tasks, seed=made.seed))
     return fitting(generated(made, lengths=measured_by)), Notes(lengths=described(measured_by) or None)  # as it is read back
