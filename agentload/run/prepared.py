@@ -128,12 +128,12 @@ def launching(servers: Live) -> Launching | None:
     return Launching(logs=Path(servers.logs), start_s=servers.start_timeout_s) if servers.launch else None
 
 
-def endpoints_of(servers: Live, *, tokenizer: str | None = None, option: str = "--launch") -> tuple[Endpoint, ...] | Emulated:
+def endpoints_of(servers: Live, *, tokenizer: str | None = None) -> tuple[Endpoint, ...] | Emulated:
     """Read what a study's endpoints name. Raises UsageError for arms to be started without a command, EndpointError for missing keys."""
     found = read(servers.endpoints, model=servers.model, key_env=servers.api_key_env, tokenizer=tokenizer)
     check_environment(() if isinstance(found, Emulated) else found)
     if servers.launch:
-        launchable(found, option=option)
+        launchable(found, option="--launch")
     return found
 
 
