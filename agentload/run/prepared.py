@@ -44,7 +44,7 @@ from agentload.run.questions import (
 )
 from agentload.run.record import new_run_id
 from agentload.run.relay import Launching
-from agentload.run.servers import arms_of, pools, profiled, reached, with_control
+from agentload.run.servers import arms_of, pools, profiled, reached, window, with_control
 from agentload.run.simulate import Simulation, quiet, simulated_id
 from agentload.store.places import DATABASE
 from agentload.store.runs import run_named
@@ -313,10 +313,8 @@ def _sweep(study: Sweep, place: Place, served: tuple[Endpoint, ...], *, is_dry: 
 def _longest(arms: tuple[Endpoint, ...], *, are_up: bool) -> int | None:
     """Return what the shortest model length is, by the servers' word or, where they are not asked, by the arms file's or the profile's."""
     if are_up:
-        said = [identity.max_model_len for identity in asyncio.run(identify_all(arms))]
-    else:
-        said = [length for arm in arms if isinstance(length := arm.expect.get("max_model_len"), int)]
-        said += [profiled(arm.profile).server.max_model_len for arm in arms if arm.profile is not None]
+        return window(asyncio.run(identify_all(arms)))
+    said = [window((), arms), *(profiled(arm.profile).server.max_model_len for arm in arms if arm.profile is not None)]
     return min((length for length in said if length is not None), default=None)
 
 
