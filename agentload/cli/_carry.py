@@ -10,7 +10,7 @@ from agentload.ask.probes import Probed, Verdict, short
 from agentload.cli import _asking
 from agentload.cli._audience import TERMINAL
 from agentload.cli._decide import decide
-from agentload.cli._print import notice, print_json, print_table, table, transient
+from agentload.cli._print import notice, print_json, print_table, transient
 from agentload.decision.answers import Sequence as Looks
 from agentload.decision.answers import in_sequence, looks
 from agentload.decision.forecast import likely
@@ -118,10 +118,10 @@ def _search(study: Search, place: Place, *, is_dry: bool, as_json: bool) -> None
     if as_json:
         print_json(found)
     elif isinstance(study.servers, Live):
-        print(_searched_live(found))
+        _print_limits(found)
     else:
         assert study.slo is not None, "a simulated search has limits"
-        print(_searched_virtually(found, study.find, slo=LIMITS.write(study.slo), share=study.share))
+        print(*_trials(found, study.find, slo=LIMITS.write(study.slo), share=study.share), sep="\n")
     require(found)
 
 
@@ -248,7 +248,7 @@ def _print_probed(found: Probed) -> None:
 
 def _planned(plan: Plan, cost: Cost, fills: Fills | None = None) -> str:
     """Return the plan and what it costs, for people; *fills* where it is laid out to fill pools."""
-    moves = len(stretches(plan.rounds)) - 1
+    stays = [", ".join(f"{arm} on {on}" for arm, on in where(stretch).items()) for stretch in stretches(plan.rounds)]
     orders = [" + ".join(play.arm for play in round_.plays) for round_ in plan.rounds]
     shown = " → ".join(orders[:12]) + (" → …" if len(orders) > 12 else "")
     pairs = len({play.pair for round_ in plan.rounds for play in round_.plays})
@@ -260,7 +260,7 @@ def _planned(plan: Plan, cost: Cost, fills: Fills | None = None) -> str:
             f"plan      {plan.design}, {len(plan.blocks)} blocks, {pairs} pairs, {cost.rounds} rounds",
             f"order     {shown}",
             *([f"starts    {starts + met} of servers, one at a time; their time is not counted"] if starts else []),
-            *([f"machines  {_machines(plan)}"] if moves else []),
+            *([f"machines  {', then '.join(stays)}"] if len(stays) > 1 else []),
             f"calls     {calls}",
             f"tokens    {cost.prompt_tokens:,} in, {cost.output_tokens:,} out",
             f"duration  {about(cost.minutes)} (with {cost.assumed})",
@@ -272,16 +272,9 @@ def _planned(plan: Plan, cost: Cost, fills: Fills | None = None) -> str:
     )
 
 
-def _machines(plan: Plan) -> str:
-    return ", then ".join(", ".join(f"{arm} on {on}" for arm, on in where(stretch).items()) for stretch in stretches(plan.rounds))
-
-
-def _searched_virtually(found: Iterable[Found], what: What, *, slo: str, share: float) -> str:
-    """Return the loads that were tried, and for each arm the largest that held."""
-    return "\n".join(_trials(found, "sessions" if what == "max-concurrency" else "starts/s", slo, share))
-
-
-def _trials(found: Iterable[Found], unit: str, slo: str, share: float) -> Iterator[str]:
+def _trials(found: Iterable[Found], what: What, *, slo: str, share: float) -> Iterator[str]:
+    """Yield, for each arm, the largest load that held and those that were tried."""
+    unit = "sessions" if what == "max-concurrency" else "starts/s"
     for each in found:
         yield f"{each.arm}: {_bracket(each, unit)} ({slo} ms for {share:.0%} of turns; simulated)"
         yield f"  {unit:>10}{'turns':>9}{'within':>9}{'cached':>9}{'KV peak':>9}{'preempted':>11}{'tokens/s':>10}"
@@ -304,13 +297,13 @@ def _bracket(found: Found, unit: str) -> str:
     return f"{holds} {unit} or more" if found.high is None else f"{holds} {unit} [{low}, {high}]"
 
 
-def _searched_live(found: Sequence[Found]) -> str:
-    """Return a table with a line an arm: what it carries, with its interval, and which trouble there is beyond."""
+def _print_limits(found: Sequence[Found]) -> None:
+    """Print a line an arm: what it carries, with its interval, and which trouble there is beyond."""
     cells = [
         (each.arm, _sessions(each.holds), _sessions(each.low), _sessions(each.high), _trouble(each), str(len(each.trials)))
         for each in found
     ]
-    return "\n".join(table(("arm", "holds", "surely", "at most", "trouble", "trials"), cells))
+    print_table(("arm", "holds", "surely", "at most", "trouble", "trials"), cells)
 
 
 def _sessions(sessions: float | None) -> str:

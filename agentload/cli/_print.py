@@ -6,11 +6,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from datetime import UTC, datetime
 from threading import Lock
 from typing import Final, Literal, TextIO
 
 ABSENT: Final = "–"
+_BLOCKS: Final = "▁▂▃▄▅▆▇█"
 Style = Literal["bad", "doubtful", "good", "strong", "faint"]
 _CODES: Final[dict[Style, str]] = {"bad": "31", "doubtful": "33", "good": "32", "strong": "1", "faint": "2"}
 _QUIET: Final = ContextVar("quiet", default=False)
@@ -111,9 +111,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield "  ".join(cells).rstrip()
 
 
-def when(at_ns: int | None) -> str:
-    """Write an instant of the wall clock."""
-    return ABSENT if at_ns is None else f"{datetime.fromtimestamp(at_ns / 1e9, UTC):%Y-%m-%d %H:%M}"
+def blocks(values: Sequence[float], *, low: float, span: float) -> str:
+    """Draw values as a line of blocks, the lowest at *low* and the highest from *low* and *span* on."""
+    return "".join(_BLOCKS[min(int((each - low) / span * len(_BLOCKS)), len(_BLOCKS) - 1) if span else 0] for each in values)
 
 
 def length(tokens: int) -> str:

@@ -67,7 +67,7 @@ def _parameters(verb: str, flags: tuple[Flag, ...]) -> list[Parameter]:
     found = [
         _parameter(
             flag,
-            is_required=all(_needs(tuple(form.flags()), flag) for form in forms),
+            is_required=all(any((own.option, own.default) == (flag.option, msgspec.NODEFAULT) for own in form.flags()) for form in forms),
             is_switch=any(form.switch == flag.option for form in forms),
         )
         for flag in flags
@@ -76,10 +76,6 @@ def _parameters(verb: str, flags: tuple[Flag, ...]) -> list[Parameter]:
         help_text = next(str(form.kind.__doc__) for form in forms if form.switch == switch).partition("\n")[0]
         found.append(_keyword(switch.removeprefix("--"), Annotated[bool, typer.Option(switch, help=help_text)], default=False))
     return found
-
-
-def _needs(own: tuple[Flag, ...], flag: Flag) -> bool:
-    return any(each.option == flag.option and each.default is msgspec.NODEFAULT for each in own)
 
 
 def _parameter(flag: Flag, *, is_required: bool, is_switch: bool) -> Parameter:

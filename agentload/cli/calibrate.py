@@ -13,8 +13,9 @@ from agentload.model.kv import CALIBRATED_IN
 from agentload.report.advise import asked_again
 from agentload.report.policy import Setting
 from agentload.run.calibration import Strategy, sampled, script
-from agentload.run.files import load_traces
+from agentload.run.files import read_traces
 from agentload.study.document import yaml_text
+from agentload.study.parts import TraceRef
 
 # Below this, most of what is calibrated on would be drawn words.
 LITERAL_WANTED = 0.5
@@ -57,7 +58,7 @@ def calibrate(
     if prompts < 1:
         raise UsageError(f"--prompts must be at least 1, got {prompts}")
     chosen = _strategy(strategy)
-    trace, _ = load_traces(traces)
+    trace, _ = read_traces([TraceRef(path=name) for name in traces])
     sample = sampled(trace, prompts, seed=seed)
     if not sample.contexts:
         raise UsageError(f"{', '.join(traces)}: no call in it to calibrate on")

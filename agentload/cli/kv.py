@@ -12,7 +12,7 @@ from agentload.cli._print import ABSENT, print_json, print_table
 from agentload.documents import UNREADABLE
 from agentload.endpoints.commands import config_file
 from agentload.errors import ProfileError, UsageError
-from agentload.kvmath.compare import LayerSize, Size, cautions, layer_sizes, sharded, sizes
+from agentload.kvmath.compare import Size, cautions, layer_sizes, sharded, sizes
 from agentload.kvmath.config import model_shape, shape_of
 from agentload.kvmath.gpus import NAMES, gpu_named
 from agentload.kvmath.pool import GIB, USUAL_STEP
@@ -101,7 +101,10 @@ def _print(subject: Subject, told: tuple[Advice, ...], *, assumed: str) -> None:
         f"tokens, read {subject.batched_tokens:,} at a time{assumed}\n"
     )
     layers = layer_sizes(subject.shape, block_tokens=subject.block_tokens)
-    print_table(("layers", "count", "B/token bf16", "fp8", "page B bf16", "fp8"), [_layer_cells(each) for each in layers])
+    print_table(
+        ("layers", "count", "B/token bf16", "fp8", "page B bf16", "fp8"),
+        [(each.kind, str(each.layers), *(f"{size:,}" for size in (*each.token_bytes, *each.page_bytes))) for each in layers],
+    )
     print()
     head = ("arm", "B/token", "page B", "pages", "pool tokens", "requests of full length", "pool")
     print_table(head, [_cells(each) for each in subject.sizes])
@@ -165,10 +168,6 @@ def _cells(size: Size) -> tuple[str, ...]:
         against = ABSENT if size.against_first is None else f"{size.against_first:.2f}x"
         room = (f"{size.pages:,}", f"{size.pool_tokens:,}", f"{size.concurrency:.2f}", against)
     return (size.arm, f"{size.bytes_per_token:,}", f"{size.page_bytes:,}", *room)
-
-
-def _layer_cells(layer: LayerSize) -> tuple[str, ...]:
-    return (layer.kind, str(layer.layers), *(f"{each:,}" for each in (*layer.token_bytes, *layer.page_bytes)))
 
 
 def _rules(found: Sequence[Advice]) -> Iterator[str]:

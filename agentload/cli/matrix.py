@@ -147,7 +147,7 @@ def matrix(
     if minutes is not None and minutes <= 0:
         raise UsageError(f"--minutes must be positive, got {minutes:g}")
     described = read_matrix(file)
-    places = Places(out or _beside(file))
+    places = Places(out or (file.with_suffix("") if file.suffix else file.with_name(f"{file.name}.matrix")))
     traces = traces_of(described)
     if dry_run:
         found = parts(described, places, traces, only=only)
@@ -168,7 +168,3 @@ def matrix(
             f"{len(failed)} of it failed: {', '.join(f'{each.model}/{each.what}' for each in failed)}",
             hint=f"{paths[0]} says why; the same command tries again what can be fixed",
         )
-
-
-def _beside(file: Path) -> Path:
-    return file.with_suffix("") if file.suffix else file.with_name(f"{file.name}.matrix")

@@ -183,7 +183,7 @@ class CallMachine:
         if self._failure is not None and not (is_complete and parsed.fault is None and not is_refusal):
             return self._failure, self._error
         if is_refusal:
-            return ("busy" if code in BUSY else "http_error"), _said(parsed) or f"HTTP {code}"
+            return ("busy" if code in BUSY else "http_error"), f"HTTP {code}" if parsed.fault is None else parsed.fault.text
         if parsed.fault is not None:
             # The answer's head said 200: which refusal it was stands here alone.
             return (
@@ -214,10 +214,6 @@ class CallMachine:
         if (wrong := garbage(parsed.text)) is not None:
             return "garbage", wrong
         return "ok", None
-
-
-def _said(parsed: Parsed) -> str | None:
-    return None if parsed.fault is None else parsed.fault.text
 
 
 def _reply(parsed: Parsed) -> Reply:

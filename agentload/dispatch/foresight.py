@@ -1,6 +1,5 @@
 """What is known of a block before its clock starts: finding it out takes a while, and must delay no call."""
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,7 +25,13 @@ class Foresight:
 
 def foresight(plan: Plan, block: Block) -> Foresight:
     """Look through a block's sessions."""
-    quoted = frozenset(_quoted(block.sessions))
+    quoted = frozenset(
+        (segment.source.session, segment.source.turn)
+        for session in block.sessions
+        for turn in session.turns
+        for segment in turn.add
+        if segment.source is not None
+    )
     if block.lead_ns is not None:
         return Foresight(quoted=quoted, lead_ns=block.lead_ns)
     sessions = intake(plan, block, started_ns=0)
@@ -38,11 +43,3 @@ def foresight(plan: Plan, block: Block) -> Foresight:
 def _first_tokens(plan: Plan, session: Session) -> int:
     prefix = plan.header.prefixes.get(session.prefix or "", ())
     return sum(segment.tokens for segment in (*prefix, *session.turns[0].add))
-
-
-def _quoted(sessions: Iterable[Session]) -> Iterator[tuple[str, int]]:
-    for session in sessions:
-        for turn in session.turns:
-            for segment in turn.add:
-                if segment.source is not None:
-                    yield segment.source.session, segment.source.turn

@@ -1,6 +1,5 @@
 """Read an answer of chat/completions or completions, streamed or whole: what it says and, of bytes in any chunking, when it said it."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import eq
@@ -119,7 +118,7 @@ class StreamParser:
             tokens=tuple(found.tokens),
             token_rule=found.rule,
             first_answer_ns=stamps_ns[kinds.index("answer")] if "answer" in kinds else None,
-            coalesced_reads=_shared(stamps_ns),
+            coalesced_reads=sum(map(eq, stamps_ns, islice(stamps_ns, 1, None))),
             prompt_tokens=usage.prompt_tokens,
             cached_tokens=usage.cached_tokens,
             output_tokens=total if total is not None else (sum(found.tokens) if found.chunks else None),
@@ -256,10 +255,6 @@ def _resolved(kinds: list[Kind]) -> list[Kind]:
         current = kind if kind != "unknown" else current
         out.append(current)
     return out
-
-
-def _shared(stamps_ns: Sequence[int]) -> int:
-    return sum(map(eq, stamps_ns, islice(stamps_ns, 1, None)))
 
 
 def _is_json(payload: bytes | bytearray) -> bool:

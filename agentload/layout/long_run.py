@@ -12,7 +12,7 @@ from typing import Final
 
 from agentload.errors import UsageError
 from agentload.layout.cost import fill_s, seconds_of
-from agentload.layout.traces import primed, shuffled
+from agentload.layout.traces import begun
 from agentload.model.plan import ClosedLoop, Load, Recorded
 from agentload.model.trace import Trace
 
@@ -63,9 +63,8 @@ def _lasting(lasts_s: float, trace: Trace, load: Load, agents: int, seed: int) -
     if not shape:
         raise UsageError("the trace has no session", hint="agentload trace show TRACE")
     needed = agents * (1 + FASTER * lasts_s / max(sum(shape) / len(shape), 1e-3))
-    begun = Trace(header=trace.header, sessions=shuffled(trace, math.ceil(needed / len(shape)), seed, load, agents))
     return (
-        replace(trace, sessions=primed(begun, agents, seed)),
+        begun(trace, math.ceil(needed / len(shape)), load, first=agents, seed=seed),
         replace(load, arrivals=ClosedLoop(sessions=agents), budget=replace(load.budget, seconds=lasts_s)),
     )
 

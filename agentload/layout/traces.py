@@ -138,6 +138,12 @@ def primed(trace: Trace, agents: int, seed: int) -> Iterator[Session]:
     return degrade.split(trace.header, trace.sessions, share=1.0, seed=seed, first=agents)
 
 
+def begun(trace: Trace, rounds: int, load: Load, *, first: int, seed: int) -> Trace:
+    """Return a trace of drawn sessions, the *first* of them in the middle: a closed loop of it is from its begin what it would be later."""
+    drawn = Trace(header=trace.header, sessions=shuffled(trace, rounds, seed, load, first))
+    return Trace(header=trace.header, sessions=primed(drawn, first, seed))
+
+
 def spoken(trace: Trace, texts: Mapping[str, str], *, compares: bool) -> Trace:
     """Return a trace whose segments say what they said, by key; if it *compares*, turns know what the next one took for their answer."""
 

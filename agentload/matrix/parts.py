@@ -13,7 +13,7 @@ from agentload.endpoints.commands import config_file, has_windows
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.read import EMULATED, Emulated, is_arms_file, read, read_file
 from agentload.errors import ProfileError, UsageError
-from agentload.matrix.arms import Fitting, arms_document, fit, is_folder, subset
+from agentload.matrix.arms import arms_document, fit, is_folder, subset
 from agentload.matrix.described import LeftOut, Matrix, Model, Places, has_sessions, trace_of
 from agentload.matrix.steps import Part
 from agentload.model.trace import Trace
@@ -40,7 +40,8 @@ def parts(matrix: Matrix, places: Places, traces: Mapping[str, Trace], *, only: 
 
 def _of_model(matrix: Matrix, model: Model, places: Places, traces: Mapping[str, Trace], *, only: str | None) -> Part:
     served = _served(model)
-    found: Fitting = fit(model, matrix.configs, served=served, windows=_windows(model), only=only)
+    windows = model.windows if model.windows is not None or model.serve is None else has_windows(model.serve)
+    found = fit(model, matrix.configs, served=served, windows=windows, only=only)
     names = tuple(config.name for config in found.configs)
     if only is not None and only not in names:
         raise UsageError(f"--only: {model.name} is not tried with '{only}'", hint=f"one of: {', '.join(names)}")
@@ -86,10 +87,6 @@ def _served(model: Model) -> tuple[str, ...] | None:
         return None
     found = read(model.endpoints)
     return tuple(arm.name for arm in (arms_of(found.profile, found.arms) if isinstance(found, Emulated) else found))
-
-
-def _windows(model: Model) -> bool | None:
-    return model.windows if model.windows is not None or model.serve is None else has_windows(model.serve)
 
 
 def _tokenizer(model: Model) -> str | None:

@@ -16,7 +16,7 @@ from agentload.matrix.described import LeftOut, Matrix, Model, Places
 from agentload.matrix.measure import MIX
 from agentload.model.controls import control_of
 from agentload.model.trace import Trace
-from agentload.run.questions import QuestionsCost, asking_of, generated, questions_cost, supplied
+from agentload.run.questions import asking_of, generated, questions_cost, supplied
 from agentload.study.change import essence, extended
 from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import TraceRef
@@ -191,7 +191,8 @@ def _taken(part: Part, step: Step) -> tuple[int | None, int, float]:
             return None, 1, TRIALS * trial_s / 60
         case Ask() as study:
             at_once = 1 if part.is_launched else arms
-            asked = _asked(study, at_once)
+            questions = generated(asking_of(study)) if study.own is None else supplied(Path(study.own), repetitions=study.repetitions)
+            asked = questions_cost(questions, arms=at_once, concurrency=study.concurrency, thinking_tokens=study.thinking_tokens)
             rounds = arms // at_once
             # Without a local tokenizer the reference is first started to count tokens.
             return asked.questions * rounds, arms + (study.tokenizer is None and study.own is None), asked.minutes * rounds
@@ -205,11 +206,6 @@ def _taken(part: Part, step: Step) -> tuple[int | None, int, float]:
 
 def _played(found: Cost, starts: int) -> tuple[int, int, float]:
     return sum(found.calls_by_arm.values()), starts, found.minutes
-
-
-def _asked(study: Ask, arms: int) -> QuestionsCost:
-    asked = generated(asking_of(study)) if study.own is None else supplied(Path(study.own), repetitions=study.repetitions)
-    return questions_cost(asked, arms=arms, concurrency=study.concurrency, thinking_tokens=study.thinking_tokens)
 
 
 def _usd(part: Part, step: Step, minutes: float) -> float | None:

@@ -19,7 +19,7 @@ from agentload.emulator import profile as profiles
 from agentload.errors import AgentloadError, UsageError
 from agentload.evidence.gather import gather
 from agentload.exposition.scrape import Scrape
-from agentload.model.profile import ArmProfile, Price, Profile
+from agentload.model.profile import ArmProfile, Profile
 from agentload.model.rows import AnswerRow, ArmRow, ProbeRow, RunRow, VerdictRow
 from agentload.report.document import document
 from agentload.report.formats.json import json
@@ -80,7 +80,8 @@ def evidence_of(
         profiles={arm: found for arm, (_, found) in known.items()},
         price=setting.price,
     )
-    listed, load, shared = _price(whole for whole, _ in known.values()), setting.load, evidence.deployment
+    listed = next((whole.price for whole, _ in known.values() if whole.price is not None), None)
+    load, shared = setting.load, evidence.deployment
     gpu = shared.gpu
     if gpu.usd_per_hour is None and listed is not None:
         gpu = replace(gpu, usd_per_hour=listed.usd_per_gpu_hour)
@@ -122,10 +123,6 @@ def _profiles(
         if each is not None:
             found[arm] = (read[name], each)
     return found, tuple(dict.fromkeys(missing))
-
-
-def _price(read: Iterable[Profile]) -> Price | None:
-    return next((each.price for each in read if each.price is not None), None)
 
 
 def keep(document: Document, database: Path, *, setting: Setting) -> None:

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
 
 from advisor.estimate import Estimate
@@ -208,6 +209,11 @@ def minutes(count: float | None) -> str:
     if count < 1:
         return f"{number(count * 60)} s"
     return f"{number(count)} min" if count < 120 else f"{_trimmed(count / 60, digits=2)} h"
+
+
+def when(at_ns: int | None) -> str:
+    """Print an instant of the wall clock to the minute, in UTC."""
+    return ABSENT if at_ns is None else f"{datetime.fromtimestamp(at_ns / 1e9, UTC):%Y-%m-%d %H:%M}"
 
 
 def _trimmed(value: float, *, digits: int = 3) -> str:

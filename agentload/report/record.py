@@ -1,7 +1,7 @@
 """The record behind a page of several models: what each configuration did with each workload, figure by figure."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from advisor.assess.figures import output_rate, under_load
@@ -21,15 +21,6 @@ from agentload.store.database import reading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Right:
-    """How many of the questions that an arm answered it got right."""
-
-    arm: str
-    right: int
-    asked: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """One model with its decision, and what else its database tells of its arms."""
 
@@ -37,8 +28,9 @@ class Measured:
     document: Document
     evidence: Evidence
     held: tuple[Held, ...] = ()
-    right: tuple[Right, ...] = ()
-    gpu_memory: tuple[tuple[str, float], ...] = ()
+    right: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """By arm: how many of the questions that it answered it got right, and how many those were."""
+    gpu_memory: Mapping[str, float] = field(default_factory=dict)
     """Bytes that the GPUs of an arm held at most."""
     report: str | None = None
     """Its report, as seen from the page."""
@@ -133,7 +125,7 @@ def rows(of: Measured) -> Iterator[Row]:
 def _row(of: Measured, arm: str, workload: str | None) -> Row:
     decision, verdict = of.document.decision, of.verdict(arm, workload)
     safe = next((each.safe for each in decision.server if each.arm == arm), None)
-    right = next((each for each in of.right if each.arm == arm), None)
+    right, asked = of.right.get(arm, (None, None))
     found = next((each for each in of.held if (each.arm, each.workload) == (arm, workload)), None)
     acceptance = _figure(of, "acceptance_rate", arm, None)
     return Row(
@@ -147,11 +139,11 @@ def _row(of: Measured, arm: str, workload: str | None) -> Row:
         output_tokens_per_s=_figure(of, "output_tokens_per_s", arm, None) if workload is None else _rate(of, arm, workload),
         requests_per_s=_figure(of, "requests_per_s", arm, workload),
         pool_tokens=of.evidence.arm(arm).pool_tokens,
-        gpu_memory_bytes=dict(of.gpu_memory).get(arm),
+        gpu_memory_bytes=of.gpu_memory.get(arm),
         sessions_held=None if found is None else found.holds,
         sessions_broke=None if found is None else found.breaks,
-        answers_right=None if right is None else right.right,
-        answers_asked=None if right is None else right.asked,
+        answers_right=right,
+        answers_asked=asked,
         accuracy_change=None if safe is None or right is None else safe.estimate,
         draft_acceptance=None if acceptance is None else acceptance.value,
         usd_per_turn=_figure(of, "usd_per_turn", arm, workload),
@@ -187,7 +179,7 @@ def measured(database: Path, run: str, *, model: str, setting: Setting, report: 
         document=document(decide(evidence, setting.policy), evidence, known, policy=setting.policy),
         evidence=evidence,
         held=steps,
-        right=tuple(Right(arm=arm, right=right, asked=asked) for arm, right, asked in answers if asked),
-        gpu_memory=tuple(memory.items()),
+        right={arm: (right, asked) for arm, right, asked in answers if asked},
+        gpu_memory=memory,
         report=report,
     )

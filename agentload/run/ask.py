@@ -30,6 +30,7 @@ from agentload.run.past import Past, asked_of, check_joined, check_same_question
 from agentload.run.questions import Question, Questions
 from agentload.run.record import again, fingerprint
 from agentload.run.relay import Relay
+from agentload.run.servers import window
 from agentload.store import journal
 from agentload.study.kinds import Ask
 from agentload.study.stored import Notes
@@ -375,8 +376,7 @@ class Leg:
 
     def _open(self, before: Past, identities: Mapping[str, Identity]) -> tuple[Question, ...]:
         """Return the questions that are left and that every arm has room for."""
-        said = [each.max_model_len for each in identities.values()] + [e.expect.get("max_model_len") for e in self._eval.endpoints]
-        longest = min((length for length in said if isinstance(length, int)), default=None)
+        longest = window(identities.values(), self._eval.endpoints)
         asked = self._eval.asked.order
         fit = [each for each in asked if longest is None or each.context <= longest]
         if len(fit) < len(asked) and identities:

@@ -8,6 +8,7 @@ times that, and keys of late positions are not those of early ones.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.resources import files
 from random import Random
 from typing import Final, Literal, TypeAlias
 
@@ -74,7 +75,8 @@ def sampled(trace: Trace, count: int, *, seed: int) -> Sample:
 
 def script(sample: Sample, *, model: str, strategy: Strategy, prompts: str, output: str, trace: str) -> str:
     """Return a Python script that calibrates *model* on the prompts in a file and saves it with its scales."""
-    return _SCRIPT.format(
+    text = (files("agentload.run") / "calibration.txt").read_text(encoding="utf-8")
+    return text.format(
         model=model,
         strategy=strategy,
         prompts=prompts,
@@ -88,45 +90,3 @@ def script(sample: Sample, *, model: str, strategy: Strategy, prompts: str, outp
 
 def _tokens(context: tuple[Segment, ...]) -> int:
     return sum(segment.tokens for segment in context)
-
-
-_SCRIPT: Final = '''"""Calibrate FP8 scales of the KV cache of {model} on {count} of {calls} prompts of {trace}.
-
-Needs a GPU that holds the model and a prompt of {longest} tokens, and: pip install llmcompressor
-Then serve the result, which turns the FP8 KV cache on by itself, and ask both arms:
-    vllm serve {output}
-    agentload eval --endpoints bf16=URL,fp8-calibrated=URL
-"""
-
-from compressed_tensors.quantization import QuantizationArgs
-from datasets import load_dataset
-from llmcompressor import oneshot
-from llmcompressor.modifiers.quantization import QuantizationModifier
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-MODEL = {model!r}
-PROMPTS = {prompts!r}
-OUTPUT = {output!r}
-STRATEGY = {strategy!r}  # "tensor", or "attn_head": one scale a head, which vLLM reads with FlashAttention 3 and later alone
-LONGEST = {longest}
-
-model = AutoModelForCausalLM.from_pretrained(MODEL, dtype="auto")
-tokenizer = AutoTokenizer.from_pretrained(MODEL)
-
-
-def tokenized(row):
-    text = tokenizer.apply_chat_template(row["messages"], tools=row.get("tools"), tokenize=False)
-    return tokenizer(text, padding=False, max_length=LONGEST, truncation=True, add_special_tokens=False)
-
-
-prompts = load_dataset("json", data_files=PROMPTS, split="train")
-prompts = prompts.map(tokenized, remove_columns=prompts.column_names)
-
-scales = QuantizationArgs(num_bits=8, type="float", strategy=STRATEGY, dynamic=False, symmetric=True)
-recipe = QuantizationModifier(kv_cache_scheme=scales)
-
-oneshot(model=model, dataset=prompts, recipe=recipe, max_seq_length=LONGEST, num_calibration_samples=len(prompts))
-
-model.save_pretrained(OUTPUT, save_compressed=True)
-tokenizer.save_pretrained(OUTPUT)
-'''

@@ -19,7 +19,7 @@ from agentload.dispatch.arrivals import seeded
 from agentload.evidence.capacity import PROBE, VOID, Step, fit, next_search
 from agentload.layout.cost import wait_s
 from agentload.layout.plan import plan
-from agentload.layout.traces import primed, shuffled
+from agentload.layout.traces import begun
 from agentload.model.metrics import clock_start
 from agentload.model.plan import Budget, ClosedLoop, Load, OpenLoop
 from agentload.model.profile import ArmProfile
@@ -246,10 +246,9 @@ def played(study: Search, trace: Trace, arm: ArmProfile, size: float, *, seed: i
     load = replace(load, arrivals=arrivals, budget=Budget(seconds=seconds))
     enough = math.ceil(size * (1 + (1 / shortest_s if is_closed else 1.0) * seconds) / sessions) + 1
     first = round(size) if is_closed else 0
-    repeated = Trace(header=trace.header, sessions=shuffled(trace, enough, seed, load, first))
-    # They are gone through more than once, and are as many as a trial may play.
-    begun = Trace(header=trace.header, sessions=tuple(primed(repeated, first, seed)))
-    made = plan(begun, [arm.name], run=f"find-{size:g}", seed=seed, pairs=1, load=load)
+    laid = begun(trace, enough, load, first=first, seed=seed)
+    # Its sessions are gone through more than once, and are as many as a trial may play.
+    made = plan(replace(laid, sessions=tuple(laid.sessions)), [arm.name], run=f"find-{size:g}", seed=seed, pairs=1, load=load)
     tally = Tally(study.slo or Slo(), begun_ns=0, seconds=seconds, start=clock_start(load))
     for row in Shell(made, {arm.name: arm}, seed=seed, sample_s=max(1.0, seconds / 60)).play():
         tally.add(row)

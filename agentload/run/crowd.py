@@ -16,7 +16,7 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.launch import Kept
 from agentload.errors import EndpointError, LaunchError
 from agentload.layout.plan import plan
-from agentload.layout.traces import primed, shuffled
+from agentload.layout.traces import begun
 from agentload.model.rows import BlockRow, CallRow, FingerprintRow, Row, SampleRow
 from agentload.model.trace import Trace
 from agentload.run.capacity import Loads, drawn, search
@@ -92,10 +92,9 @@ class Crowd:
         given = sum(1 for _ in self.trace.sessions)
         rounds = math.ceil(sessions * (1 + self.study.trial_s / FASTEST_SESSION_S) / max(1, given))
         load = msgspec.structs.replace(self.study.load, sessions=sessions, duration_s=self.study.trial_s)
-        repeated = Trace(header=self.trace.header, sessions=shuffled(self.trace, rounds, seed, load.planned(), sessions))
         played_once = Replay(traces=self.study.traces, servers=self.study.servers, pairs=1, load=load, seed=seed, on_dead="skip")
         made = plan(
-            Trace(header=self.trace.header, sessions=primed(repeated, sessions, seed)),
+            begun(self.trace, rounds, load.planned(), first=sessions, seed=seed),
             [arm.name],
             run=new_run_id(),
             seed=seed,

@@ -20,12 +20,6 @@ from agentload.study.parts import TraceRef
 from agentload.tracefile.files import digest, read
 
 
-def load_traces(names: Sequence[str], *, lenient: bool = False) -> tuple[Trace, str]:
-    """Return the traces as one, with a hash of what they hold."""
-    trace, refs = read_traces([TraceRef(path=name) for name in names], lenient=lenient)
-    return trace, trace_hash(refs)
-
-
 def read_traces(
     refs: Sequence[TraceRef], *, lenient: bool = False, max_context_tokens: int | None = None, compares: bool | None = None
 ) -> tuple[Trace, tuple[TraceRef, ...]]:

@@ -50,15 +50,11 @@ Stop = Callable[[], None]
 T = TypeVar("T")
 
 
-def _nobody(_: str) -> None:
-    pass
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audience:
     """How somebody follows a run and stops it."""
 
-    notice: Callable[[str], None] = _nobody
+    notice: Callable[[str], None] = lambda _: None
     """Is told what a reader of the result should know, a line at a time."""
     progress: Callable[[Cost, ClockStart], AbstractContextManager[Listener | None]] = lambda *_: nullcontext()
     """Follows the calls of one part of a run."""

@@ -31,7 +31,7 @@ from agentload.run.part import Part as Opened
 from agentload.run.part import Work, loaded, looked_at, part
 from agentload.run.past import Past, check_resumed, needless, past
 from agentload.run.record import again, scraped
-from agentload.run.servers import source, speech, targets
+from agentload.run.servers import source, speech, targets, window
 from agentload.store.database import WRITER_PATIENCE_S
 from agentload.store.places import worker_journals
 from agentload.study.kinds import Replay, Sweep
@@ -134,9 +134,8 @@ class Leg:
 
     def _takes(self, identities: Mapping[str, Identity]) -> None:
         """Say how many turns are longer than the servers take. Raises PlanError where they are many."""
-        window = min((each.max_model_len for each in identities.values() if each.max_model_len is not None), default=None)
         plan = self._playing.plan
-        said = too_long(plan.header, (session for block in plan.blocks for session in block.sessions), window)
+        said = too_long(plan.header, (session for block in plan.blocks for session in block.sessions), window(identities.values()))
         if said is not None and not any(each.profile for each in self._playing.endpoints):  # of a profile it was said before
             self._notice(f"warning: {said}")
 

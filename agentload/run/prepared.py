@@ -22,6 +22,7 @@ from agentload.layout.traces import sweep
 from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.profile import ArmProfile
 from agentload.model.trace import Trace
+from agentload.prompts.local import from_file
 from agentload.prompts.tokenizer import Tokenizer
 from agentload.remote.cluster import check
 from agentload.run.ask import Eval
@@ -36,7 +37,6 @@ from agentload.run.questions import (
     described,
     digest,
     fitting,
-    from_tokenizer,
     generated,
     measured,
     questions_cost,
@@ -44,7 +44,7 @@ from agentload.run.questions import (
 )
 from agentload.run.record import new_run_id
 from agentload.run.relay import Launching
-from agentload.run.servers import arms_of, pools, profiled, reached, with_control
+from agentload.run.servers import arms_of, pools, profiled, reached, window, with_control
 from agentload.run.simulate import Simulation, quiet, simulated_id
 from agentload.store.places import DATABASE
 from agentload.store.runs import run_named
@@ -128,12 +128,12 @@ def launching(servers: Live) -> Launching | None:
     return Launching(logs=Path(servers.logs), start_s=servers.start_timeout_s) if servers.launch else None
 
 
-def endpoints_of(servers: Live, *, tokenizer: str | None = None, option: str = "--launch") -> tuple[Endpoint, ...] | Emulated:
+def endpoints_of(servers: Live, *, tokenizer: str | None = None) -> tuple[Endpoint, ...] | Emulated:
     """Read what a study's endpoints name. Raises UsageError for arms to be started without a command, EndpointError for missing keys."""
     found = read(servers.endpoints, model=servers.model, key_env=servers.api_key_env, tokenizer=tokenizer)
     check_environment(() if isinstance(found, Emulated) else found)
     if servers.launch:
-        launchable(found, option=option)
+        launchable(found, option="--launch")
     return found
 
 
@@ -313,10 +313,8 @@ def _sweep(study: Sweep, place: Place, served: tuple[Endpoint, ...], *, is_dry: 
 def _longest(arms: tuple[Endpoint, ...], *, are_up: bool) -> int | None:
     """Return what the shortest model length is, by the servers' word or, where they are not asked, by the arms file's or the profile's."""
     if are_up:
-        said = [identity.max_model_len for identity in asyncio.run(identify_all(arms))]
-    else:
-        said = [length for arm in arms if isinstance(length := arm.expect.get("max_model_len"), int)]
-        said += [profiled(arm.profile).server.max_model_len for arm in arms if arm.profile is not None]
+        return window(asyncio.run(identify_all(arms)))
+    said = [window((), arms), *(profiled(arm.profile).server.max_model_len for arm in arms if arm.profile is not None)]
     return min((length for length in said if length is not None), default=None)
 
 
@@ -371,7 +369,7 @@ def _source(study: Ask, made: Asking, reference: Endpoint | None) -> tuple[Quest
         return supplied(own, repetitions=made.repetitions), Notes(digest=digest(own))
     measured_by: dict[str, Tokenizer] = {}
     if study.tokenizer is not None:
-        measured_by = from_tokenizer(Path(study.tokenizer), made.tasks)
+        measured_by = dict.fromkeys(made.tasks, from_file(Path(study.tokenizer)))
     elif reference is not None:  # the emulated model's tokens are words
         measured_by = asyncio.run(measured(reference, made.tasks, seed=made.seed))
     return fitting(generated(made, lengths=measured_by)), Notes(lengths=described(measured_by) or None)  # as it is read back

@@ -18,7 +18,6 @@ from agentload.errors import EndpointError, UsageError
 from agentload.layout.cost import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S
 from agentload.layout.passages import Subject, drawn, own
 from agentload.prompts.count import count
-from agentload.prompts.local import from_file
 from agentload.prompts.tokenizer import WORD_TOKENS, Exactness, Part, Tokenizer
 from agentload.prompts.words import WORDS
 from agentload.run.files import read_traces
@@ -267,11 +266,6 @@ class ScaledTokens:
     def count(self, text: str) -> int:
         """Estimate the tokens of any text of the task."""
         return math.ceil(len(text.split()) * self.a_word)
-
-
-def from_tokenizer(path: Path, tasks: Sequence[str]) -> dict[str, Tokenizer]:
-    """Count with the tokenizer in a file. Raises `UsageError`."""
-    return dict.fromkeys(tasks, from_file(path))
 
 
 async def measured(endpoint: Endpoint, tasks: Sequence[str], *, seed: int) -> dict[str, Tokenizer]:

@@ -23,7 +23,6 @@ from agentload.kvmath.config import model_shape
 from agentload.layout.cost import ideal_hit_rates
 from agentload.model.plan import Plan
 from agentload.model.rows import ArmRow, FingerprintRow, Kind, LegRow, RunRow, SampleRow
-from agentload.model.trace import Header
 from agentload.store.places import DATABASE
 from agentload.study.argv import command
 from agentload.study.change import extended
@@ -62,7 +61,7 @@ def run_row(
         notes = msgspec.structs.replace(
             notes,
             ideal_hit_rates=ideal_hit_rates(plan, block=cache_block),
-            source=_source(plan.header),
+            source={key: json.loads(said) for key, said in plan.header.source},
             rounds=len(plan.rounds),
             machines=machines if len(machines) > 1 else (),
         )
@@ -82,10 +81,6 @@ def run_row(
         options=notes.text(),
         study=json_text(shown(study)),
     )
-
-
-def _source(header: Header) -> dict[str, object]:
-    return {name: json.loads(said) for name, said in header.source}
 
 
 def shown(study: StudyT) -> StudyT:

@@ -76,7 +76,9 @@ class Relay:
         began, began_s = time.monotonic(), time.time()
         endpoint, folder = self.endpoints[arm], self.launching.logs / f"start-{self._starts:03}"
         self._server = asyncio.create_task(
-            asyncio.to_thread(start, endpoint, logs=folder, start_s=self.launching.start_s, is_stopping=self._is_unwanted)
+            asyncio.to_thread(
+                start, endpoint, logs=folder, start_s=self.launching.start_s, is_stopping=lambda: self._is_leaving or self.is_stopping()
+            )
         )
         running = await asyncio.shield(self._server)
         logged = replace(endpoint, log=str(running.log))
@@ -96,9 +98,6 @@ class Relay:
             raise EndpointError(
                 f"{arm} came back as another server: {', '.join(other)}", hint="did its launch command or checkpoint change?"
             )
-
-    def _is_unwanted(self) -> bool:
-        return self._is_leaving or self.is_stopping()
 
     async def _end(self) -> None:
         server, self._server = self._server, None

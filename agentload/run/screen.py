@@ -24,7 +24,7 @@ from agentload.run.past import check_joined, given
 from agentload.run.prepared import EMULATED_SPEED, Place, endpoints_of, launching
 from agentload.run.questions import subject_of
 from agentload.run.record import fingerprint
-from agentload.run.servers import arms_of, reached, with_control
+from agentload.run.servers import arms_of, reached, window, with_control
 from agentload.run.simulate import PART, simulated_id
 from agentload.run.simulated_answers import described
 from agentload.serve.wanted import token_id
@@ -121,12 +121,9 @@ class _Leg:
             opened.writer.append(fingerprint(self.run, opened.row.leg, arm, now, moment="after"))
 
     async def _begun(self, reference: Endpoint, model: str, identities: Mapping[str, Identity]) -> Screening:
-        said = [each.max_model_len for each in identities.values()] + [each.expect.get("max_model_len") for each in self.work.endpoints]
-        window = min((length for length in said if isinstance(length, int)), default=1 << 62)
-        passages = [
-            await asyncio.to_thread(_passage, self.subject, number, reference, model, window - 1)
-            for number in range(len(self.subject.contexts))
-        ]
+        longest = (window(identities.values(), self.work.endpoints) or 1 << 62) - 1
+        numbers = range(len(self.subject.contexts))
+        passages = [await asyncio.to_thread(_passage, self.subject, number, reference, model, longest) for number in numbers]
         return Screening(
             run=self.run,
             at_ns=time.time_ns(),
@@ -139,7 +136,7 @@ class _Leg:
         )
 
 
-def _passage(subject: Subject, number: int, endpoint: Endpoint | None, model: str, window: int) -> Passage:
+def _passage(subject: Subject, number: int, endpoint: Endpoint | None, model: str, longest: int) -> Passage:
     """Write a prompt behind each salt, in the token ids of a server that tells them, else as words; None is the emulated model."""
     salted: dict[str, Prompt] = {}
     for salt in SALTS:
@@ -147,7 +144,7 @@ def _passage(subject: Subject, number: int, endpoint: Endpoint | None, model: st
         messages, tools = json.loads(prompt.messages), None if prompt.tools is None else json.loads(prompt.tools)
         words = [word for message in messages for word in str(message.get("content") or "").split()]
         ids = tuple(map(token_id, words)) if endpoint is None else token_ids(endpoint, model, messages, tools)
-        salted[salt] = " ".join(words[:window]) if ids is None else ids[:window]
+        salted[salt] = " ".join(words[:longest]) if ids is None else ids[:longest]
     return Passage(number=number, salted=salted)
 
 
@@ -186,8 +183,8 @@ def _simulated(study: Ask, place: Place, subject: Subject, *, notice: Notice) ->
     arms = {arm.name: arm for arm in found}
     if place.into is not None:
         check_joined(given(place.database, run, tuple(arms)), run_id=run, arms=tuple(arms), kind="simulated", database=place.database)
-    window = min(arm.server.max_model_len for arm in found) - 1
-    passages = [_passage(subject, number, None, "", window) for number in range(len(subject.contexts))]
+    longest = min(arm.server.max_model_len for arm in found) - 1
+    passages = [_passage(subject, number, None, "", longest) for number in range(len(subject.contexts))]
     screening = Screening(
         run=run, at_ns=0, reference=found[0].name, passages=passages, lengths=subject.lengths, block=BLOCK, listener=notice
     )

@@ -1,7 +1,7 @@
 """Reach the servers that a study names: those that run, and emulated ones, which are served for as long as it lasts."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Final
@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from agentload.emulator.profile import read
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.identity import identify
+from agentload.endpoints.identity import Identity, identify
 from agentload.endpoints.reach import exporter, proxy, reach
 from agentload.endpoints.read import Emulated
 from agentload.errors import EndpointError, ProfileError
@@ -53,6 +53,12 @@ def pools(endpoints: Sequence[Endpoint]) -> dict[str, float | None]:
         endpoint.name: float(pool_of(profiled(endpoint.profile)).tokens) if endpoint.profile else asyncio.run(_asked(endpoint))
         for endpoint in endpoints
     }
+
+
+def window(identities: Iterable[Identity], arms: Iterable[Endpoint] = ()) -> int | None:
+    """Return the shortest window of servers, by their own word and by the arms file's; None where nobody tells."""
+    said = [*(each.max_model_len for each in identities), *(arm.expect.get("max_model_len") for arm in arms)]
+    return min((length for length in said if isinstance(length, int)), default=None)
 
 
 def profiled(profile: str) -> ArmProfile:

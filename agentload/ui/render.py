@@ -2,13 +2,12 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
 from typing import Any, Final
 from urllib.parse import quote
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader
 from markupsafe import Markup
 
 from agentload import __version__
@@ -21,7 +20,7 @@ from agentload.ui.pages.jobs import standing
 from agentload.ui.progress import chart
 from agentload.watch.history import Change
 from agentload.watch.job import worded
-from agentload.watch.schedule import Schedule, firings
+from agentload.watch.schedule import firings
 
 SECOND: Final = 1_000_000_000
 _AGES: Final = ((120, 1, "s"), (7_200, 60, "min"), (172_800, 3_600, "h"), (float("inf"), 86_400, "days"))
@@ -37,20 +36,13 @@ def render(template: str, context: Mapping[str, object]) -> str:
 @cache
 def environment() -> Environment:
     """Return the template environment of all pages."""
-    made = Environment(
-        loader=ChoiceLoader([PackageLoader("agentload.ui"), PackageLoader("agentload.report")]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_shown,
-    )
+    made = html.environment(ChoiceLoader([PackageLoader("agentload.ui"), PackageLoader("agentload.report")]))
+    made.finalize = _shown
     made.filters |= {
-        **html.environment().filters,
         "piece": lambda words: quote(words, safe=""),
-        "when": when,
+        "when": say.when,
         "ago": ago,
-        "due": _due,
+        "due": lambda schedule, now_ns: next(firings(schedule, now_ns)),
         "number": say.number,
         "percent": lambda share: html.tied(say.percent(share)),
         "duration": lambda ms: html.tied(say.duration(ms)),
@@ -84,11 +76,6 @@ def assets() -> Mapping[str, tuple[str, str]]:
     }
 
 
-def when(at_ns: int | None) -> str:
-    """Format an instant of the wall clock."""
-    return say.ABSENT if at_ns is None else f"{datetime.fromtimestamp(at_ns / SECOND, UTC):%Y-%m-%d %H:%M}"
-
-
 def ago(at_ns: int | None, now_ns: int) -> str:
     """Format how long ago an instant was, or how far ahead it is."""
     if at_ns is None:
@@ -97,10 +84,6 @@ def ago(at_ns: int | None, now_ns: int) -> str:
     size, unit = next((size, unit) for limit, size, unit in _AGES if abs(seconds) < limit)
     span = f"{abs(seconds) / size:.0f} {unit}"
     return f"{span} ago" if seconds >= 0 else f"in {span}"
-
-
-def _due(schedule: Schedule, now_ns: int) -> int:
-    return next(firings(schedule, now_ns))
 
 
 def _shown(value: object) -> object:

@@ -222,7 +222,9 @@ def accept(job: Job, database: Path, *, run: str | None, note: str | None, notic
         if chosen is None or chosen not in usable:
             told = "has no usable run yet" if chosen is None else f"has no usable run {chosen}"
             raise AgentloadError(f"job '{job.name}' {told}", hint=f"agentload watch history {job.name}")
-        _check_kept(database, chosen)
+        with reading(database) as connection:
+            if not tables.rows(connection, RunRow, run_id=chosen):
+                raise AgentloadError(f"the calls of run {chosen} were deleted: nothing can be compared with it", hint="accept a later run")
         if job.control and not has_control(database, chosen):
             notice(f"run {chosen} has no A/A control: the next execution plays one, and may take twice the budget")
         return closed(job, database, _by_hand(job, "accepted", Detail(reason=note), run=chosen), past, notice)
@@ -241,9 +243,3 @@ def mute(job: Job, database: Path, kind: Kind, *, until_ns: int, note: str | Non
 def _by_hand(job: Job, outcome: Outcome, detail: Detail, *, run: str | None = None) -> Execution:
     now_ns = time.time_ns()
     return Execution(job=job.name, started_ns=now_ns, ended_ns=now_ns, outcome=outcome, run_id=run, detail=detail)
-
-
-def _check_kept(database: Path, run: str) -> None:
-    with reading(database) as connection:
-        if not tables.rows(connection, RunRow, run_id=run):
-            raise AgentloadError(f"the calls of run {run} were deleted: nothing can be compared with it", hint="accept a later run")

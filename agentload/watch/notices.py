@@ -10,6 +10,7 @@ from xml.etree import ElementTree as ET
 import aiohttp
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
+from agentload.report.format import when
 from agentload.telemetry.reach import environment, page
 from agentload.watch.alarms import GATED, Alarm, Kind, heard
 from agentload.watch.execute import Executed
@@ -36,15 +37,14 @@ def alarm_told(alarm: Alarm) -> str:
     """Return an alarm in one sentence, with what changed just before."""
     named = f" {alarm.metric}" if alarm.metric and alarm.metric not in alarm.message else ""
     since = "" if not alarm.suspects or alarm.kind == "changed identity" else f"; changed just before: {'; '.join(alarm.suspects)}"
-    muted = f"; muted until {_when(alarm.muted_ns)}" if alarm.is_open and alarm.muted_ns is not None else ""
+    muted = f"; muted until {when(alarm.muted_ns)}" if alarm.is_open and alarm.muted_ns is not None else ""
     return worded(f"{alarm.kind}{named}: {alarm.message}{since}{muted}")
 
 
 def level_told(series: Series, level: Level) -> str:
     """Return a change of level in one sentence, with what changed just before."""
-    since = f"{datetime.fromtimestamp(level.at_ns / 1e9, UTC):%Y-%m-%d %H:%M}"
     near = f"; changed just before: {'; '.join(level.suspects)}" if level.suspects else ""
-    return f"{worded(series.name)} {level.change:+.1%} since {since}, run {level.run_id} (p = {level.p:.2g}){near}"
+    return f"{worded(series.name)} {level.change:+.1%} since {when(level.at_ns)}, run {level.run_id} (p = {level.p:.2g}){near}"
 
 
 def usd_told(usd: float) -> str:
@@ -61,7 +61,7 @@ def outcome_told(each: Execution) -> str:
     if each.outcome == "accepted":
         return "accepted as the reference" + ("" if each.detail.reason is None else f": {each.detail.reason}")
     if each.outcome == "muted":
-        until = _when(each.detail.until_ns or each.started_ns)
+        until = when(each.detail.until_ns or each.started_ns)
         return f"{each.detail.kind} muted until {until}" + ("" if each.detail.reason is None else f": {each.detail.reason}")
     said = "invalid" if each.outcome == "void" else each.outcome
     return said + late + ("" if each.detail.reason is None else f": {each.detail.reason}")
@@ -101,7 +101,7 @@ def _lines(job: str, history: Sequence[Execution], alarms: Sequence[Alarm]) -> I
     yield f"# {job}: {_state(standing, history)}"
     yield ""
     for alarm in standing:
-        yield f"- **{_plain(alarm_told(alarm))}** (since {_when(alarm.raised_ns)})"
+        yield f"- **{_plain(alarm_told(alarm))}** (since {when(alarm.raised_ns)})"
     if standing:
         yield ""
     latest = history[-LATELY:]
@@ -111,7 +111,7 @@ def _lines(job: str, history: Sequence[Execution], alarms: Sequence[Alarm]) -> I
     for each in reversed(latest):
         found = {change.series: change for change in each.detail.changes}
         cells = "".join(f"{math.expm1(found[name].log_ratio):+.1%} | " if name in found else "– | " for name in series)
-        yield f"| {_when(each.started_ns)} | {_plain(outcome_told(each))} | {cells}{each.run_id or '–'} |"
+        yield f"| {when(each.started_ns)} | {_plain(outcome_told(each))} | {cells}{each.run_id or '–'} |"
     yield from _levels(job, history, alarms)
     over = [each for each in alarms if not each.is_open][-LATELY:]
     if over:
@@ -119,7 +119,7 @@ def _lines(job: str, history: Sequence[Execution], alarms: Sequence[Alarm]) -> I
         yield "Closed alarms:"
         yield ""
         for alarm in reversed(over):
-            yield f"- {_plain(alarm_told(alarm))} ({_when(alarm.raised_ns)} to {_when(alarm.closed_ns or alarm.raised_ns)})"
+            yield f"- {_plain(alarm_told(alarm))} ({when(alarm.raised_ns)} to {when(alarm.closed_ns or alarm.raised_ns)})"
 
 
 def _levels(job: str, history: Sequence[Execution], alarms: Sequence[Alarm]) -> Iterator[str]:
@@ -146,10 +146,6 @@ def _state(standing: Sequence[Alarm], history: Sequence[Execution]) -> str:
 def _now_ns(history: Sequence[Execution]) -> int:
     """Return the instant that a notice is of."""
     return history[-1].ended_ns or history[-1].started_ns if history else 0
-
-
-def _when(at_ns: int) -> str:
-    return f"{datetime.fromtimestamp(at_ns / 1e9, UTC):%Y-%m-%d %H:%M}"
 
 
 def _plain(text: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentload.cli.trace.importing import _described
+from agentload.cli.trace.importing import _lines
 from agentload.errors import AgentloadError
 from agentload.importers import catalog
 from agentload.importers.catalog import conversion
@@ -66,7 +66,7 @@ def leaked(out: str) -> list[str]:
 def test_no_eight_characters_of_the_source_leave_it(name: str, tmp_path: Path) -> None:
     """Neither in the trace nor in what is said of the import, places aside, which are the user's own paths."""
     made = conversion(laid_out(tmp_path, SAMPLES[name]), key=KEY)
-    out = b"".join(lines(made.trace)).decode() + _described(made.summary, texts=None)
+    out = b"".join(lines(made.trace)).decode() + "\n".join(_lines(made.summary, texts=None))
     assert not leaked(out)
 
 

@@ -11,7 +11,7 @@ from agentload.evidence.capacity import Held
 from agentload.report.document import document
 from agentload.report.matrix import html, markdown, page
 from agentload.report.matrix import json as as_json
-from agentload.report.record import Measured, Missing, Page, Right
+from agentload.report.record import Measured, Missing, Page
 from tests.report import sample
 from tests.report.golden import assert_golden
 
@@ -33,8 +33,8 @@ def measured(model: str, kind: Kind = "measured") -> Measured:
             Held(arm="fp8", workload="rag", holds=25, breaks=None),
             Held(arm="fp8-skip-sw", workload="rag", holds=None, breaks=1),
         ),
-        right=tuple(Right(arm=arm, right=right, asked=260) for arm, right in zip(sample.ARMS, (240, 236, 239), strict=True)),
-        gpu_memory=(("bf16", 73.4 * GIB), ("fp8", 73.5 * GIB)),
+        right={arm: (right, 260) for arm, right in zip(sample.ARMS, (240, 236, 239), strict=True)},
+        gpu_memory={"bf16": 73.4 * GIB, "fp8": 73.5 * GIB},
         report=f"{model}/report",
     )
 
@@ -91,7 +91,7 @@ def test_what_was_measured_never_shares_a_table_with_what_was_not() -> None:
 
 
 def test_what_nobody_asked_for_is_no_column_and_what_was_not_seen_is_said() -> None:
-    bare = replace(measured("chat"), held=(), right=(), gpu_memory=())
+    bare = replace(measured("chat"), held=(), right={}, gpu_memory={})
     (record, _) = made(bare).tables
     assert "sessions at once" not in record.columns
     assert "answers right" not in record.columns

@@ -17,7 +17,7 @@ from agentload.live.health import Monitor
 from agentload.live.wire import WireFacts
 from agentload.model.profile import Price
 from agentload.report.policy import Setting
-from agentload.run.files import load_traces
+from agentload.run.files import read_traces
 from agentload.run.foreground import Audience
 from agentload.run.play import Played, Playing
 from agentload.study.kinds import Replay
@@ -113,7 +113,7 @@ def test_servers_that_cost_nothing_are_bounded_by_the_minutes_alone() -> None:
 
 
 def test_a_budget_of_calls_keeps_the_same_whole_sessions() -> None:
-    shipped, _ = load_traces(JOB.traces)
+    shipped, _ = read_traces(JOB.study.traces)
     whole = list(shipped.sessions)
     calls = len(whole[0].turns) + len(whole[1].turns)
     kept = list(cut(shipped, replace(JOB, budget=Budget(calls=2 * calls + 1)), arms=2).sessions)

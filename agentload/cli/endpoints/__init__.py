@@ -5,7 +5,6 @@ import json
 import shlex
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
@@ -13,7 +12,7 @@ import typer
 import yaml
 
 from agentload.cli._print import print_json, print_table
-from agentload.endpoints.agreement import Agreement, agreement
+from agentload.endpoints.agreement import agreement
 from agentload.endpoints.commands import Pins, has_windows, planned, why
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity, identify_all, served_model
@@ -99,15 +98,6 @@ SHOWN: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
-    """What the arms said."""
-
-    arms: dict[str, dict[str, object]]
-    missing: dict[str, tuple[str, ...]]
-    agreement: Agreement
-
-
 def check(
     endpoints: Annotated[str, typer.Argument(help="An arms file, or a=URL,b=URL.")] = "endpoints.yaml",
     *,
@@ -132,7 +122,7 @@ def check(
     found = agreement(arms, identities)
     if json:
         facts = {name: identity.facts() for name, identity in identities.items()}
-        print_json(Checked(arms=facts, missing={name: identity.missing for name, identity in identities.items()}, agreement=found))
+        print_json({"arms": facts, "missing": {name: identity.missing for name, identity in identities.items()}, "agreement": found})
     else:
         print_table(("arm", *SHOWN), [(name, *_cells(identity)) for name, identity in identities.items()])
         for caveat in (*found.unknown, *found.caveats()[len(found.mismatches) + len(found.unknown) :]):

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from agentload.cli._options import DB, Database, Run
-from agentload.cli._print import ABSENT, notice, print_json, print_table, table, when
+from agentload.cli._print import ABSENT, notice, print_json, print_table, table
 from agentload.errors import AgentloadError, StoreError, UsageError
+from agentload.report.format import when
 from agentload.store import runs as stored
 from agentload.store.codec import Fault
 from agentload.store.database import reading, writing
@@ -100,7 +101,8 @@ def _lines(found: RunSummary, between: "Sequence[Gaps]") -> Iterator[str]:
     yield from table(ARMS, [_arm(each) for each in found.arms])
     if between:
         yield ""
-        yield from table(GAPS, [_gaps(each) for each in between])
+        figures = [[f"{value:,.3f}" for value in (*each.chunk_ms, *each.token_ms)] for each in between]
+        yield from table(GAPS, [(each.workload, each.arm, f"{each.chunks:,}", *own) for each, own in zip(between, figures, strict=True)])
     if found.blocks:
         yield ""
         yield from table(BLOCKS, [_block(each) for each in found.blocks])
@@ -129,10 +131,6 @@ def _arm(arm: ArmLine) -> tuple[str, ...]:
     ended = ", ".join(f"{count:,} {status}" for status, count in arm.statuses.items()) or ABSENT
     calls = f"{sum(arm.statuses.values()):,}"
     return arm.arm, calls, ended, arm.model or ABSENT, arm.machine or ABSENT, arm.url or arm.profile or ABSENT
-
-
-def _gaps(found: "Gaps") -> tuple[str, ...]:
-    return found.workload, found.arm, f"{found.chunks:,}", *(f"{value:,.3f}" for value in (*found.chunk_ms, *found.token_ms))
 
 
 def _block(block: BlockLine) -> tuple[str, ...]:

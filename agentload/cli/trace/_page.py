@@ -2,11 +2,10 @@
 
 from typing import Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import PackageLoader
 from markupsafe import Markup
 
 from agentload.cli.trace._seen import LENGTHS, Seen, arm_rows, duration, length_rows
-from agentload.report.charts.draw import FILTERS
 from agentload.report.charts.spec import Axis, Mark, Plot, Series
 from agentload.report.format import number
 from agentload.report.formats import html
@@ -20,10 +19,7 @@ _LENGTHS: Final = ("context", "user", "tool", "output.reply", "output.step", "im
 def page(seen: Seen) -> str:
     """Render the page."""
     found = seen.overview
-    environment = Environment(
-        loader=PackageLoader("agentload.cli.trace", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= FILTERS
+    environment = html.environment(PackageLoader("agentload.cli.trace", "."))
     return environment.get_template("page.html.j2").render(
         seen=seen,
         facts=_facts(found),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from agentload.cli._named import production
-from agentload.cli._print import table
+from agentload.cli._print import blocks, table
 from agentload.emulator.profile import arm as arm_of
 from agentload.emulator.profile import read
 from agentload.exposition.likeness import Figures, Likeness, Spread, likeness
@@ -20,7 +20,6 @@ from agentload.tracefile.overview import SHARES, Overview, overview
 LENGTHS: Final = ("count", *(f"q{share * 100:g}" for share in SHARES), "mean")
 ARMS: Final = ("arm", "KV bytes/token", "pool tokens", "reuse", "calls hold at most", "sessions hold at most")
 _COMPARED: Final = (0.5, 0.9, 0.99)
-_BLOCKS: Final = "▁▂▃▄▅▆▇█"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,5 +173,4 @@ def _over_time(found: Overview, load: Load) -> Iterator[str]:
 
 
 def _sparkline(values: Sequence[float]) -> str:
-    top = max(values, default=0)
-    return "".join(_BLOCKS[min(7, int(8 * value / top))] if top else _BLOCKS[0] for value in values)
+    return blocks(values, low=0, span=max(values, default=0))

@@ -71,7 +71,7 @@ def import_(
     if json:
         print_json(made.summary)
     else:
-        notice(_described(made.summary, texts=beside(Path(out)) if with_text else None))
+        notice("\n".join(_lines(made.summary, texts=beside(Path(out)) if with_text else None)))
 
 
 @contextmanager
@@ -164,15 +164,11 @@ def fit(
             write(out, made.trace)
         except TraceError as error:  # which names our copy of what a URL answered
             raise TraceError(error.message.replace(str(paths[-1]), prometheus[-1]), hint=error.hint) from error
-        print_json(made.summary) if json else notice(_described(made.summary, texts=None))
+        print_json(made.summary) if json else notice("\n".join(_lines(made.summary, texts=None)))
 
 
-def _described(summary: Summary, *, texts: Path | None) -> str:
+def _lines(summary: Summary, *, texts: Path | None) -> Iterator[str]:
     """Write a summary for people."""
-    return "\n".join(_lines(summary, texts))
-
-
-def _lines(summary: Summary, texts: Path | None) -> Iterator[str]:
     spawned = f" ({summary.spawned:,} spawned)" if summary.spawned else ""
     yield (
         f"{summary.format}: {plural(summary.files, 'file')}, {summary.source_bytes / 1e6:,.1f} MB → "

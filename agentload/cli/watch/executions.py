@@ -13,9 +13,10 @@ from typing import Annotated, Final, TypeVar
 
 import typer
 
-from agentload.cli._print import ABSENT, notice, print_json, print_table, when
+from agentload.cli._print import ABSENT, blocks, notice, print_json, print_table
 from agentload.cli.watch import DEFAULT, JobsFile, Name
 from agentload.errors import AgentloadError, GateError, UsageError
+from agentload.report.format import when
 from agentload.watch import execute as executing
 from agentload.watch import ledger
 from agentload.watch.alarms import AMISS, Alarm, heard
@@ -205,7 +206,6 @@ def _line(each: Status) -> tuple[str, ...]:
     return (each.job, str(each.executions), started, state, str(len(each.alarms)), when(each.next_ns))
 
 
-BLOCKS: Final = "▁▂▃▄▅▆▇█"
 DRAWN: Final = 60  # points
 FLAT: Final = 0.03  # a smaller span is noise: it is not drawn as high as a change
 
@@ -252,9 +252,7 @@ def history(
 def _drawn(series: Series) -> Iterator[str]:
     values = [point.value for point in series.points][-DRAWN:]
     low, high = min(values), max(values)
-    span = max(high - low, FLAT)
-    blocks = "".join(BLOCKS[min(int((each - low) / span * len(BLOCKS)), len(BLOCKS) - 1)] for each in values)
-    yield f"{worded(series.name)}  {blocks}  {low:+.1%} to {high:+.1%}"
+    yield f"{worded(series.name)}  {blocks(values, low=low, span=max(high - low, FLAT))}  {low:+.1%} to {high:+.1%}"
     for level in series.change_points:
         yield f"  {level_told(series, level)}"
 

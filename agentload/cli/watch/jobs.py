@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from agentload.cli._print import print_json, print_table, when
+from agentload.cli._print import print_json, print_table
 from agentload.cli.watch import DEFAULT, JobsFile, Name
 from agentload.errors import AgentloadError
+from agentload.report.format import when
 from agentload.watch import jobs_file, schedulers
 from agentload.watch.jobs_file import read_jobs
 from agentload.watch.schedule import firings

@@ -1,8 +1,8 @@
 """What a chart shows, as data, and few values for many; how it looks is decided by the drawing files."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, Self, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,13 @@ class Series:
         assert len(self.xs) == len(self.ys), self.label
         assert all(len(each) in (0, len(self.xs)) for each in (self.tips, self.lows, self.highs)), self.label
         assert len(self.lows) == len(self.highs), self.label
+
+    @classmethod
+    def of(cls, label: str, slot: int | None, mark: Mark, points: Iterable[tuple[float, float, str]]) -> Self:
+        """Return a series of points, each with what to say at it."""
+        known = tuple(points)
+        xs, ys = (tuple(float(point[axis]) for point in known) for axis in (0, 1))
+        return cls(label=label, slot=slot, mark=mark, xs=xs, ys=ys, tips=tuple(tip for *_, tip in known))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

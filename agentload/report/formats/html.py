@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from importlib import resources
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import BaseLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from agentload.report.charts.data import csv, vega_lite
@@ -61,11 +61,10 @@ def _hash(text: str) -> str:
 
 
 @cache
-def environment() -> Environment:
-    """Return what renders HTML templates, with what they need to place charts."""
-    made = Environment(
-        loader=PackageLoader("agentload.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+def environment(loader: BaseLoader | None = None) -> Environment:
+    """Return what renders HTML templates, those of reports unless others are named, with what they need to place charts."""
+    own = loader or PackageLoader("agentload.report")
+    made = Environment(loader=own, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     made.filters |= {**FILTERS, "tied": tied, "slug": slug, "csv": csv, "vega": lambda chart: json.dumps(vega_lite(chart))}
     return made
 

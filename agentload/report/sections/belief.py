@@ -6,7 +6,6 @@ from typing import Final
 import numpy as np
 
 from advisor.dtypes import canonical
-from advisor.evidence import Calls
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.parts import Check, Confidence, Trust
@@ -71,17 +70,13 @@ def _noise_floor(view: View) -> Iterable[Check]:
 
 
 def _starts(view: View) -> Iterable[Check]:
-    starts = [np.unique(calls.restart).size for arm in view.arms if (calls := _longest(view, arm)) is not None]
+    starts = [np.unique(max(calls, key=len).restart).size for arm in view.arms if (calls := view.calls(arm))]
     if starts and min(starts) == 1 and view.decision.kind != "simulated" and view.facts.made.compared_with is None:
         yield Check(state="unknown", text="each server was started once", caps="medium")
 
 
 def _percents(share: float) -> str:
     return f"{say.number(100 * share, 1)}%"
-
-
-def _longest(view: View, arm: str) -> Calls | None:
-    return max(view.calls(arm), key=len, default=None)
 
 
 def _dtype(view: View) -> Iterable[Check]:

@@ -7,40 +7,12 @@ from typing import Final
 from advisor.verdict import Gate
 from agentload.report import format as say
 from agentload.report import labels
+from agentload.report.labels import WORDS
 from agentload.report.parts import Cell, Group, Served, Step, Table, Tone, group, table
 from agentload.report.sections.view import View
 
 _TONES: Final[dict[str, Tone]] = {"pass": "good", "fail": "bad", "not observed": "muted"}
 _ON: Final = {True: "on", False: "off", None: say.ABSENT}
-_INPUTS: Final[dict[str, str]] = {
-    "break_even": "a break-even context length",
-    "buckets": "accuracy by context length",
-    "evidence.accuracy.garbage": "broken answers",
-    "evidence.accuracy.reference_garbage": "broken answers of the reference",
-    "evidence.arms.kernel": "attention kernel",
-    "evidence.arms.observed_dtype": "KV dtype read from the server",
-    "evidence.arms.pool_tokens": "KV pool size",
-    "evidence.arms.prefix_caching": "whether prefix caching is on",
-    "evidence.challengers": "a second arm",
-    "evidence.deployment.gpu.hbm_tb_s": "the GPU's memory bandwidth",
-    "evidence.deployment.gpu.sm": "the GPU's architecture",
-    "evidence.deployment.machines": "machines of the arms",
-    "evidence.model.head_dim": "the model's head size",
-    "evidence.model.window_layers": "the model's sliding-window layers",
-    "evidence.observations.telemetry.acceptance_rate": "share of drafts accepted",
-    "evidence.priors": "published figures",
-    "evidence.screen": "probabilities of the next tokens on each arm",
-    "evidence.server": "the servers' own metrics",
-    "evidence.workloads": "workload classes",
-    "evidence.workloads.batch": "requests that decode together",
-    "itl": "time per output token at several context lengths",
-    "itl.bandwidth_tb_s": "memory bandwidth, from time per output token at several context lengths",
-    "policy.slos": "service levels in the policy (slos)",
-    "reach.beyond_share": "accuracy questions and the lengths of your calls",
-    "rooms": "KV pool and working set",
-    "same_answers": "the same questions asked twice (--aa)",
-    "speeds": "paired turn latencies",
-}
 _ORDER: Final = ("fail", "not observed", "pass")
 
 
@@ -86,7 +58,7 @@ def skipped(view: View) -> Table:
 
 def _plain(missing: str) -> str:
     """Return an input of the rules as people write it; one that only a plug-in's rule reads by the last part of its name."""
-    return _INPUTS.get(missing) or missing.rpartition(".")[2].replace("_", " ")
+    return WORDS["inputs"].get(missing) or missing.rpartition(".")[2].replace("_", " ")
 
 
 def probes(view: View) -> Group | None:

@@ -1,50 +1,20 @@
 """One workload class in full: how the arms shift its calls, its block pairs and its figures, arm by arm."""
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from advisor.estimate import Estimate
 from advisor.verdict import Figure
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.charts.spec import Axis, Band, Plot, Rule, every
+from agentload.report.labels import WORDS
 from agentload.report.parts import Cell, Group, Table, group, table
 from agentload.report.sections.differences import shifts
 from agentload.report.sections.view import View
 
-FIGURES: Final[dict[str, tuple[str, float | None]]] = {
-    "ttft_ms": ("time to first token", None),
-    "tpot_ms": ("time per output token", None),
-    "gap_ms": ("gap between chunks", None),
-    "turn_ms": ("turn latency", None),
-    "phase_ms": ("server-reported mean", None),
-    "within_slo": ("turns within the SLO", None),
-    "dropped_share": ("turns that failed", None),
-    "output_tokens_per_s": ("output tokens per second", 1),
-    "requests_per_s": ("requests per second", 1),
-    "goodput_per_s": ("requests within the SLO per second", 1),
-    "hit_rate": ("cache hit rate", None),
-    "ideal_hit_rate": ("ideal hit rate", None),
-    "external_hit_rate": ("hit rate of the external cache", None),
-    "acceptance_rate": ("accepted draft tokens", None),
-    "pool_tokens": ("KV pool, tokens", None),
-    "page_bytes": ("KV page, KiB", 1 / 1024),
-    "peak_kv_usage": ("KV pool in use, peak", None),
-    "pool_filled_share": ("time with the KV pool full", None),
-    "preemptions": ("preemptions", 1),
-    "running_max": ("running requests, peak", 1),
-    "waiting_max": ("waiting requests, peak", 1),
-    "rejections": ("requests rejected, queue full", 1),
-    "max_concurrency": ("max concurrency reported by server", 1),
-    "usd_per_turn": ("cost of 1,000 turns, USD", 1_000),
-    "usd_per_mtok": ("cost of a million output tokens, USD", 1),
-    "joule_per_token": ("energy of an output token, J", 1),
-    "watts": ("power, W", 1),
-    "power_capped_share": ("time at the power limit", None),
-    "throttled_share": ("time throttled (thermal or power brake)", None),
-    "clock_mhz": ("GPU clock under load, MHz", 1),
-}
-"""What a reader calls a figure, and by what it is multiplied where its name says the unit; the order is the table's."""
+FIGURES: Final[dict[str, dict[str, Any]]] = WORDS["figures"]
+"""What a reader calls a figure (`says`), and what it is multiplied by where its name says the unit (`times`); the order is the table's."""
 
 
 def workload(view: View, name: str) -> Group:
@@ -103,7 +73,7 @@ def _fields(figures: Sequence[Figure | None]) -> Iterator[Cell | str]:
         if each is None:
             yield Cell(text=say.ABSENT, tone="muted")
             continue
-        _, factor = FIGURES.get(each.name.partition(".")[0], ("", None))
+        factor = FIGURES.get(each.name.partition(".")[0], {}).get("times")
         yield (
             say.estimate(each.estimate, among=known)
             if factor is None
@@ -114,7 +84,7 @@ def _fields(figures: Sequence[Figure | None]) -> Iterator[Cell | str]:
 def called(figure: str) -> str:
     """Return what a reader calls a figure: `ttft_ms.p95` is `time to first token, p95`."""
     stem, _, part = figure.partition(".")
-    words, _ = FIGURES.get(stem, (stem.replace("_", " "), None))
+    words: str = FIGURES.get(stem, {}).get("says", stem.replace("_", " "))
     return f"{words}, {part}" if part else words
 
 

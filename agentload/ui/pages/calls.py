@@ -284,17 +284,9 @@ def _differences(lines: Sequence[SessionLine], arms: Sequence[str], slots: dict[
     """Draw how much longer each session took than on the first arm."""
     drawn = []
     for place, arm in enumerate(arms[1:]):
-        shown = every(tuple((each.session, change) for each in lines if (change := each.changes[place]) is not None))
-        drawn.append(
-            Series(
-                label=arm,
-                slot=slots[arm],
-                mark="points",
-                xs=tuple(float(number) for number in range(1, len(shown) + 1)),
-                ys=tuple(100 * change for _, change in shown),
-                tips=tuple(f"{name} on {arm}: {say.signed(100 * change, 1)}%" for name, change in shown),
-            )
-        )
+        shown = every(tuple((each.session, 100 * change) for each in lines if (change := each.changes[place]) is not None))
+        points = ((number, change, f"{name} on {arm}: {say.signed(change, 1)}%") for number, (name, change) in enumerate(shown, start=1))
+        drawn.append(Series.of(arm, slots[arm], "points", points))
     if not any(each.xs for each in drawn):
         return None
     return Plot(
@@ -328,27 +320,12 @@ def _timeline(own: Turn, twins: Sequence[Turn], slots: dict[str, int]) -> Iterat
         chunks = each.chunks()
         totals = accumulate(chunk.tokens for chunk in chunks)
         marks = every(tuple(zip(chunks, totals, strict=True)))
-        came.append(
-            Series(
-                label=each.arm,
-                slot=slots.get(each.arm, 0),
-                mark="steps",
-                xs=tuple(chunk.at_ms / 1000 for chunk, _ in marks),
-                ys=tuple(float(total) for _, total in marks),
-                tips=tuple(f"{each.arm}: {say.plural(total, 'token')} after {say.duration(chunk.at_ms)}" for chunk, total in marks),
-            )
-        )
+        tips = (f"{each.arm}: {say.plural(total, 'token')} after {say.duration(chunk.at_ms)}" for chunk, total in marks)
+        steps = ((chunk.at_ms / 1000, total, tip) for (chunk, total), tip in zip(marks, tips, strict=True))
+        came.append(Series.of(each.arm, slots.get(each.arm, 0), "steps", steps))
         known = every(tuple((chunk.at_ms, chunk.gap_ms) for chunk in chunks if chunk.gap_ms is not None))
-        gaps.append(
-            Series(
-                label=each.arm,
-                slot=slots.get(each.arm, 0),
-                mark="points",
-                xs=tuple(at / 1000 for at, _ in known),
-                ys=tuple(gap or 0.0 for _, gap in known),
-                tips=tuple(f"{each.arm}: {say.duration(gap)} before the chunk at {say.duration(at)}" for at, gap in known),
-            )
-        )
+        points = ((at / 1000, gap, f"{each.arm}: {say.duration(gap)} before the chunk at {say.duration(at)}") for at, gap in known)
+        gaps.append(Series.of(each.arm, slots.get(each.arm, 0), "points", points))
     x = Axis(label="seconds since the clock's start", quantity="seconds", low=0.0)
     yield Plot(
         name="tokens",

@@ -43,13 +43,14 @@ def compared(document: Document) -> Compared:
     least = document.policy.min_change
     lines = tuple(_lines(document, least))
     whole = next((each for each in lines if each.workload is None and each.change.metric == "turn_ms"), lines[0] if lines else None)
+    said = f"{whole.metric} {say.change(whole.change.relative)}, {say.plural(whole.change.pairs, 'block pair')}" if whole else ""
     failed = tuple(f"{each.name}: {each.message}" for each in document.decision.gates if each.status == "fail")
     return Compared(
         before=document.decision.reference,
         after=document.run,
         headline=_headline(whole, least) if whole else "These runs cannot be compared yet: too few block pairs are whole in both",
         tone=whole.tone if whole and not failed else "plain",
-        because=f"{_said(whole)}. {ONCE}" if whole else "",
+        because=f"{said.capitalize()}. {ONCE}" if whole else "",
         lines=lines,
         failed=failed,
     )
@@ -83,7 +84,3 @@ def _headline(whole: Line, least: float) -> str:
             return "no change that noise does not explain"
         case _:
             return "undecided: a change is neither shown nor ruled out"
-
-
-def _said(whole: Line) -> str:
-    return f"{whole.metric} {say.change(whole.change.relative)}, {say.plural(whole.change.pairs, 'block pair')}".capitalize()

@@ -202,12 +202,7 @@ def _charts(found: RunSummary) -> Iterator[Chart]:
 
 
 def _rates(slot: int, arm: str, blocks: list[BlockLine]) -> Series:
-    own = [(each.round + 1, each.output_tokens_per_s, each) for each in blocks if each.arm == arm]
-    return Series(
-        label=arm,
-        slot=slot % SLOTS,
-        mark="points",
-        xs=tuple(float(round_) for round_, _, _ in own),
-        ys=tuple(rate or 0.0 for _, rate, _ in own),
-        tips=tuple(f"{arm}, pair {each.pair}: {rate:,.0f} tokens/s over {each.calls} calls" for _, rate, each in own),
-    )
+    own = [(each, each.output_tokens_per_s or 0.0) for each in blocks if each.arm == arm]
+    tip = "{}, pair {}: {:,.0f} tokens/s over {} calls"
+    points = ((each.round + 1, rate, tip.format(arm, each.pair, rate, each.calls)) for each, rate in own)
+    return Series.of(arm, slot % SLOTS, "points", points)
