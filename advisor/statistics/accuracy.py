@@ -5,6 +5,7 @@ A small shift in one direction that no single bucket can show is looked for by t
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -92,13 +93,12 @@ def power(items: int, discordance: float, margin: float, *, level: float) -> flo
     differ = np.arange(max(0, math.floor(items * discordance - spread)), min(items, math.ceil(items * discordance + spread)) + 1)
 
     def most_lost(changed: int) -> int:
-        """Return how many of those that differ may be lost."""
-        few, many = -1, changed
-        while few < many:
-            lost = (few + many + 1) // 2
-            passes = tango_z(reference_only=lost, arm_only=changed - lost, n=items, difference=-margin) >= enough
-            few, many = (lost, many) if passes else (few, lost - 1)
-        return few
+        """Return how many of those that differ may be lost; -1 where none may."""
+
+        def is_too_many(lost: int) -> bool:
+            return tango_z(reference_only=lost, arm_only=changed - lost, n=items, difference=-margin) < enough
+
+        return bisect_left(range(changed + 1), 1, key=is_too_many) - 1
 
     passing = scipy.stats.binom.cdf([most_lost(int(each)) for each in differ], differ, 0.5)
     return float(scipy.stats.binom.pmf(differ, items, discordance) @ passing)

@@ -81,13 +81,8 @@ def settings(document: Mapping[str, object]) -> dict[str, object]:
     config = document.get("vllm_config")
     if not isinstance(config, Mapping):
         return {}
-    found = {name: _field(config, *where) for name, where in _WANTED.items()}
+    found = {name: part.get(field) for name, (of, field) in _WANTED.items() if isinstance(part := config.get(of), Mapping)}
     return {name: value for name, value in found.items() if value is not None}
-
-
-def _field(config: Mapping[str, object], section: str, name: str) -> object:
-    part = config.get(section)
-    return part.get(name) if isinstance(part, Mapping) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -145,7 +145,7 @@ def start(endpoint: Endpoint, *, logs: Path, start_s: float = START_S, is_stoppi
     """Start the server of one arm and return when it is healthy. Raises LaunchError, with the end of its log, when it is not."""
     if endpoint.launch is None:
         raise LaunchError(f"{endpoint.name}: the arms file has no 'launch'", hint="launch: vllm serve MODEL --port 8000")
-    if _is_taken(endpoint):
+    if _health(endpoint, strange=True):  # also of a server that speaks no HTTP
         raise LaunchError(f"{endpoint.name}: something answers at {endpoint.root} already", hint="stop it, or choose another port")
     running = _spawned(endpoint.name, endpoint.launch, logs)
     try:
@@ -227,24 +227,17 @@ def _wait(running: Running, endpoint: Endpoint, *, until: float, is_stopping: Ca
 
 def is_healthy(endpoint: Endpoint) -> bool:
     """Tell whether the server says that it is healthy; one without /health is when it answers at all."""
-    with suppress(aiohttp.ClientError):
-        return _health(endpoint)
-    return False
+    return _health(endpoint, strange=False)
 
 
-def _is_taken(endpoint: Endpoint) -> bool:
-    """Tell whether a server of some kind has the port, one that speaks no HTTP included."""
-    with suppress(aiohttp.ClientError):
-        return _health(endpoint)
-    return True
-
-
-def _health(endpoint: Endpoint) -> bool:
-    """Ask the server for its health. Raises aiohttp.ClientError when what answers speaks something else."""
+def _health(endpoint: Endpoint, *, strange: bool) -> bool:
+    """Tell whether the server is healthy; *strange* is said of what speaks something else."""
     try:
         answer = page(f"{endpoint.root}/health", keyless(endpoint), within_s=HEALTH_S)
     except (OSError, ValueError):
         return False
+    except aiohttp.ClientError:
+        return strange
     return answer.is_good or answer.status == HTTPStatus.NOT_FOUND
 
 

@@ -16,7 +16,7 @@ from agentload.model.profile import ArmProfile, ModelShape, Price
 from agentload.model.profile import Gpu as GpuPeaks
 
 UNKNOWN_GPU: Final = "unknown GPU"
-_DTYPES: Final[Mapping[str, KvDtype]] = {name: each.dtype for each in FORMATS.values() for name in (each.dtype, each.flag)}
+DTYPES: Final[Mapping[str, KvDtype]] = {name: each.dtype for each in FORMATS.values() for name in (each.dtype, each.flag)}
 """Ours, by what servers call the dtype of their cache."""
 _TOLD: Final = frozenset(
     f"--{name}"
@@ -135,7 +135,7 @@ def _scales(server: Server) -> Scales | None:
 
 def _kv_bytes(server: Server, profile: ArmProfile | None) -> float | None:
     """Return what a decode step reads for each cached token, by the dtype that the server says it keeps."""
-    dtype = _DTYPES.get(text(server.facts.get("kv_cache_dtype")) or text(server.expected.get("kv_cache_dtype")) or "")
+    dtype = DTYPES.get(text(server.facts.get("kv_cache_dtype")) or text(server.expected.get("kv_cache_dtype")) or "")
     if server.shape is not None and dtype is not None:
         try:
             return float(bytes_per_token(server.shape, dtype, names(server.facts.get("skip_layers"))))

@@ -6,7 +6,7 @@ What was not sampled, or cannot be told apart, is named in a note and never zero
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import duckdb
 
@@ -51,8 +51,7 @@ def power(
     connection: duckdb.DuckDBPyConnection, run_id: str, servers: Sequence[Server], played: Sequence[Play]
 ) -> tuple[dict[str, float], list[str]]:
     """Return the mean watts of each arm's GPUs together in the plays that count, and notes about arms whose draw is not known."""
-    with tabled(connection, counted(played)):
-        rows = connection.execute(_SAMPLED + _POWER, {"run": run_id, "names": ["gpu_power_w"]}).fetchall()
+    rows = _sampled(_POWER, connection, run_id, counted(played), ["gpu_power_w"])
     drawn: dict[str, list[float]] = {}
     for arm, _, mean in rows:
         drawn.setdefault(arm, []).append(mean)
@@ -76,14 +75,20 @@ def power(
 
 def clocks(connection: duckdb.DuckDBPyConnection, run_id: str, played: Sequence[Play]) -> Mapping[str, Clocks]:
     """Read by arm how its GPUs ran in the plays that count; arms whose GPUs were not sampled are left out."""
-    wanted = {"run": run_id, "names": ["gpu_throttle_reasons", "gpu_clock_mhz"], "slowed": SLOWED, "capped": CAPPED}
-    with tabled(connection, counted(played)):
-        found = connection.execute(_SAMPLED + _CLOCKS, wanted).fetchall()
+    names = ["gpu_throttle_reasons", "gpu_clock_mhz"]
+    found = _sampled(_CLOCKS, connection, run_id, counted(played), names, slowed=SLOWED, capped=CAPPED)
     return {arm: Clocks(slowed=slowed, capped=capped, mhz=mhz) for arm, slowed, capped, mhz in found}
 
 
 def gpu_memory(connection: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, float]:
     """Return the bytes that each arm's GPUs held at most; arms that were not sampled are left out."""
-    with tabled(connection, [play for play in plays(connection, run_id) if not play.is_void]):
-        found = connection.execute(_SAMPLED + _MEMORY, {"run": run_id, "names": ["gpu_memory_bytes"]}).fetchall()
-    return {arm: float(peak) for arm, peak in found}
+    played = [play for play in plays(connection, run_id) if not play.is_void]
+    return {arm: float(peak) for arm, peak in _sampled(_MEMORY, connection, run_id, played, ["gpu_memory_bytes"])}
+
+
+def _sampled(
+    query: str, connection: duckdb.DuckDBPyConnection, run_id: str, played: Sequence[Play], names: Sequence[str], **bits: int
+) -> list[tuple[Any, ...]]:
+    """Ask of the samples of these names that were taken in plays."""
+    with tabled(connection, played):
+        return connection.execute(_SAMPLED + query, {"run": run_id, "names": names, **bits}).fetchall()

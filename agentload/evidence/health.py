@@ -5,7 +5,7 @@ That is blocks left out, turns that failed, prompts that were not as long as req
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import quantiles
 from typing import Final, Literal
@@ -24,7 +24,8 @@ def health(
 ) -> tuple[ClientHealth, ...]:
     """Return one health record an arm; *rows* are the counted ones."""
     stall = _stall_ms(connection, run_id, {play.leg for play in plays if play.left_out is None})
-    limits = _limited(connection, run_id, plays)
+    with tabled(connection, counted(plays)):
+        limits = dict(connection.execute(_LIMITED, {"run": run_id}).fetchall())
     return tuple(replace(_health(arm, plays, rows.filter(pl.col("arm") == arm), stall), limited_share=limits.get(arm)) for arm in arms)
 
 
@@ -51,19 +52,13 @@ def _stall_ms(connection: duckdb.DuckDBPyConnection, run_id: str, legs: set[int]
     return max((float(stall) for stall in stalls if stall is not None), default=None)
 
 
-# A busy server of its own accord says 503 (vLLM's queue is full); 429 is said by whoever counts requests of a key: in an answer's head,
-# or in a stream whose head said 200 (`dispatch.call` puts its code before what it said).
-_QUERY: Final = """
+# The share of attempts that were answered 429. A busy server of its own accord says 503 (vLLM's queue is full); 429 is said by whoever
+# counts requests of a key: in an answer's head, or in a stream whose head said 200 (`dispatch.call` puts its code before what it said).
+_LIMITED: Final = """
 SELECT c.arm, count(*) FILTER (c.http_status = 429 OR (c.status = 'busy' AND starts_with(c.error, '429 '))) / count(*)
 FROM attempts AS c JOIN plays AS p ON (p.leg, p.arm, p.pair) = (c.leg, c.arm, c.pair) AND c.released_ns BETWEEN p.started_ns AND p.ended_ns
 WHERE c.run_id = $run AND c.http_status IS NOT NULL GROUP BY ALL
 """
-
-
-def _limited(connection: duckdb.DuckDBPyConnection, run_id: str, plays: Sequence[Play]) -> Mapping[str, float]:
-    """Return the share of attempts that were answered 429, by arm, in the plays that count."""
-    with tabled(connection, counted(plays)):
-        return dict(connection.execute(_QUERY, {"run": run_id}).fetchall())
 
 
 # The rest of a percent is the chat template; beyond two, "a 32k prompt" is no longer what was compared.

@@ -4,7 +4,6 @@ A fit has the coefficients of each arm, with the error on what was left out. A t
 times that were seen on it.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
@@ -17,6 +16,7 @@ from agentload.builtin import find
 from agentload.emulator.fit import Fitted, Observed, fit
 from agentload.emulator.profile import parse, read
 from agentload.errors import ProfileError
+from agentload.evidence.described import DTYPES
 from agentload.evidence.plays import plays, tabled
 from agentload.evidence.servers import Server, count, names, number, servers, text
 from agentload.kvmath.layout import layout
@@ -24,14 +24,12 @@ from agentload.kvmath.pool import pool_of
 from agentload.layout.step_times import Bounds
 from agentload.model.apart import STEP_TIMES
 from agentload.model.controls import is_control
-from agentload.model.kv import FORMATS, KvDtype
 from agentload.model.profile import ArmProfile, Gpu, LayerGroup, ModelShape, Noise, Profile, Provenance, Source
 from agentload.model.profile import Server as Settings
 from agentload.model.rows import ArmRow
 from agentload.store import tables
 from agentload.store.database import reading
 
-_DTYPES: Final[Mapping[str, KvDtype]] = {each.flag: each.dtype for each in FORMATS.values()}
 PLAIN: Final = LayerGroup(kind="full", layers=1, kv_heads=1, head_dim=1)
 """A model whose geometry is not known keeps every token of every layer, as most do."""
 BLOCK: Final = 16
@@ -115,7 +113,7 @@ def _told(server: Server) -> ArmProfile:
     if window is None or pool is None or server.replicas > 1 or (count(facts.get("engines")) or 1) > 1:
         raise ProfileError(f"{server.arm} is no single server that tells its window and its pool", hint="capacity is searched instead")
     block = count(facts.get("block_size")) or BLOCK
-    dtype = _DTYPES.get(text(facts.get("kv_cache_dtype")) or "auto", "auto")
+    dtype = DTYPES.get(text(facts.get("kv_cache_dtype")) or "auto", "auto")
     shape = server.shape if server.shape is not None and server.shape.groups else None
     model = shape or ModelShape(name=server.model or server.arm, groups=(PLAIN,), max_len=window)
     skipped = names(facts.get("skip_layers")) if shape is not None else ()

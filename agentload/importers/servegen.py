@@ -26,6 +26,7 @@ from agentload.errors import TraceError
 from agentload.importers.parts import Head, Intake, head, lines, parsed, seconds
 from agentload.model.trace import Segment, Session, Turn, image_tokens
 from agentload.plugins import Count, Seconds
+from agentload.prompts.images import sized
 
 FILES: Final = ("chunk-*-trace.csv",)
 LICENCE: Final = "the public client tables are Apache-2.0 (alibaba/ServeGen)"
@@ -39,7 +40,6 @@ _LONGEST: Final = 1e9
 """Tokens of one request, generously."""
 _MOST_IMAGES: Final = 1_000
 _WINDOW_S: Final = 600.0  # window of the public tables, needed only for the end of the last one
-_PATCH: Final = 28  # side of an image token's patch in pixels, as in model.trace.image_tokens
 
 
 def sniff(head: Head) -> float:
@@ -200,17 +200,10 @@ def _session(name: str, start_s: float, lengths: Mapping[str, float], system: in
     shared = min(system, prompt)
     segments = [Segment(role="system", tokens=shared, key="system")] if shared else []
     for number in range(min(_MOST_IMAGES, round(lengths.get("image_count", 0)))):
-        size = _size(lengths.get("image_tokens", 1))
+        size = sized(lengths.get("image_tokens", 1))
         segments.append(Segment(role="image", tokens=image_tokens(size), key=f"{name}.i{number}", size=size))
     if prompt > shared or not segments:
         segments.append(Segment(role="user", tokens=prompt - shared, key=name))
     thinking = round(output * lengths["reason_ratio"]) if "reason_ratio" in lengths else None
     turn = Turn(add=tuple(segments), output=output, thinking=thinking)
     return Session(session=name, workload="servegen", turns=(turn,), start_s=start_s)
-
-
-def _size(tokens: float) -> tuple[int, int]:
-    """Return a nearly square image of this many tokens."""
-    wide = max(1, round(tokens**0.5))
-    high = max(1, round(tokens / wide))
-    return wide * _PATCH, high * _PATCH

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import math
 import struct
 import zlib
 from typing import Final
@@ -9,6 +10,7 @@ from typing import Final
 from agentload.model.trace import Key
 
 DIGITS: Final = 4
+_PATCH: Final = 28  # side of an image token's patch in pixels, as in model.trace.image_tokens
 
 # Seven rows of five dots a digit, the font of character displays.
 _FONT: Final = (
@@ -31,6 +33,12 @@ _INKS: Final = ((32, 32, 32), (160, 24, 24), (24, 96, 32), (24, 48, 160))
 def digits(key: Key) -> str:
     """Return the number shown in the image of this key; it does not depend on a seed, so a trace can contain the answer's check."""
     return "".join(str(byte % 10) for byte in _stream(key)[:DIGITS])
+
+
+def sized(patches: float, *, aspect: float = 1.0) -> tuple[int, int]:
+    """Return a width and height in whole patches, close to this many in all; *aspect* is width over height."""
+    columns = max(1, round(math.sqrt(patches * aspect)))
+    return columns * _PATCH, max(1, round(patches / columns)) * _PATCH
 
 
 def data_url(seed: int, key: Key, size: tuple[int, int], *, salt: str = "") -> str:

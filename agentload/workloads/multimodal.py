@@ -5,7 +5,6 @@ agent (a live edge). With `handoff=inline` the main model gets the images itself
 which makes everything after it new to the prefix cache.
 """
 
-import math
 from collections.abc import Iterator
 from itertools import islice
 from random import Random
@@ -14,7 +13,7 @@ from typing import Final, Literal
 from agentload.model.check import Has
 from agentload.model.trace import Segment, Session, TurnRef, image_tokens
 from agentload.plugins import Peak, Positive, Rate, Share, Spread
-from agentload.prompts.images import digits
+from agentload.prompts.images import digits, sized
 from agentload.workloads.parts.draws import Choice, geometric, happens, lognormal, quantiles, seconds, tokens, uniform
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
 from agentload.workloads.parts.targets import Target
@@ -28,7 +27,6 @@ _IMAGE: Final = quantiles(
 _IMAGES: Final = Choice((0.85, 0.06, 0.06, 0.006, 0.006, 0.006, 0.006, 0.006))  # 1, 2-3 12 %, 4-8 3 %
 _PROMPT: Final = uniform(40, 106)
 _DESCRIPTION: Final = lognormal(87, 0.8, 4, 125)
-_PATCH: Final = 28
 _ASPECT: Final = uniform(0.75, 1.5)  # width over height: judgement
 
 _USER: Final = lognormal(20, 1.1, 3, 2_000)  # pi sessions (badlogic/pi-mono), and OpenClaw's envelope
@@ -117,14 +115,8 @@ def _perception(rng: Random, name: str, *, start_s: float | None, pause: Pause) 
 
 
 def _images(rng: Random, talk: Talk) -> tuple[Segment, ...]:
-    sizes = [_size(tokens(rng, _IMAGE), _ASPECT(rng.random())) for _ in range(_IMAGES.pick(rng) + 1)]
+    sizes = [sized(tokens(rng, _IMAGE), aspect=_ASPECT(rng.random())) for _ in range(_IMAGES.pick(rng) + 1)]
     return tuple(Segment(role="image", tokens=image_tokens(size), key=talk.key(), size=size) for size in sizes)
-
-
-def _size(patches: int, aspect: float) -> tuple[int, int]:
-    """Return a width and height in whole patches, close to this many in all."""
-    columns = max(1, round(math.sqrt(patches * aspect)))
-    return columns * _PATCH, max(1, round(patches / columns)) * _PATCH
 
 
 def _inline(rng: Random, name: str, start_s: float, seen: list[bool]) -> Iterator[Session]:

@@ -43,8 +43,8 @@ def segments(ids: Sequence[int], tokens: int, *, block: int, cuts: Iterable[int]
     return tuple(found)
 
 
-def kept(before: Sequence[object], now: Sequence[object]) -> int:
-    """Count the leading pieces or segments that two contexts share, including their lengths."""
+def kept(before: Iterable[object], now: Iterable[object]) -> int:
+    """Count what two contexts share from their start, piece by piece or segment by segment: equal ones, lengths included."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, now, strict=False)))
 
 

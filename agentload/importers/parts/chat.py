@@ -48,12 +48,6 @@ class Piece(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
         return Segment(role=self.role, tokens=self.tokens, key=self.key, size=self.size, extra=extra)
 
 
-def shared(before: Sequence[Piece], now: Sequence[Piece]) -> int:
-    """Count the leading pieces that two contexts share, by identity."""
-    pairs = zip(before, now, strict=False)
-    return sum(1 for _ in takewhile(lambda pair: (pair[0].key, pair[0].role) == (pair[1].key, pair[1].role), pairs))
-
-
 def apportioned(weights: Sequence[int], total: int) -> list[int]:
     """Divide a total by weights; each share is at least 1 if possible, and they add up to the total."""
     if not weights:

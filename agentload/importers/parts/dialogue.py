@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from agentload.importers.parts.blocks import kept
-from agentload.importers.parts.chat import Piece, apportioned, shared
+from agentload.importers.parts.chat import Piece, apportioned
 from agentload.importers.parts.intake import Intake
 from agentload.importers.parts.reuse import Trail
 from agentload.model.trace import Recorded, Session, Turn, TurnRef, Wait
@@ -164,7 +164,7 @@ class Dialogue:
         if self._before is None:
             base, same, tokens = None, self._sent, self._sent_tokens
         else:
-            base = self._before[: shared(self._before, self._context)]
+            base = self._before[: kept(*(((piece.key, piece.role) for piece in pieces) for pieces in (self._before, self._context)))]
             same, tokens = len(base), _tokens(base)
         new, prompt = self._context[same:], usage.prompt
         if prompt is not None and self.lead is not None and not self._has_led:
