@@ -76,7 +76,8 @@ class BlockPlay:
         """Return what to make ready, to send and to skip, now that it is *now_ns*."""
         out: list[Command] = []
         while not self._is_closed:
-            self._begin_sessions(now_ns, out)
+            if not self._intake.is_empty:
+                self._begin_sessions(now_ns, out)
             self._release(now_ns, out)
             if self.in_flight or self.next_ns() is not None:
                 break

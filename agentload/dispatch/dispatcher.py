@@ -111,14 +111,14 @@ class Dispatcher:
     def handle(self, event: Event) -> tuple[Command, ...]:
         """Return what to do now that *event* has happened."""
         match event:
-            case Started(at_ns=at_ns):
-                return self._next_round(at_ns)
             case Woke():
                 self._wake_ns = None
                 return self._step(event.at_ns)
             case Ended(request_id=request_id):
                 self._playing[self._arm_of.pop(request_id)].ended(event)
                 return self._step(event.at_ns)
+            case Started(at_ns=at_ns):
+                return self._next_round(at_ns)
             case Chunks(request_id=request_id, tokens=tokens):
                 return self._watched(request_id, tokens)
             case Settled(at_ns=at_ns, void=void):

@@ -254,6 +254,8 @@ class Shell:
         match command:
             case Send():
                 self._send(command, now_ns)
+            case Wake(at_ns=at_ns):
+                self._wake_ns = at_ns
             case Skip(send=send):
                 self._rows.append(row(send, Outcome(status="not_sent", stamp_source="virtual"), run_id=self._plan.run, leg=self._leg))
             case Cancel(request_id=name, why=why):
@@ -261,8 +263,6 @@ class Shell:
                     flight.machine.cancel(now_ns, why)
                     self._engine(flight.send, now_ns).abort(name, now_ns)
                     self._end(flight, now_ns)
-            case Wake(at_ns=at_ns):
-                self._wake_ns = at_ns
             case Settle(next_round=next_round):
                 self._settle(now_ns)
                 if next_round in self._stretches:
