@@ -84,7 +84,7 @@ class BlockPlay:
             self._strand(out)
             if self._intake.is_empty:
                 break
-        if self.is_over:
+        if not self.in_flight and self.is_over:
             left = bool(self._sessions.drop() or self._sessions.parked) or not self._intake.is_empty
             self.is_cut = self.is_cut or (self._is_stopped and left)
             gone = frozenset(self._sessions.over)

@@ -193,7 +193,7 @@ class Dispatcher:
     def _settle_or_wake(self, now_ns: int, out: list[Command]) -> None:
         is_over, wake_ns = True, None
         for playing in self._playing.values():
-            if playing.is_over:
+            if not playing.in_flight and playing.is_over:
                 if all(end.play != playing.play for end in self._ends):
                     self._ends.append(self._end(playing, now_ns))
                 continue
