@@ -76,14 +76,15 @@ class BlockPlay:
         """Return what to make ready, to send and to skip, now that it is *now_ns*."""
         out: list[Command] = []
         while not self._is_closed:
-            self._begin_sessions(now_ns, out)
+            if not self._intake.is_empty:
+                self._begin_sessions(now_ns, out)
             self._release(now_ns, out)
             if self.in_flight or self.next_ns() is not None:
                 break
             self._strand(out)
             if self._intake.is_empty:
                 break
-        if self.is_over:
+        if not self.in_flight and self.is_over:
             left = bool(self._sessions.drop() or self._sessions.parked) or not self._intake.is_empty
             self.is_cut = self.is_cut or (self._is_stopped and left)
             gone = frozenset(self._sessions.over)

@@ -111,14 +111,14 @@ class Dispatcher:
     def handle(self, event: Event) -> tuple[Command, ...]:
         """Return what to do now that *event* has happened."""
         match event:
-            case Started(at_ns=at_ns):
-                return self._next_round(at_ns)
             case Woke():
                 self._wake_ns = None
                 return self._step(event.at_ns)
             case Ended(request_id=request_id):
                 self._playing[self._arm_of.pop(request_id)].ended(event)
                 return self._step(event.at_ns)
+            case Started(at_ns=at_ns):
+                return self._next_round(at_ns)
             case Chunks(request_id=request_id, tokens=tokens):
                 return self._watched(request_id, tokens)
             case Settled(at_ns=at_ns, void=void):
@@ -193,7 +193,7 @@ class Dispatcher:
     def _settle_or_wake(self, now_ns: int, out: list[Command]) -> None:
         is_over, wake_ns = True, None
         for playing in self._playing.values():
-            if playing.is_over:
+            if not playing.in_flight and playing.is_over:
                 if all(end.play != playing.play for end in self._ends):
                     self._ends.append(self._end(playing, now_ns))
                 continue

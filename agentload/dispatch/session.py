@@ -79,10 +79,14 @@ class Player:
             if spec.keep is not None and spec.keep < len(base):
                 base = base[: spec.keep]
                 tokens = sum(segment.tokens for segment in base)
-            added = [self._filled(segment, turn, reply_of) for segment in spec.add]
+            added = spec.add
+            for segment in added:
+                if segment.source is not None or self.live_history:
+                    added = tuple([self._filled(each, turn, reply_of) for each in added])
+                    break
             for segment in added:
                 tokens += segment.tokens
-            self._context = base + tuple(added)
+            self._context = base + added
             self._context_tokens = tokens
             self._built = turn
         return Call(

@@ -54,8 +54,7 @@ class KvPool:
         if needed > self.capacity - self.used_pages:
             self._cache.unpin(mark)
             return None
-        self._own += needed
-        self._make_room()
+        self._take(needed)
         return Lease(mark, blocks)
 
     def computed(self, lease: Lease, content: tuple[Run, ...], tokens: int) -> None:
@@ -69,8 +68,7 @@ class KvPool:
     def grow(self, blocks: int) -> None:
         """Give running calls *blocks* more; the caller has checked `free_blocks` and books them on the leases when they end."""
         if blocks:
-            self._own += blocks * self._per_block
-            self._make_room()
+            self._take(blocks * self._per_block)
 
     def release(self, lease: Lease, content: tuple[Run, ...] | None, tokens: int) -> None:
         """End a lease whose first *tokens* are computed.
@@ -91,7 +89,8 @@ class KvPool:
         self._cache = PrefixCache(self.block_tokens)
         return True
 
-    def _make_room(self) -> None:
+    def _take(self, pages: int) -> None:
+        self._own += pages
         short = self._own + self._cache.cached * self._per_block - self.capacity
         if short > 0:
             self._cache.evict(-(-short // self._per_block))

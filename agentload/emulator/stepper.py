@@ -80,19 +80,25 @@ class Batch:
 
     def ended(self, step: int) -> list[InFlight]:
         """Take the calls whose last token left by a step off the list; they have yet to leave."""
-        done = []
-        while self._ends and (self._ends[0][0] <= step or not _is_listed(self._ends[0])):
-            entry = heapq.heappop(self._ends)
-            if _is_listed(entry):
-                done.append(entry[2])
-        self.first_end = self._ends[0][0] if self._ends else NEVER
+        done, ends = [], self._ends
+        while ends:
+            last, ticket, call = ends[0]
+            is_listed = call.state == "decode" and call.ticket == ticket
+            if is_listed and last > step:
+                break
+            heapq.heappop(ends)
+            if is_listed:
+                done.append(call)
+        self.first_end = ends[0][0] if ends else NEVER
         return done
 
     def next_end(self) -> int:
         """Return the step with which the next call ends."""
-        while not _is_listed(self._ends[0]):
+        while True:
+            last, ticket, call = self._ends[0]
+            if call.state == "decode" and call.ticket == ticket:
+                return last
             heapq.heappop(self._ends)
-        return self._ends[0][0]
 
     def blocks(self, after: int, steps: int) -> int:
         """Return how many blocks are needed in the *steps* steps after one."""
@@ -117,11 +123,6 @@ class Batch:
             if left < 0:
                 return min(steps, most)
             steps += 1
-
-
-def _is_listed(entry: tuple[int, int, InFlight]) -> bool:
-    _, ticket, call = entry
-    return call.state == "decode" and call.ticket == ticket
 
 
 def span(steps: int, first: int, growth: int) -> int:

@@ -87,13 +87,14 @@ def _follow(place: Place, content: tuple[Run, ...], limit: int) -> None:
     """Follow a context through the runs of the place's node, as far as they agree."""
     runs, tokens = place.node.runs, place.node.tokens
     if not place.used and place.matched + tokens <= limit:
-        # Mostly a node is all of the context so far, its last run perhaps cut by a chunk: two comparisons at the speed of C.
+        # Mostly a node is all of the context so far, its last run perhaps cut by a chunk: one comparison at the speed of C.
         end = place.index + len(runs)
-        if content[place.index : end] == runs:
-            place.index, place.offset = end, tokens
-            place.matched += tokens
-            return
-        if content[place.index : end - 1] == runs[:-1]:
+        if end <= len(content) and content[end - 1] == runs[-1]:
+            if content[place.index : end] == runs:
+                place.index, place.offset = end, tokens
+                place.matched += tokens
+                return
+        elif content[place.index : end - 1] == runs[:-1]:
             place.index, place.offset = end - 1, tokens - runs[-1][1]
             place.matched += place.offset
             runs = runs[-1:]
@@ -137,8 +138,10 @@ def grow(place: Place, content: tuple[Run, ...], limit: int, block: int) -> Plac
         node.children[runs[0][0], place.used] = child
         return Place(child, child.tokens, index, used, limit)
     if place.used:
-        identity, tokens = node.runs[-1]
-        node.runs = (*node.runs[:-1], (identity, tokens + runs[0][1]), *runs[1:])
+        whole, joined = content[place.index], (runs[0][0], node.runs[-1][1] + runs[0][1])
+        # The context's own run, where there is nothing to choose: it will be compared with itself, which is quicker.
+        node.runs = node.runs[:-1]
+        node.runs += (whole if whole == joined else joined, *runs[1:])
     else:
         node.runs += runs
     node.tokens += limit - place.matched

@@ -235,8 +235,9 @@ class Shell:
         if answer is None:
             outcome = flight.machine.outcome()
         else:
-            parsed = _parsed(answer, flight.tokens, text=flight.text, is_whole=flight.tokens == send.call.output)
-            outcome = flight.machine.outcome(parsed, chunks=packed(answer))
+            chunks = packed(answer)
+            parsed = _parsed(answer, chunks.first_ns, flight.tokens, text=flight.text, is_whole=flight.tokens == send.call.output)
+            outcome = flight.machine.outcome(parsed, chunks=chunks)
         outcome = outcome if error is None else replace(outcome, error=error)
         del self._flights[send.request_id]
         self._rows.append(row(send, outcome, run_id=self._plan.run, leg=self._leg))
@@ -254,6 +255,8 @@ class Shell:
         match command:
             case Send():
                 self._send(command, now_ns)
+            case Wake(at_ns=at_ns):
+                self._wake_ns = at_ns
             case Skip(send=send):
                 self._rows.append(row(send, Outcome(status="not_sent", stamp_source="virtual"), run_id=self._plan.run, leg=self._leg))
             case Cancel(request_id=name, why=why):
@@ -261,8 +264,6 @@ class Shell:
                     flight.machine.cancel(now_ns, why)
                     self._engine(flight.send, now_ns).abort(name, now_ns)
                     self._end(flight, now_ns)
-            case Wake(at_ns=at_ns):
-                self._wake_ns = at_ns
             case Settle(next_round=next_round):
                 self._settle(now_ns)
                 if next_round in self._stretches:
@@ -310,10 +311,9 @@ class Shell:
         }
 
 
-def _parsed(done: Finished, tokens: int, *, text: str, is_whole: bool) -> Parsed:
-    first_ns = done.instant_ns(0)
+def _parsed(done: Finished, first_ns: int, tokens: int, *, text: str, is_whole: bool) -> Parsed:
     return Parsed(
-        stamps_ns=(first_ns, done.instant_ns(-1)),
+        stamps_ns=(first_ns, done.at_ns),
         tokens=(1, 1),
         token_rule="token_ids",
         first_answer_ns=first_ns,
