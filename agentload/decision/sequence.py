@@ -159,8 +159,8 @@ def _chance(leg: Leg, *, share: float, stays: float, within: int) -> float:
     So large a *share* was asked of all that can be. The interval narrows to what *stays*, and its value moves by what that takes away.
     """
     found, margin = leg.estimate, leg.margin
-    if found is None or found.low is None or found.high is None or margin is None:
-        return 1.0
+    if found is None or found.low is None or found.high is None or margin is None or found.low <= -1:
+        return 1.0  # an end that was rounded to losing all is none: few pairs that differ by orders of magnitude
     low, value, high = (math.log1p(each) for each in (found.low, found.value, found.high))
     now, value = value - low if value > 0 else high - value, abs(value)
     last = math.hypot(stays, math.sqrt(max(0.0, now**2 - stays**2) * share))

@@ -18,6 +18,8 @@ from agentload.study.kinds import Replay, Sweep
 from agentload.study.parts import Live
 
 SECOND: Final = 1_000_000_000
+MOST_PAIRS: Final = 100_000
+"""A year of five-minute pairs, laid out in seconds; more is a slip of the keyboard, and would be laid out until memory ends."""
 
 
 def plan(
@@ -49,6 +51,8 @@ def plan(
         raise PlanError(f"arm names are not unique: {', '.join(arms)}", hint="give each endpoint its own name: --endpoints a=URL,b=URL")
     if pairs < 1:
         raise PlanError(f"'pairs' must be >= 1, got {pairs}", hint="agentload replay --help")
+    if pairs > MOST_PAIRS:
+        raise PlanError(f"'pairs' must be <= {MOST_PAIRS:,}, got {pairs:,}", hint="agentload replay --help")
     if design == "parallel" and any(map(is_control, arms)):
         raise PlanError(
             "--aa plays one server twice, which --design parallel would do at the same time", hint="--design interleaved --aa ARM"

@@ -15,7 +15,7 @@ from agentload.run.files import located
 from agentload.study.change import extended
 from agentload.study.document import study
 from agentload.study.kinds import Replay
-from agentload.study.parts import KINDS, Live
+from agentload.study.parts import KINDS, Live, Load, Request, Timeouts
 from agentload.watch.levels import NOISE
 from agentload.watch.schedule import Schedule, check
 
@@ -120,7 +120,9 @@ def job(name: str, content: object, *, at: Path) -> Job:
         said = msgspec.convert(own, _Entry, dec_hook=lambda _, text: _path(at, text))
         study = _study(played, at=at, where=where)
     except msgspec.ValidationError as error:
-        raise AgentloadError(f"{where}: {error}", hint=SHOWN) from error
+        names = own if isinstance(own, dict) else ()
+        inner = next((f"{name} is a field of a section: {part}: {{{name}: …}}" for name in names for part in _sections(name)), SHOWN)
+        raise AgentloadError(f"{where}: {error}", hint=inner) from error
     except UsageError as error:
         raise AgentloadError(error.message, hint=error.hint or SHOWN) from error
     check(said.schedule, where=where)
@@ -134,6 +136,11 @@ def job(name: str, content: object, *, at: Path) -> Job:
         spec=msgspec.json.encode(content).decode(),
         **own,
     )
+
+
+def _sections(name: str) -> tuple[str, ...]:
+    """Return the sections of a study that have a field of this name."""
+    return tuple(part for part, kind in (("load", Load), ("request", Request), ("timeouts", Timeouts)) if name in kind.__struct_fields__)
 
 
 def _parted(content: object) -> tuple[object, dict[str, Any]]:

@@ -147,6 +147,7 @@ def measured(value: float, low: float, high: float, *, margin: float = 0.03) -> 
     [
         (MorePairs(pairs=30), (0.0, -0.13, 0.13), True),  # of 64 pairs, a quarter of the width is left
         (MorePairs(pairs=30), (-0.033, -0.06, -0.006), True),
+        (MorePairs(pairs=30), (0.0, -1.0, 1e17), True),
         (Restarts(restarts=8), (0.0, -0.10, 0.10), False),  # one start alone leaves 8 %
         (Restarts(restarts=8), (-0.06, -0.15, 0.03), False),
         (Restarts(restarts=8), (-0.11, -0.19, -0.02), True),

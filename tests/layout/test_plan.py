@@ -7,7 +7,7 @@ import pytest
 
 from agentload.dispatch.stretches import stretches, where
 from agentload.errors import PlanError
-from agentload.layout.plan import balanced_orders, cut, families, of_study, plan, starts_of, with_starts
+from agentload.layout.plan import MOST_PAIRS, balanced_orders, cut, families, of_study, plan, starts_of, with_starts
 from agentload.layout.traces import sweep
 from agentload.model.plan import Design, Plan
 from agentload.model.trace import Header, Segment, Session, Trace, Turn, TurnRef
@@ -26,6 +26,12 @@ def session(
 
 def trace(*sessions: Session) -> Trace:
     return Trace(header=Header(name="t"), sessions=sessions)
+
+
+@pytest.mark.parametrize(("pairs", "says"), [(0, ">= 1"), (MOST_PAIRS + 1, "<= 100,000, got 100,001")])
+def test_pairs_that_nobody_can_mean_are_refused_before_they_are_laid_out(pairs: int, says: str) -> None:
+    with pytest.raises(PlanError, match=says):
+        plan(trace(session("a")), ["x", "y"], run="r", pairs=pairs)
 
 
 def test_sessions_that_need_each_other_stay_together() -> None:

@@ -200,3 +200,17 @@ def test_a_control_doubles_what_an_execution_may_take(tmp_path: Path) -> None:
     made = job("nightly", LEAST, at=tmp_path / "jobs.yaml")
     assert (made.times(is_controlled=True), made.times(is_controlled=False), made.longest_s) == (2, 1, 7200.0)
     assert job("nightly", LEAST | {"control": False}, at=tmp_path / "jobs.yaml").longest_s == 3600.0
+
+
+@pytest.mark.parametrize(
+    ("entry", "hint"),
+    [
+        ({"sessions": 2}, "sessions is a field of a section: load: {sessions: …}"),
+        ({"temperature": 0}, "temperature is a field of a section: request: {temperature: …}"),
+        ({"shedule": 1}, "agentload watch --help shows a jobs file"),
+    ],
+)
+def test_a_field_that_lies_outside_its_section_is_told_where_it_belongs(tmp_path: Path, entry: dict[str, object], hint: str) -> None:
+    with pytest.raises(AgentloadError, match="unknown field") as error:
+        job("nightly", LEAST | entry, at=tmp_path / "jobs.yaml")
+    assert error.value.hint == hint

@@ -199,9 +199,14 @@ def _show(found: list[Status]) -> None:
             print(f"{each.job}: {alarm_told(alarm)}")
 
 
+_OUTCOMES: Final = {"running": "killed", "void": "invalid"}
+"""What an outcome is called where it is not the word that is stored."""
+
+
 def _line(each: Status) -> tuple[str, ...]:
     latest = each.latest
-    state = "running" if each.is_running else "–" if latest is None else "killed" if latest.outcome == "running" else latest.outcome
+    outcome = "–" if latest is None else _OUTCOMES.get(latest.outcome, latest.outcome)
+    state = "running" if each.is_running else outcome
     started = "–" if latest is None else when(latest.started_ns)
     return (each.job, str(each.executions), started, state, str(len(each.alarms)), when(each.next_ns))
 

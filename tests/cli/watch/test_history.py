@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentload.cli.watch.executions import accept
+from agentload.cli.watch.executions import accept, status
 from agentload.cli.watch.executions import history as show
 from agentload.errors import AgentloadError
 from agentload.watch import ledger
@@ -55,3 +55,10 @@ def test_what_cannot_be_accepted_is_an_error_with_a_hint(tmp_path: Path) -> None
     with pytest.raises(AgentloadError) as caught:
         accept("nightly", file=told(tmp_path), run="r21")
     assert caught.value.hint == "agentload watch history nightly"
+
+
+def test_an_execution_is_invalid_in_the_list_of_jobs_as_it_is_in_their_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ledger.note(tmp_path / "watch.duckdb", "nightly", [ledger.execution_row(execution(1, "void", reason="late"))])
+    assert ledger.bring_in(tmp_path / "watch.duckdb", "nightly") is None
+    status(file=watch_file(tmp_path))
+    assert " invalid " in capsys.readouterr().out
