@@ -74,7 +74,7 @@ def simulate(made: Prepared, audience: Audience, *, told: Callable[[int], None] 
 
 
 def measure(made: Prepared, place: Place, audience: Audience) -> Played:
-    """Play what is prepared for live servers, and say what its reader should know: that it takes long, that its timings are void."""
+    """Play what is prepared for live servers, and say what its reader should know: that it takes long, that its timings are invalid."""
     playing = made.playing
     assert isinstance(playing, Playing), playing
     _warn(made.beyond, audience)
@@ -83,7 +83,7 @@ def measure(made: Prepared, place: Place, audience: Audience) -> Played:
     elif place.resume is None and isinstance(playing.study, Replay):
         _warn(made.cost.warning(), audience)
     ended = played(playing, audience)
-    _warn(ended.health.void and f"timings are void: {ended.health.void}", audience)
+    _warn(ended.health.void and f"timings are invalid: {ended.health.void}", audience)
     return ended
 
 

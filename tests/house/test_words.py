@@ -41,7 +41,7 @@ STILL: dict[str, set[str]] = {
     "agentload/plugins.py": {"stands for"},
     "agentload/run/ask.py": {"go on"},
     "agentload/run/barrier.py": {"anew"},
-    "agentload/run/foreground.py": {"go on", "going on", "void"},
+    "agentload/run/foreground.py": {"go on", "going on"},
     "agentload/run/known.py": {"somebody"},
     "agentload/run/play.py": {"going on"},
     "agentload/run/prepared.py": {"beside", "goes on"},

@@ -249,7 +249,7 @@ def test_a_node_that_stands_still_makes_its_block_invalid_and_is_named(nodes: Cl
         os.kill(node, signal.SIGCONT)
 
     said = agentload(tmp_path, *replay, "--on", f"ray:{nodes.address}", "--nodes", "2", during=held)
-    assert "timings are void" in said
+    assert "timings are invalid" in said
     doubts = [row.void for row in rows(tmp_path) if isinstance(row, BlockRow) and row.void is not None]
     assert any(re.match(r"node \d \(", each) for each in doubts)
     assert len(calls(tmp_path)) == 88

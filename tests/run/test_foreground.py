@@ -60,7 +60,7 @@ def test_what_makes_timings_void_is_said(monkeypatch: pytest.MonkeyPatch, *, clo
     made = playing(plan(trace(), ["a"], run="r1", pairs=1), (), Path("x.duckdb"))
     said: list[str] = []
     foreground.measure(Prepared(playing=made, cost=cost(made.plan)), Place(), Audience(notice=said.append))
-    warned = " timings are void: the wall clock was stepped 2 times"
+    warned = " timings are invalid: the wall clock was stepped 2 times"
     assert [line.partition(":")[2][: len(warned)] for line in said] == ([warned] if clock_steps else [])
 
 

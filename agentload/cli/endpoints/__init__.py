@@ -53,7 +53,7 @@ def init(
     if out.exists() and not force:
         raise UsageError(f"{out} exists", hint="--force writes over it, --out names another")
     out.write_text(text, encoding="utf-8")
-    print(f"wrote {out}; next, on one GPU: agentload replay rag --endpoints {out} --launch --dry-run", file=sys.stderr)
+    print(f"wrote {out}; next, on one GPU: agentload decide rag --endpoints {out} --launch --dry-run", file=sys.stderr)
     print(f"with a GPU for each arm (CUDA_VISIBLE_DEVICES in its launch): agentload launch {out}", file=sys.stderr)
 
 
