@@ -260,7 +260,8 @@ class Exchange:
     # --- ends ---
 
     def _read_out(self, at_ns: int) -> None:
-        self.is_reusable = self.answer.is_clean and not self._unsent and self._link.sent_ns() is not None
+        # What was read behind the answer is dropped with the connection: whoever gets that next is not to take it for his own.
+        self.is_reusable = self.answer.is_clean and not self._reads and not self._unsent and self._link.sent_ns() is not None
         self._tell()
         self._note()
         if not self.answer.is_redirect:

@@ -204,3 +204,17 @@ async def test_a_machine_that_has_no_sockets_left_is_the_users_to_mend(monkeypat
             with pytest.raises(LaunchError) as caught:
                 await wire.call(request())
     assert caught.value.hint == "raise the limit: ulimit -n 65536"
+
+
+async def test_a_connection_that_says_more_than_its_answer_is_not_used_again() -> None:
+    async def answer(peer: Peer) -> None:
+        await peer.send(STREAM)
+        await peer.events(*good(3))
+        for part in (END[:3], END[3:], b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"):
+            await asyncio.sleep(0.02)  # each is read by itself, before anything of it is parsed
+            await peer.send(part)
+
+    async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
+        for number in range(2):
+            await wire.call(request(number))
+    assert [asked.connection for asked in server.requests] == [1, 2]

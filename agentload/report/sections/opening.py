@@ -49,7 +49,8 @@ def where(view: View) -> str:
     deployment = view.evidence.deployment
     name = deployment.gpu.name if deployment.gpu.name != UNKNOWN_GPU else UNKNOWN_GPU if view.decision.kind == "measured" else ""
     gpus = f"{deployment.gpus_per_replica} × {name}" if name and deployment.gpus_per_replica > 1 else name
-    machines = f"{len(deployment.machines)} machines" if len(deployment.machines) > 1 else ""
+    hosts = {name.rpartition(":")[0] or name for name in deployment.machines}  # servers nobody named go by their address
+    machines = f"{len(hosts)} machines" if len(hosts) > 1 else ""
     return ", ".join(part for part in (gpus, machines, _engine(view)) if part)
 
 
