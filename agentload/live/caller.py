@@ -89,6 +89,8 @@ class Speech:
     model: str
     aliases: Mapping[str, str] = field(default_factory=dict)
     extra: Mapping[str, object] = field(default_factory=dict)
+    with_tools: Mapping[str, object] = field(default_factory=dict)
+    """Further fields of bodies that have tools."""
     counting: Counting = "token_ids"
     is_forced: bool = True
     """Force the trace's output lengths (`ignore_eos`); servers that do not know it answer as long as they like."""
@@ -143,7 +145,7 @@ class PromptCaller:
             is_forced=speech.is_forced,
             counting=speech.counting,
             seed=self._seed,
-            extra=speech.extra,
+            extra=speech.extra if ready.prompt.tools is None else {**speech.with_tools, **speech.extra},
         )
         request = WireRequest(
             request_id=send.request_id,

@@ -31,7 +31,7 @@ from agentload.run.part import Part as Opened
 from agentload.run.part import Work, loaded, looked_at, part
 from agentload.run.past import Past, check_resumed, needless, past
 from agentload.run.record import again, scraped
-from agentload.run.servers import source, speech, targets, window
+from agentload.run.servers import TEXT, source, speech, targets, window
 from agentload.store.database import WRITER_PATIENCE_S
 from agentload.store.places import worker_journals
 from agentload.study.kinds import Replay, Sweep
@@ -165,7 +165,11 @@ class Leg:
             notice=self._notice,
             goes_on=playing.goes_on,
         )
-        speeches = {name: speech(e, met.models[name], means.request) for name, e in endpoints.items()}
+        # Servers other than vLLM, which says its version, may leave tools out of the prompt; recorded calls are compared with real ones.
+        is_text = {name: met.identities[name].version is not None and means.load.history != "recorded" for name in endpoints}
+        speeches = {
+            name: speech(e, met.models[name], means.request, with_tools=TEXT if is_text[name] else {}) for name, e in endpoints.items()
+        }
         job = Job(
             run_id=plan.run,
             leg=leg,

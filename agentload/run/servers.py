@@ -1,7 +1,7 @@
 """Reach the servers that a study names: those that run, and emulated ones, which are served for as long as it lasts."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Final
@@ -150,12 +150,17 @@ def targets(endpoints: tuple[Endpoint, ...]) -> tuple[Target, ...]:
     return tuple(target(endpoint) for endpoint in endpoints)
 
 
-def speech(endpoint: Endpoint, model: str, request: Request) -> Speech:
+TEXT: Final = {"tool_choice": "none"}
+"""Keeps tools in the prompt and answers text. A vLLM without a tool parser refuses tools otherwise."""
+
+
+def speech(endpoint: Endpoint, model: str, request: Request, *, with_tools: Mapping[str, object]) -> Speech:
     """Return how the endpoint is asked; what its arms file says of its bodies wins over what the study says of all."""
     return Speech(
         model=model,
         aliases=endpoint.aliases,
         extra={**request.body(), **endpoint.extra_body},
+        with_tools=with_tools,
         counting=endpoint.counting,
         is_forced=endpoint.force_lengths,
     )

@@ -65,8 +65,6 @@ def _file(arms: tuple[Endpoint, ...], model: str) -> str:
         "# Connections: connections (session, pool, call), idle_s, ca_file, client_certificate, client_key, proxy or proxy_env.",
         "# Replicas: metrics (one URL each), replica_headers. Requests: aliases, headers, extra_body, force_lengths, counting, tokenizer.",
         f"model: {json.dumps(model)}",
-        "# vLLM refuses tools unless it has --enable-auto-tool-choice and --tool-call-parser: with those, delete the next line.",
-        "extra_body: {tool_choice: none} # tools stay in the prompt, answers are text",
         "arms:",
         *(line for arm in arms for line in _arm(arm)),
     ]
