@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Timer
@@ -16,6 +16,8 @@ import pytest
 
 from agentload.decision.play import Deciding, Outcome
 from agentload.errors import AgentloadError
+from agentload.model.commands import Send
+from agentload.model.rows import CallRow
 from agentload.run.foreground import Audience
 from agentload.run.prepared import Place
 from agentload.run.servers import arms_of
@@ -55,6 +57,24 @@ class Listener:
             self.asked.append(text)
             if len(self.asked) == self.stops_at:
                 raise KeyboardInterrupt
+
+
+@dataclass
+class Hanging:
+    """Hears the calls of a pair, and has a server hang once one of its calls is over and another is under way."""
+
+    pid: int
+    ended_arms: set[str] = field(default_factory=set)
+
+    def sent(self, send: Send) -> None:
+        """Stop the server in its second call."""
+        if send.arm in self.ended_arms and send.arm == "fp8":
+            os.kill(self.pid, signal.SIGSTOP)
+
+    def ended(self, send: Send, ended: CallRow) -> None:
+        """Note whose calls are answered."""
+        if ended.status == "ok":
+            self.ended_arms.add(send.arm)
 
 
 def decided(made: Decide, place: Place, *, stops_at: int) -> tuple[Outcome, Deciding, list[str]]:
@@ -136,11 +156,8 @@ def test_a_server_that_hangs_ends_a_decision_which_goes_on_where_it_was(tmp_path
     with serving("bf16") as one, serving("fp8") as other:
         made, (pid,) = study(f"{urls(one)},{urls(other)}"), (each.pid for each in other.servers)
 
-        def notice(text: str) -> None:
-            if text.startswith("asking: speed, 1"):
-                Timer(2.0, os.kill, (pid, signal.SIGSTOP)).start()
-
-        deciding = Deciding(study=made, place=Place(database=database), audience=Audience(notice=notice))
+        audience = Audience(progress=lambda *_: nullcontext(Hanging(pid)))
+        deciding = Deciding(study=made, place=Place(database=database), audience=audience)
         with pytest.raises(AgentloadError, match="fp8 stopped answering") as error:
             deciding.play()
         assert f"--resume {deciding.run}" in (error.value.hint or "")
