@@ -98,7 +98,7 @@ class Send(Struct, frozen=True, kw_only=True, gc=False):
     due_ns: int
     released_ns: int
     salt: str
-    """Replaces the first 8 tokens of the context; equal for all arms of a block pair."""
+    """Replaces the first 8 tokens of the context and of drawn tools; equal for all arms of a block pair."""
     limits: Limits
     watch: Watch | None = None
     tail: bool = False

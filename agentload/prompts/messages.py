@@ -174,7 +174,7 @@ class Slot(NamedTuple):
     owed: int = 0
     """Tokens by which earlier segments exceeded their length: a frame may be larger than its content."""
     salt: str | None = None
-    """Replaces the first 8 tokens; None for all but the context's first segment."""
+    """Replaces the first 8 tokens; None for all but the context's first segment and its first drawn tools."""
 
 
 class Bodies:

@@ -66,7 +66,7 @@ class Barrier:
     _last: dict[str, Status] = field(init=False, default_factory=dict)
     """How the last call ended, by arm."""
     _refused: Counter[str] = field(init=False, default_factory=Counter)
-    """Calls by arm, as long as it takes none; below 0 once it took one."""
+    """Calls by arm, as long as it takes none; below 0 once it answered otherwise."""
     _known: dict[str, Identity] = field(init=False, default_factory=dict)
     _first: dict[str, dict[str, Any]] = field(init=False, default_factory=dict)
     """What each arm was when it told so first: what is another one since is another arm."""

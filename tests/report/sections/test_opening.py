@@ -173,3 +173,12 @@ def test_the_workloads_are_named_first_and_each_has_its_verdict_where_there_are_
     evidence = sample.evidence()
     one = replace(evidence, workloads=evidence.workloads[:1])
     assert (made(evidence=one).about[0], made(evidence=one).by_workload) == (f"workload {evidence.workloads[0].name}", "")
+
+
+@pytest.mark.parametrize(
+    ("machines", "said"), [(("127.0.0.1:8000", "127.0.0.1:8001"), False), (("h1:8000", "h2:8000"), True), (("left", "right"), True)]
+)
+def test_two_servers_of_one_host_are_no_two_machines(machines: tuple[str, ...], *, said: bool) -> None:
+    evidence = sample.evidence()
+    told = made(evidence=replace(evidence, deployment=replace(evidence.deployment, machines=machines)))
+    assert any("2 machines" in each for each in told.about) == said
