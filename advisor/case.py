@@ -7,13 +7,26 @@ from typing import Literal
 
 from advisor.estimate import Estimate
 from advisor.evidence import Evidence
-from advisor.policy import Policy
+from advisor.policy import DecideBy, Policy
 from advisor.statistics import planning
 from advisor.statistics.paired import Metric
 from advisor.statistics.spread import Spread
 from advisor.statistics.starts import Draw, Scatter
 from advisor.steps import Lengths, Search
-from advisor.verdict import BreakEven, BucketResult, Capacity, Change, Gate, ItlLine, Leg, Need, Spoiled, TtftCurve
+from advisor.verdict import (
+    BreakEven,
+    BucketResult,
+    Capacity,
+    Change,
+    Coverage,
+    Gate,
+    ItlLine,
+    Leg,
+    Need,
+    ServiceLevel,
+    Spoiled,
+    TtftCurve,
+)
 
 TRIAL_S = 60.0  # each load of a search, where nothing asks for longer
 SHORTEST = 1024  # tokens: where latencies are measured from, and doubled
@@ -84,15 +97,26 @@ class Accuracy:
     p_not_worse: float
     p_worse: float
     worst: BucketResult
-    has_collapsed: (
-        bool  # over half of what the reference gets right is surely gone, pooled or in the worst bucket: that is no matter of scales
-    )
     good_to: BucketResult | None  # where all of the loss lies beyond a length: the answers up to there
     worst_p: float  # that some bucket loses more than the margin, after Holm over the buckets
     discordance: float
     items: int  # different ones; `estimate.n` counts what they are worth
     lengths: tuple[float, ...]  # contexts of the buckets that count, the shortest first
     asked_to: float  # longest context with answers, whether or not the workload needs it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken:
+    """Say where the answers of one arm are wrong altogether: that is no matter of scales."""
+
+    arm: str
+    lengths: tuple[float, ...]  # neighbours among those that were asked, the shortest first
+    depths: tuple[float, ...]  # where in the context; (): at every depth that was asked
+    right: int
+    reference_right: int
+    items: int
+    sound_to: float | None  # the next shorter length that was asked, where the arm still answers
+    sound_from: float | None  # the next longer one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,14 +141,34 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Beyond:
+    """Say how much of the user's load is longer than a context."""
+
+    to: float
+    calls: float  # share
+    tokens: float  # share
+
+    def bound(self, policy: Policy) -> float | None:
+        """Return the context where what was seen at it ends to speak for the load; None where little lies beyond."""
+        is_much = self.calls > policy.max_untested_share or self.tokens > policy.max_untested_tokens
+        return self.to if is_much else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
     """Say how much of the user's load lies outside what was tested on an arm."""
 
     arm: str
     workload: str | None
-    beyond_share: float | None  # share of calls beyond it
     usual: tuple[float, float] | None  # contexts between which the user's calls usually lie
     longest: float | None  # the user's longest context
+    asked: Beyond | None = None  # the longest context at which answers were compared
+    timed: Beyond | None = None  # and at which latencies were; None: what could have been played is not known
+
+    @property
+    def beyond_share(self) -> float | None:
+        """Return the share of calls that are longer than what answers were compared at."""
+        return None if self.asked is None else self.asked.calls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -141,10 +185,33 @@ class Case:
     break_even: tuple[BreakEven, ...]
     buckets: tuple[BucketResult, ...]
     accuracy: tuple[Accuracy, ...]
+    broken: tuple[Broken, ...]
+    suspects: tuple[Broken, ...]  # arms that may be so at one depth: too few answers were asked there
     same_answers: tuple[Accuracy, ...]  # of arms that were asked twice: what equal servers lose and win
     capacity: tuple[Capacity, ...]
     rooms: tuple[Room, ...]
     reach: tuple[Reach, ...]
+    coverage: tuple[Coverage, ...] = ()
+    service_levels: tuple[ServiceLevel, ...] = ()
+
+    def service_level(self, arm: str) -> ServiceLevel | None:
+        """Return whether *arm* meets the service level at all; None where there is none."""
+        return next((each for each in self.service_levels if each.arm == arm), None)
+
+    @property
+    def is_unmet(self) -> bool:
+        """Say whether no arm meets the service level, not even with a single session."""
+        return {each.state for each in self.service_levels} == {"no"}
+
+    @property
+    def is_unmet_as_played(self) -> bool:
+        """Say whether no arm meets the level at the load that was played, which is what decides."""
+        return {each.is_missed_as_played for each in self.service_levels} == {True}
+
+    @property
+    def decided_by(self) -> DecideBy:
+        """Return what arms within the service level are compared by."""
+        return self.policy.decider(self.evidence.deployment.peak_agents)
 
     def speed(self, arm: str, workload: str | None, metric: Metric = "turn_ms") -> Speed | None:
         """Return the comparison of *metric*, or None when there is none or a gate spoils it."""
@@ -196,6 +263,10 @@ class Case:
     def accuracy_of(self, arm: str, workload: str | None) -> Accuracy | None:
         """Return the pooled accuracy of *arm* for *workload*."""
         return next((each for each in self.accuracy if (each.arm, each.workload) == (arm, workload)), None)
+
+    def broken_of(self, arm: str) -> Broken | None:
+        """Return where *arm* is broken, at its longest lengths first; None: nowhere that was asked."""
+        return next((each for each in self.broken if each.arm == arm), None)
 
     def capacity_of(self, arm: str, workload: str | None) -> Capacity | None:
         """Return the agents per GPU of *arm* for *workload*."""
@@ -252,7 +323,11 @@ class Case:
     def concerns(self, arm: str, workload: str | None, tokens: float | None) -> bool:
         """Say whether *workload* reaches as far as a length that something was seen at."""
         found = self.accuracy_of(arm, workload)
-        return tokens is None or found is None or tokens <= found.lengths[-1]
+        if tokens is None or found is None:
+            return True
+        # Classes share one trace: which of them gets as far as it does is known of the only one alone.
+        is_whole = workload is None or len(self.evidence.workloads) == 1
+        return tokens <= max((found.lengths[-1], *(self.evidence.canary if is_whole else ())))
 
     def scopes(self) -> Iterator[str | None]:
         """Yield the whole server (None), then each workload class."""

@@ -1,34 +1,68 @@
 """Choose the arm for the whole server, name the runner-up and why it lost, and say whether one flag is enough."""
 
+import math
 from collections.abc import Sequence
 
 from advisor import words
 from advisor.assess.speed import METHOD, between
 from advisor.case import Case
+from advisor.rules.broken import description
 from advisor.verdict import ArmVerdict, Choice, Word
 
 _RANK: dict[Word, int] = {"use": 0, "calibrate": 1, "test further": 2, "no difference": 3, "avoid": 4}
 
 
-def _key(case: Case, verdict: ArmVerdict) -> tuple[int, float, float]:
+def _key(case: Case, verdict: ArmVerdict) -> tuple[int, float, float, float]:
     capacity, speed = case.capacity_of(verdict.arm, None), case.speed(verdict.arm, None)
-    replicas = float("inf") if capacity is None or capacity.replicas_at_peak is None else float(capacity.replicas_at_peak)
-    return _RANK[verdict.verdict], replicas, 0.0 if speed is None else speed.change.relative.value
+    reaches = math.inf if verdict.holds_to is None else verdict.holds_to
+    needed = None if capacity is None else capacity.gpus_at_peak
+    gpus = math.inf if needed is None else needed.value
+    change = 0.0 if speed is None else speed.change.relative.value
+    if case.policy.decide_by == "latency":
+        return _RANK[verdict.verdict], -reaches, change, gpus
+    return _RANK[verdict.verdict], -reaches, gpus, change
 
 
-def _headline(reference: str, best: ArmVerdict) -> str:
+def _headline(case: Case, best: ArmVerdict) -> str:
+    if best.holds_to is None:
+        return _said(case, best, "")
+    return f"{_said(case, best, f' for contexts up to {words.length(best.holds_to)}')}; test it further beyond"
+
+
+def _said(case: Case, best: ArmVerdict, to: str) -> str:
+    reference = case.evidence.reference
     match best.verdict:
         case "use":
-            return f"canary {best.arm}, then roll out" if best.canary else f"use {best.arm}"
+            return f"canary {best.arm}{to}, then roll out" if best.canary else f"use {best.arm}{to}"
         case "calibrate":
             return f"stay on {reference}; calibrate {best.arm}, then test it again"
         case "test further":
             return f"stay on {reference}; test {best.arm} further"
         case "no difference":
-            return f"stay on {reference}: {best.arm} makes no difference"
+            if any(each.twin for each in case.evidence.arms if each.name == best.arm):
+                return f"stay on {reference}: {best.arm} says that it is the same; check its flags"
+            return f"stay on {reference}: {best.arm} makes no difference{to}"
         case "avoid":
             mended = f"; {best.remedy}, then test it again" if best.remedy else ""
-            return f"stay on {reference}: avoid {best.arm}{mended}"
+            broken = description(case, best.arm)
+            why = "" if broken is None else f", which is {broken}"
+            return f"stay on {reference}: avoid {best.arm}{to}{why}{mended}"
+
+
+def _unmet(case: Case) -> str:
+    """Say that no arm meets the service level, and from which load on; empty where one may."""
+    found = case.service_levels
+    if case.is_unmet:
+        return f"no arm meets {found[0].limits}, even with one session"
+    if not case.is_unmet_as_played:
+        return ""
+    known = [(each.arm, each.agents_per_gpu) for each in found if each.agents_per_gpu is not None]
+    held = [f"{arm} does up to {math.floor(agents.value)} agents per GPU" for arm, agents in known]
+    return f"no arm meets {found[0].limits} at the load that was played" + _after(held)
+
+
+def _after(held: Sequence[str]) -> str:
+    return f"; {', '.join(held)}" if held else ""
 
 
 def _why(case: Case, best: ArmVerdict, other: ArmVerdict) -> str:
@@ -98,17 +132,19 @@ def choose(case: Case, server: Sequence[ArmVerdict], classes: Sequence[ArmVerdic
             arm=reference,
             verdict=best.verdict,
             canary=False,
-            headline=_headline(reference, best),
+            headline=_unmet(case) or _headline(case, best),
             runner_up=best.arm,
             why_it_lost=f"{best.verdict}: {best.reason}",
             split_pools=split_if_refused(case, classes),
+            holds_to=best.holds_to,
         )
     return Choice(
         arm=best.arm,
         verdict="use",
         canary=best.canary,
-        headline=_headline(reference, best),
+        headline=_headline(case, best),
         runner_up=reference if other is None else other.arm,
         why_it_lost=best.pays.reason if other is None else _why(case, best, other),
         split_pools=split_if_used(case, best.arm, classes),
+        holds_to=best.holds_to,
     )

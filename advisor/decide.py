@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from advisor import gates, words
-from advisor.assess import accuracy, capacity, lines, reach, room, speed
+from advisor.assess import accuracy, capacity, coverage, lines, reach, room, speed
 from advisor.assess.figures import figures
+from advisor.assess.level import service_levels
 from advisor.case import Case, rivals
 from advisor.choice import choose
 from advisor.evidence import Evidence
 from advisor.judge import judge
+from advisor.legs.level import missed
 from advisor.legs.speed import confounded
 from advisor.policy import Policy
 from advisor.rulebook import modules, run
@@ -36,9 +38,11 @@ def assess(evidence: Evidence, policy: Policy) -> Case:
     shares = reach.shares(evidence)
     gates_seen = gate_results(evidence, policy)
     decoded, prefilled = _unspoiled(evidence, gates_seen, "decode sweep"), _unspoiled(evidence, gates_seen, "prefill sweep")
+    found = accuracy.faults(evidence, policy)
     judged, speeds = accuracy.pooled(evidence, policy), speed.speeds(evidence, shares, policy)
     # Any arm may be chosen, and for its speed or for its capacity: the error is shared. A search is looked at once.
     level = 1 - policy.alpha / rivals(evidence) / (2 if speeds else 1)
+    carried = capacity.capacities(evidence, policy, level=level)
     return Case(
         evidence=evidence,
         policy=policy,
@@ -50,10 +54,14 @@ def assess(evidence: Evidence, policy: Policy) -> Case:
         break_even=lines.break_evens(decoded, shares, policy),
         buckets=accuracy.bucket_results(evidence, policy),
         accuracy=judged,
+        broken=found.broken,
+        suspects=found.suspects,
         same_answers=accuracy.controls(evidence, policy),
-        capacity=capacity.capacities(evidence, policy, level=level),
+        capacity=carried,
+        service_levels=service_levels(evidence, policy, carried),
         rooms=room.rooms(evidence, policy),
         reach=reach.reaches(evidence, shares, judged),
+        coverage=coverage.coverages(evidence),
     )
 
 
@@ -66,6 +74,9 @@ def _caveats(case: Case) -> tuple[str, ...]:
         out.append("The weights of the mix are the reference's time in turns; how its server's time was shared is not known.")
     if evidence.deployment.peak_agents is None and any(each.agents_per_gpu is not None for each in case.capacity):
         out.append("Agents per GPU are known, the GPUs that they save are not: the policy lacks load.peak_agents, the agents at your peak.")
+    mine = case.service_level(evidence.reference)
+    if mine is not None and mine.state == "no" and not case.is_unmet:
+        out.append(f"{missed(mine)}.")
     if not evidence.challengers:
         out.append("There is one arm only: nothing is compared.")
     out.extend(f"{gate.name}: {gate.message}." for gate in case.gates if gate.status == "fail")
@@ -154,6 +165,8 @@ def decide(evidence: Evidence, policy: Policy | None = None) -> Decision:
         break_even=case.break_even,
         accuracy=case.buckets,
         capacity=case.capacity,
+        service_levels=case.service_levels,
+        coverage=case.coverage,
         needs=tuple(dict.fromkeys(need for each in (*server, *classes) for need in each.needs)),
         caveats=_caveats(case),
         flips=tuple(dict.fromkeys(flips)),

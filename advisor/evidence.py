@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from advisor.deployment import Deployment, Model
+from advisor.policy import Slo
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -61,6 +62,20 @@ class WorkloadClass:
 
     def __post_init__(self) -> None:
         assert self.gpu_time_share is None or 0 <= self.gpu_time_share <= 1, self.gpu_time_share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OwnCalls:
+    """Hold what the calls of one class of the user's own trace are like, played or not: evenly spaced quantiles, or all of a few."""
+
+    workload: str
+    calls: int
+    context_tokens: Floats  # prompt and answer
+    new_tokens: Floats  # of the prompt, beyond what a cache without bounds holds
+    output_tokens: Floats
+    wait_s: Floats  # of calls that follow another one in their session
+    hit_rate: Floats  # of a cache without bounds
+    is_whole: bool = True  # False: the trace was too long to be read to its end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +129,7 @@ class Calls:
     asked_tokens: Floats | None = None  # output tokens that the trace asked for
     batch_kv_tokens: Floats | None = None  # mean KV tokens of the whole batch while this call decoded
     machine: Ints | None = None  # index into Deployment.machines
+    wait_s: Floats | None = None  # from the end of the session's turn before to this one's start; NaN for a first turn
     tail: Bools | None = None  # released when the block's load had begun to drain; None: nobody knows
 
     def __post_init__(self) -> None:
@@ -210,6 +226,10 @@ class CapacityPoint:
     output_tokens_per_s: float | None = None
     worth: float | None = None  # agents of an ordinary draw that each of its own is, where a model has played both
     error: float = 0.0  # of what they are worth, on the log scale: half width of an interval that the arm's steps share
+    slo: Slo | None = None  # what its turns had to hold; None: not told
+    ttft_ms: float | None = None  # what as many turns as have to hold it took at most
+    tpot_ms: float | None = None
+    turn_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -229,6 +249,7 @@ class AccuracyBucket:
     reference_scores: Floats | None = None  # graded scores in 0..1, paired row by row
     arm_scores: Floats | None = None
     clusters: Ints | None = None  # rows with the same number share a context
+    depths: Floats | None = None  # how deep in its context each row's answer stands, 0..1
     workload: str | None = None  # None: the task stands for all
     garbage: int | None = None  # answers of the arm that trip the guards (repetition, non-printing, cut short)
     reference_garbage: int | None = None
@@ -267,6 +288,8 @@ class ClientHealth:
     send_lag_p99_ms: float | None = None
     loop_stall_max_ms: float | None = None
     coalesced_share: float | None = None  # reads that held more than one chunk under one stamp
+    clock_steps: float | None = None  # how often the wall clock, whose time the kernel's stamps are, was stepped
+    dropped_share: float | None = None  # of reads, those that the kernel gave no stamp
     stamp_source: Literal["kernel", "user"] | None = None
     void_blocks: int | None = None
     blocks: int | None = None
@@ -304,14 +327,17 @@ class Evidence:
     reference: str  # name of the arm that is in use today
     arms: tuple[Arm, ...]
     workloads: tuple[WorkloadClass, ...]
+    trace: tuple[OwnCalls, ...] = ()  # by class; empty where the run does not say what it could have played
     observations: tuple[Observation, ...] = ()
     server: tuple[tuple[str, Telemetry], ...] = ()  # (arm, figures of the whole server)
     sweeps: tuple[Sweep, ...] = ()
     capacity: tuple[CapacityPoint, ...] = ()
+    alone: tuple[CapacityPoint, ...] = ()  # trials of a single session: is the level met at all?
     accuracy: tuple[AccuracyBucket, ...] = ()
     health: tuple[ClientHealth, ...] = ()
     aa: tuple[AaControl, ...] = ()
     aa_accuracy: tuple[AccuracyBucket, ...] = ()  # answers of an arm against its own, asked twice
+    canary: tuple[float, ...] = ()  # lengths that the user's trace has, at which a few questions were asked beforehand
     followed: tuple[AccuracyBucket, ...] = ()  # replies graded by the recorded ones: agreement with them, not whether they are right
     screen: tuple[Screened, ...] = ()
     priors: tuple[Prior, ...] = ()

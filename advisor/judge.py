@@ -6,9 +6,13 @@ from dataclasses import replace
 from typing import Final
 
 from advisor import words
+from advisor.bound import bound
 from advisor.case import Case, Tested
 from advisor.dtypes import is_quantised
+from advisor.estimate import Estimate
 from advisor.legs.capacity import AGENTS, capacity_leg, pays_leg
+from advisor.legs.gpus import GPUS, gpus_leg, pays_by_gpus
+from advisor.legs.level import LEVEL, level_leg
 from advisor.legs.safe import safe_leg
 from advisor.legs.speed import INDIFFERENT, speed_leg
 from advisor.legs.whole_time import with_total
@@ -16,6 +20,7 @@ from advisor.steps import Calibrate
 from advisor.verdict import ArmVerdict, Finding, Inequality, Leg, Need, Word
 
 MISSED = "slo_broken"  # the rule about service levels, in every reason
+BROKEN = "broken"  # the rule about answers that are wrong altogether: no scales fix them
 
 
 def concerning(case: Case, findings: Sequence[Finding], arm: str, workload: str | None) -> tuple[Finding, ...]:
@@ -41,23 +46,28 @@ def _asked(findings: Sequence[Finding], word: Word) -> Finding | None:
 def _is_uncalibrated(case: Case, arm: str, workload: str | None) -> bool:
     """Say whether scales may be all that is wrong with the answers of *arm*."""
     found, each = case.accuracy_of(arm, workload), case.evidence.arm(arm)
-    return is_quantised(each) and each.scales in ("default", None) and found is not None and not found.has_collapsed
+    return is_quantised(each) and each.scales in ("default", None) and found is not None
 
 
 def _word(pays: Leg, safe: Leg, findings: Sequence[Finding], *, uncalibrated: bool) -> tuple[Word, str]:
     """Return the verdict and the sentence that carries it."""
-    veto, calibrate, cap = (_asked(findings, word) for word in ("avoid", "calibrate", "test further"))
+    words: tuple[Word, ...] = ("avoid", "calibrate", "test further", "no difference")
+    veto, calibrate, cap, same = (_asked(findings, word) for word in words)
+    broken = _asked([each for each in findings if each.rule == BROKEN], "avoid")
     slow = next((each for each in findings if _is_about_speed(each) and each.asks_for == "test further"), None)
     both = f"{_sentence(pays.reason)}; {safe.reason}."
+    if broken is not None:
+        return "avoid", broken.message
     if veto is None and safe.state == "no" and pays.state == "yes" and uncalibrated:
         return "calibrate", f"{both} Its scales were not calibrated."
     if safe.state == "no":
         return "avoid", f"Answers are worse: {safe.reason}."
     if veto is not None:
         return "avoid", veto.message
+    if same is not None:
+        return "no difference", same.message
     if pays.state == "no":
-        is_slower = pays.estimate is not None and pays.estimate.method != AGENTS and (pays.estimate.low or 0.0) > 0
-        return "avoid", f"It {'is slower' if is_slower else 'does not pay'}: {pays.reason}."
+        return "avoid", f"It {_harm(pays)}: {pays.reason}."
     if pays.state == "equal":
         told = f"{_sentence(pays.reason)}."
         return ("no difference", told) if slow is None else ("test further", f"{told} But {slow.message}")
@@ -67,6 +77,15 @@ def _word(pays: Leg, safe: Leg, findings: Sequence[Finding], *, uncalibrated: bo
         cap = slow or cap
         return ("test further", f"{both} But {cap.message}") if cap is not None else ("use", both)
     return "test further", both
+
+
+def _harm(pays: Leg) -> str:
+    found = pays.estimate
+    if found is not None and found.method == LEVEL:
+        return "misses the service level"
+    if found is None or found.method == AGENTS or (found.low or 0.0) <= 0:
+        return "does not pay"
+    return "needs more GPUs" if found.method == GPUS else "is slower"
 
 
 def _sentence(words: str) -> str:
@@ -93,6 +112,22 @@ def _about_accuracy(case: Case, verdict: ArmVerdict) -> Inequality:
     )
 
 
+def _about_level(case: Case, verdict: ArmVerdict, share: Estimate) -> Inequality:
+    slo = case.policy.slo(None)
+    wanted = 0.0 if slo is None else slo.share
+    return Inequality(
+        left=f"turns of one session within the service level, {verdict.arm}",
+        observed=share,
+        relation=">=",
+        right=f"{wanted:.0%}",
+        holds=share.value >= wanted,
+    )
+
+
+MEASURES: Final = {AGENTS: "agents per GPU", GPUS: "GPUs at the peak"}
+"""What was compared, by its method; by any other it is turn latency."""
+
+
 def inequality(case: Case, verdict: ArmVerdict) -> Inequality | None:
     """Return the comparison that decided, in parts: accuracy where it is what is wrong or missing, else what pays."""
     pays = verdict.pays
@@ -101,10 +136,12 @@ def inequality(case: Case, verdict: ArmVerdict) -> Inequality | None:
         return _about_accuracy(case, verdict)
     if verdict.safe.state == "no":
         return None  # a rule's word, not a comparison
+    if pays.estimate is not None and pays.estimate.method == LEVEL:
+        return _about_level(case, verdict, pays.estimate)
     if pays.estimate is None or pays.margin is None:
         return None
     more = pays.estimate.method == AGENTS  # more agents are better, more milliseconds are worse
-    what = "agents per GPU" if more else "turn latency"
+    what = MEASURES.get(pays.estimate.method, "turn latency")
     left = f"{what} of {words.scope(verdict.workload)}, {verdict.arm} / {case.evidence.reference}"
     if pays.state == "equal":
         return Inequality(left=left, observed=pays.estimate, relation="inside", right=f"±{100 * pays.margin:.1f} %", holds=True)
@@ -124,14 +161,33 @@ def _proven(tested: Tested) -> Leg:
     return replace(tested.leg, p=p)
 
 
+def _decider(case: Case) -> tuple[str, ...]:
+    """Say what decides, where that is not turn latency."""
+    if case.decided_by == "latency":
+        return ()
+    if case.policy.decide_by is not None:
+        return ("GPUs decide, as --decide-by says.",)
+    return ("GPUs decide because --slo and --agents were given.",)
+
+
 def judge(case: Case, findings: Sequence[Finding], arm: str, workload: str | None) -> ArmVerdict:
     """Return the verdict on *arm* for *workload*, or for the whole server."""
     mine = concerning(case, findings, arm, workload)
     speed = _proven(with_total(case, arm, workload, speed_leg(case, arm, workload)))
     capacity = capacity_leg(case, arm, workload)
-    paid = pays_leg(speed, capacity, case.room(workload), least_change=case.policy.min_change)
+    level = level_leg(case, arm, speed)
+    if level is not None:
+        paid = level
+    elif case.decided_by == "gpus":
+        paid = pays_by_gpus(speed, gpus_leg(case, arm, workload, capacity))
+    else:
+        paid = pays_leg(speed, capacity, case.room(workload), least_change=case.policy.min_change)
     pays, safe = _vetoed(paid, mine), _vetoed(_proven(safe_leg(case, arm, workload)), mine)
     word, reason = _word(pays, safe, mine, uncalibrated=_is_uncalibrated(case, arm, workload))
+    # What a rule, an answer or a single session decides holds at every length.
+    is_by_rule = _asked(mine, "avoid") is not None or case.evidence.arm(arm).twin
+    is_by_load = level is None and safe.state != "no" and not is_by_rule
+    limit = bound(case, arm, workload, word, is_by_load=is_by_load)
     missed = [each.message for each in mine if each.rule == MISSED and each.message not in reason]
     remedy = next((each.remedy for each in mine if each.remedy is not None), None) if word == "avoid" or safe.state == "no" else None
     beyond = case.reach_of(arm, workload).beyond_share
@@ -142,18 +198,28 @@ def judge(case: Case, findings: Sequence[Finding], arm: str, workload: str | Non
         needs = tuple(dict.fromkeys((*pays.needs, *safe.needs, *asked)))
     elif word == "calibrate":
         needs = (Need(what=f"calibrate the scales of {arm} on prompts of the trace, then ask it the same questions", step=Calibrate()),)
+    elif limit is not None:
+        needs = limit.needs
+    said = [reason, *missed]
+    if limit is not None:
+        said.append(limit.reason)
+    if level is None:
+        said += _decider(case)
+    if remedy is not None:
+        said.append(f"{_sentence(remedy)}, then test it again.")
     verdict = ArmVerdict(
         arm=arm,
         workload=workload,
         verdict=word,
-        canary=word == "use" and (bool(doubts) or bool(beyond)),
+        canary=word == "use" and (bool(doubts) or (bool(beyond) and limit is None)),
         pays=pays,
         safe=safe,
         capacity=capacity,
-        reason=" ".join((reason, *missed, *(() if remedy is None else (f"{remedy[0].upper()}{remedy[1:]}, then test it again.",)))),
+        reason=" ".join(said),
         remedy=remedy,
         needs=needs,
-        untested_share=beyond,
+        untested_share=beyond if limit is None else limit.calls,
+        holds_to=None if limit is None else limit.to,
     )
     return replace(verdict, inequality=inequality(case, verdict), flips=_flips(case, verdict, mine))
 
@@ -172,7 +238,7 @@ FAR: Final = 10
 def _of_speed(verdict: ArmVerdict) -> Iterator[str]:
     pays, word = verdict.pays, verdict.verdict
     gain = pays.estimate
-    if gain is None or gain.method == AGENTS or gain.low is None or gain.high is None:
+    if gain is None or gain.method in MEASURES or gain.low is None or gain.high is None:
         return
     far = math.inf if pays.margin is None else FAR * pays.margin
     match word:
@@ -190,9 +256,13 @@ def _of_speed(verdict: ArmVerdict) -> Iterator[str]:
 
 def _of_pool(case: Case, verdict: ArmVerdict) -> Iterator[str]:
     found, capacity = case.room(verdict.workload).binds_from, verdict.capacity
-    if verdict.pays.state == "unclear" and capacity is not None and capacity.state in ("unclear", "untested"):
+    is_open = capacity is not None and capacity.state in ("unclear", "untested")
+    if verdict.pays.state == "unclear" and is_open and case.decided_by == "latency":
         yield f"the whole interval of agents per GPU above {words.percent(case.policy.min_capacity_gain)}: use"
-    if verdict.verdict == "no difference" and found is not None:
+    if verdict.pays.state == "unclear" and case.decided_by == "gpus":
+        least = words.percent(case.policy.min_change).removeprefix("+")
+        yield f"surely a GPU fewer at the peak, and {least} of them: use; that many more: avoid"
+    if verdict.pays.state == "equal" and verdict.verdict == "no difference" and found is not None:
         of = "" if verdict.workload is None else f" of {verdict.workload}"
         yield f"a load of about {found:,} concurrent agents{of}, where {case.evidence.reference}'s KV pool becomes the bottleneck"
 
@@ -201,7 +271,7 @@ def _of_answers(case: Case, verdict: ArmVerdict) -> Iterator[str]:
     safe, word, margin = verdict.safe, verdict.verdict, 100 * case.policy.accuracy_margin
     if safe.state == "no" and verdict.remedy is not None:
         yield verdict.remedy
-    elif safe.state == "no":
+    elif safe.state == "no" and case.broken_of(verdict.arm) is None:
         yield "calibrated scales, or a kernel that accumulates in higher precision: measure again"
     if safe.estimate is None or safe.estimate.low is None:
         return

@@ -1,7 +1,9 @@
 """The thresholds a user may move: what counts as a gain, a loss, a healthy client, and the service levels to hold."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
+
+DecideBy: TypeAlias = Literal["gpus", "latency"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +25,9 @@ class Policy:
     min_change: float = 0.03
     # Each turn alike, each second alike, or both: where one kind of turn wins and another loses, only the user knows which counts.
     counts: Literal["both", "turns", "time"] = "both"
+    # What arms within the service level are compared by; None: GPUs where a level and a peak are
+    # given, for that is what they cost, and turn latency otherwise.
+    decide_by: DecideBy | None = None
     # Three points of 100: the smallest loss that some 1,400 paired items can exclude at 10 % discordance (docs/statistics.md).
     accuracy_margin: float = 0.03
     # Ten percent more agents per GPU saves one GPU in ten; less vanishes in whole GPUs.
@@ -36,8 +41,10 @@ class Policy:
     start_spread: float = 0.015
     # What a place in the order may add to the second of two equal copies on one server, before an A/A control has measured it.
     position_spread: float = 0.005
-    # More calls than this beyond the tested lengths, and the verdict is about something else than the user's traffic.
-    max_untested_share: float = 0.10
+    # More calls than this beyond the lengths that were timed, or asked at, and the verdict holds up to there alone: one in twenty is seen.
+    max_untested_share: float = 0.05
+    # And more of the tokens, which are what a server works on: a few long calls may be most of its load.
+    max_untested_tokens: float = 0.10
     # A pool that was full for less than half of the run was not what limited it.
     min_filled_share: float = 0.50
     # Working set over pool above which cached contexts start to fall out; blocks and salts take the rest of the room.
@@ -58,6 +65,12 @@ class Policy:
     # Somebody else's requests on the server.
     max_foreign_share: float = 0.01
     slos: tuple[Slo, ...] = ()
+
+    def decider(self, peak_agents: int | None) -> DecideBy:
+        """Return what arms within the service level are compared by, at such a peak."""
+        if peak_agents is None:
+            return "latency"
+        return self.decide_by or ("gpus" if self.slos else "latency")
 
     def slo(self, workload: str | None) -> Slo | None:
         """Return the service level of *workload*: its own, else the one for all."""

@@ -11,6 +11,7 @@ Word = Literal["use", "avoid", "calibrate", "test further", "no difference"]
 Weight = Literal["supports", "opposes", "blocks", "informs"]
 Spoiled = Literal["ttft", "itl", "turn", "hits", "accuracy", "capacity", "prefill sweep", "decode sweep"]
 TIMES: Final[tuple[Spoiled, ...]] = ("ttft", "itl", "turn", "capacity")  # what a server's pace shows in
+Quantity = Literal["context_tokens", "new_tokens", "output_tokens", "wait_s", "hit_rate"]
 LegState = Literal["yes", "no", "equal", "unclear", "untested"]
 """yes: shown to pay (or to be safe); no: shown not to; equal: shown to differ by less than the margin; unclear: looked at, not settled."""
 
@@ -118,6 +119,7 @@ class ArmVerdict:
     flips: tuple[str, ...] = ()
     needs: tuple[Need, ...] = ()
     untested_share: float | None = None  # share of the user's calls whose context lies beyond what was tested
+    holds_to: float | None = None  # context up to which the verdict holds: too much of the load lies beyond it, untested; None: all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,10 +216,50 @@ class Capacity:
     workload: str | None
     agents_per_gpu: Estimate | None  # None: the pool never filled, nothing can be said
     replicas_at_peak: int | None
-    fewest_replicas: int | None = None  # at the upper end of the agents
-    most_replicas: int | None = None  # at their lower end; None: not known to be enough with any
+    gpus_at_peak: Estimate | None = None  # at the value and both ends of the agents, spare ones included
     next_replica_at_agents: int | None  # the load at which one more is due
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceLevel:
+    """Say whether an arm meets the service level at all."""
+
+    arm: str
+    limits: str  # ttft=2s,tpot=40ms
+    state: LegState  # yes: a single session is within it; no: not even that
+    is_missed_as_played: bool  # a limit is surely broken at the load of the pairs, and latency decides
+    reason: str  # the limit that is missed by most; empty where nobody knows
+    agents_per_gpu: Estimate | None  # up to which it is met, as far as that was measured
+
+    @property
+    def is_missed(self) -> bool:
+        """Say whether the level is surely missed: at all, or at the load that decides."""
+        return self.state == "no" or self.is_missed_as_played
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantiles:
+    """Compare one quantity of the calls that were played with the same of the user's trace: q10, q50, q90, q99 and the largest."""
+
+    quantity: Quantity
+    trace: tuple[float, ...]  # empty: not known, as are those of `played`
+    played: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """Say which part of the user's trace a run played, for one workload class or (workload None) for all of it."""
+
+    workload: str | None
+    calls: int  # of the trace
+    played: int  # calls of the reference that count
+    call_share: float  # of the trace's calls, those whose context is no longer than what was timed
+    token_share: float  # the same of their tokens
+    timed_to: float | None  # longest context that was timed in enough block pairs
+    longest: float  # context of the trace
+    is_whole: bool  # False: the trace was too long to be read to its end
+    quantiles: tuple[Quantiles, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,6 +273,7 @@ class Choice:
     runner_up: str | None
     why_it_lost: str | None
     split_pools: str  # one flag for all, or split? with its figure
+    holds_to: float | None = None  # context up to which the choice holds; None: for all of the user's calls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,6 +299,8 @@ class Decision:
     break_even: tuple[BreakEven, ...]
     accuracy: tuple[BucketResult, ...]
     capacity: tuple[Capacity, ...]
+    service_levels: tuple[ServiceLevel, ...] = ()  # of each arm; none where no level was stated
+    coverage: tuple[Coverage, ...] = ()
     needs: tuple[Need, ...]
     caveats: tuple[str, ...]
     flips: tuple[str, ...]

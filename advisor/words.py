@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from advisor.estimate import Estimate
+from advisor.policy import Slo
 
 
 def percent(value: float) -> str:
@@ -63,6 +64,33 @@ def counted(count: float, noun: str) -> str:
     """Return a number with its noun: 1 minute, 2 minutes."""
     text = f"{count:,.0f}"
     return f"{text} {noun}{'' if text == '1' else 's'}"
+
+
+def whole(estimate: Estimate, noun: str = "") -> str:
+    """Return a count, of a *noun*, with its interval; one that is known for certain has none."""
+    said = counted(estimate.value, noun) if noun else f"{estimate.value:,.0f}"
+    ends = (estimate.low, estimate.high)
+    if ends == (estimate.value, estimate.value):
+        return said
+    return f"{said} {_spread(estimate, '{:,.0f}'.format)}"
+
+
+def ms(value: float) -> str:
+    """Return a time: in seconds from one of them on."""
+    return f"{value / 1e3:.3g} s" if value >= 1e3 else f"{value:.3g} ms"
+
+
+def limits(slo: Slo) -> str:
+    """Return the limits of a service level, as they are typed."""
+    named = (("ttft", slo.ttft_ms), ("tpot", slo.tpot_ms), ("turn", slo.turn_ms))
+    return ",".join(f"{name}={ms(limit).replace(' ', '')}" for name, limit in named if limit is not None)
+
+
+def beyond(factor: float) -> str:
+    """Return by how much a limit is exceeded, as the words before it."""
+    if factor >= 2:
+        return f"{factor:.2g} times the limit of"
+    return f"{100 * (factor - 1):.2g} % above the limit of"
 
 
 def times(count: int) -> str:

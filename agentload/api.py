@@ -27,7 +27,6 @@ from agentload.errors import UsageError
 from agentload.live.runner import Listener
 from agentload.report import advise
 from agentload.report.parts import Document
-from agentload.report.policy import Setting, parse, read_policy
 from agentload.run import files, foreground
 from agentload.run.ask import Asked
 from agentload.run.ask import Listener as AnswerListener
@@ -36,6 +35,7 @@ from agentload.run.foreground import Audience, Stop
 from agentload.run.isolation import Cell
 from agentload.run.play import Played
 from agentload.run.prepared import Place, evaluation, place_of, prepared, simulation
+from agentload.run.ready import ready
 from agentload.run.simulated_answers import answer_all, answering
 from agentload.store.database import reading
 from agentload.store.places import DATABASE
@@ -43,6 +43,7 @@ from agentload.store.runs import run_named
 from agentload.study import document
 from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Virtual
+from agentload.verdict.policy import Setting, parse, read_policy
 
 T = TypeVar("T")
 StudyT = TypeVar("StudyT", Replay, Sweep, Search, Ask, Probe, Decide)
@@ -336,6 +337,7 @@ def _measured(study: Replay | Sweep, place: Place, notice: Notice | None, listen
 
     def played() -> Played:
         with prepared(study, place, notice=follower.notice) as made:
+            ready(made, follower.notice)
             return foreground.measure(made, place, follower.audience(calls=listener))
 
     ended = follower.apart(played)

@@ -34,13 +34,13 @@ from agentload.layout.plan import plan
 from agentload.layout.traces import sweep
 from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.profile import ArmProfile
-from agentload.report.advise import evidence_of
-from agentload.report.policy import Setting
 from agentload.run.servers import arms_of
 from agentload.run.simulate import Simulation, quiet, store
 from agentload.store.database import reading
 from agentload.study.kinds import Replay
 from agentload.study.parts import Load, TraceRef, Virtual
+from agentload.verdict.policy import Setting
+from agentload.verdict.verdict import evidence_of
 
 CONTEXTS: Final = (1024, 2048, 4096, 8192, 16384, 32768, 65536, 98304, 120_000)
 OUTPUT: Final = 128

@@ -28,7 +28,7 @@ from agentload.emulator.steptime import StepClock
 from agentload.kvmath.pool import pool_of
 from agentload.layout.plan import plan
 from agentload.layout.step_times import Bounds, grid, step_times
-from agentload.layout.traces import primed, shuffled
+from agentload.layout.windows import steady, windows
 from agentload.model import metrics
 from agentload.model.plan import Budget, ClosedLoop, Load
 from agentload.model.profile import ArmProfile, Noise
@@ -119,12 +119,11 @@ def seen(arm: ArmProfile, clock: type[StepClock], trace: Trace, sessions: int, l
     ttft: list[float] = []
     tokens = 0
     for seed in range(DRAWS):
-        drawn = Trace(header=trace.header, sessions=shuffled(trace, 40, seed, load, sessions))
-        begun = Trace(header=trace.header, sessions=primed(drawn, sessions, seed))
-        made = plan(begun, [arm.name], run=f"judge-{sessions}", seed=seed, pairs=1, load=load)
+        laid = windows(steady(trace, load), number=1, pairs=1, seed=seed)
+        made = plan(trace, [arm.name], run=f"judge-{sessions}", seed=seed, pairs=1, load=laid.load, laid=laid.blocks)
         with engines(clock):
             for row in Shell(made, {arm.name: arm}, seed=seed).play():
-                if not isinstance(row, CallRow) or row.prime or row.status != "ok" or row.released_ns < SECONDS / 4 * 1e9:
+                if not isinstance(row, CallRow) or row.prime or row.status != "ok":
                     continue
                 tokens += row.output_tokens or 0
                 ttft.append(metrics.ttft_ms(row, row.released_ns) or 0.0)

@@ -20,6 +20,10 @@ settings.register_profile("thorough", deadline=None, max_examples=1_000, print_b
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
+# A second for each run of a replay, and what it says of a shared machine, are no matter of most tests.
+os.environ.setdefault("AGENTLOAD_CLIENT_CHECK", "0")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Spare the collector of garbage the thousands of tests, which live to the end: it looked at all of them again and again."""

@@ -132,9 +132,8 @@ def at_once(row: CallRow) -> CallRow:
     """Let a call take no time at all, as on a clock of coarse ticks."""
     at = row.released_ns
     chunks = None if row.chunks is None else stamps([at] * len(row.chunks), row.chunks.token_counts())
-    known: dict[str, Any] = {
-        name: at for name in ("opened_ns", "sent_ns", "first_ns", "first_answer_ns", "last_ns", "done_ns") if getattr(row, name) is not None
-    }
+    instants = ("dialled_ns", "opened_ns", "sent_ns", "first_ns", "first_answer_ns", "last_ns", "done_ns")
+    known: dict[str, Any] = {name: at for name in instants if getattr(row, name) is not None}
     return replace(row, due_ns=at, chunks=chunks, **known)
 
 

@@ -133,7 +133,6 @@ def test_paths_of_a_study_are_relative_to_its_file_and_names_stay_names(tmp_path
         (agentload.Replay(traces=SIMULATED.traces, servers=VIRTUAL, pairs="many"), "pairs"),  # type: ignore[arg-type]  # no checker looked
         (agentload.Replay(traces=SIMULATED.traces, servers=agentload.Live(endpoints="a=http://127.0.0.1:1/v1")), "are not simulated"),
         (agentload.Ask(servers=agentload.Live(endpoints="a=http://127.0.0.1:1/v1")), "kind 'ask', where 'replay' is expected"),
-        (agentload.Replay(traces=SIMULATED.traces, servers=VIRTUAL, workers=2), "workers is no option of `agentload simulate`"),
         ("nowhere.yaml", "nowhere.yaml: no such file"),
         ({"study": 1, "kind": "dance"}, "no kind of study 'dance'"),
         ('{"study": 1, "kind": "dance"}', "no kind of study 'dance'"),

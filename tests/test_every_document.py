@@ -12,8 +12,8 @@ from agentload.emulator import profile
 from agentload.endpoints.read import read_file
 from agentload.errors import AgentloadError
 from agentload.matrix.read import read_matrix
-from agentload.report.policy import read_policy
 from agentload.run.files import read_study
+from agentload.verdict.policy import read_policy
 from agentload.watch.jobs_file import add, read_jobs, remove
 
 ROOT: Final = Path(__file__).parents[1]

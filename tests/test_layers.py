@@ -60,7 +60,7 @@ def test_an_empty_house_keeps_the_contract(tmp_path: Path, contract: str) -> Non
 
 def test_the_order_of_the_layers_is_the_agreed_one() -> None:
     assert " > ".join(" : ".join(layer) for layer in LAYERS) == (
-        "cli : api > watch : ui : matrix : decision > report > run > remote > live : virtual : serve : ask > "
+        "cli : api > watch : ui : matrix : decision > report > verdict > run > remote > live : virtual : serve : ask > "
         "endpoints : telemetry > evidence > store > layout > study > dispatch > emulator > "
         "workloads : importers : exporters : degrade : tasks > prompts > tracefile > kvmath : exposition > model > "
         "plugins > builtin : compiled : documents : errors"
@@ -110,7 +110,7 @@ def test_the_advisor_imports_nothing_of_agentload_and_no_other_dependency(tmp_pa
 
 
 def test_only_those_who_gather_evidence_or_show_verdicts_import_the_advisor(tmp_path: Path) -> None:
-    allowed = {"cli", "decision", "evidence", "report", "ui", "watch"}
+    allowed = {"cli", "decision", "evidence", "report", "ui", "verdict", "watch"}
     plants = {(f"agentload.{room}", "advisor") for room in ROOMS}
     plant(tmp_path, plants)
     barred = {(f"agentload.{room}", "advisor") for room in ROOMS if room not in allowed}

@@ -21,12 +21,11 @@ from agentload.cli import main
 from agentload.errors import AgentloadError
 from agentload.evidence.summary import summarise
 from agentload.model.rows import CallRow, Row
-from agentload.report.advise import advise
-from agentload.report.compare import compare
+from agentload.report.advise import advise, compare
 from agentload.report.formats import txt
 from agentload.report.parts import Document
-from agentload.report.policy import Setting
 from agentload.report.write import USUAL, formats, write
+from agentload.verdict.policy import Setting
 from agentload.watch.history import Detail, Execution
 from agentload.watch.judge import fault, since
 from agentload.watch.notices import digest, junit, prometheus

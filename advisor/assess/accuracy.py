@@ -1,19 +1,28 @@
-"""Judge paired answers: by bucket, and pooled over the lengths that a workload really has."""
+"""Judge paired answers: by bucket, and pooled over the lengths that a workload really has.
 
-from collections.abc import Sequence
-from dataclasses import replace
+Where the user's own trace is known, a length weighs as many of its calls as the length stands for.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Final
 
 import numpy as np
 
 from advisor.assess import reach
-from advisor.case import Accuracy, answer_level, rivals, weighty
+from advisor.case import Accuracy, Broken, answer_level, rivals, weighty
 from advisor.estimate import Estimate
-from advisor.evidence import AccuracyBucket, Evidence, Floats, Ints
+from advisor.evidence import AccuracyBucket, Bools, Evidence, Floats, Ints
 from advisor.policy import Policy
 from advisor.statistics import accuracy, planning
 from advisor.verdict import BucketResult
 
-COLLAPSED = 0.5  # of the right answers: scales that are off lose points, a broken kernel loses most
+COLLAPSED: Final = 0.5  # of the right answers: scales that are off lose points, a broken kernel loses most
+LEAST_LOST: Final = 10  # answers that only the reference has right, and none that only the arm has
+LEAST_SUSPECT: Final = 4  # the same at one depth: a reason to ask more
+LEAST_CONTEXTS: Final = 3  # that they stand in: the questions of one context may share its odd text
 LEAST_IN_A_BUCKET = 2.0  # margins; below, half of all it can do could be lost inside the margin
 
 
@@ -43,16 +52,37 @@ def _rows(buckets: list[AccuracyBucket]) -> tuple[Floats, Floats, Ints]:
     return np.concatenate(reference), np.concatenate(arm), np.concatenate(clusters)
 
 
-def _judged(buckets: list[AccuracyBucket], policy: Policy, one_sided: float) -> tuple[Estimate, float, float] | None:
-    """Return the difference, with an interval at this *one-sided* level, and the p-values of "not worse" and of "worse" by the margin."""
+def _weight(buckets: Sequence[AccuracyBucket], shares: Mapping[float, float] | None) -> Floats | None:
+    """Return what each row weighs, in the order of `_rows`, where each length has a share of the whole; None where all weigh alike."""
+    if shares is None:
+        return None
+    sizes = [_rows([each])[0].size for each in buckets]
+    at = defaultdict[float, int](int)
+    for each, size in zip(buckets, sizes, strict=True):
+        at[each.context_tokens] += size
+    weights = [shares[each.context_tokens] / max(1, at[each.context_tokens]) for each in buckets]
+    rows = np.repeat(weights, sizes)
+    return rows if rows.sum() > 0 else None
+
+
+def _judged(
+    buckets: list[AccuracyBucket], policy: Policy, one_sided: float, shares: Mapping[float, float] | None = None
+) -> tuple[Estimate, float, float] | None:
+    """Return the difference, with an interval at this *one-sided* level, and the p-values of "not worse" and of "worse" by the margin.
+
+    *shares* are those of the user's calls that each length stands for.
+    """
     margin, level = policy.accuracy_margin, 1 - 2 * one_sided
     reference, arm, clusters = _rows(buckets)
     if not reference.size:
         return None
+    weights = _weight(buckets, shares)
     if all(_is_binary(each) for each in buckets):
         difference = arm - reference
-        effect = accuracy.design_effect(difference, clusters)
-        lost, won, n = float(np.sum(difference < 0)) / effect, float(np.sum(difference > 0)) / effect, difference.size / effect
+        effect = accuracy.design_effect(difference, clusters, weights)
+        weight = np.ones(difference.size) if weights is None else weights * (difference.size / weights.sum())
+        lost, won = (float(weight @ is_changed) / effect for is_changed in (difference < 0, difference > 0))
+        n = difference.size / effect
         contexts = np.unique(clusters).size
         df = contexts - 1 if contexts < difference.size else None
         return (
@@ -60,7 +90,7 @@ def _judged(buckets: list[AccuracyBucket], policy: Policy, one_sided: float) -> 
             accuracy.p_not_worse(reference_only=lost, arm_only=won, n=n, margin=margin, df=df),
             accuracy.p_worse(reference_only=lost, arm_only=won, n=n, margin=margin, df=df),
         )
-    found = accuracy.graded(reference, arm, clusters)
+    found = accuracy.graded(reference, arm, clusters, weights)
     if found is None:
         return None
     shown = found.estimate(unit="share", method="paired graded scores, contexts as clusters", level=level)
@@ -116,15 +146,32 @@ def _own(buckets: Sequence[AccuracyBucket], workload: str, between: tuple[float,
 def pooled(evidence: Evidence, policy: Policy) -> tuple[Accuracy, ...]:
     """Return the pooled accuracy of every challenger for each workload, and for the server over all that its weighty workloads need."""
     between = {each.name: reach.usual(evidence, each.name) for each in evidence.workloads}
-    binding, level = weighty(reach.shares(evidence)), answer_level(evidence, policy)
+    mix = reach.shares(evidence)
+    binding, level = weighty(mix), answer_level(evidence, policy)
     out: list[Accuracy | None] = []
     for arm in evidence.challengers:
         able = telling(tuple(each for each in evidence.accuracy if each.arm == arm.name), policy)
         own = {name: _own(able, name, ends) for name, ends in between.items()}
         needed = [each for each in able if not binding or any(each is mine for name in binding for mine in own[name])]
-        out.append(_pool(needed, arm.name, None, policy, level, asked=able, rivals=rivals(evidence)))
-        out.extend(_pool(mine, arm.name, name, policy, level, asked=able, rivals=rivals(evidence)) for name, mine in own.items())
+        scopes = (
+            (None, needed, [each for each in mix if each[0] in binding]),
+            *((name, mine, [(name, 1.0)]) for name, mine in own.items()),
+        )
+        for name, mine, classes in scopes:
+            shares = _shares(evidence, mine, classes)
+            out.append(_pool(mine, arm.name, name, policy, level, asked=able, rivals=rivals(evidence), shares=shares))
     return tuple(each for each in out if each is not None)
+
+
+def _shares(evidence: Evidence, buckets: Sequence[AccuracyBucket], mix: Sequence[tuple[str, float]]) -> Mapping[float, float] | None:
+    """Return the share of the calls of a mix of classes that each length stands for; None where no class says how long its calls are."""
+    tested = sorted({each.context_tokens for each in buckets})
+    weights = {name: share for name, share in mix if share > 0}
+    known = [(each.context_tokens, weights.get(each.name, 0.0)) for each in evidence.workloads]
+    stands = [share * reach.standing(tested, own) for own, share in known if own is not None and own.size and share > 0]
+    if len(tested) < 2 or not stands:
+        return None
+    return dict(zip(tested, np.sum(stands, axis=0).tolist(), strict=True))
 
 
 def controls(evidence: Evidence, policy: Policy) -> tuple[Accuracy, ...]:
@@ -144,8 +191,9 @@ def _pool(
     *,
     asked: Sequence[AccuracyBucket],
     rivals: int = 1,
+    shares: Mapping[float, float] | None = None,
 ) -> Accuracy | None:
-    found = _judged(buckets, policy, level / rivals) if buckets else None
+    found = _judged(buckets, policy, level / rivals, shares) if buckets else None
     if found is None:
         return None
     each_judged = [(bucket, judged) for bucket in buckets if (judged := _judged([bucket], policy, level)) is not None]
@@ -163,9 +211,6 @@ def _pool(
         p_not_worse=p_not_worse,
         p_worse=p_worse,
         worst=worst_result,
-        has_collapsed=any(
-            each.difference.is_below(-COLLAPSED * each.reference) for each in (_result_of(buckets, difference), worst_result)
-        ),
         good_to=_good_to(buckets, policy, level),
         worst_p=min(planning.adjusted([judged[2] for _, judged in each_judged])),
         # The mean square difference is, for right and wrong answers, the share of items that differ.
@@ -200,3 +245,138 @@ def telling(buckets: tuple[AccuracyBucket, ...], policy: Policy) -> tuple[Accura
     """Return the buckets that can show a loss; the others count for nothing, and what they cover is untested."""
     least = LEAST_IN_A_BUCKET * policy.accuracy_margin
     return tuple(each for each in buckets if each.reference_right is not None and each.reference_right >= least)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answers:
+    """Paired answers as equally long columns."""
+
+    buckets: tuple[AccuracyBucket, ...]
+    reference: Floats
+    arm: Floats
+    contexts: Ints
+    lengths: Floats
+    depths: Floats
+
+    def only(self, rows: Bools) -> "_Answers":
+        """Return the answers of some rows."""
+        return replace(
+            self,
+            reference=self.reference[rows],
+            arm=self.arm[rows],
+            contexts=self.contexts[rows],
+            lengths=self.lengths[rows],
+            depths=self.depths[rows],
+        )
+
+    @property
+    def lost(self) -> Bools:
+        """Tell which answers are better on the reference."""
+        return np.asarray(self.arm < self.reference, dtype=np.bool_)
+
+    @property
+    def is_mostly_lost(self) -> bool:
+        """Tell whether less is left than half of what the reference gets right."""
+        return bool(self.arm.sum() < (1 - COLLAPSED) * self.reference.sum())
+
+
+def _answers(buckets: tuple[AccuracyBucket, ...]) -> _Answers:
+    reference, arm, contexts = _rows(list(buckets))
+    depths = (np.full(each.items, -1.0) if each.depths is None else np.nan_to_num(each.depths, nan=-1.0) for each in buckets)
+    return _Answers(
+        buckets=buckets,
+        reference=reference,
+        arm=arm,
+        contexts=contexts,
+        lengths=np.repeat([each.context_tokens for each in buckets], [each.items for each in buckets]),
+        depths=np.concatenate(list(depths)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faults:
+    """Hold where arms are broken, and the single depths at which they may be."""
+
+    broken: tuple[Broken, ...]
+    suspects: tuple[Broken, ...]
+
+
+def faults(evidence: Evidence, policy: Policy) -> Faults:
+    """Return where the answers of each arm are wrong altogether.
+
+    What counts is neighbouring lengths at each of which most of the right answers are gone. There, all that
+    differs speaks against the arm, often enough, in several contexts and at all depths; or so much is gone
+    that the interval says so. What is gone at single depths alone has to be so at each of them by itself.
+    """
+    level = answer_level(evidence, policy)
+    broken: list[Broken] = []
+    suspects: list[Broken] = []
+    for arm in evidence.challengers:
+        asked = tuple(each for each in evidence.accuracy if each.arm == arm.name and _scores(each))
+        able = telling(asked, policy)
+        if not able:
+            continue
+        answers = _answers(able)
+        gone = [*_gone(answers, arm.name)]
+        found = [
+            each
+            for each, within in gone
+            if _is_against(within, LEAST_LOST, LEAST_CONTEXTS) or _is_surely_gone(within, each.lengths, policy, level)
+        ]
+        deep = [*_at_depths(answers, arm.name)]
+        found += [each for each, within in deep if _is_against(within, LEAST_LOST, LEAST_CONTEXTS)]
+        broken.extend(found)
+        if not found:
+            few = (each for each, within in deep if _is_against(within, LEAST_SUSPECT, LEAST_SUSPECT))
+            suspects.extend(few)
+    return Faults(broken=tuple(broken), suspects=tuple(suspects))
+
+
+def _gone(answers: _Answers, arm: str) -> Iterator[tuple[Broken, _Answers]]:
+    """Yield each run of lengths at which most right answers are gone, at every depth: the longest lengths first."""
+    lengths = [float(each) for each in np.unique(answers.lengths)]
+    gone = {each: answers.only(answers.lengths == each).is_mostly_lost for each in lengths}
+    runs = [(is_gone, tuple(run)) for is_gone, run in groupby(lengths, gone.__getitem__)]
+    for number in reversed(range(len(runs))):
+        is_gone, run = runs[number]
+        within = answers.only(np.isin(answers.lengths, run))
+        if not is_gone or {*within.depths[within.lost]} != {*within.depths}:
+            continue
+        found = Broken(
+            arm=arm,
+            lengths=run,
+            depths=(),
+            right=round(float(within.arm.sum())),
+            reference_right=round(float(within.reference.sum())),
+            items=within.arm.size,
+            sound_to=runs[number - 1][1][-1] if number else None,
+            sound_from=runs[number + 1][1][0] if number + 1 < len(runs) else None,
+        )
+        yield found, within
+
+
+def _at_depths(answers: _Answers, arm: str) -> Iterator[tuple[Broken, _Answers]]:
+    """Yield the same of each depth by itself, where other depths of these lengths are sound."""
+    for depth in np.unique(answers.depths):
+        for found, within in _gone(answers.only(answers.depths == depth), arm):
+            around = (answers.depths != depth) & np.isin(answers.lengths, found.lengths)
+            others = answers.only(around)
+            if others.arm.size and not others.is_mostly_lost:
+                yield replace(found, depths=(float(depth),)), within
+
+
+def _is_against(answers: _Answers, least_lost: int, least_contexts: int) -> bool:
+    """Tell whether all that differs speaks against the arm, and there is enough of it."""
+    lost = answers.lost
+    return (
+        not bool(np.any(answers.arm > answers.reference))
+        and int(lost.sum()) >= least_lost
+        and np.unique(answers.contexts[lost]).size >= least_contexts
+    )
+
+
+def _is_surely_gone(answers: _Answers, lengths: tuple[float, ...], policy: Policy, level: float) -> bool:
+    """Tell whether the interval of what is lost lies beyond half of what the reference gets right."""
+    within = [each for each in answers.buckets if each.context_tokens in lengths]
+    found = _judged(within, policy, level)
+    return found is not None and found[0].is_below(-COLLAPSED * float(answers.reference.mean()))

@@ -3,6 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import scipy
 
@@ -39,6 +40,54 @@ def _busy(agents_per_gpu: float | None, deployment: Deployment, gpus: int) -> in
     return math.ceil(deployment.peak_agents / per_replica) if per_replica >= 1 else None
 
 
+def _gpus(replicas: tuple[int | None, int | None, int | None], deployment: Deployment, found: Estimate, *, each: int) -> Estimate | None:
+    """Return the GPUs of so many busy replicas (fewest, likely, most), those to spare included."""
+    if deployment.peak_agents is None:
+        return None
+    spare = deployment.spare_replicas
+    low, value, high = (None if busy is None else float((busy + spare) * each) for busy in replicas)
+    if low is None or value is None:
+        return None
+    return Estimate(
+        value=value,
+        low=low,
+        high=high,
+        n=found.n,
+        level=found.level,
+        unit="GPUs",
+        method="whole replicas that carry the peak",
+    )
+
+
+def saved(theirs: Capacity | None, mine: Capacity | None) -> Estimate | None:
+    """Return the GPUs that *mine* needs less than *theirs* at the peak; None where that is not known.
+
+    The interval is what those of both arms give together (MOVER; Zou and Donner 2008), out to whole GPUs.
+    """
+    before = None if theirs is None else theirs.gpus_at_peak
+    after = None if mine is None else mine.gpus_at_peak
+    if before is None or after is None:
+        return None
+    value = before.value - after.value
+
+    def apart(low: float | None, high: float | None) -> float | None:
+        return None if low is None or high is None else math.hypot(low, high)
+
+    below = apart(_less(before.value, before.low), _less(after.high, after.value))
+    above = apart(_less(before.high, before.value), _less(after.value, after.low))
+    return replace(
+        before,
+        value=value,
+        low=None if below is None else float(math.floor(value - below)),
+        high=None if above is None else float(math.ceil(value + above)),
+        n=min(before.n, after.n),
+    )
+
+
+def _less(upper: float | None, lower: float | None) -> float | None:
+    return None if upper is None or lower is None else upper - lower
+
+
 def _due(found: Estimate, busy: int | None, gpus: int) -> int | None:
     """Return the load at which one more replica is due."""
     return None if busy is None else busy * math.floor(found.value * gpus + 1e-9) + 1
@@ -72,7 +121,8 @@ def _capacity(
     def silent(reason: str) -> Capacity:
         return Capacity(arm=arm, workload=workload, agents_per_gpu=None, replicas_at_peak=None, next_replica_at_agents=None, reason=reason)
 
-    if not any(each.pool_filled for each in points):
+    # What even the smallest load misses is no matter of the pool.
+    if limit.value and not any(each.pool_filled for each in points):
         watched = all(each.pool_filled is not None for each in points)
         return silent("the KV pool never filled" if watched else "KV pool usage was not monitored")
     gpus, deployment = evidence.gpus(arm), evidence.deployment
@@ -83,8 +133,7 @@ def _capacity(
         workload=workload,
         agents_per_gpu=found,
         replicas_at_peak=None if busy is None else busy + deployment.spare_replicas,
-        fewest_replicas=None if fewest is None else fewest + deployment.spare_replicas,
-        most_replicas=None if most is None else most + deployment.spare_replicas,
+        gpus_at_peak=_gpus((fewest, busy, most), deployment, found, each=gpus),
         next_replica_at_agents=_due(found, busy, gpus),
         reason=_reason(found, points),
     )

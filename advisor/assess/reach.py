@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from advisor.case import Accuracy, Reach
+from advisor.assess import coverage
+from advisor.assess.coverage import SLACK, beyond
+from advisor.case import Accuracy, Beyond, Reach
 from advisor.evidence import Evidence, Floats
 
-SLACK = 1.1  # a bucket speaks for lengths up to a tenth above its own
 USUAL = (0.10, 0.99)  # a tenth may be shorter: what is asked there dilutes; one in a hundred may be longer: `beyond_share` tells of them
 
 
@@ -62,17 +63,40 @@ def own(tested: Iterable[float], between: tuple[float, float] | None) -> frozens
     return frozenset(each for each in lengths if first <= each <= last)
 
 
-def _one(evidence: Evidence, arm: str, workload: str, tested_to: float | None) -> Reach:
+def standing(tested: Sequence[float], contexts: Floats) -> Floats:
+    """Return the share of calls with such *contexts* that each of the *tested* lengths, in rising order, stands for.
+
+    A length stands for those that no shorter one covers, the longest for all that are longer.
+    """
+    ends = SLACK * np.asarray(tested[:-1], dtype=np.float64)
+    counts = np.bincount(np.searchsorted(ends, contexts, side="left"), minlength=len(tested))
+    return counts / contexts.size
+
+
+def _one(evidence: Evidence, arm: str, workload: str, tested_to: float | None, timed: Beyond | None) -> Reach:
     lengths = contexts(evidence, workload)
     if lengths is None or not lengths.size:
-        return Reach(arm=arm, workload=workload, beyond_share=None, usual=None, longest=None)
-    beyond = None if tested_to is None else float(np.mean(lengths > SLACK * tested_to))
+        return Reach(arm=arm, workload=workload, usual=None, longest=None, timed=timed)
     return Reach(
         arm=arm,
         workload=workload,
-        beyond_share=beyond,
         usual=usual(evidence, workload),
         longest=float(lengths.max()),
+        asked=None if tested_to is None else beyond(lengths, tested_to),
+        timed=timed,
+    )
+
+
+def _asked(parts: Sequence[tuple[float, Reach]]) -> Beyond | None:
+    """Return what of the mix lies beyond the lengths at which answers were compared."""
+    known = [(share, part.asked) for share, part in parts if part.asked is not None]
+    weight = sum(share for share, _ in known)
+    if weight <= 0:
+        return None
+    return Beyond(
+        to=min((each.to for _, each in known if each.calls > 0), default=max(each.to for _, each in known)),
+        calls=sum(share * each.calls for share, each in known) / weight,
+        tokens=sum(share * each.tokens for share, each in known) / weight,
     )
 
 
@@ -81,17 +105,17 @@ def reaches(evidence: Evidence, shares: tuple[tuple[str, float], ...], accuracy:
     tested = {(each.arm, each.workload): each.asked_to for each in accuracy}
     out = []
     for arm in evidence.challengers:
-        parts = [_one(evidence, arm.name, name, tested.get((arm.name, name))) for name, _ in shares]
-        known = [(share, part.beyond_share) for (_, share), part in zip(shares, parts, strict=True) if part.beyond_share is not None]
-        weight = sum(share for share, _ in known)
+        timed = {own.workload: coverage.timed(evidence, arm.name, own) for own in evidence.trace}
+        parts = [_one(evidence, arm.name, name, tested.get((arm.name, name)), timed.get(name)) for name, _ in shares]
         ends = [part.usual for part in parts if part.usual is not None]
         out.append(
             Reach(
                 arm=arm.name,
                 workload=None,
-                beyond_share=sum(share * beyond for share, beyond in known) / weight if weight > 0 else None,
                 usual=(min(low for low, _ in ends), max(high for _, high in ends)) if ends else None,
                 longest=max((part.longest for part in parts if part.longest is not None), default=None),
+                asked=_asked([(share, part) for (_, share), part in zip(shares, parts, strict=True)]),
+                timed=coverage.together([(own, timed[own.workload]) for own in evidence.trace]),
             )
         )
         out.extend(parts)

@@ -2,23 +2,51 @@
 
 import math
 from collections.abc import Iterator
+from typing import Final
 
 from advisor.evidence import ClientHealth, Evidence
 from advisor.policy import Policy
 from advisor.verdict import TIMES, Gate
 
 NAME = "client"
+MAX_DROPPED_SHARE: Final = 0.01  # above, a p99 is that of calls whose stamps are user space's
+
+
+APART: Final = "whose times cannot be separated"
+LIGHTER: Final = "reduce the load or use an idle machine"
 
 
 def _faults(health: ClientHealth, policy: Policy) -> list[tuple[str, float, float, str]]:
     limits = (
-        (health.send_lag_p99_ms, policy.max_send_lag_ms, "ms", "the load generator sent requests {value:.1f} ms late (p99)"),
-        (health.loop_stall_max_ms, policy.max_loop_stall_ms, "ms", "the event loop stalled for {value:.0f} ms"),
+        (
+            health.send_lag_p99_ms,
+            policy.max_send_lag_ms,
+            "ms",
+            f"the load generator sent requests {{value:.1f}} ms late (p99): {LIGHTER}",
+        ),
+        (
+            health.loop_stall_max_ms,
+            policy.max_loop_stall_ms,
+            "ms",
+            f"the event loop stalled for {{value:.0f}} ms: {LIGHTER}",
+        ),
         (
             health.coalesced_share,
             policy.max_coalesced_share,
             "",
-            "the load generator fell behind: {value:.0%} of its reads held several chunks, whose times cannot be separated",
+            f"the load generator fell behind: {{value:.0%}} of its reads held several chunks, {APART}: {LIGHTER}",
+        ),
+        (
+            health.clock_steps,
+            0.0,
+            "",
+            "the wall clock was stepped {value:.0f} times, which kernel stamps follow: let it settle first",
+        ),
+        (
+            health.dropped_share,
+            MAX_DROPPED_SHARE,
+            "",
+            "the kernel gave {value:.1%} of reads no stamp: see agentload doctor",
         ),
     )
     return [
@@ -38,5 +66,4 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
             told = f"send lag p99 {'unknown' if lag is None else f'{lag:.2f} ms'}"
             yield Gate(name=NAME, status="pass", arm=health.arm, message=told, observed=lag, unit="ms")
         for told, value, limit, unit in faults:
-            why = f"{told}: reduce the load or use an idle machine"
-            yield Gate(name=NAME, status="fail", arm=health.arm, message=why, observed=value, limit=limit, unit=unit, spoils=TIMES)
+            yield Gate(name=NAME, status="fail", arm=health.arm, message=told, observed=value, limit=limit, unit=unit, spoils=TIMES)

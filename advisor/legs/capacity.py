@@ -76,7 +76,7 @@ def _need(case: Case, what: str, *, seconds: float = 0.0) -> Need:
     return Need(what=what, minutes=minutes, usd=case.usd(minutes), step=case.search(seconds=seconds))
 
 
-def _finer(case: Case, arm: str, workload: str | None, ratio: Estimate) -> Need:
+def finer(case: Case, arm: str, workload: str | None, ratio: Estimate) -> Need:
     """Return a search with more turns a step; from a single step, a search at all."""
     reference = case.evidence.reference
     if ratio.n <= 1:
@@ -98,7 +98,7 @@ def _judged(case: Case, arm: str, workload: str | None, mine: Estimate, theirs: 
     elif is_narrow and ratio.is_within(gain):
         state = "equal"
     told = f"{_told(mine)} agents per GPU for {_told(theirs)} on {reference} ({words.change(ratio)})"
-    needs = (_finer(case, arm, workload, ratio),) if state == "unclear" else ()
+    needs = (finer(case, arm, workload, ratio),) if state == "unclear" else ()
     return Leg(name="capacity", state=state, estimate=ratio, margin=gain, reason=told, needs=needs)
 
 

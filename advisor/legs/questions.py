@@ -1,9 +1,13 @@
 """How many questions settle whether an arm is safe, and the lengths that they are wanted at."""
 
 import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
 
 from advisor import words
-from advisor.assess.reach import SLACK, own
+from advisor.assess.coverage import SLACK
+from advisor.assess.reach import USUAL, own
 from advisor.case import LONGEST, Accuracy, Case, doubled
 from advisor.statistics.planning import PLANNED_DISCORDANCE, items_needed
 from advisor.steps import Questions
@@ -16,8 +20,7 @@ PROMPT_TOKENS_PER_S = 10_000.0  # that one server reads, an ordinary 8B model on
 def first(case: Case, arm: str, workload: str | None) -> Need:
     """Return the questions that settle *workload* where none were asked yet: enough at the lengths that count, as many at the longest."""
     found = case.reach_of(arm, workload)
-    shortest = None if found.usual is None else found.usual[0] / SLACK
-    lengths = _ladder(case, shortest, found.longest)
+    lengths = _own_ladder(case, arm, workload)
     items = _needed(case, arm, PLANNED_DISCORDANCE)
     return _need(case, arm, math.ceil(items * len(lengths) / len(own(lengths, found.usual))), lengths)
 
@@ -30,7 +33,10 @@ def more(case: Case, found: Accuracy) -> Need:
     items = math.ceil(_needed(case, found.arm, discordance) / worth)
     # Enough for nine truths of ten, and still open: it lies at the margin itself.
     items = items if items > found.items else 2 * found.items
-    return _need(case, found.arm, items, tuple(round(each) for each in found.lengths), already=found.items)
+    lengths = tuple(round(each) for each in found.lengths)
+    if case.evidence.canary and {*found.lengths} <= {*case.evidence.canary}:
+        lengths = tuple(sorted({*lengths, *_own_ladder(case, found.arm, found.workload)}))
+    return _need(case, found.arm, items, lengths, already=found.items)
 
 
 def longer(case: Case, found: Accuracy) -> Need:
@@ -51,15 +57,37 @@ def _need(case: Case, arm: str, items: int, lengths: tuple[int, ...], *, already
     return Need(what=what, pairs=more, minutes=minutes, usd=case.usd(minutes), step=Questions(lengths=lengths, items=items))
 
 
+def _own_ladder(case: Case, arm: str, workload: str | None) -> tuple[int, ...]:
+    """Return the lengths to ask at for the calls that *workload* has."""
+    found = case.reach_of(arm, workload)
+    shortest = None if found.usual is None else found.usual[0] / SLACK
+    return _ladder(case, shortest, found.longest)
+
+
 def _ladder(case: Case, first: float | None, last: float | None) -> tuple[int, ...]:
+    return ladder(first, last, window=case.evidence.deployment.max_model_len)
+
+
+def lengths(contexts: Iterable[Sequence[float]], *, window: int | None) -> tuple[int, ...]:
+    """Return the lengths to ask at where calls have these *contexts*, class by class."""
+    classes = [np.asarray(each, dtype=np.float64) for each in contexts]
+    usual = min((float(np.quantile(each, USUAL[0])) for each in classes if each.size), default=None)
+    longest = max((float(each.max()) for each in classes if each.size), default=None)
+    return ladder(None if usual is None else usual / SLACK, longest, window=window)
+
+
+def ladder(first: float | None, last: float | None, *, window: int | None) -> tuple[int, ...]:
     """Return the lengths to ask at for calls of *first* to *last* tokens, no longer than what the servers take.
 
-    They double, and all classes share them, so that what one class is asked counts for the others that get there.
+    They double, and all classes share them, so that what one class is asked counts for the others that get there; the last is the longest
+    of all contexts.
     """
-    longest, window = LONGEST if last is None else _holding(last), case.evidence.deployment.max_model_len
+    longest = LONGEST if last is None else 1024 * max(1, math.ceil(last / 1024))
     if window is not None:
         longest = max(1024, min(longest, window // 1024 * 1024))
-    return doubled(SHORTEST if first is None else _holding(first), longest)
+    found = doubled(SHORTEST if first is None else _holding(first), longest)
+    # The longest speaks for one that is hardly shorter.
+    return tuple(each for each in found if each == longest or SLACK * each < longest)
 
 
 def _holding(tokens: float) -> int:

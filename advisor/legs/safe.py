@@ -21,11 +21,11 @@ def safe_leg(case: Case, arm: str, workload: str | None) -> Tested:
 
 
 def _alone(case: Case, arm: str, workload: str | None) -> Tested:
-    policy, margin = case.policy, case.policy.accuracy_margin
+    margin = case.policy.accuracy_margin
     if same_numbers(*case.evidence.both(arm)):
         reason = "same KV dtype and kernel: nothing that touches the answers changed"
         return Tested(leg=Leg(name="safe", state="yes", margin=margin, reason=reason))
-    found, reach, spoiled = case.accuracy_of(arm, workload), case.reach_of(arm, workload), case.spoiled("accuracy", arm, workload)
+    found, spoiled = case.accuracy_of(arm, workload), case.spoiled("accuracy", arm, workload)
     if found is None or spoiled is not None:
         asked = any(each.arm == arm for each in case.evidence.accuracy)
         reason = f"accuracy was not tested{' at these context lengths' if asked else ''}"
@@ -46,13 +46,7 @@ def _alone(case: Case, arm: str, workload: str | None) -> Tested:
     if p_against <= level:
         worst = f"{words.bucket(found.worst.task, found.worst.context_tokens)} {words.points(found.worst.difference)}"
         return tested("no", told if found.p_worse <= 2 * found.worst_p else f"{told}; {worst}")
-    longer: tuple[Need, ...] = ()
-    if reach.beyond_share is not None and reach.beyond_share > policy.max_untested_share:
-        told = f"{told}; {reach.beyond_share:.0%} of the calls are longer than {words.length(found.asked_to)}"
-        longer = (questions.longer(case, found),)
-    if p_for > level:
-        return tested("unclear", told, (*needs, *longer))
-    return tested("unclear", told, longer) if longer else tested("yes", told)
+    return tested("unclear", told, needs) if p_for > level else tested("yes", told)
 
 
 def _where(lengths: tuple[float, ...]) -> str:

@@ -7,7 +7,7 @@ from advisor import words
 from advisor.case import Case
 from advisor.statistics.paired import Metric
 from advisor.statistics.quantiles import quantile
-from advisor.verdict import Finding, Inequality
+from advisor.verdict import Finding, Inequality, Weight, Word
 
 NEEDS = frozenset({"policy.slos", "speeds"})
 
@@ -24,6 +24,12 @@ def _looks(case: Case) -> list[tuple[str, float, Metric, float, str]]:
     ]
 
 
+def _word(*, is_sure: bool, is_useless: bool) -> Word | None:
+    if is_sure:
+        return "avoid"
+    return "test further" if is_useless else None
+
+
 def check(case: Case) -> Iterator[Finding]:
     """Yield one finding an arm, workload and limit that the arm breaks: a veto where that is sure and the arm's doing."""
     looks = _looks(case)
@@ -38,8 +44,11 @@ def check(case: Case) -> Iterator[Finding]:
         is_longer = speed.spread.p_above(0.0) * len(looks) <= case.policy.alpha / 2
         is_sure = mine.is_above(limit) and theirs.value <= limit and is_longer
         name = f"{metric.removesuffix('_ms')} p{100 * share:.0f}"
+        # Faster outside the level is of no use; where GPUs decide, each arm runs at a load that is within it.
+        is_useless = case.decided_by == "latency" and mine.is_above(limit) and theirs.value > limit
+        kind: Weight = "opposes" if is_useless or theirs.value <= limit else "informs"
         yield Finding(
-            kind="blocks" if is_sure else "opposes" if theirs.value <= limit else "informs",
+            kind="blocks" if is_sure else kind,
             arm=arm,
             workload=workload,
             message=(
@@ -56,5 +65,5 @@ def check(case: Case) -> Iterator[Finding]:
             ),
             flips=f"a limit above {mine.high or mine.value:.0f} ms" if is_sure else None,
             leg="pays",
-            asks_for="avoid" if is_sure else None,
+            asks_for=_word(is_sure=is_sure, is_useless=is_useless),
         )

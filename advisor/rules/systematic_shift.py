@@ -21,6 +21,8 @@ def check(case: Case, arm: Arm) -> Finding | None:
     """Return that all buckets of scales that were not calibrated moved down."""
     differences = [each.difference.value for each in case.buckets if each.arm == arm.name]
     signs = sign_test(differences)
+    if any(each.arm == arm.name for each in (*case.broken, *case.suspects)):
+        return None  # scales lose some everywhere
     if not is_quantised(arm) or arm.scales in ("calibrated", "dynamic") or not signs.all_down or signs.p >= SCREENING_P:
         return None
     still = f", {signs.still} did not move" if signs.still else ""

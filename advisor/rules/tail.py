@@ -9,6 +9,8 @@ from itertools import product
 import numpy as np
 
 from advisor.case import Case
+from advisor.legs.capacity import capacity_leg
+from advisor.legs.gpus import gpus_leg
 from advisor.statistics.paired import Metric
 from advisor.statistics.quantiles import Tail, quantile, tails
 from advisor.verdict import Finding
@@ -37,6 +39,16 @@ def _is_held(case: Case, arm: str, workload: str, metric: Metric) -> bool:
     return found is not None and found.is_below(limit)
 
 
+def _is_fact(case: Case, arm: str, workload: str, metric: Metric) -> bool:
+    """Say whether longer turns are no harm: GPUs decide, or whether the level is met at all, and no limit is on them."""
+    slo, theirs = case.policy.slo(workload), case.service_level(case.evidence.reference)
+    if theirs is not None and theirs.state == "no":
+        return True
+    if slo is None or getattr(slo, metric) is not None:
+        return False
+    return case.decided_by == "gpus" and gpus_leg(case, arm, workload, capacity_leg(case, arm, workload)).state == "yes"
+
+
 def check(case: Case) -> Iterator[Finding]:
     """Yield one finding an arm and class whose tail is surely longer, and one a class whose tail is not known."""
     arms, workloads = case.evidence.challengers, case.evidence.workloads
@@ -55,8 +67,9 @@ def check(case: Case) -> Iterator[Finding]:
             continue
         name = f"{'turn latency' if metric == 'turn_ms' else 'TTFT'} p{100 * found.q:.0f}"
         longer, surely = (100 * (times - 1) for times in (found.ratio, found.least(level)))
+        is_fact = _is_fact(case, arm, workload, metric)
         yield Finding(
-            kind="opposes",
+            kind="informs" if is_fact else "opposes",
             arm=arm,
             workload=workload,
             message=(
@@ -65,7 +78,7 @@ def check(case: Case) -> Iterator[Finding]:
             ),
             flips=f"a limit for {name} of {workload} in the policy (slos) that {arm} stays within",
             leg="pays",
-            asks_for="test further",
+            asks_for=None if is_fact else "test further",
         )
     for workload, turns in unknown.items():
         few = f"{turns:,.0f} independent turns" if turns else "too few block pairs to count independent turns"

@@ -110,23 +110,25 @@ def mcnemar(*, reference_only: int, arm_only: int) -> float:
     return 1.0 if changed == 0 else float(scipy.stats.binomtest(arm_only, changed).pvalue)
 
 
-def design_effect(difference: Floats, clusters: Ints) -> float:
-    """Return how many times fewer independent items stand behind *difference* than rows: 1 without clusters.
+def design_effect(difference: Floats, clusters: Ints, weights: Floats | None = None) -> float:
+    """Return how many times fewer independent items stand behind *difference* than rows: 1 without clusters and *weights*.
 
     Where no answer differs there is no variance to compare, and the clusters themselves are counted.
     """
     index = np.unique(clusters, return_inverse=True)[1]
-    groups = int(index.max()) + 1
-    centred = difference - difference.mean()
-    alone = float(centred @ centred)
-    if groups == difference.size:
+    size, groups = difference.size, int(index.max()) + 1
+    weight = np.ones(size) if weights is None else weights * (size / weights.sum())
+    centred = difference - weight @ difference / size
+    alone = float((weight * centred) @ centred)
+    least = float(weight @ weight) / size
+    if groups == size and weights is None:
         return 1.0
     if alone == 0 or groups < MIN_CLUSTERS:
-        return difference.size / groups
-    return max(1.0, cluster_variance(difference, index) * difference.size**2 / alone)
+        return least * size / groups
+    return max(least, cluster_variance(weight * centred, index) * size**2 / alone)
 
 
-def graded(reference: Floats, arm: Floats, clusters: Ints | None = None) -> Spread | None:
+def graded(reference: Floats, arm: Floats, clusters: Ints | None = None, weights: Floats | None = None) -> Spread | None:
     """Return the mean difference of graded scores over contexts, arm minus reference, or None with fewer than three contexts.
 
     Items of one context share its luck, so the cluster is the unit; the mean stays a mean over items (Miller 2024, arXiv 2411.00640). The
@@ -134,13 +136,16 @@ def graded(reference: Floats, arm: Floats, clusters: Ints | None = None) -> Spre
     has not shown that none can differ.
     """
     difference = arm - reference
+    weight = np.ones(difference.size) if weights is None else weights * (difference.size / weights.sum())
     index = np.arange(difference.size) if clusters is None else np.unique(clusters, return_inverse=True)[1]
     groups = np.unique(index).size
     if groups < MIN_CLUSTERS:
         return None
-    se = math.sqrt(cluster_variance(difference, index))
+    value = float((weight * difference).mean())
+    se = math.sqrt(cluster_variance(weight * (difference - value), index))
     largest = float(np.abs(difference).max()) or 1.0
-    return Spread(value=float(difference.mean()), se=max(se, largest / groups), df=groups - 1, units=groups, unit_name="contexts")
+    least = float(weight @ weight) / difference.size
+    return Spread(value=value, se=max(se, least * largest / groups), df=groups - 1, units=groups, unit_name="contexts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

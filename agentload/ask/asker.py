@@ -120,7 +120,8 @@ class Asker:
         self._model = model
         self._offers_logprobs = True
         self._secrets = endpoint.secrets()
-        self._client = client(endpoint, timeout_s=TIMEOUT_S, retries=RETRIES)
+        self._timeout_s = endpoint.answer_s or TIMEOUT_S
+        self._client = client(endpoint, timeout_s=self._timeout_s, retries=RETRIES)
 
     async def ask(
         self, messages: Sequence[Json], *, tools: Sequence[Json], output_tokens: int, seed: int, request_id: str
@@ -135,7 +136,7 @@ class Asker:
             wanted |= {"extra_body": dict(self._endpoint.extra_body)}
         wanted |= {"extra_headers": {"X-Request-Id": request_id}}
         try:
-            async with asyncio.timeout(TIMEOUT_S):
+            async with asyncio.timeout(self._timeout_s):
                 if self._offers_logprobs:
                     try:
                         return _answered(await self._client.chat.completions.create(**wanted, logprobs=True))

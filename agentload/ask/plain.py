@@ -51,7 +51,8 @@ class Plain:
         ours = {"ignore_eos": endpoint.force_lengths, "return_token_ids": endpoint.counting == "token_ids"}
         self._extra = {**{name: True for name, is_asked in ours.items() if is_asked}, **own}
         self._secrets = endpoint.secrets()
-        self._client = client(endpoint, timeout_s=TIMEOUT_S, retries=0)
+        self._timeout_s = endpoint.answer_s or TIMEOUT_S
+        self._client = client(endpoint, timeout_s=self._timeout_s, retries=0)
 
     async def __aenter__(self) -> Self:
         return self
@@ -68,7 +69,7 @@ class Plain:
         text, ids, first_ms, usage = "", list[int](), None, None
         began = time.monotonic()
         try:
-            async with asyncio.timeout(TIMEOUT_S):
+            async with asyncio.timeout(self._timeout_s):
                 async for chunk in await self._client.chat.completions.create(**wanted):
                     usage = chunk.usage or usage
                     for choice in chunk.choices:

@@ -28,7 +28,7 @@ OUTPUT: Final = 4
 HIT: Final = 0.5  # of the prompt: whole blocks are cached, and never the last
 SETTLE_S: Final = 1.0  # counters may lag behind the answer
 LOOK_S: Final = 0.1
-Verdict: TypeAlias = Literal["hit", "no hit", "not told", "off", "failed"]
+PrefixReuse: TypeAlias = Literal["hit", "no hit", "not told", "off", "failed"]
 _UNSURE: Final = "no arm says that its cache has 16 bits: answers are held against those of {}, which may be the wrong ones"
 
 
@@ -37,7 +37,7 @@ class Reuse:
     """What equal requests showed. Absent is None."""
 
     arm: str
-    verdict: Verdict
+    verdict: PrefixReuse
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     """Of the last request, as its usage says."""
@@ -140,7 +140,7 @@ def _risen(name: str, before: Identity, after: Identity) -> float | None:
     return after.counters[name] - before.counters[name]
 
 
-def _verdict(last: Streamed, hits: float | None, *, is_on: bool, tokens: int) -> Verdict:
+def _verdict(last: Streamed, hits: float | None, *, is_on: bool, tokens: int) -> PrefixReuse:
     if not is_on:
         return "off"
     told = [each for each in (last.cached_tokens, hits) if each is not None]

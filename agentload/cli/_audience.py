@@ -64,7 +64,8 @@ class Progress:
     def sent(self, send: Send) -> None:
         """Note that a call went out."""
         arm = self._arms[send.arm]
-        self._playing = f"pair {send.pair} · block {send.block} on {send.arm} · "
+        what = "priming the contexts of its window" if send.call.prime and not send.tail else f"block {send.block}"
+        self._playing = f"pair {send.pair} · {what} on {send.arm} · "
         if arm.in_flight == 0:
             arm.busy_from = time.monotonic()
         arm.in_flight += 1

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Final, Literal, assert_never
 
-from agentload.ask.probes import Probed, Verdict, short
+from agentload.ask.probes import PrefixReuse, Probed, short
 from agentload.cli import _asking
 from agentload.cli._audience import TERMINAL
 from agentload.cli._decide import decide
@@ -24,7 +24,6 @@ from agentload.layout.plan import starts_of
 from agentload.model.controls import is_control
 from agentload.model.plan import Plan
 from agentload.report.advise import settle
-from agentload.report.policy import Setting
 from agentload.run.ask import Asked
 from agentload.run.capacity import Found
 from agentload.run.foreground import asked, concluded, isolate, measure, probe, require, searched, simulate
@@ -32,15 +31,17 @@ from agentload.run.isolation import Cell
 from agentload.run.play import Played, Playing
 from agentload.run.prepared import Place, Prepared, evaluation, prepared, simulation
 from agentload.run.questions import Questions, QuestionsCost, questions_cost
+from agentload.run.ready import ready
 from agentload.run.record import again
 from agentload.run.simulate import Simulation
 from agentload.run.simulated_answers import answer_all, answering
 from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Sweep, What
 from agentload.study.parts import Live, Virtual
 from agentload.study.quantity import LIMITS
+from agentload.verdict.policy import Setting
 
 _ON: Final = {True: "on", False: "off", None: "–"}
-_CACHE: Final[Mapping[Verdict, str]] = {"hit": "another arm's", "no hit": "its own"}
+_CACHE: Final[Mapping[PrefixReuse, str]] = {"hit": "another arm's", "no hit": "its own"}
 
 
 def carry_out(study: Study, place: Place, *, is_dry: bool, as_json: bool, is_gated: bool = False) -> None:
@@ -55,6 +56,7 @@ def carry_out(study: Study, place: Place, *, is_dry: bool, as_json: bool, is_gat
                 if is_dry:
                     _print_dry(made, as_json=as_json)
                     return
+                ready(made, notice)
                 ended = measure(made, place, TERMINAL)
             _report(ended, made.playing, place, as_json=as_json)
         case Search():
@@ -264,6 +266,7 @@ def _planned(plan: Plan, cost: Cost, fills: Fills | None = None) -> str:
             f"calls     {calls}",
             f"tokens    {cost.prompt_tokens:,} in, {cost.output_tokens:,} out",
             f"duration  {about(cost.minutes)} (with {cost.assumed})",
+            *([f"priming   {cost.priming_minutes:.1f} min of it"] if cost.priming_minutes else []),
             *([f"block     {fills.lasts_minutes:.0f} min each: {fills.because}"] if fills is not None else []),
             *(f"pool      {line}" for line in (fills.lines() if fills is not None else ())),
             *([f"warning   {short}"] if fills is not None and (short := fills.warning()) is not None else []),

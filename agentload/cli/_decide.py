@@ -9,9 +9,11 @@ import msgspec
 
 from agentload.cli._audience import terminal
 from agentload.cli._print import ABSENT, print_json, table
+from agentload.decision.canary import NO_CANARY
 from agentload.decision.forecast import Forecast
+from agentload.decision.lighter import caveat
 from agentload.decision.play import Deciding, Outcome, told
-from agentload.errors import EndpointError, InterruptError
+from agentload.errors import AgentloadError, EndpointError, InterruptError
 from agentload.report.formats.json import json as decision_json
 from agentload.report.parts import Document
 from agentload.report.write import write
@@ -37,6 +39,8 @@ def decide(study: Decide, place: Place, *, is_dry: bool, as_json: bool, out: Pat
         hint = _resume(study, place, ended) if began(place.database, ended.run_id) is not None else None
         if ended.ending == "stopped":
             raise InterruptError("stopped before anything could be decided", hint=hint)
+        if ended.late is not None:
+            raise _late(ended)
         raise EndpointError("every pair that was played is invalid: the warnings above say why", hint=hint)
     folder = out or Path("reports") / ended.run_id
     paths = write(ended.document, folder)
@@ -48,7 +52,17 @@ def decide(study: Decide, place: Place, *, is_dry: bool, as_json: bool, out: Pat
         print(f"\nReport: {next((path for path in paths if path.suffix == '.html'), folder)}")
     if ended.ending == "stopped":
         raise InterruptError(f"run {ended.run_id} was stopped; this is decided on what is there", hint=_resume(study, place, ended))
+    if ended.late is not None:
+        raise _late(ended)
     return ended.document
+
+
+def _late(ended: Outcome) -> AgentloadError:
+    """Return the error that a decision ends with where this client cannot keep up with any load."""
+    return AgentloadError(
+        f"this machine cannot measure, even with the smallest load: {ended.late}",
+        hint="agentload doctor says what is in the way; leave it a core, or measure from another machine",
+    )
 
 
 def _resume(study: Decide, place: Place, ended: Outcome) -> str:
@@ -71,13 +85,30 @@ def foretold(study: Decide, forecasts: tuple[Forecast, ...]) -> str:
         for each in forecasts
     ]
     whole = sum(each.price.minutes for each in forecasts)
+    priming = sum(each.price.priming_minutes for each in forecasts)
+    primed = [f"priming the contexts of windows takes {priming:.1f} min of it"] if priming else []
     lines = table(("criterion", "at most", "minutes", "calls", "tokens", "$", "chance that it is settled"), rows)
+    spared = () if any(each.criterion == "canary" for each in forecasts) else (NO_CANARY,)
     return "\n".join(
-        (*lines, "", f"all of it: {whole:.0f} min of a budget of {study.budget_s / 60:.0f}; it ends as soon as the decision is made", _DRY)
+        (
+            *lines,
+            "",
+            *spared,
+            f"all of it: {whole:.0f} min of a budget of {study.budget_s / 60:.0f}; it ends as soon as the decision is made",
+            *primed,
+            _DRY,
+        )
     )
 
 
-_UNITS = {"speed": "block pairs", "step times": "twin an arm", "capacity": "draws of sessions", "accuracy": "paired questions"}
+_UNITS = {
+    "service level": "session an arm",
+    "canary": "questions",
+    "speed": "block pairs",
+    "step times": "twin an arm",
+    "capacity": "draws of sessions",
+    "accuracy": "paired questions",
+}
 _DRY = "nothing was sent (--dry-run)"
 
 
@@ -86,6 +117,8 @@ def summary(study: Decide, ended: Outcome) -> str:
     rows = [(told(each.stage), f"{each.planned_minutes:.1f}", f"{each.minutes:.1f}", each.said) for each in ended.asked]
     lines, budget = ["", *table(("asked", "planned min", "took min", "what it said"), rows)], study.budget_s / 60
     lines.append(f"spent {budget - ended.left_minutes:.0f} of {budget:.0f} min")
+    if (lighter := caveat(ended.given_up)) is not None:
+        lines.append(lighter)
     if ended.wants is not None:
         stage, minutes = ended.wants
         more = max(1, math.ceil(minutes - ended.left_minutes))
@@ -113,6 +146,7 @@ def _as_json(ended: Outcome) -> dict[str, Any]:
         "run_id": ended.run_id,
         "ending": ended.ending,
         "left_minutes": ended.left_minutes,
+        "given_up": [asdict(each) for each in ended.given_up],
         "asked": [asdict(each) for each in ended.asked],
         "wants": None if ended.wants is None else {"stage": asdict(ended.wants[0]), "minutes": ended.wants[1]},
         "decision": msgspec.json.decode(decision_json(ended.document)),

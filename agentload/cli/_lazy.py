@@ -37,7 +37,7 @@ GROUPS: Final[Mapping[str, str]] = {
         "Load": ("load", "capacity"),
         "Requests": ("request", "timeouts", "tokenizer"),
         "Statistics": ("pairs", "design", "swap", "cache", "aa", "warmup", "seed", "items", "repetitions"),
-        "Decision": ("reference", "slo", "agents", "price_usd", "budget_s", "min_change", "accuracy_margin", "fail_on"),
+        "Decision": ("reference", "slo", "agents", "price_usd", "decide_by", "budget_s", "min_change", "accuracy_margin", "fail_on"),
         "Runs": ("db", "run_id", "into", "resume"),
         "Output": ("out", "json", "dry_run", "print_study", "quiet"),
     }.items()

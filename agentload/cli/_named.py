@@ -12,12 +12,15 @@ from agentload.errors import GateError, TraceError, UsageError
 from agentload.exposition.likeness import Likeness
 from agentload.exposition.scrape import Scrape
 from agentload.report.parts import Document
-from agentload.report.policy import Setting, read_policy
 from agentload.report.sections.production import shown
 from agentload.telemetry.reach import HINT, called, scrape
+from agentload.verdict.policy import Setting, read_policy
 
 WORDS: Final[dict[str, Word]] = {word.replace(" ", "-"): word for word in get_args(Word)}
 GATES: Final = "gates"
+SLO: Final = "slo"
+BOUNDED: Final = "bounded"
+"""A verdict that holds up to a context only: much of the user's trace is longer than what was tested."""
 
 
 def setting(policy: Path | None) -> Setting:
@@ -47,9 +50,10 @@ def print_compared(rows: Sequence[Likeness], *, ours: str) -> None:
 def gate(fail_on: str | None) -> frozenset[str]:
     """Parse `--fail-on`; raise `UsageError` on a word that is no verdict."""
     words = frozenset(word.strip() for word in fail_on.split(",")) if fail_on else frozenset[str]()
-    unknown = sorted(words - {*WORDS, GATES})
+    known = [*WORDS, GATES, SLO, BOUNDED]
+    unknown = sorted(words - {*known})
     if unknown:
-        raise UsageError(f"--fail-on: '{unknown[0]}' is no verdict", hint=f"one of: {', '.join([*WORDS, GATES])}")
+        raise UsageError(f"--fail-on: '{unknown[0]}' is no verdict", hint=f"one of: {', '.join(known)}")
     return words
 
 
@@ -59,6 +63,14 @@ def check(document: Document, words: frozenset[str]) -> None:
     verdict = decision.choice.verdict.replace(" ", "-")
     if verdict in words:
         raise GateError(f"the verdict is '{decision.choice.verdict}': {document.headline}", hint=f"--fail-on {verdict} asked for this exit")
+    level = next((each for each in decision.service_levels if each.arm == decision.choice.arm), None)
+    if SLO in words and level is not None and level.is_missed:
+        raise GateError(
+            f"{level.arm} misses {level.limits}: {document.headline}",
+            hint="relax the service level, or lower the load",
+        )
+    if BOUNDED in words and decision.choice.holds_to is not None:
+        raise GateError(f"the verdict is bounded: {document.headline}", hint="--fail-on bounded asked for this exit")
     failed = sorted({each.name for each in decision.gates if each.status == "fail"})
     if GATES in words and failed:
         raise GateError(f"failed gates: {', '.join(failed)}", hint="their figures are not usable; the report's checks say why")

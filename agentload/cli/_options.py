@@ -19,5 +19,6 @@ Against: TypeAlias = Annotated[
 ]
 
 FailOn: TypeAlias = Annotated[
-    str | None, typer.Option(help="Exit with 3 on these verdicts for the whole server: avoid,calibrate,test-further,… or gates.")
+    str | None,
+    typer.Option(help="Exit with 3 on these verdicts for the whole server: avoid,test-further,…, bounded (up to a context), gates or slo."),
 ]

@@ -13,9 +13,9 @@ from typing import Final
 import typer
 
 from agentload.cli.main import run
-from agentload.report.policy import Setting
 from agentload.report.record import Measured, measured
 from agentload.report.sections.arms import need, words
+from agentload.verdict.policy import Setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,12 +10,12 @@ from agentload.cli._study import DB, Db
 from agentload.endpoints.commands import calibrated_name
 from agentload.errors import UsageError
 from agentload.model.kv import CALIBRATED_IN
-from agentload.report.advise import asked_again
-from agentload.report.policy import Setting
 from agentload.run.calibration import Strategy, sampled, script
 from agentload.run.files import read_traces
 from agentload.study.document import yaml_text
 from agentload.study.parts import TraceRef
+from agentload.verdict.policy import Setting
+from agentload.verdict.recheck import recheck
 
 # Below this, most of what is calibrated on would be drawn words.
 LITERAL_WANTED = 0.5
@@ -51,7 +51,7 @@ def calibrate(
 
         agentload calibrate --run 20261120-074205-1f3a
     """
-    open_ = None if run is None else asked_again(db, run, setting=Setting())
+    open_ = None if run is None else recheck(db, run, setting=Setting())
     traces, model = traces or list(open_.traces if open_ else ()), model or (open_.model if open_ else None)
     if not traces or model is None:
         raise UsageError("whose prompts, and which model?", hint="agentload calibrate traces/mine.jsonl --model MODEL")

@@ -9,8 +9,8 @@ from agentload.cli._named import check, gate, production, setting
 from agentload.cli._options import DB, Against, Database, FailOn, Out, Policy, Profile, Reference, Run
 from agentload.cli._print import Style, highlighted, print_json
 from agentload.errors import UsageError
-from agentload.report import compare as comparing
 from agentload.report.advise import advise as advised
+from agentload.report.advise import compare as compared
 from agentload.report.advise import keep
 from agentload.report.formats.json import json as as_json
 from agentload.report.formats.txt import text
@@ -72,6 +72,7 @@ def report(
     policy: Policy = None,
     profile: Profile = None,
     against: Against = None,
+    fail_on: FailOn = None,
     json: Annotated[bool, typer.Option("--json", help="Print the headline and the files as JSON.")] = False,
 ) -> None:
     """Write the decision report of a run: Markdown with its charts, one HTML page, and JSON.
@@ -86,17 +87,19 @@ def report(
 
         agentload report agentload.duckdb --against prometheus=http://production:8000/metrics
     """
+    words = gate(fail_on)
     found = None if against is None else production(against)
     document = advised(database, run, setting=setting(policy), reference=reference, profile=profile, production=found)
     folder = out or Path("reports") / document.run
     paths = write(document, folder, formats=[name.strip() for name in format.split(",")])
     if json:
         print_json({"run": document.run, "headline": document.headline, "files": [str(path) for path in paths]})
-        return
-    print(document.headline)
-    for path in paths:
-        if path.parent == folder:
-            print(path)
+    else:
+        print(document.headline)
+        for path in paths:
+            if path.parent == folder:
+                print(path)
+    check(document, words)
 
 
 def compare(
@@ -123,7 +126,7 @@ def compare(
     if len(names) != 2 or names[0] == names[1] or not all(names):
         raise UsageError(f"--runs: expected two runs, got '{runs}'", hint="--runs BEFORE,AFTER")
     words = gate(fail_on)
-    document = comparing.compare(database, names[0], names[1], setting=setting(policy), arm=arm, profile=profile)
+    document = compared(database, names[0], names[1], setting=setting(policy), arm=arm, profile=profile)
     print(as_json(document) if json else _shown(document), end="")
     if out is not None:
         write(document, out)

@@ -1,7 +1,6 @@
 """Check this machine: one function a check, each returns what it saw and what to do about it."""
 
 import importlib.metadata
-import os
 import platform
 import resource
 import shutil
@@ -22,7 +21,9 @@ from agentload.cli._lazy import LazyGroup, names_of
 from agentload.cli._print import Style, print_json, styled
 from agentload.compiled import OTHER_PYTHON, OTHER_SOURCES
 from agentload.errors import AgentloadError
+from agentload.live.look import SWITCH, cores, look
 from agentload.live.stamps import ANCILLARY_BYTES, received_ns, sent_ns, stamp_received, stamp_sent
+from agentload.model.client import readiness
 
 # Switching stamps on took 3 ms where it was measured (Linux 6.18); half a second of patience is enough to say no.
 ATTEMPTS: Final = 25
@@ -72,9 +73,24 @@ def _system() -> Check:
 
 def _cores() -> Check:
     """Check the number of cores that this process may use."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = len(cores())
     few = "few streams only: the load generator would wait for itself, and such runs are invalid"
     return _check("cores", str(count), warn=few if count < CORES_WANTED else None)
+
+
+def _client() -> Check:
+    """Look for a second whether timers fire in time and cores are free, as `decide`, `replay` and `watch` do before they send."""
+    looked = look()
+    if looked is None:
+        return _check("load", f"not looked at ({SWITCH}=0)")
+    found = readiness(looked)
+    match found.verdict:
+        case "cannot":
+            return _check("load", found.seen, fail=found.cure)
+        case "doubtful":
+            return _check("load", found.seen, warn=found.cure)
+        case "ok":
+            return _check("load", found.seen)
 
 
 def _open_files() -> Check:
@@ -195,6 +211,7 @@ CHECKS: Final[tuple[Callable[[], Check], ...]] = (
     _python,
     _system,
     _cores,
+    _client,
     _open_files,
     _clock,
     _kernel_timestamps,

@@ -11,7 +11,8 @@ import typer
 from agentload.cli._lazy import needs
 from agentload.cli._print import notice, print_json, table
 from agentload.errors import AgentloadError, UsageError
-from agentload.layout.cost import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S, about
+from agentload.layout.cost import about
+from agentload.layout.timeline import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S
 from agentload.matrix.described import LeftOut, Matrix, Places
 from agentload.matrix.parts import parts, traces_of
 from agentload.matrix.play import ended, play

@@ -12,7 +12,7 @@ from agentload.decision.forecast import Price
 from agentload.decision.means import Means
 from agentload.decision.sequence import Known, Stage, reasons
 from agentload.errors import EndpointError, InterruptError
-from agentload.layout.cost import ASSUMED_PREFILL_TOKENS_PER_S
+from agentload.layout.timeline import ASSUMED_PREFILL_TOKENS_PER_S
 from agentload.run import foreground
 from agentload.run.questions import asking_of, generated, questions_cost, subject_of
 from agentload.run.screen import SALTS
@@ -20,8 +20,8 @@ from agentload.study.kinds import Ask
 
 TOGETHER: Final = 4
 """Questions behind one context, which is read once for all of them, until answers show how much they differ together."""
-SCREEN_SHARE: Final = 0.05
-"""Of the budget that a screen may take: only graded answers decide, and they need what is left."""
+CANARY_SHARE: Final = 0.05
+"""Of the budget that a canary and a screen may take together: only what comes later decides between sound arms."""
 
 
 @dataclass(kw_only=True)
@@ -66,6 +66,8 @@ class Accuracy:
             per_context=TOGETHER,
             seed=study.seed,
             tokenizer=study.tokenizer,
+            request=study.request,
+            timeouts=study.timeouts,
         )
 
 
@@ -80,7 +82,8 @@ class Screen:
     def is_wanted(self) -> bool:
         """Tell whether answers are still to be screened, and that leaves the budget for what decides."""
         is_asked = self._is_asked or bool(self.means.ledger.looks("screen"))
-        return not is_asked and self._minutes <= SCREEN_SHARE * self.means.study.budget_s / 60
+        canary = sum(self.means.ledger.looks("canary").values())
+        return not is_asked and canary + self._minutes <= CANARY_SHARE * self.means.study.budget_s / 60
 
     def price(self, _: Stage) -> Price:
         """Return what the longest prompts of the trace take, under several salts on the reference and once on each arm."""
@@ -95,9 +98,9 @@ class Screen:
             self.means.audience.notice(f"  answers are not screened: {error.message}")
         return self._minutes if self.means.is_virtual else None
 
-    def said(self, known: Known | None) -> str:
+    def said(self, _: Known | None) -> str:
         """Say what the screen found."""
-        found = [] if known is None else [each.message for each in known.decision.findings if each.rule == "screened_answers"]
+        found = [each.message for each in self.means.findings if each.rule == "screened_answers"]
         return "; ".join(found) or "answers were not screened: questions alone tell"
 
     @property

@@ -14,9 +14,7 @@ from agentload.evidence import grades
 from agentload.evidence.grades import IN_SEQUENCE
 from agentload.evidence.grades import accuracy as paired
 from agentload.model.rows import AnswerRow, ArmRow, ProbeRow
-from agentload.report.advise import advise
 from agentload.report.format import typeset
-from agentload.report.policy import Setting
 from agentload.run import foreground
 from agentload.run.ask import Asked
 from agentload.run.foreground import Audience
@@ -30,6 +28,8 @@ from agentload.store.loader import rewrite
 from agentload.study.change import extended
 from agentload.study.kinds import Ask
 from agentload.study.parts import Live, Virtual
+from agentload.verdict.policy import Setting
+from agentload.verdict.verdict import verdict
 
 Ending: TypeAlias = Literal["settled", "hopeless", "open", "stopped"]
 """hopeless: the reference cannot answer; open: all items were asked, and an arm is neither as accurate nor worse."""
@@ -76,9 +76,16 @@ def in_sequence(study: Ask, place: Place, audience: Audience) -> Sequence:
     return Sequence(asked=ended, items=look, ending=ending or "open", said=said)
 
 
-def answered(study: Ask, items: int, place: Place, audience: Audience) -> Asked:
-    """Have questions answered until there are so many answers in all."""
-    order = ordered(study, items, place)
+def answered(
+    study: Ask,
+    items: int,
+    place: Place,
+    audience: Audience,
+    *,
+    order: tuple[Question, ...] | None = None,
+) -> Asked:
+    """Have questions answered until there are so many answers in all; in this *order*, where one is given."""
+    order = ordered(study, items, place) if order is None else order
     if isinstance(study.servers, Virtual):
         virtual = answering(study, place)
         return answer_all(replace(virtual, asked=replace(virtual.asked, order=order)))
@@ -109,9 +116,9 @@ def ordered(study: Ask, items: int, place: Place) -> tuple[Question, ...]:
     fewer = questions_a_context(max(found, default=0.0), tokens, QUESTION_TOKENS, most=each)
     if fewer == each:
         return asking.questions()
-    whole = replace(asking, items=items * each).questions()
-    beyond = tuple(one for one in whole if (one.part or 0) >= fewer and asked_of(one) in given)
-    return (*beyond, *replace(asking, items=items - len(beyond), each=fewer).questions())
+    whole, fewer_each = replace(asking, items=items * each).questions(), replace(asking, each=fewer)
+    beyond = tuple(one for one in whole if one.part not in fewer_each.parts(one.number) and asked_of(one) in given)
+    return (*beyond, *replace(fewer_each, items=items - len(beyond)).questions())
 
 
 def _looked(place: Place, run: str) -> tuple[Ending | None, str]:
@@ -122,7 +129,7 @@ def _looked(place: Place, run: str) -> tuple[Ending | None, str]:
             f"{first.arm} answers {first.right} of {first.answered}: these questions show no difference. Other tasks, shorter lengths, "
             "or a model that can answer them"
         )
-    decision = advise(place.database, run, setting=Setting()).decision
+    decision = verdict(place.database, run, setting=Setting()).decision
     legs = {each.arm: each.safe for each in decision.server if each.arm != decision.reference}
     said = "; ".join(typeset(f"{arm}: {_WORDS[leg.state]}, {leg.reason}") for arm, leg in legs.items())
     return ("settled" if all(leg.state in ("yes", "no") for leg in legs.values()) else None), said

@@ -21,7 +21,7 @@ from agentload.decision.twin import Twins
 from agentload.dispatch.arrivals import seeded
 from agentload.evidence.capacity import OF_THE_TURNS
 from agentload.evidence.twin import Twin
-from agentload.model.trace import Trace
+from agentload.layout.windows import Steady, steady
 from agentload.run import foreground
 from agentload.run.capacity import START, Chosen, Found, Loads, played, search, settled
 from agentload.run.trial import Trial, trouble
@@ -219,13 +219,13 @@ class Capacity:
 
     def _on(self, twin: Twin, study: Search, size: float, number: int) -> Trial:
         """Play a draw on a twin, and judge it as the arm is judged: live, by the server's own trouble as well."""
-        trial = played(study, self._trace, twin.arm, size, seed=self._seed(number))
+        trial = played(study, self._stock, twin.arm, size, seed=self._seed(number))
         return replace(trial, trouble=trouble(trial, study.share)) if isinstance(study.servers, Live) else trial
 
     @cached_property
-    def _trace(self) -> Trace:
-        """Return the user's trace, read once for hundreds of trials."""
-        return Trace(header=self.means.trace.header, sessions=tuple(self.means.trace.sessions))
+    def _stock(self) -> Steady:
+        """Return the user's sessions, laid out once for hundreds of trials."""
+        return steady(self.means.trace, self.means.study.load.planned())
 
 
 def around(limit: float) -> tuple[int, int]:

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from agentload.ask.probes import Probed
+from agentload.decision.canary import NO_CANARY, Canary
 from agentload.decision.forecast import Price
 from agentload.decision.means import Means
 from agentload.decision.sequence import Known, Stage
 from agentload.errors import EndpointError
-from agentload.kvmath.pool import pool_of
 from agentload.run import foreground
 from agentload.run.prepared import endpoints_of
-from agentload.run.servers import arms_of, pools, reached
+from agentload.run.servers import pools, reached
 from agentload.study.kinds import Probe
 from agentload.study.parts import Virtual
 
@@ -25,6 +25,7 @@ class Checks:
     """What is known before anything is measured."""
 
     means: Means
+    canary: Canary
     _probed: Probed | None = None
 
     def price(self, _: Stage) -> Price:
@@ -41,7 +42,9 @@ class Checks:
             return 0.0
         if self.means.is_launching:
             return None
-        self._probed = probed = foreground.probe(Probe(servers=servers), self.means.audience)
+        self._probed = probed = foreground.probe(
+            Probe(servers=servers, request=self.means.study.request, timeouts=self.means.study.timeouts), self.means.audience
+        )
         if probed.mismatches and not servers.force:
             raise EndpointError("; ".join(probed.mismatches), hint="fix the server, the arm's name or the arms file; --force measures it")
         if shared := [each.arm for each in probed.crossed if each.verdict == "hit"]:
@@ -49,6 +52,7 @@ class Checks:
                 f"{', '.join(shared)} has in its cache what another arm was asked: both are one server, or behind one router",
                 hint="give each arm a server of its own",
             )
+        self.means.pools = self._asked_pools()
         for trouble in probed.troubles():
             self.means.audience.notice(f"warning: {trouble}")
         return None
@@ -59,13 +63,15 @@ class Checks:
         if self._probed is not None:
             hit = [each.arm for each in self._probed.reuse if each.verdict == "hit"]
             said.append(f"the prefix cache works on {', '.join(hit)}" if hit else "no prefix cache was seen to work")
-        if fits := [f"{arm} {tokens / self.means.longest:.1f}" for arm, tokens in self._pools().items() if tokens is not None]:
+        if fits := [f"{arm} {tokens / self.means.longest:.1f}" for arm, tokens in self.means.pools.items() if tokens is not None]:
             said.append(f"the KV pools hold {', '.join(fits)} of the longest contexts ({self.means.longest:,} tokens)")
+        if self.canary.stage is None:
+            said.append(NO_CANARY)
         return "; ".join(said) or "servers are started when they are needed"
 
-    def _pools(self) -> dict[str, float | None]:
+    def _asked_pools(self) -> dict[str, float | None]:
         servers = self.means.study.servers
-        if isinstance(servers, Virtual):
-            return {arm.name: float(pool_of(arm).tokens) for arm in arms_of(servers.profile, servers.arms)}
-        with reached(endpoints_of(servers), noise=servers.noise, seed=self.means.study.seed, is_dry=self.means.is_launching) as found:
-            return {} if self.means.is_launching else pools(found)
+        if self.means.is_launching or isinstance(servers, Virtual):
+            return {}
+        with reached(endpoints_of(servers), noise=servers.noise, seed=self.means.study.seed) as found:
+            return pools(found)

@@ -8,6 +8,7 @@ from typing import Final
 
 import scipy
 
+from advisor.assess.accuracy import LEAST_LOST
 from advisor.policy import Policy
 from advisor.statistics.looks import Ends, ends
 from advisor.statistics.planning import PLANNED_ANSWERS, PLANNED_CORRELATION, PLANNED_DISCORDANCE, PLANNED_LEVEL
@@ -26,6 +27,8 @@ class Price:
     """What something takes."""
 
     minutes: float
+    priming_minutes: float = 0.0
+    """Of these, what it takes to prime the contexts of windows."""
     calls: int | None = None
     tokens: int | None = None
 
@@ -54,11 +57,26 @@ def forecast(
     together: int,
     capacity: bool,
     starts_each_pair: bool,
+    level: bool = False,
+    canary: Stage | None = None,
+    lengths: tuple[int, ...] = LENGTHS,
 ) -> tuple[Forecast, ...]:
-    """Divide a budget as the sequence would: pairs until a third of it is spent, a search, and questions with what is left."""
+    """Divide a budget as the sequence would: pairs until a third of it is spent, a search, and questions with what is left.
+
+    The service *level* and a *canary* come first, where they are asked. Questions are priced at the *lengths* at which they will be asked.
+    """
     out = []
     left = budget_minutes
-    pairs = _most(PAIRS, lambda amount: price(Stage(criterion="speed", amount=amount)), left / 3) or PAIRS[0]
+    if level:
+        alone = price(Stage(criterion="service level", amount=1))
+        left -= alone.minutes
+        out.append(Forecast(criterion="service level", amount=1, price=alone, chances=()))
+    if canary is not None:
+        first = price(canary)
+        left -= first.minutes
+        broken = (("broken everywhere", shown_broken(canary.amount)),)
+        out.append(Forecast(criterion="canary", amount=canary.amount, price=first, chances=broken))
+    pairs = _most(PAIRS, lambda amount: price(Stage(criterion="speed", amount=amount)), budget_minutes / 3) or PAIRS[0]
     speed = price(Stage(criterion="speed", amount=pairs))
     left -= speed.minutes
     starts = pairs if starts_each_pair else 1
@@ -70,12 +88,21 @@ def forecast(
         left -= twins.minutes + search.minutes
         out.append(Forecast(criterion="step times", amount=1, price=twins, chances=()))
         out.append(Forecast(criterion="capacity", amount=TRIED[0], price=search, chances=()))
-    items = _most(ITEMS, lambda amount: price(Stage(criterion="accuracy", amount=amount, lengths=LENGTHS)), left) or ITEMS[0]
-    asked = price(Stage(criterion="accuracy", amount=items, lengths=LENGTHS))
+    items = _most(ITEMS, lambda amount: price(Stage(criterion="accuracy", amount=amount, lengths=lengths)), left) or ITEMS[0]
+    asked = price(Stage(criterion="accuracy", amount=items, lengths=lengths))
     ended = likely(ITEMS, margin=accuracy_margin, together=together)
     chances = tuple((truth, each.by(items, 1 if truth == EQUAL else -1)) for truth, each in ended.items() if truth != SMALL)
     out.append(Forecast(criterion="accuracy", amount=items, price=asked, chances=chances))
     return tuple(out)
+
+
+ANSWERED: Final = 0.85
+"""Share of the questions at the longest contexts that an ordinary reference has right."""
+
+
+def shown_broken(questions: int) -> float:
+    """Return the chance that so many questions show an arm to be broken that has none of them right."""
+    return float(scipy.stats.binom.sf(LEAST_LOST - 1, questions, ANSWERED))
 
 
 @cache

@@ -2,21 +2,25 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
+from agentload.decision.lighter import EasedLoad
 from agentload.decision.sequence import Stage
 from agentload.model.rows import ProbeRow
-from agentload.report.policy import DECISION, Setting
 from agentload.run.past import began
 from agentload.store import tables
 from agentload.store.database import reading
 from agentload.store.loader import keep
 from agentload.store.places import journals
+from agentload.verdict.policy import DECISION, Setting
+
+EASED: Final = "eased"
+GIVEN_UP: Final = "given up"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +45,10 @@ class Ledger:
     """What was spent on those that did not, and were asked again."""
     aside: str | None = None
     """Why the twins are set aside."""
+    given_up: tuple[EasedLoad, ...] = ()
+    """The loads that were given up before this one, in their order."""
+    goes_on_as: str | None = None
+    """The run that the decision went on as, where this one's load was given up."""
 
     @property
     def minutes(self) -> float:
@@ -58,16 +66,8 @@ class Ledger:
 
         The *setting* that it is decided with lies beside it, for whoever reads the run later.
         """
-        row = ProbeRow(
-            run_id=self.run,
-            arm="",
-            probe=DECISION,
-            at_ns=time.time_ns(),
-            settings=json.dumps({"number": len(self.asked) + len(self.lost_minutes)}),
-            outcome=outcome,
-            detail=json.dumps(asdict(asked) | {"aside": aside, "setting": setting and msgspec.to_builtins(setting)}, sort_keys=True),
-        )
-        keep([row], self.database, run_id=self.run, name=DECISION)
+        number = {"number": len(self.asked) + len(self.lost_minutes)}
+        self._keep(outcome, number, asdict(asked) | {"aside": aside}, setting)
         match outcome:
             case "asked":
                 return replace(self, asked=(*self.asked, asked), aside=aside)
@@ -75,6 +75,50 @@ class Ledger:
                 return replace(self, lost_minutes=(*self.lost_minutes, asked.minutes), aside=aside)
             case "asking":
                 return self
+
+    def ease(self, step: EasedLoad, *, setting: Setting | None) -> "Ledger":
+        """Give the load of this run up; return the ledger of the run that goes on with less.
+
+        Servers are what they were, so their checks are not asked again; all other time is spent.
+        """
+        run = f"{self._stem}{step.suffix}"
+        kept = tuple(each for each in self.asked if each.stage.criterion == "checks")
+        lost = self.minutes - sum(each.minutes for each in kept)
+        made = Ledger(
+            database=self.database,
+            run=run,
+            asked=kept,
+            lost_minutes=(lost,),
+            aside=None,
+            given_up=(*self.given_up, step),
+        )
+        said = {"loads": made.given_up, "asked": kept, "minutes": lost}
+        made._keep(EASED, {"eased": step.now}, msgspec.to_builtins(said), setting)
+        self._keep(GIVEN_UP, {"given_up": step.before}, {"run": run}, setting)
+        return made
+
+    @property
+    def _stem(self) -> str:
+        return self.run.removesuffix(self.given_up[-1].suffix) if self.given_up else self.run
+
+    def _keep(
+        self,
+        outcome: str,
+        settings: Mapping[str, float],
+        detail: Mapping[str, Any],
+        setting: Setting | None,
+    ) -> None:
+        told = {**detail, "setting": setting and msgspec.to_builtins(setting)}
+        row = ProbeRow(
+            run_id=self.run,
+            arm="",
+            probe=DECISION,
+            at_ns=time.time_ns(),
+            settings=json.dumps(settings),
+            outcome=outcome,
+            detail=json.dumps(told, sort_keys=True),
+        )
+        keep([row], self.database, run_id=self.run, name=DECISION)
 
 
 def ledger(database: Path, run: str) -> Ledger:
@@ -89,6 +133,17 @@ def ledger(database: Path, run: str) -> Ledger:
         return replace(made, lost_minutes=(max(0, last_ns - first.created_ns) / 60e9,))
     for row in sorted(rows, key=lambda row: row.at_ns):
         found = json.loads(row.detail or "{}")
+        if row.outcome == GIVEN_UP:
+            made = replace(made, goes_on_as=found["run"])
+            continue
+        if row.outcome == EASED:
+            made = replace(
+                made,
+                given_up=msgspec.convert(found["loads"], tuple[EasedLoad, ...]),
+                asked=msgspec.convert(found["asked"], tuple[Asked, ...]),
+                lost_minutes=(found["minutes"],),
+            )
+            continue
         aside, stage, setting = found.pop("aside"), found.pop("stage"), found.pop("setting", None)
         asked = Asked(stage=Stage(**stage | {"lengths": tuple(stage["lengths"])}), **found)
         match row.outcome:

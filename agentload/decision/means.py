@@ -8,38 +8,40 @@ from typing import Final, Protocol
 
 import msgspec
 
+from advisor.legs import questions
 from advisor.policy import Policy
 from advisor.policy import Slo as Level
+from advisor.verdict import Finding
 from agentload.decision.forecast import Price
 from agentload.decision.ledger import Ledger
-from agentload.decision.sequence import PAIRS, Known, Stage
+from agentload.decision.lighter import load_after
+from agentload.decision.pair_load import SESSIONS, Surroundings, pair_load, windows_of
+from agentload.decision.sequence import Known, Stage
+from agentload.emulator.steptime import prefill_s
 from agentload.endpoints.read import Emulated
 from agentload.errors import EndpointError, InterruptError, PlanError
-from agentload.layout.traces import repeated
+from agentload.kvmath.pool import pool_of
+from agentload.layout.cost import assumed_prefill_s
+from agentload.layout.coverage import trace_shapes
+from agentload.model.profile import ArmProfile
 from agentload.model.profile import Price as GpuPrice
 from agentload.model.trace import Trace
 from agentload.model.walk import contexts
-from agentload.report.policy import Load as Peak
-from agentload.report.policy import Setting
 from agentload.run.files import read_traces
 from agentload.run.foreground import Audience, concluded
 from agentload.run.past import began
 from agentload.run.play import Played
-from agentload.run.prepared import Place, endpoints_of
-from agentload.run.servers import arms_of, reached
+from agentload.run.prepared import Place, arms_named, endpoints_of
+from agentload.run.servers import arms_of, reached, window
 from agentload.run.trial import Trial
 from agentload.store.places import journals
 from agentload.study.kinds import Decide, Replay, Search
 from agentload.study.parts import Live, Load, Slo, Virtual
 from agentload.study.stored import study_of
+from agentload.verdict.policy import Load as Peak
+from agentload.verdict.policy import Setting
 
-SESSIONS: Final = 8
-USER_WAIT_S: Final = 5.0
 START_S: Final = 90.0
-SPEED_SHARE: Final = 1 / 3
-"""Of the budget."""
-BLOCK_S: Final = 75.0
-"""Longest block, which two arms have in 45 minutes: a larger budget pays for more of them, and is looked at as often."""
 USUAL: Final = Slo(ttft_ms=2000.0, tpot_ms=100.0)
 """Where the user names a peak and no service level."""
 
@@ -76,11 +78,30 @@ class Means:
     """Those of loads around what twins carry, of each arm."""
     invalid: str | None = None
     """Why others do not: what was said most often."""
+    pools: Mapping[str, float | None] = field(default_factory=dict)
+    """Tokens of each arm's KV pool, once the servers were asked."""
+    findings: tuple[Finding, ...] = ()
+    """What rules found when the run was read last, even where that is too little to decide on."""
     arms: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         """Read the arms' names."""
         self.arms = arms_named(self.study.servers)
+        if isinstance(self.study.servers, Virtual):
+            self.pools = {each.name: float(pool_of(each).tokens) for each in self.profiles}
+
+    @cached_property
+    def profiles(self) -> tuple[ArmProfile, ...]:
+        """Return the arms of a profile, in virtual time or emulated; nothing of real servers."""
+        servers = self.study.servers
+        if isinstance(servers, Virtual):
+            return arms_of(servers.profile, servers.arms)
+        found = endpoints_of(servers)
+        return arms_of(found.profile, found.arms) if isinstance(found, Emulated) else ()
+
+    def prefill_s(self, tokens: int) -> float:
+        """Return how long a prompt takes to be read, by the slowest profile, or by what is assumed of servers."""
+        return max((prefill_s(each, tokens) for each in self.profiles), default=assumed_prefill_s(tokens))
 
     @property
     def draws(self) -> int:
@@ -133,8 +154,9 @@ class Means:
 
     @cached_property
     def trace(self) -> Trace:
-        """Return the user's sessions with the waits that they have."""
-        return read_traces(self.study.traces, max_context_tokens=self.study.load.max_context_tokens)[0]
+        """Return the user's sessions with the waits that they have, read once."""
+        found = read_traces(self.study.traces, max_context_tokens=self.study.load.max_context_tokens)[0]
+        return Trace(header=found.header, sessions=tuple(found.sessions))
 
     @cached_property
     def longest(self) -> int:
@@ -143,38 +165,73 @@ class Means:
         return max(sum(segment.tokens for segment in context) + turn.output for context, turn in calls)
 
     @cached_property
-    def load(self) -> Load:
-        """Return the load that pairs are played under: some sessions at once, users who answer soon, and no block longer than fits."""
-        if self.place.resume is not None:
-            row = began(self.place.database, self.place.resume)  # which is there before any database is
-            # Killed before its first pair, it has what its checks left and no load yet.
-            if row is None and not journals(self.place.database, self.place.resume):
-                raise PlanError(
-                    f"no journal of run {self.place.resume} beside {self.place.database}", hint=f"agentload runs list {self.place.database}"
-                )
-            if row is not None and isinstance(first := study_of(row), Replay):
-                return first.load
-        load = self.study.load
-        if (load.sessions, load.rate_per_s, load.speed) == (None, None, 1.0):
-            load = msgspec.structs.replace(load, sessions=SESSIONS)
-        if not load.wait_cap_s and not load.wait_scale:
-            load = msgspec.structs.replace(load, wait_cap_s={"user": USER_WAIT_S})
-        if load.duration_s is None:
-            longest = SPEED_SHARE * self.study.budget_s / (PAIRS[2] * len(self.arms))
-            load = msgspec.structs.replace(load, duration_s=float(round(min(BLOCK_S, longest))))
-        return load
+    def lengths(self) -> tuple[int, ...]:
+        """Return the lengths at which answers are compared: those of the trace's own calls, as far as the servers' window is known."""
+        return questions.lengths((each.context_tokens for each in trace_shapes(self.trace, self.study.load.planned())), window=self._window)
 
-    def wide(self, trace: Trace, _: int = 0) -> Trace:
-        """Return a trace with sessions enough to keep as many going in every block as the load asks for: the same ones with new content."""
-        wanted = 2 * PAIRS[0] * (self.load.sessions or 0)
-        rounds = -(-wanted // max(1, sum(1 for _ in trace.sessions)))
-        return Trace(header=trace.header, sessions=repeated(trace, rounds)) if rounds > 1 else trace
+    @property
+    def _window(self) -> int | None:
+        """Return the longest context that all arms take; None where neither a profile nor the arms file tells."""
+        if self.profiles:
+            return min(arm.server.max_model_len for arm in self.profiles)
+        found = endpoints_of(self.study.servers) if isinstance(self.study.servers, Live) else ()
+        return None if isinstance(found, Emulated) else window((), found)
+
+    @cached_property
+    def began(self) -> Replay | None:
+        """Return how the pairs of a decision that is resumed were played; None of a new one."""
+        if self.place.resume is None:
+            return None
+        row = began(self.place.database, self.place.resume)  # which is there before any database is
+        # Killed before its first pair, it has what its checks left and no load yet.
+        if row is None and not journals(self.place.database, self.place.resume):
+            raise PlanError(
+                f"no journal of run {self.place.resume} beside {self.place.database}", hint=f"agentload runs list {self.place.database}"
+            )
+        first = None if row is None else study_of(row)
+        return first if isinstance(first, Replay) else None
+
+    @cached_property
+    def load(self) -> Load:
+        """Return the load that pairs are played under."""
+        if self.began is not None:
+            return self.began.load
+        known = [tokens for tokens in self.pools.values() if tokens is not None]
+        into = Surroundings(
+            budget_s=self.study.budget_s,
+            arms=len(self.arms),
+            pool_tokens=min(known, default=None),
+            prefill_s=self.prefill_s,
+            seed=self.study.seed,
+        )
+        return load_after(pair_load(self.study.load, self.trace, into), self.ledger.given_up)
+
+    @property
+    def most_load(self) -> Load:
+        """Return the load before the servers have said what fits their pools."""
+        load = self.study.load
+        is_said = (load.sessions, load.rate_per_s, load.speed) != (None, None, 1.0)
+        return load_after(load if is_said else msgspec.structs.replace(load, sessions=SESSIONS), self.ledger.given_up)
+
+    @cached_property
+    def windows(self) -> int:
+        """Return how many windows of the trace pairs are played on."""
+        return windows_of(self.load, self.trace) if self.began is None else self.began.windows or 0
 
     def search(self, trial_s: float) -> Search:
         """Return a search for the load within the service level, with the waits that users have."""
         study, load = self.study, self.study.load
         waits = Load(wait_cap_s=load.wait_cap_s, wait_scale=load.wait_scale, max_context_tokens=load.max_context_tokens)
-        return Search(traces=study.traces, servers=study.servers, load=waits, trial_s=trial_s, slo=study.slo or USUAL, seed=study.seed)
+        return Search(
+            traces=study.traces,
+            servers=study.servers,
+            load=waits,
+            trial_s=trial_s,
+            slo=study.slo or USUAL,
+            seed=study.seed,
+            request=study.request,
+            timeouts=study.timeouts,
+        )
 
     @property
     def setting(self) -> Setting:
@@ -182,20 +239,14 @@ class Means:
         study, slo = self.study, self.study.slo
         levels = () if slo is None else (Level(ttft_ms=slo.ttft_ms, tpot_ms=slo.tpot_ms, turn_ms=slo.turn_ms),)
         return Setting(
-            policy=Policy(planned_looks=True, min_change=study.min_change, accuracy_margin=study.accuracy_margin, slos=levels),
+            policy=Policy(
+                planned_looks=True,
+                min_change=study.min_change,
+                accuracy_margin=study.accuracy_margin,
+                slos=levels,
+                decide_by=study.decide_by,
+            ),
             load=Peak(peak_agents=study.agents),
             price=None if study.price_usd is None else GpuPrice(usd_per_gpu_hour=study.price_usd, source="--price"),
             name="decide",
         )
-
-
-def arms_named(servers: Live | Virtual) -> tuple[str, ...]:
-    """Return the names of the arms."""
-    match servers:
-        case Virtual(profile=profile, arms=names):
-            return tuple(arm.name for arm in arms_of(profile, names))
-        case Live():
-            found = endpoints_of(servers)
-            if isinstance(found, Emulated):
-                return tuple(arm.name for arm in arms_of(found.profile, found.arms))
-            return tuple(endpoint.name for endpoint in found)

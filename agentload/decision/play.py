@@ -4,29 +4,36 @@ import math
 import shutil
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
+from advisor.verdict import Decision
 from agentload.decision.accuracy import TOGETHER, Accuracy, Screen
+from agentload.decision.canary import Canary
 from agentload.decision.capacity import Capacity
 from agentload.decision.checks import Checks
 from agentload.decision.forecast import Forecast, Price, forecast
 from agentload.decision.ledger import Asked, Ledger, ledger
-from agentload.decision.means import SPEED_SHARE, Means, Question, arms_named
+from agentload.decision.level import Level
+from agentload.decision.lighter import EasedLoad, LateError, half_of, next_try
+from agentload.decision.means import Means, Question
+from agentload.decision.pair_load import SPEED_SHARE
 from agentload.decision.sequence import PAIRS, TRIED, Criterion, Known, Stage, following, settling
 from agentload.decision.speed import Speed
 from agentload.decision.twin import Twins
+from agentload.endpoints.read import Emulated
 from agentload.errors import AgentloadError, EvidenceError, InterruptError, UsageError
 from agentload.model.rows import AnswerRow, BlockRow, ProbeRow
-from agentload.report.advise import advise, keep
+from agentload.report.advise import document_of, keep
 from agentload.report.format import typeset
 from agentload.report.parts import Document
 from agentload.run.capacity import trials
 from agentload.run.foreground import Audience
 from agentload.run.past import FIRST, began
-from agentload.run.prepared import Place
+from agentload.run.prepared import Place, arms_named, endpoints_of
+from agentload.run.ready import asked_of, check_client
 from agentload.run.record import again, new_run_id
 from agentload.run.servers import arms_of
 from agentload.run.simulate import simulated_id
@@ -34,10 +41,12 @@ from agentload.store import runs, tables
 from agentload.store.database import reading, writing
 from agentload.store.places import journal_folder
 from agentload.study.kinds import Decide
-from agentload.study.parts import Virtual
+from agentload.study.parts import Live, Virtual
+from agentload.verdict.verdict import Verdict, verdict
 
-Ending: TypeAlias = Literal["decided", "open", "budget", "stopped"]
-"""decided: nothing is open; open: nothing that could be asked would settle it; budget: the next question costs more than is left."""
+Ending: TypeAlias = Literal["decided", "open", "budget", "stopped", "late"]
+"""decided: nothing is open; open: nothing that could be asked would settle it; budget: the next question costs more than is left;
+late: this client could not keep up with the smallest load."""
 
 SHORTEST_BLOCK_S: Final = 5.0
 """Shorter blocks end before their turns do."""
@@ -54,6 +63,10 @@ class Outcome:
     left_minutes: float
     wants: tuple[Stage, float] | None = None
     """What is likely to settle it, and its minutes, where the budget did not reach."""
+    given_up: tuple[EasedLoad, ...] = ()
+    """The loads that were given up because requests left late, in their order."""
+    late: str | None = None
+    """Why nothing could be measured, where even the smallest load was too much for this client."""
 
 
 @dataclass(kw_only=True)
@@ -67,10 +80,12 @@ class Deciding:
     means: Means = field(init=False)
     _questions: Mapping[Criterion, Question] = field(init=False)
     _twins: Twins = field(init=False)
+    _canary: Canary = field(init=False)
     _screen: Screen = field(init=False)
+    _level: Level = field(init=False)
     _asking: tuple[Stage, float] | None = field(init=False, default=None)
     """With the instant at which it began."""
-    _document: Document | None = field(init=False, default=None)
+    _verdict: Verdict | None = field(init=False, default=None)
     """What follows from the run as it was read last."""
 
     def __post_init__(self) -> None:
@@ -88,15 +103,28 @@ class Deciding:
         named = simulated_id(study, arms_of(servers.profile, servers.arms)) if isinstance(servers, Virtual) else new_run_id()
         self.run = place.resume or place.run or named
         before = Ledger(database=place.database, run=self.run) if isinstance(servers, Virtual) else ledger(place.database, self.run)
-        self.means = Means(study=study, place=place, audience=self.audience, run=self.run, ledger=before)
+        while before.goes_on_as is not None:
+            self.run = before.goes_on_as
+            self.place = replace(self.place, resume=self.run)
+            before = ledger(place.database, self.run)
+        self._begin(before)
+
+    def _begin(self, before: Ledger) -> None:
+        """Get ready to ask what the ledger lacks."""
+        self._verdict = None
+        self.means = Means(study=self.study, place=self.place, audience=self.audience, run=self.run, ledger=before)
         self._twins = Twins(means=self.means, aside=before.aside)
+        self._canary = Canary(means=self.means)
         self._screen = Screen(means=self.means)
+        self._level = Level(means=self.means)
         self._questions = {
-            "checks": Checks(means=self.means),
+            "checks": Checks(means=self.means, canary=self._canary),
+            "service level": self._level,
+            "canary": self._canary,
+            "screen": self._screen,
             "speed": Speed(means=self.means),
             "step times": self._twins,
             "capacity": Capacity(means=self.means, twins=self._twins),
-            "screen": self._screen,
             "accuracy": Accuracy(means=self.means),
         }
 
@@ -110,26 +138,50 @@ class Deciding:
         if self.means.is_virtual:
             self._forget()
         with self.means.standing(), self._resumable():
-            known = self.known()
-            while wanted := [(stage, self.price(stage).minutes) for stage in self._following(known)]:
-                is_first = known is None and not self.means.pairs
-                affordable = [each for each in wanted if is_first or each[1] <= self.means.left_minutes]
-                if not affordable:
-                    enough = wanted[0][0] if known is None else settling(known, wanted[0][0])
-                    return self._ended("budget", wants=(enough, self.price(enough).minutes))
-                (stage, planned), before = affordable[0], self._amounts(known)
+            self._look()
+            while True:
                 try:
-                    minutes = self._ask(stage, planned)
-                except (KeyboardInterrupt, InterruptError):
-                    self.known()
-                    return self._ended("stopped")
-                known = self.known()
-                said = typeset(self._questions[stage.criterion].said(known))
-                self._write("asked", Asked(stage=stage, planned_minutes=planned, minutes=minutes, said=said))
-                self.audience.notice(f"  {said}")
-                after = self._amounts(known).get(stage.criterion)
-                if after is not None and after <= before[stage.criterion]:
-                    return self._ended("open")  # asked again, it would end the same way
+                    return self._play()
+                except LateError as error:
+                    step = half_of(self.means.load, error.message)
+                    if step is None:
+                        self.refresh()
+                        return self._ended("late", late=error.message)
+                    self.audience.notice(f"  {next_try(step)}")
+                    before = self.means.ledger.ease(step, setting=self.means.setting)
+                    self.run = before.run
+                    self.place = replace(self.place, run=self.run, resume=None)
+                    self._begin(before)
+
+    def _look(self) -> None:
+        """See that this machine can measure. Raises AgentloadError where it cannot."""
+        if isinstance(self.study.servers, Live):
+            has_emulated = isinstance(endpoints_of(self.study.servers), Emulated)
+            asked = asked_of(self.means.most_load, has_emulated=has_emulated)
+            check_client(asked, self.audience.notice)
+
+    def _play(self) -> Outcome:
+        """Ask under one load. Raises LateError where it is too much for this client."""
+        known = self.refresh()
+        while wanted := [(stage, self.price(stage).minutes) for stage in self._following(known)]:
+            is_first = known is None and not self.means.pairs
+            affordable = [each for each in wanted if is_first or each[1] <= self.means.left_minutes]
+            if not affordable:
+                enough = wanted[0][0] if known is None else settling(known, wanted[0][0])
+                return self._ended("budget", wants=(enough, self.price(enough).minutes))
+            (stage, planned), before = affordable[0], self._amounts(known)
+            try:
+                minutes = self._ask(stage, planned)
+            except (KeyboardInterrupt, InterruptError):
+                self.refresh()
+                return self._ended("stopped")
+            known = self.refresh()
+            said = typeset(self._questions[stage.criterion].said(known))
+            self._write("asked", Asked(stage=stage, planned_minutes=planned, minutes=minutes, said=said))
+            self.audience.notice(f"  {said}")
+            after = self._amounts(known).get(stage.criterion)
+            if after is not None and after <= before[stage.criterion]:
+                return self._ended("open")  # asked again, it would end the same way
         return self._ended("open" if known is not None and known.open else "decided")
 
     def _amounts(self, known: Known | None) -> dict[Criterion, int]:
@@ -141,7 +193,20 @@ class Deciding:
         if known is None and not self.means.ledger.asked:
             yield Stage(criterion="checks", amount=1)
         else:
-            yield from following(known, capacity=self.searches, pairs=self.means.pairs)
+            yield from following(
+                known,
+                capacity=self.searches,
+                pairs=self.means.pairs,
+                level=self._level.is_wanted,
+                cheap=self._cheap(),
+            )
+
+    def _cheap(self) -> tuple[Stage, ...]:
+        """Return what is asked before speed is refined, of what a small share of the budget pays for."""
+        is_asked = bool(self.means.ledger.looks("canary")) or self._is_asking("canary")
+        canary = () if is_asked or self._canary.stage is None else (self._canary.stage,)
+        screen = (Stage(criterion="screen", amount=1),) if self._screen.is_wanted else ()
+        return (*canary, *screen)
 
     def _ask(self, stage: Stage, planned: float) -> float:
         """Ask a question, and return the minutes that it took; one that does not come to its end is written down as well."""
@@ -198,53 +263,57 @@ class Deciding:
             accuracy_margin=self.study.accuracy_margin,
             together=TOGETHER,
             capacity=self.searches,
+            level=self._level.is_wanted,
             starts_each_pair=self.means.is_launching,
+            lengths=self.means.lengths,
+            canary=self._canary.stage,
         )
 
     def price(self, stage: Stage) -> Price:
         """Return what a question takes, beyond what the run has already."""
         return self._questions[stage.criterion].price(stage)
 
-    def known(self) -> Known | None:
-        """Read what the run holds, and decide on it; None while it holds too little."""
+    def refresh(self) -> Known | None:
+        """Read what the run holds, decide, and go by that; None while it holds too little."""
+        means = self.means
         if not self.place.database.exists():
             return None
         with reading(self.place.database) as connection:
             blocks = tables.rows(connection, BlockRow, run_id=self.run)
-            answers = tables.rows(connection, AnswerRow, run_id=self.run)
+            answers = tables.rows(connection, AnswerRow, run_id=self.run, arm=means.arms[0])
             probes = tables.rows(connection, ProbeRow, run_id=self.run)
-        arms = self.means.arms
-        played = defaultdict[int, set[str]](set)
-        for row in blocks:
-            if row.void is None and 0 <= row.pair < FIRST:
-                played[row.pair].add(row.arm)
-        pairs = self.means.pairs = sum({*arms} <= each for each in played.values())
-        why = Counter(row.void for row in blocks if row.void is not None)
-        self.means.invalid = next((reason for reason, _ in why.most_common(1)), None)
-        if not pairs:
+        means.pairs, means.invalid = whole_pairs(blocks, means.arms), usual_fault(blocks)
+        if not means.pairs:
             return None
         try:
-            self._document = advise(self.place.database, self.run, setting=self.means.setting, reference=self.study.reference)
+            self._verdict = verdict(
+                self.place.database,
+                self.run,
+                setting=means.setting,
+                reference=self.study.reference,
+            )
         except EvidenceError as error:
-            if pairs >= PAIRS[0]:
+            if means.pairs >= PAIRS[0]:
                 raise
-            self.means.invalid = error.message
+            means.invalid = error.message
             return None
-        if pairs < PAIRS[0] and Known(decision=self._document.decision).open:
+        decision = self._verdict.decision
+        means.findings = decision.findings
+        if means.pairs < PAIRS[0] and not is_over(decision, is_compared=not self._cheap()):
             return None
-        given = {(row.task, row.context_tokens, row.depth, row.item, row.repetition) for row in answers if row.arm == arms[0]}
-        self.means.trials = trials(probes)
-        is_searched = any(self.means.trials.values()) and self._twins.aside is not None
-        tried = TRIED[-1] if is_searched else self.means.draws
-        return Known(
-            decision=self._document.decision,
-            pairs=pairs,
-            items=len(given),
-            lengths=tuple(sorted({context for _, context, *_ in given})),
-            tried=tried,
-            is_screening=not given and self._screen.is_wanted,
+        # A canary's answers count where accuracy asks at the same lengths; by themselves they are no look at it.
+        is_asked = bool(means.ledger.looks("accuracy")) or self._is_asking("accuracy")
+        means.trials = trials(probes)
+        is_searched = any(means.trials.values()) and self._twins.aside is not None
+        tried = TRIED[-1] if is_searched else means.draws
+        found = knowledge(self._verdict, answers if is_asked else (), pairs=means.pairs, tried=tried)
+        return replace(
+            found,
             step_times=self._twins.wanted() if self.searches and not tried else 0,
         )
+
+    def _is_asking(self, criterion: Criterion) -> bool:
+        return self._asking is not None and self._asking[0].criterion == criterion
 
     def _forget(self) -> None:
         """Delete what an equal decision in virtual time left behind: it is made again."""
@@ -256,17 +325,61 @@ class Deciding:
             with writing(self.place.database) as connection:
                 runs.delete(connection, self.run)
 
-    def _ended(self, ending: Ending, *, wants: tuple[Stage, float] | None = None) -> Outcome:
-        if self._document is not None:
-            keep(self._document, self.place.database, setting=self.means.setting)
+    def _ended(self, ending: Ending, *, wants: tuple[Stage, float] | None = None, late: str | None = None) -> Outcome:
+        document = None
+        if self._verdict is not None:
+            document = document_of(self._verdict, self.place.database)
+            keep(document, self.place.database, setting=self.means.setting)
         return Outcome(
             run_id=self.run,
-            document=self._document,
+            document=document,
             asked=self.means.ledger.asked,
             ending=ending,
             left_minutes=self.means.left_minutes,
             wants=wants,
+            given_up=self.means.ledger.given_up,
+            late=late,
         )
+
+
+def whole_pairs(blocks: Iterable[BlockRow], arms: Sequence[str]) -> int:
+    """Return how many block pairs every arm has played, and none of them in vain."""
+    played = defaultdict[int, set[str]](set)
+    for row in blocks:
+        if row.void is None and 0 <= row.pair < FIRST:
+            played[row.pair].add(row.arm)
+    return sum(played_by >= set(arms) for played_by in played.values())
+
+
+def usual_fault(blocks: Iterable[BlockRow]) -> str | None:
+    """Return why blocks are invalid: the reason that most of them have."""
+    reasons = Counter(row.void for row in blocks if row.void is not None)
+    return next((reason for reason, _ in reasons.most_common(1)), None)
+
+
+def knowledge(found: Verdict, answers: Iterable[AnswerRow], *, pairs: int, tried: int) -> Known:
+    """Return what follows from a verdict and from the answers of one arm."""
+    items = {(row.task, row.context_tokens, row.depth, row.item, row.repetition) for row in answers}
+    lengths = {context for _, context, *_ in items}
+    return Known(
+        decision=found.decision,
+        pairs=pairs,
+        items=len(items),
+        lengths=tuple(sorted(lengths)),
+        tried=tried,
+    )
+
+
+def is_over(decision: Decision, *, is_compared: bool) -> bool:
+    """Tell whether every arm has a verdict that a rule or the service level alone is enough for: one pair says nothing of speed.
+
+    Arms are the same where their answers were compared as well, or cannot be.
+    """
+    words = ("avoid", "no difference") if is_compared else ("avoid",)
+    ended = {each.arm for each in decision.findings if each.asks_for in words}
+    ended |= {each.arm for each in decision.service_levels if each.state == "no"}
+    challengers = {each.arm for each in decision.server if each.verdict != "test further"}
+    return len(challengers) == len(decision.server) and (None in ended or challengers <= ended)
 
 
 def told(stage: Stage) -> str:
@@ -274,12 +387,16 @@ def told(stage: Stage) -> str:
     match stage.criterion:
         case "checks":
             return "checks, whether a comparison can work"
+        case "service level":
+            return "service level, whether a single session meets it"
         case "speed":
             return f"speed, {stage.amount} block pair{'' if stage.amount == 1 else 's'}"
         case "step times":
             return "step times, that twins of the arms are fitted to"
         case "capacity":
             return f"capacity, {stage.amount} draws of sessions"
+        case "canary":
+            return f"canary, {stage.amount} questions at the longest contexts"
         case "screen":
             return "a screen of the answers, whether they are broken"
         case "accuracy":

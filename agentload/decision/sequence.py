@@ -10,8 +10,8 @@ import scipy
 from advisor.steps import MorePairs, Questions, Restarts, Step, Swap, counted
 from advisor.verdict import ArmVerdict, Decision, Leg
 
-Criterion: TypeAlias = Literal["checks", "speed", "step times", "capacity", "screen", "accuracy"]
-"""Three are none of their own: checks say whether anything can be measured, step times and a screen where it is worth it."""
+Criterion: TypeAlias = Literal["checks", "service level", "canary", "screen", "speed", "step times", "capacity", "accuracy"]
+"""Five are none of their own: checks, the service level, a canary and a screen say whether measuring is worth it, step times where."""
 
 PAIRS: Final = (4, 5, 6, 8, 10, 12, 16, 20, 26, 34, 46, 64)
 """Block pairs in all, look by look."""
@@ -49,8 +49,6 @@ class Known:
     """Draws of sessions that were played for capacity; as many as there can be where it was searched."""
     step_times: int = 0
     """Plays of the grid that are wanted before capacity is measured."""
-    is_screening: bool = False
-    """A screen of the answers is wanted before questions are asked."""
 
     @property
     def challengers(self) -> tuple[ArmVerdict, ...]:
@@ -72,14 +70,19 @@ class Stage:
     lengths: tuple[int, ...] = ()
 
 
-def following(known: Known | None, *, capacity: bool, pairs: int = 0) -> Iterator[Stage]:
+def following(known: Known | None, *, capacity: bool, pairs: int = 0, level: bool = False, cheap: Sequence[Stage] = ()) -> Iterator[Stage]:
     """Yield what could be asked next, the best thing first; nothing where the decision is made, or no question is left that could make it.
 
-    Nothing is known while there are few *pairs*. Speed comes first, and is looked at often: a clear loss ends it all. *capacity* is
+    Nothing is known while there are few *pairs*. What is *cheap* comes after the first of them, and may end it all.
+    Speed comes next, and is looked at often: a clear loss ends it all. *capacity* is
     measured where the user named a service level or a peak, and again only while it is what is open. Accuracy is the dearest, so it is
-    asked only of what pays.
+    asked only of what pays. Whether an arm meets the service *level* at all is asked as soon as there is a run
+    to keep it in: where none does, nothing else matters.
     """
+    if level and pairs and (known is None or known.open):
+        yield Stage(criterion="service level", amount=1)
     if known is None:
+        yield from cheap if pairs else ()
         yield Stage(criterion="speed", amount=PAIRS[0] if pairs else FIRST)
     elif known.open:
         yield from dict.fromkeys(_stages(known, _of_capacity(known) if capacity else []))
@@ -102,8 +105,6 @@ def _stages(known: Known, capacity: Sequence[Stage]) -> Iterator[Stage]:
     paying = [each for each in known.open if _pays(each)]
     if any(each.safe.state in ("unclear", "untested") for each in paying) and (items := _next(ITEMS, known.items)) is not None:
         yield from first  # it is part of the answer, and an arm that loses there need not be asked
-        if known.is_screening:
-            yield Stage(criterion="screen", amount=1)
         yield Stage(criterion="accuracy", amount=items, lengths=lengths(known.decision, asked=known.lengths))
     # Where it takes other starts, longer trials or a quieter client, more of the same pairs settle nothing.
     if any(_is_narrowed(each.pays, need.step, known.pairs) for each in known.open for need in each.pays.needs):

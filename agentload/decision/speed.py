@@ -5,7 +5,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
+import msgspec
+
 from agentload.decision.forecast import Price
+from agentload.decision.lighter import LateError, caveat
 from agentload.decision.means import Means
 from agentload.decision.sequence import PAIRS, Known, Stage, reasons
 from agentload.layout.cost import Cost, cost
@@ -13,10 +16,10 @@ from agentload.layout.plan import of_study
 from agentload.model.rows import BlockRow, Row
 from agentload.run import foreground
 from agentload.run.past import began
-from agentload.run.prepared import prepared, simulation
+from agentload.run.play import Playing
+from agentload.run.prepared import Prepared, prepared, simulation
 from agentload.run.simulate import SAMPLE_S, Simulation, store
 from agentload.study.kinds import Replay
-from agentload.study.parts import Timeouts
 from agentload.virtual.shell import Shell
 
 SILENT_SHARE: Final = 0.1
@@ -36,10 +39,14 @@ class Speed:
         first, played, looks = self._first, self.means.pairs, self.means.ledger.looks("speed")
         share = stage.amount / PAIRS[0]
         minutes = first.minutes * share + stage.amount * self.means.starts_minutes
+        priming = first.priming_minutes * share
         if played:
             minutes = sum(looks.values()) / played * (stage.amount - played)
+            priming = first.priming_minutes / PAIRS[0] * (stage.amount - played)
         tokens = first.prompt_tokens + first.output_tokens
-        return Price(minutes=minutes, calls=round(sum(first.calls_by_arm.values()) * share), tokens=round(tokens * share))
+        return Price(
+            minutes=minutes, priming_minutes=priming, calls=round(sum(first.calls_by_arm.values()) * share), tokens=round(tokens * share)
+        )
 
     def ask(self, stage: Stage) -> float | None:
         """Play pairs until there are so many."""
@@ -60,20 +67,23 @@ class Speed:
     @cached_property
     def _first(self) -> Cost:
         means = self.means
-        return cost(of_study(self._replay(PAIRS[0]), means.wide(means.trace), means.arms, run="", blocks=PAIRS[0]))
+        return cost(of_study(self._replay(PAIRS[0]), means.trace, means.arms, run=""), prefill_s=means.prefill_s)
 
     def _replay(self, pairs: int) -> Replay:
-        study = self.means.study
+        study, given = self.means.study, self.means.study.timeouts
         # A budget does not wait for a server that is gone, or that accepts what it never answers.
-        silent_s = min(Timeouts().first_timeout_s, SILENT_SHARE * study.budget_s)
+        silent_s = min(given.first_timeout_s, SILENT_SHARE * study.budget_s)
+        patience = msgspec.structs.replace(given, first_timeout_s=silent_s, idle_timeout_s=min(given.idle_timeout_s, silent_s))
         return Replay(
             traces=study.traces,
             servers=study.servers,
             tokenizer=study.tokenizer,
             pairs=pairs,
+            windows=self.means.windows,
             load=self.means.load,
             seed=study.seed,
-            timeouts=Timeouts(first_timeout_s=silent_s, idle_timeout_s=min(Timeouts().idle_timeout_s, silent_s)),
+            request=study.request,
+            timeouts=patience,
             on_dead="stop",
         )
 
@@ -81,9 +91,19 @@ class Speed:
         means = self.means
         is_begun = began(means.place.database, means.run) is not None
         place = replace(means.place, run=None if is_begun else means.run, resume=means.run if is_begun else None)
-        with prepared(self._replay(pairs), place, notice=means.audience.notice, laid=means.wide, blocks=PAIRS[0]) as made:
-            ended = foreground.measure(made, place, means.audience)
+        with prepared(self._replay(pairs), place, notice=means.audience.notice) as made:
+            ended = foreground.measure(self._watchful(made), place, means.audience)
+        if ended.health.is_late and not ended.was_stopped:
+            raise LateError((ended.health.void or "requests left late").partition(": ")[0])
         means.concluded(ended)
+
+    def _watchful(self, made: Prepared) -> Prepared:
+        """Have pairs end where requests leave late, and the run say which load was given up."""
+        playing = made.playing
+        assert isinstance(playing, Playing), playing
+        said = caveat(self.means.ledger.given_up)
+        notes = playing.notes if said is None else msgspec.structs.replace(playing.notes, caveats=(said,))
+        return replace(made, playing=replace(playing, notes=notes, stops_late=True))
 
     def _simulate(self, pairs: int) -> None:
         made = self._simulation(pairs)
@@ -100,7 +120,7 @@ class Speed:
 
     def _simulation(self, pairs: int) -> Simulation:
         place = replace(self.means.place, run=self.means.run)
-        made = simulation(self._replay(pairs), place, blocks=PAIRS[0], laid=self.means.wide).playing
+        made = simulation(self._replay(pairs), place).playing
         assert isinstance(made, Simulation)
         return made
 

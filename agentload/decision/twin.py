@@ -11,9 +11,9 @@ from agentload.decision.means import Means
 from agentload.decision.sequence import REPEATS, Known, Stage
 from agentload.errors import PlanError, ProfileError
 from agentload.evidence.twin import Twin, bounds, repeats, twins
-from agentload.layout.cost import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S
 from agentload.layout.plan import plan, with_starts
 from agentload.layout.step_times import Grid, grid, seconds, step_times
+from agentload.layout.timeline import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S
 from agentload.model import apart
 from agentload.model.plan import ClosedLoop, Load, Plan
 from agentload.model.rows import BlockRow, CallRow
@@ -64,7 +64,7 @@ class Twins:
         means, trace = self.means, step_times(self._grid, seed=self.means.study.seed)
         pairs = taken(means.place.database, means.run) + stage.amount
         load = Load(arrivals=ClosedLoop(sessions=sum(1 for _ in trace.sessions)))
-        whole = plan(trace, means.arms, run=means.run, seed=means.study.seed, pairs=pairs, whole=True, load=load)
+        whole = plan(trace, means.arms, run=means.run, seed=means.study.seed, pairs=pairs, blocks=1, load=load)
         made = beside(whole, means.place.database)
         match means.study.servers:
             case Virtual() as servers:
@@ -112,7 +112,15 @@ class Twins:
         means, starting = self.means, launching(servers)
         with reached(endpoints_of(servers), noise=servers.noise, seed=made.seed) as found:
             playing = Playing(
-                study=Replay(traces=means.study.traces, servers=servers, pairs=plays, seed=made.seed, on_dead="stop"),
+                study=Replay(
+                    traces=means.study.traces,
+                    servers=servers,
+                    pairs=plays,
+                    seed=made.seed,
+                    request=means.study.request,
+                    timeouts=means.study.timeouts,
+                    on_dead="stop",
+                ),
                 plan=made if starting is None else with_starts(made, 1),
                 endpoints=found,
                 database=means.place.database,

@@ -3,6 +3,11 @@
 A call waits in one of three places: for its dependencies (`_sessions`), for its instant (`_due`, a heap), or for a free slot (due,
 but the cap is reached). Instants of completion are the stamps of the answer's last byte, not of the moment when this code hears of
 it: processing late never moves the schedule.
+
+A window begins with priming calls, one after the other: what a server would hold is told to it in the order in which it
+was used. The block's clock starts when the last of them is answered; what else is due by then waits for that. When the
+block's time is over, calls go on as before but count no longer, so that the last one that counts is answered
+under the same load; then what is left is cancelled.
 """
 
 import heapq
@@ -14,9 +19,9 @@ from agentload.dispatch.foresight import Foresight
 from agentload.dispatch.intake import intake
 from agentload.dispatch.outgoing import Outgoing
 from agentload.dispatch.session import MissingReplyError, Player, Replies
-from agentload.model.commands import Call, Command, Ended, Forget, Send, Status
+from agentload.model.commands import Call, Cancel, Command, Ended, Forget, Send, Status
 from agentload.model.plan import Block, Plan, Play
-from agentload.model.trace import Session
+from agentload.model.trace import PRIME, Session
 
 BACKOFF_NS = SECOND  # wait before a second attempt; doubles with each further one
 RETRIABLE: frozenset[Status] = frozenset({"refused", "reset", "connect_timeout", "busy"})
@@ -28,6 +33,8 @@ class BlockPlay:
     def __init__(self, plan: Plan, block: Block, play: Play, *, known: Foresight, started_ns: int, prepares: bool) -> None:
         self.play = play
         self.started_ns = started_ns
+        self.clock_ns: int | None = None if known.primes else started_ns
+        """When the block's clock started; None while contexts are primed."""
         self.in_flight: dict[str, tuple[Send, Player]] = {}
         self.is_cut = False
         """It is over, and not all of it was played, other than by its budget."""
@@ -37,12 +44,23 @@ class BlockPlay:
         self._replies = Replies(known.quoted, live_history=plan.load.history == "live")
         self._prepares = prepares
         self._intake = intake(plan, block, started_ns=started_ns)
+        if not known.primes:
+            self._intake.begin(started_ns)
         self._sessions = Dependencies(plan, due=self._became_due)
         self._foretold: dict[str, None] = {}
         """Sessions whose first call was made ready though nobody knew when they begin; until they are over."""
         self._due: list[tuple[int, int, Player, Send | None]] = []
         """Heap of calls by when they are due, and the attempt that failed, where this is another one."""
         self._order = 0
+        self._primes = known.primes
+        """Priming calls that are not answered yet."""
+        self._held: list[tuple[int, Player]] = []
+        """Sessions whose next call waits for the clock, and how long it then waits itself."""
+        self._is_window = block.is_window
+        self._counting: set[str] = set()
+        """Calls in flight that count."""
+        self._over_ns: int | None = None
+        """When a window's time was over."""
         self._slot_ns = started_ns
         """When a slot last became free under a cap that was full."""
         self._last_ns = started_ns
@@ -53,8 +71,13 @@ class BlockPlay:
 
     @property
     def drain_ns(self) -> int | None:
-        """Return when the load began to drain, or None."""
-        return self._intake.drain_ns
+        """Return when the load began to drain, or when a window's time was over; or None."""
+        return self._intake.drain_ns if self._over_ns is None else self._over_ns
+
+    @property
+    def primed_ns(self) -> int | None:
+        """Return when a window's contexts were primed and its clock started; None for another block."""
+        return self.clock_ns if self._is_window else None
 
     @property
     def is_over(self) -> bool:
@@ -65,6 +88,14 @@ class BlockPlay:
         """Release nothing more; what is in flight goes on."""
         self._is_closed = True
         self._due.clear()
+        self._held.clear()
+
+    def _end_window(self, out: list[Command]) -> None:
+        """Cancel what is in flight once no call that counts is."""
+        if self._over_ns is None or self._counting or self._is_closed:
+            return
+        self.close()
+        out.extend(Cancel(request_id=name) for name in self.in_flight)
 
     def cut(self) -> None:
         """Close before the end: what is still to play when nothing is in flight any more makes the block incomplete."""
@@ -76,7 +107,9 @@ class BlockPlay:
         """Return what to make ready, to send and to skip, now that it is *now_ns*."""
         out: list[Command] = []
         while not self._is_closed:
-            if not self._intake.is_empty:
+            self._end_time(now_ns)
+            self._end_window(out)
+            if not self._intake.is_empty and not self._is_closed:
                 self._begin_sessions(now_ns, out)
             self._release(now_ns, out)
             if self.in_flight or self.next_ns() is not None:
@@ -99,6 +132,7 @@ class BlockPlay:
         """Note that an attempt is over; `step` then says what follows."""
         was_full = self._load.max_in_flight is not None and len(self.in_flight) >= self._load.max_in_flight
         send, player = self.in_flight.pop(event.request_id)
+        self._counting.discard(event.request_id)
         outcome = event.outcome
         # One that is handed over ahead of its instant can be refused ahead of it.
         done_ns = max(event.at_ns if outcome.done_ns is None else outcome.done_ns, send.released_ns)
@@ -106,7 +140,8 @@ class BlockPlay:
         self.is_cut = self.is_cut or outcome.status == "stopped"
         if was_full:
             self._slot_ns = done_ns
-        self._tokens += (outcome.prompt_tokens or 0) + (outcome.output_tokens or 0)
+        if not send.call.prime:
+            self._tokens += (outcome.prompt_tokens or 0) + (outcome.output_tokens or 0)
         if outcome.status in RETRIABLE and send.attempt < self._load.retries:
             wait_ns = max(BACKOFF_NS * 2**send.attempt, outcome.retry_after_ns or 0)
             self._push(done_ns + wait_ns, player, send)
@@ -118,17 +153,34 @@ class BlockPlay:
             self._retire(player, done_ns)
         else:
             self._sessions.follow(player)
+        if send.call.prime and self.clock_ns is None:
+            self._primes -= 1
+            if not self._primes:
+                self._start_clock(done_ns)
+
+    def _start_clock(self, at_ns: int) -> None:
+        """Let the window begin: every context is primed."""
+        self.clock_ns = at_ns
+        self._intake.begin(at_ns)
+        for wait_ns, player in self._held:
+            player.ready_ns = at_ns
+            self._push(at_ns + wait_ns, player, None)
+        self._held.clear()
 
     def next_ns(self) -> int | None:
         """Return the instant at which `step` has something to do, if nothing ends before."""
-        if self._is_closed:
+        if self._is_closed or (self.clock_ns is None and self.in_flight):
             return None
         cap = self._load.max_in_flight
         due_ns = self._due[0][0] if self._due and (cap is None or len(self.in_flight) < cap) else None
-        start_ns = self._intake.next_ns()
-        if due_ns is None or (start_ns is not None and start_ns < due_ns):
-            return start_ns
-        return due_ns
+        return min((at_ns for at_ns in (due_ns, self._intake.next_ns(), self._window_ends_ns()) if at_ns is not None), default=None)
+
+    def _window_ends_ns(self) -> int | None:
+        """Return when a window's time will be over."""
+        seconds = self._load.budget.seconds
+        if not self._is_window or self.clock_ns is None or self._over_ns is not None or seconds is None:
+            return None
+        return self.clock_ns + round(seconds * SECOND)
 
     def _begin_sessions(self, now_ns: int, out: list[Command]) -> None:
         for session, start_ns in self._intake.take(now_ns):
@@ -150,7 +202,10 @@ class BlockPlay:
         self._intake.ended(player.session.session, done_ns)
 
     def _became_due(self, due_ns: int, player: Player) -> None:
-        self._push(due_ns, player, None)
+        if self.clock_ns is None and player.session.turns[player.next_turn].event != PRIME:
+            self._held.append((due_ns - player.ready_ns, player))
+        else:
+            self._push(due_ns, player, None)
 
     def _push(self, due_ns: int, player: Player, failed: Send | None) -> None:
         if not self._is_closed:
@@ -160,9 +215,10 @@ class BlockPlay:
     # --- sending ---
 
     def _release(self, now_ns: int, out: list[Command]) -> None:
-        cap = self._load.max_in_flight
+        cap = 1 if self.clock_ns is None else self._load.max_in_flight
+        self._end_time(now_ns)
         while self._due and self._due[0][0] <= now_ns and (cap is None or len(self.in_flight) < cap):
-            if self._is_spent(now_ns):
+            if not self._is_window and self._is_spent(now_ns):
                 self.close()
                 return
             due_ns, _, player, failed = heapq.heappop(self._due)
@@ -172,27 +228,43 @@ class BlockPlay:
                 self._abandon(player, due_ns, out)
                 continue
             self.in_flight[send.request_id] = (send, player)
-            self._calls += 1
+            if not send.call.prime:
+                self._counting.add(send.request_id)
+                self._calls += 1
+                self._end_time(now_ns)
             out.append(send)
             self._prepare(player, out, after=send.call.turn)
 
+    def _end_time(self, now_ns: int) -> None:
+        """Note that a window's time is over: its load stays on, but what is sent from here on does not count."""
+        if self._is_window and self._over_ns is None and self._is_spent(now_ns):
+            self._over_ns = now_ns
+
     def _is_spent(self, now_ns: int) -> bool:
         budget = self._load.budget
+        if self.clock_ns is None:
+            return False
         return (
             (budget.calls is not None and self._calls >= budget.calls)
             or (budget.tokens is not None and self._tokens >= budget.tokens)
-            or (budget.seconds is not None and now_ns - self.started_ns >= budget.seconds * SECOND)
+            or (budget.seconds is not None and now_ns - self.clock_ns >= round(budget.seconds * SECOND))
         )
 
     def _send(self, due_ns: int, player: Player, failed: Send | None) -> Send:
         released_ns = due_ns if self._load.max_in_flight is None else max(due_ns, self._slot_ns)
+        if self.clock_ns is None:  # one after the other
+            released_ns = max(due_ns, self._last_ns)
         tail = self._is_tail(released_ns)
         if failed is not None:
             return self._outgoing.again(failed, due_ns=due_ns, released_ns=released_ns, tail=tail)
         call = self._call(player, player.next_turn, due_ns)
+        if self._over_ns is not None:
+            call = replace(call, prime=True)
         return self._outgoing.send(call, due_ns=due_ns, released_ns=released_ns, tail=tail)
 
     def _is_tail(self, released_ns: int) -> bool:
+        if self._over_ns is not None:
+            return True
         drain_ns = self._intake.drain_ns
         return drain_ns is not None and released_ns > drain_ns
 

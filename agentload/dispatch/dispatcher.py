@@ -45,6 +45,7 @@ class PlayEnd:
     drain_ns: int | None
     ended_ns: int
     is_whole: bool
+    primed_ns: int | None = None
 
     def row(self, *, run_id: str, leg: int, void: str | None = None) -> BlockRow:
         """Return its stored row; *void* says why nothing of it counts."""
@@ -56,6 +57,7 @@ class PlayEnd:
             arm=self.play.arm,
             round=self.round,
             started_ns=self.started_ns,
+            primed_ns=self.primed_ns,
             drain_ns=self.drain_ns,
             ended_ns=self.ended_ns,
             salt=self.play.salt,
@@ -216,6 +218,7 @@ class Dispatcher:
             play=playing.play,
             round=self._round.index,
             started_ns=playing.started_ns,
+            primed_ns=playing.primed_ns,
             drain_ns=playing.drain_ns,
             ended_ns=max(now_ns, playing.started_ns),
             is_whole=not playing.is_cut,

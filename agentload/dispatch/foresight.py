@@ -6,7 +6,7 @@ from typing import Final
 from agentload.dispatch.arrivals import SECOND
 from agentload.dispatch.intake import intake
 from agentload.model.plan import Block, Plan
-from agentload.model.trace import Session
+from agentload.model.trace import PRIME, Session
 
 CONNECT_NS: Final = SECOND // 50  # on a local network; where it takes longer, the call waits for it and says so
 TOKEN_NS: Final = 100  # to render one, on a busy core
@@ -19,25 +19,26 @@ class Foresight:
 
     quoted: frozenset[tuple[str, int]]
     """Turns whose answers a later call quotes, by session; -1 is its last."""
+    primes: int
+    """Calls that prime contexts, all of which are answered before the block's clock starts."""
     lead_ns: int
     """What making ready the calls takes that the block begins with, and those that may follow any of them."""
 
 
 def foresight(plan: Plan, block: Block) -> Foresight:
     """Look through a block's sessions."""
-    quoted = frozenset(
-        (segment.source.session, segment.source.turn)
-        for session in block.sessions
-        for turn in session.turns
-        for segment in turn.add
-        if segment.source is not None
-    )
+    quoted: set[tuple[str, int]] = set()
+    primes = 0
+    for session in block.sessions:
+        for turn in session.turns:
+            quoted |= {(each.source.session, each.source.turn) for each in turn.add if each.source is not None}
+            primes += block.is_window and turn.event == PRIME
     if block.lead_ns is not None:
-        return Foresight(quoted=quoted, lead_ns=block.lead_ns)
+        return Foresight(quoted=frozenset(quoted), primes=primes, lead_ns=block.lead_ns)
     sessions = intake(plan, block, started_ns=0)
     first = [session for session, start_ns in sessions.take(0) if start_ns is not None]
     tokens = sum(_first_tokens(plan, session) for session in (*first, *sessions.followers()))
-    return Foresight(quoted=quoted, lead_ns=min(CONNECT_NS + TOKEN_NS * tokens, MOST_NS))
+    return Foresight(quoted=frozenset(quoted), primes=primes, lead_ns=min(CONNECT_NS + TOKEN_NS * tokens, MOST_NS))
 
 
 def _first_tokens(plan: Plan, session: Session) -> int:

@@ -17,13 +17,18 @@ AHEAD_NS = SECOND // 2  # a session is handed out this long before it starts, so
 
 def intake(plan: Plan, block: Block, *, started_ns: int) -> "Intake":
     """Return the intake of one play of a block; equal for all its plays, but for when they started."""
-    return Intake(block.sessions, plan.load.arrivals, seed=(plan.seed, "arrivals", block.index), started_ns=started_ns)
+    seed = (plan.seed, "arrivals", block.index)
+    return Intake(block.sessions, plan.load.arrivals, seed=seed, started_ns=started_ns, is_held=block.is_window)
 
 
 class Intake:
     """Know when the next root session of a block starts under the plan's arrivals."""
 
-    def __init__(self, sessions: Iterable[Session], arrivals: Arrivals, *, seed: tuple[object, ...], started_ns: int) -> None:
+    def __init__(
+        self, sessions: Iterable[Session], arrivals: Arrivals, *, seed: tuple[object, ...], started_ns: int, is_held: bool = False
+    ) -> None:
+        """While it *is_held*, none but the sessions that a block begins with are handed out."""
+        self._is_held = is_held
         self.drain_ns: int | None = None
         """When the load began to drain: a session ended and none was left to take its place. None until then."""
         self._arrivals = arrivals
@@ -38,6 +43,11 @@ class Intake:
         self._next_open_ns = self._take_open()
         self._active: set[str] = set()
         self._free_ns = started_ns
+
+    def begin(self, at_ns: int) -> None:
+        """Start the block's clock: sessions that begin later count from here."""
+        self._is_held = False
+        self._started_ns = self._free_ns = at_ns
 
     @property
     def is_empty(self) -> bool:
@@ -92,6 +102,8 @@ class Intake:
 
     def _start_ns(self, session: Session) -> int | None:
         match self._arrivals:
+            case Recorded() if self._is_held and session.start_s:
+                return None
             case Recorded(speed=speed):
                 return self._started_ns + round((session.start_s or 0.0) * SECOND / speed)
             case OpenLoop():

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from agentload.model.commands import Call, Reply
-from agentload.model.trace import PRIME, Segment, Session, TurnRef
+from agentload.model.trace import PRIME, UNDER_WAY, Segment, Session, TurnRef
 
 _WORD = re.compile(r"\S+")
 
@@ -68,7 +68,11 @@ class Player:
     def is_fixed(self, turn: int) -> bool:
         """Tell whether the turn's context is known without any live answer."""
         added = self.session.turns[turn].add
-        return not any(segment.source or (self.live_history and segment.role == "assistant") for segment in added)
+        return not any(segment.source or (self._is_live(turn) and segment.role == "assistant") for segment in added)
+
+    def _is_live(self, turn: int) -> bool:
+        """Tell whether a turn tells what the one before it was answered: of one that was only primed, nobody asked for all of it."""
+        return self.live_history and turn > 0 and self.session.turns[turn - 1].event not in {PRIME, UNDER_WAY}
 
     def call(self, turn: int, reply_of: ReplyOf) -> Call:
         """Build the call of the turn after the last one built. Raises MissingReplyError where a live answer is missing."""
@@ -81,7 +85,7 @@ class Player:
                 tokens = sum(segment.tokens for segment in base)
             added = spec.add
             for segment in added:
-                if segment.source is not None or self.live_history:
+                if segment.source is not None or self._is_live(turn):
                     added = tuple([self._filled(each, turn, reply_of) for each in added])
                     break
             for segment in added:
@@ -97,12 +101,12 @@ class Player:
             context_tokens=self._context_tokens,
             output=spec.output,
             model=spec.model,
-            prime=spec.event == PRIME,
+            prime=spec.event in {PRIME, UNDER_WAY},
         )
 
     def _filled(self, segment: Segment, turn: int, reply_of: ReplyOf) -> Segment:
         source = segment.source
-        if source is None and self.live_history and segment.role == "assistant" and turn > 0:
+        if source is None and segment.role == "assistant" and self._is_live(turn):
             source = TurnRef(session=self.session.session, turn=turn - 1)
         if source is None:
             return segment

@@ -197,12 +197,15 @@ class Answer:
         return "".join(self.pieces)
 
 
-def success_rate(arm: ArmProfile, context_tokens: int, *, task: str = RETRIEVAL) -> float:
+def success_rate(arm: ArmProfile, context_tokens: int, *, task: str = RETRIEVAL, depth: float | None = None) -> float:
     """Return how often the arm is right in a context of this length: by the task's scores, else by those of retrieval, else always.
 
-    Between two published lengths the rate is on the line between them; beyond them it is that of the nearest.
+    Between two published lengths the rate is on the line between them; beyond them it is that of the nearest. Scores of the depth that is
+    asked for come before those of any depth.
     """
-    found = [score for score in arm.accuracy if score.task == task] or [score for score in arm.accuracy if score.task == RETRIEVAL]
+    scores = [score for score in arm.accuracy if score.task == task] or [score for score in arm.accuracy if score.task == RETRIEVAL]
+    there = [score for score in scores if score.depth and depth is not None and min(score.depth) <= depth <= max(score.depth)]
+    found = there or [score for score in scores if not score.depth]
     points = sorted((score.context_tokens, score.percent / 100) for score in found if score.context_tokens)
     if not points:
         return 1.0
@@ -212,12 +215,20 @@ def success_rate(arm: ArmProfile, context_tokens: int, *, task: str = RETRIEVAL)
     return points[0][1] if context_tokens < points[0][0] else points[-1][1]
 
 
-def succeeds(arm: ArmProfile, context_tokens: int, *, seed: int, prompt: bytes, task: str = RETRIEVAL) -> bool:
+def succeeds(
+    arm: ArmProfile,
+    context_tokens: int,
+    *,
+    seed: int,
+    prompt: bytes,
+    task: str = RETRIEVAL,
+    depth: float | None = None,
+) -> bool:
     """Draw whether the arm answers a prompt (its digest) right."""
     normal = NormalDist()
     shared, own = (normal.inv_cdf(_uniform(seed, prompt, who)) for who in ("", arm.name))
     luck = normal.cdf(SHARED_LUCK**0.5 * shared + (1 - SHARED_LUCK) ** 0.5 * own)
-    return luck < success_rate(arm, context_tokens, task=task)
+    return luck < success_rate(arm, context_tokens, task=task, depth=depth)
 
 
 def answer(arm: ArmProfile, texts: Sequence[str], *, context_tokens: int, seed: int, limit: int, is_forced: bool = False) -> Answer:

@@ -46,7 +46,7 @@ _BOUNDS: Final[Bounds] = {
     **dict.fromkeys(
         ("max_model_len", "block_tokens", "max_num_batched_tokens", "max_num_seqs", "requests", "concurrency", "drafts"), _MANY
     ),
-    **dict.fromkeys(("acceptance", "tail_share", "gpu_memory_utilization", "share"), _SHARE),
+    **dict.fromkeys(("acceptance", "tail_share", "gpu_memory_utilization", "share", "depth"), _SHARE),
     "phi": (0.0, 0.999),
     "percent": (0.0, 100.0),
     "factor": (SMALLEST, 1e6),
@@ -233,6 +233,9 @@ def _arm(value: object, key: str, head: _Head, profile: str, shared: Mapping[str
     at = f"arms.{key}"
     value = mapping(value, at)
     own = build(_Arm, {field: item for field, item in value.items() if field not in _SHARED}, at, bounds=_BOUNDS)
+    for number, score in enumerate(own.accuracy):
+        if score.depth and (len(score.depth) != 2 or score.depth[0] > score.depth[1]):
+            raise ComplaintError(f"{at}.accuracy[{number}].depth", "two numbers, the smaller one first", list(score.depth))
     merged = {section: _merged(shared[section], value.get(section), f"{at}.{section}") for section in _SHARED}
     server = build(Server, merged["server"] or {}, f"{at}.server", bounds=_BOUNDS)
     if server.max_model_len > head.model.max_len:

@@ -80,6 +80,16 @@ class StepClock:
         return round(self.step.host_ms_per_token * prompt_tokens * PS_PER_MS)
 
 
+def prefill_s(arm: ArmProfile, tokens: int) -> float:
+    """Return how long an idle server takes to read a prompt of so many tokens and to begin its answer."""
+    assert arm.step is not None, arm.name
+    step, chunk = arm.step, arm.server.max_num_batched_tokens
+    clock = StepClock(step=step, experts=arm.model.experts, max_seqs=1)
+    whole, left = divmod(tokens, chunk)
+    linear_ms = whole * clock.linear_ms(chunk) + (clock.linear_ms(left) if left else 0.0)
+    return (linear_ms + step.prefill_ms_per_pair * tokens**2 / 2 + step.host_ms_per_token * tokens) / 1000
+
+
 ONE = 1 << 20
 """A factor of one, as whole numbers have it."""
 _TAIL_SHAPE = 2.0

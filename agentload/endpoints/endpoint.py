@@ -108,6 +108,8 @@ class Endpoint:
     config: str | None = None
     """The served model's config.json, or the folder with it: its geometry, for the physics gates."""
     machine: str | None = None
+    answer_s: float | None = None
+    """How long an answer that is not timed may take; None: as long as its asker is patient."""
     places: "tuple[Endpoint, ...]" = ()
     """The arm on each of its machines, where it has a server on several; itself is the first of them."""
     profile: str | None = None

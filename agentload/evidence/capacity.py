@@ -16,6 +16,7 @@ import polars as pl
 
 from advisor.assess.capacity import SHARE, limits
 from advisor.evidence import Arm, CapacityPoint, Probe, Telemetry
+from advisor.policy import Slo
 from advisor.statistics.crossing import Crossing, Tried, crossing
 from agentload.evidence.plays import Play
 from agentload.evidence.telemetry import hit_rate
@@ -23,8 +24,11 @@ from agentload.model.apart import ISOLATION
 from agentload.model.rows import ProbeRow
 from agentload.store import tables
 from agentload.study.kinds import Replay
+from agentload.study.quantity import limits as stated
 
 PROBE: Final = "capacity"
+ALONE: Final = "service level"
+"""Trials of a single session, whose waits are cut short: is an arm within the service level at all?"""
 VOID: Final = "void"
 """Outcome of a step that says nothing of the server."""
 FULL: Final = 0.95  # a pool this full evicts for every prompt that comes
@@ -54,6 +58,8 @@ class _Step:
     agents: int
     share: float
     """Of the turns that had to hold the service level."""
+    limits: str
+    """Those of the service level, as they are typed."""
     detail: dict[str, Any]
 
 
@@ -82,6 +88,13 @@ def capacity(
     return tuple(point for scope, steps in searches.items() if scope[0] in arms for point in _points(*scope, steps))
 
 
+def alone(connection: duckdb.DuckDBPyConnection, run_id: str, arms: Collection[str]) -> tuple[CapacityPoint, ...]:
+    """Read the trials of a single session of a run's arms, of the last time that it was asked for."""
+    searches = _searches(connection, run_id, (), probe=ALONE)
+    known = {scope: steps for scope, steps in searches.items() if scope[0] in arms}
+    return tuple(point for scope, steps in known.items() for point in _points(scope[0], None, steps))
+
+
 def fit(trials: Mapping[str, Sequence[Step]], *, share: float) -> Crossing:
     """Regress what trials say of the load that each arm carries."""
     tried = {
@@ -99,16 +112,27 @@ def next_search(connection: duckdb.DuckDBPyConnection, run_id: str) -> int:
     return max((row.at_ns for row in tables.rows(connection, ProbeRow, run_id=run_id, probe=PROBE)), default=-1) + 1
 
 
-def _searches(connection: duckdb.DuckDBPyConnection, run_id: str, workloads: Collection[str]) -> Mapping[_Scope, tuple[_Step, ...]]:
+def _searches(
+    connection: duckdb.DuckDBPyConnection,
+    run_id: str,
+    workloads: Collection[str],
+    *,
+    probe: str = PROBE,
+) -> Mapping[_Scope, tuple[_Step, ...]]:
     """Return the last search of each scope: one that was made again, of a changed server or with other limits, is another search."""
     found: dict[_Scope, list[_Step]] = defaultdict(list)
-    tried = [
-        (row, json.loads(row.settings)) for row in tables.rows(connection, ProbeRow, run_id=run_id, probe=PROBE) if row.outcome != VOID
-    ]
+    kept = tables.rows(connection, ProbeRow, run_id=run_id, probe=probe)
+    tried = [(row, json.loads(row.settings)) for row in kept if row.outcome != VOID]
     for row, settings in sorted(tried, key=lambda each: (each[0].arm, each[1]["agents"])):
         classes = settings.get("classes", ())
         scope = row.arm, None if set(workloads) <= set(classes) or not classes else " + ".join(classes)
-        step = _Step(at_ns=row.at_ns, agents=settings["agents"], share=settings.get("share", SHARE), detail=json.loads(row.detail or "{}"))
+        step = _Step(
+            at_ns=row.at_ns,
+            agents=settings["agents"],
+            share=settings.get("share", SHARE),
+            limits=settings.get("slo") or "",
+            detail=json.loads(row.detail or "{}"),
+        )
         found[scope].append(step)
     newest = {scope: max(step.at_ns for step in steps) for scope, steps in found.items()}
     return {scope: tuple(step for step in steps if step.at_ns == newest[scope]) for scope, steps in found.items()}
@@ -136,7 +160,23 @@ def _points(arm: str, workload: str | None, steps: Collection[_Step]) -> Iterato
             output_tokens_per_s=detail["output_tokens_per_s"],
             worth=detail.get("worth"),
             error=detail.get("error", 0.0),
+            slo=_level(step),
+            ttft_ms=detail.get("ttft_ms"),
+            tpot_ms=detail.get("tpot_ms"),
+            turn_ms=detail.get("turn_ms"),
         )
+
+
+def _level(step: _Step) -> Slo | None:
+    if not step.limits:
+        return None
+    limit = stated(step.limits, "slo").get
+    return Slo(
+        ttft_ms=limit("ttft_ms"),
+        tpot_ms=limit("tpot_ms"),
+        turn_ms=limit("turn_ms"),
+        share=step.share,
+    )
 
 
 def isolation(connection: duckdb.DuckDBPyConnection, run_id: str, arms: Collection[str]) -> tuple[Probe, ...]:

@@ -24,11 +24,12 @@ from agentload.evidence import (
 )
 from agentload.evidence.observations import controls
 from agentload.evidence.screen import screen
+from agentload.evidence.trace import own_calls, with_contexts
 from agentload.model.controls import SAME, is_control
 from agentload.model.profile import ArmProfile, Price
 from agentload.model.rows import RunRow
 from agentload.store import tables
-from agentload.study.kinds import Replay
+from agentload.study.kinds import Replay, Study, Sweep
 from agentload.study.stored import notes as notes_of
 from agentload.study.stored import study_of
 
@@ -96,6 +97,7 @@ def gather(
             share = server[arm].pool_filled_share if found.is_full is None else found.share
             server[arm] = replace(server[arm], pool_filled_share=share, fill_minutes=noted.fill_minutes.get(arm))
         unfilled = tuple(capacity.notes(pools))
+    trace = tuple(own_calls(noted.trace_shape))
     return Evidence(
         run=run_id,
         kind=run.kind,
@@ -103,26 +105,49 @@ def gather(
         deployment=replace(shared, machines=where.names, swapped=where.is_swapped),
         reference=first,
         arms=compared,
-        workloads=_workloads(counted, first),
+        workloads=with_contexts(_workloads(counted, first), trace),
+        trace=trace,
         observations=_observations(
-            counted, names, where.names, ideal_hit_rates or noted.ideal_hit_rates, is_long=getattr(study, "capacity", None) is not None
+            counted,
+            names,
+            where.names,
+            ideal_hit_rates or noted.ideal_hit_rates,
+            begins_midway=_begins_midway(study),
         ),
         sweeps=observations.sweeps(swept, names),
         server=tuple((arm, _with_gpus(figures, watts.get(arm), clocks.get(arm, hardware.Clocks()))) for arm, figures in server.items()),
         accuracy=answers,
         aa_accuracy=same_answers,
+        canary=grades.canary(connection, run_id),
         followed=grades.followed(connection, run_id, names, first),
         screen=screened,
         aa=controls(counted, where.names, arms),
         starts=starts.of_profile(study, profile) if run.kind != "measured" else starts.of_history(connection, run),
-        looks=starts.looks(played, getattr(study, "pairs", None)),
+        looks=starts.looks(played, _planned_pairs(study)),
         planned_answers=grades.came_in_sequence(connection, run_id, study),
         capacity=tuple(points),
+        alone=capacity.alone(connection, run_id, names),
         probes=capacity.isolation(connection, run_id, names),
         health=health.health(connection, run_id, names, played, counted),
         dated=datetime.fromtimestamp(run.created_ns / 1e9, tz=UTC).date().isoformat() if run.created_ns else None,
         notes=(*noted.caveats, *unfilled, *told, *described.differences(arms), *(unknown if run.kind == "measured" else ())),
     )
+
+
+def _planned_pairs(study: Study | None) -> int | None:
+    """Return how many pairs a run began with: one that was given more is cut as it was then."""
+    match study:
+        case Replay(pairs=pairs, blocks=blocks):
+            return blocks or pairs
+        case Sweep(pairs=pairs):
+            return pairs
+        case _:
+            return None
+
+
+def _begins_midway(study: Study | None) -> bool:
+    """Tell whether blocks are windows, which begin in the middle of sessions and end before their plan."""
+    return isinstance(study, Replay) and (study.capacity, study.windows) != (None, None)
 
 
 def _is_twin(arm: str, reference: str, caveats: tuple[str, ...], profiles: Mapping[str, ArmProfile]) -> bool:
@@ -158,7 +183,7 @@ def _workloads(counted: pl.DataFrame, reference: str) -> tuple[WorkloadClass, ..
 
 
 def _observations(
-    counted: pl.DataFrame, arms: list[str], machines: Sequence[str], ideal_hit_rates: Mapping[str, float], *, is_long: bool
+    counted: pl.DataFrame, arms: list[str], machines: Sequence[str], ideal_hit_rates: Mapping[str, float], *, begins_midway: bool
 ) -> tuple[Observation, ...]:
     groups = counted.filter(pl.col("arm").is_in(arms)).partition_by("workload", "arm", as_dict=True)
     order = sorted(groups, key=lambda key: (key[0], arms.index(key[1])))
@@ -167,7 +192,7 @@ def _observations(
             workload=workload,
             arm=arm,
             calls=observations.calls(groups[workload, arm], machines),
-            telemetry=telemetry.of_workload(groups[workload, arm], ideal_hit_rates.get(workload), is_long=is_long),
+            telemetry=telemetry.of_workload(groups[workload, arm], ideal_hit_rates.get(workload), begins_midway=begins_midway),
         )
         for workload, arm in order
     )

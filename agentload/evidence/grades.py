@@ -3,6 +3,7 @@
 Pairs are the same items, depths and repetitions on the reference and on another arm.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
@@ -38,6 +39,8 @@ GROUP BY a.arm ORDER BY list_position($arms, a.arm)
 """
 
 
+CANARY: Final = "canary"
+"""Probe that says of a decision at which lengths of its trace a few questions were asked before anything else."""
 IN_SEQUENCE: Final = "questions in sequence"
 """Probe that says of a run of another verb that it was asked in a sequence of planned looks."""
 
@@ -45,6 +48,12 @@ IN_SEQUENCE: Final = "questions in sequence"
 def came_in_sequence(connection: duckdb.DuckDBPyConnection, run_id: str, study: Study | None) -> bool:
     """Tell whether the looks at a run's answers were planned before any was asked."""
     return (isinstance(study, Ask) and study.until_settled) or bool(tables.rows(connection, ProbeRow, run_id=run_id, probe=IN_SEQUENCE))
+
+
+def canary(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[float, ...]:
+    """Return the lengths that a canary was asked at, the shortest first; nothing where there was none."""
+    rows = tables.rows(connection, ProbeRow, run_id=run_id, probe=CANARY)
+    return tuple(sorted({float(each) for row in rows for each in json.loads(row.settings)["lengths"]}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +206,7 @@ def _bucket(arm: str, task: str, context_tokens: float, rows: pl.DataFrame, *, c
         reference_garbage=_count(rows["garbage"]),
         # Repetitions and depths of one item share its text.
         clusters=rows[clusters].rank("dense").cast(pl.Int64).to_numpy(),
+        depths=rows["depth"].cast(pl.Float64).fill_null(float("nan")).to_numpy() if graded else None,
     )
 
 

@@ -5,16 +5,17 @@ That is blocks left out, turns that failed, prompts that were not as long as req
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import quantiles
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import duckdb
 import polars as pl
 
 from advisor.evidence import ClientHealth
 from agentload.evidence.plays import Play, counted, tabled, total
+from agentload.model.metrics import p99
 from agentload.model.rows import LegRow
 from agentload.store import tables
 
@@ -23,33 +24,50 @@ def health(
     connection: duckdb.DuckDBPyConnection, run_id: str, arms: Sequence[str], plays: Sequence[Play], rows: pl.DataFrame
 ) -> tuple[ClientHealth, ...]:
     """Return one health record an arm; *rows* are the counted ones."""
-    stall = _stall_ms(connection, run_id, {play.leg for play in plays if play.left_out is None})
+    legs = {play.leg for play in plays if play.left_out is None}
+    said = tuple(_said(connection, run_id, legs))
     with tabled(connection, counted(plays)):
         limits = dict(connection.execute(_LIMITED, {"run": run_id}).fetchall())
-    return tuple(replace(_health(arm, plays, rows.filter(pl.col("arm") == arm), stall), limited_share=limits.get(arm)) for arm in arms)
+    return tuple(replace(_health(arm, plays, rows.filter(pl.col("arm") == arm), said), limited_share=limits.get(arm)) for arm in arms)
 
 
-def _health(arm: str, plays: Sequence[Play], rows: pl.DataFrame, stall_ms: float | None) -> ClientHealth:
+def _health(arm: str, plays: Sequence[Play], rows: pl.DataFrame, said: Sequence[Mapping[str, Any]]) -> ClientHealth:
     own = [play for play in plays if play.arm == arm]
     reads = rows.filter(pl.col("coalesced_reads").is_not_null() & (pl.col("chunk_count") > 0))
     sources = set(rows.filter(pl.col("chunk_count") > 0)["stamp_source"].unique())
     source: Literal["kernel", "user"] | None = "user" if "user" in sources else "kernel" if "kernel" in sources else None
     return ClientHealth(
         arm=arm,
-        # The lower of the two: of fewer than 100 calls the upper one is the single worst.
-        send_lag_p99_ms=rows["lag_ms"].quantile(0.99, interpolation="lower"),
-        loop_stall_max_ms=stall_ms,
-        coalesced_share=total(reads, "coalesced_reads") / total(reads, "chunk_count") if reads.height else None,
+        # As each part of the run has judged itself (`live.punctuality`): one that was late is late in the whole.
+        send_lag_p99_ms=max((lag for lag in map(_lag_p99_ms, rows.partition_by("leg")) if lag is not None), default=None),
+        loop_stall_max_ms=_most(said, "loop_stall_max_ms"),
+        coalesced_share=max(map(_coalesced_share, reads.partition_by("leg")), default=None),
+        clock_steps=_most(said, "clock_steps"),
+        dropped_share=_most(said, "dropped_share"),
         stamp_source=source,
         void_blocks=sum(play.is_void for play in own),
         blocks=len(own),
     )
 
 
-def _stall_ms(connection: duckdb.DuckDBPyConnection, run_id: str, legs: set[int]) -> float | None:
-    found = [row.health for row in tables.rows(connection, LegRow, run_id=run_id) if row.leg in legs and row.health is not None]
-    stalls = [json.loads(text).get("loop_stall_max_ms") for text in found]
-    return max((float(stall) for stall in stalls if stall is not None), default=None)
+def _lag_p99_ms(rows: pl.DataFrame) -> float | None:
+    return p99(rows["lag_ms"].drop_nulls().to_list())
+
+
+def _coalesced_share(reads: pl.DataFrame) -> float:
+    return total(reads, "coalesced_reads") / total(reads, "chunk_count")
+
+
+def _said(connection: duckdb.DuckDBPyConnection, run_id: str, legs: set[int]) -> Iterator[Mapping[str, Any]]:
+    """Yield what the parts of a run said of themselves."""
+    for row in tables.rows(connection, LegRow, run_id=run_id):
+        if row.leg in legs and row.health is not None:
+            yield json.loads(row.health)
+
+
+def _most(said: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    values = (each.get(name) for each in said)
+    return max((float(value) for value in values if value is not None), default=None)
 
 
 # The share of attempts that were answered 429. A busy server of its own accord says 503 (vLLM's queue is full); 429 is said by whoever

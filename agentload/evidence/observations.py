@@ -16,15 +16,13 @@ from agentload.evidence.plays import Play
 from agentload.evidence.servers import Server
 from agentload.model.apart import CONTEXT_SWEEP, STEP_TIMES
 from agentload.model.controls import copied, is_control
-
-# By plan or by the user, not by the server: no outcome of the turn.
-NOT_OUTCOMES: Final = ("cancelled", "stopped")
+from agentload.model.metrics import NOT_OUTCOMES
 
 READ: Final = (
-    "workload", "arm", "status", "tail", "play", "pair", "machine", "session", "turn", "restart", "start_s", "ttft_ms", "tpot_ms",
+    "workload", "arm", "leg", "status", "tail", "play", "pair", "machine", "session", "turn", "restart", "start_s", "ttft_ms", "tpot_ms",
     "turn_ms", "lag_ms", "hit_rate",
     "prompt_tokens", "context_tokens", "cached_tokens", "asked_tokens", "tokens", "batch_kv_tokens", "batch_sequences",
-    "busy_s", "sent_ns", "first_ns", "chunk_count", "coalesced_reads", "stamp_source",
+    "busy_s", "sent_ns", "first_ns", "chunk_count", "coalesced_reads", "stamp_source", "began_ns", "done_ns",
 )  # fmt: skip
 
 
@@ -32,7 +30,14 @@ def counted(frame: pl.DataFrame) -> pl.DataFrame:
     """Keep the last attempt of every turn of the plays that are evidence, sorted: equal rows give equal evidence."""
     # A play is one arm's, so numbers alone sort the rows of every workload and arm, and nothing is carried along that nobody reads.
     kept = pl.col("counts") & pl.col("is_last") & ~pl.col("prime") & ~pl.col("status").is_in(NOT_OUTCOMES)
-    return frame.filter(kept).select(READ).sort("play", "session", "turn")
+    return frame.filter(kept).select(READ).sort("play", "session", "turn").with_columns(wait_s=_waited())
+
+
+def _waited() -> pl.Expr:
+    """Return how long after the end of the turn before it each turn started; null where that turn is not there."""
+    before = [pl.col(name).shift(1).over("play", "session") for name in ("turn", "done_ns")]
+    waited = (pl.col("began_ns") - before[1]).cast(pl.Float64) / 1e9
+    return pl.when(pl.col("turn") - before[0] == 1).then(waited)
 
 
 def calls(rows: pl.DataFrame, machines: Sequence[str]) -> Calls:
@@ -56,6 +61,7 @@ def calls(rows: pl.DataFrame, machines: Sequence[str]) -> Calls:
         batch_kv_tokens=_floats(rows, "batch_kv_tokens"),
         machine=None if rows["machine"].has_nulls() else rows["machine"].replace_strict(list(machines), range(len(machines))).to_numpy(),
         tail=rows["tail"].to_numpy(),
+        wait_s=_floats(rows, "wait_s"),
     )
 
 

@@ -12,6 +12,7 @@ import duckdb
 import polars as pl
 
 from agentload.evidence.servers import Server
+from agentload.model.blocks import pair_faults
 from agentload.model.controls import is_control
 from agentload.model.rows import ArmRow, BlockRow, FingerprintRow, LegRow
 from agentload.store import tables
@@ -29,6 +30,8 @@ class Play:
     arm: str
     pair: int
     started_ns: int
+    clock_ns: int
+    """When what counts began: behind the priming of a window."""
     drain_ns: int | None
     ended_ns: int | None
     start_s: float
@@ -48,7 +51,7 @@ def plays(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[Play, ...
     machines = {row.arm: row.machine for row in tables.rows(connection, ArmRow, run_id=run_id)}
     played = [(anchors[row.leg] + row.started_ns, row) for row in tables.rows(connection, BlockRow, run_id=run_id) if row.leg in anchors]
     played.sort(key=lambda each: (each[0], each[1].arm))
-    faults = _pair_faults((row for _, row in played), len(machines))
+    faults = pair_faults((row for _, row in played), len(machines))
     starts = _restarts(connection, run_id)
     return tuple(
         Play(
@@ -57,10 +60,11 @@ def plays(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[Play, ...
             arm=row.arm,
             pair=row.pair,
             started_ns=row.started_ns,
+            clock_ns=row.started_ns if row.primed_ns is None else row.primed_ns,
             drain_ns=row.drain_ns,
             ended_ns=row.ended_ns,
             start_s=(wall_ns - played[0][0]) / 1e9,
-            restart=bisect_right(starts.get(row.arm, ()), (row.leg, row.started_ns)),
+            restart=_start_of(row, starts.get(row.arm, ())),
             left_out=WARM_UP if row.warmup else faults.get((row.pair, row.salt)),
             is_void=row.void is not None,
             machine=row.machine or machines.get(row.arm),
@@ -69,31 +73,29 @@ def plays(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[Play, ...
     )
 
 
-def _pair_faults(blocks: Iterable[BlockRow], arms: int) -> dict[tuple[int, str], str]:
-    """Say what is wrong with a pair as a whole: what voids one half voids the other, and a half alone compares nothing."""
-    played: dict[tuple[int, str], set[str]] = defaultdict(set)
-    faults: dict[tuple[int, str], str] = {}
-    for row in blocks:
-        played[row.pair, row.salt].add(row.arm)
-        if row.void is not None:
-            faults[row.pair, row.salt] = row.void
-        elif row.ended_ns is None:
-            faults.setdefault((row.pair, row.salt), "not played to its end")
-    for key, on in played.items():
-        if len(on) < min(arms, 2):
-            faults.setdefault(key, "played on one arm alone")
-    return faults
+def _start_of(row: BlockRow, changes: Sequence[tuple[int, int, int]]) -> int:
+    """Return which start of its arm's server a block was played on, the first being 0."""
+    before = bisect_right(changes, (row.leg, row.started_ns), key=lambda each: each[:2])
+    return changes[before - 1][2] if before else 0
 
 
-def _restarts(connection: duckdb.DuckDBPyConnection, run_id: str) -> Mapping[str, Sequence[tuple[int, int]]]:
-    """Return by arm (leg, ns) of each change of its server's process, in order."""
-    known: dict[str, object] = {}
-    changes: dict[str, list[tuple[int, int]]] = defaultdict(list)
+def _restarts(connection: duckdb.DuckDBPyConnection, run_id: str) -> Mapping[str, Sequence[tuple[int, int, int]]]:
+    """Return by arm (leg, ns, number of the start) of each change of its server's process, in order.
+
+    A process that was away, while another one answered questions, is the same start as before.
+    """
+    known: dict[str, list[object]] = defaultdict(list)
+    last: dict[str, object] = {}
+    changes: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
     for row in tables.rows(connection, FingerprintRow, run_id=run_id):
         start = json.loads(row.facts).get("process_start_s")
-        if start is not None and known.setdefault(row.arm, start) != start:
-            known[row.arm] = start
-            changes[row.arm].append((row.leg, row.at_ns))
+        if start is None or last.get(row.arm) == start:
+            continue
+        if start not in known[row.arm]:
+            known[row.arm].append(start)
+        if row.arm in last:
+            changes[row.arm].append((row.leg, row.at_ns, known[row.arm].index(start)))
+        last[row.arm] = start
     return changes
 
 
@@ -108,6 +110,7 @@ _TABLE: Final = {
     "arm": pl.String,
     "pair": pl.Int64,
     "started_ns": pl.Int64,
+    "clock_ns": pl.Int64,
     "ended_ns": pl.Int64,
     "start_s": pl.Float64,
     "restart": pl.Int64,

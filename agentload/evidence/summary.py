@@ -26,7 +26,7 @@ SELECT a.arm,
        quantile_cont(tpot_ms, 0.5) FILTER (status = 'ok') AS token_p50_ms,
        sum(output_tokens) AS output_tokens,
        sum(cached_tokens) FILTER (hit_rate IS NOT NULL) / sum(prompt_tokens) FILTER (hit_rate IS NOT NULL) AS cached_share,
-       (SELECT sum(p.ended_ns - p.started_ns) / 1e9 FROM plays p WHERE p.arm = a.arm) AS seconds
+       (SELECT sum(p.ended_ns - p.clock_ns) / 1e9 FROM plays p WHERE p.arm = a.arm) AS seconds
 FROM (SELECT unnest($arms::VARCHAR[]) AS arm) AS a LEFT JOIN counted c ON c.arm = a.arm
 GROUP BY a.arm ORDER BY list_position($arms, a.arm)
 """

@@ -26,7 +26,7 @@ WITH own AS (
 ),
 inside AS (
     SELECT own.*, least(coalesce(next_ns, p.ended_ns), p.ended_ns) - at_ns AS lasts_ns
-    FROM own JOIN plays AS p ON (p.leg, p.arm) = (own.leg, own.arm) AND at_ns BETWEEN p.started_ns AND p.ended_ns
+    FROM own JOIN plays AS p ON (p.leg, p.arm) = (own.leg, own.arm) AND at_ns BETWEEN p.clock_ns AND p.ended_ns
 ),
 gauges AS (
     SELECT arm, name, max(value) AS highest,
@@ -51,7 +51,7 @@ def of_servers(
     out = []
     for arm in arms:
         own = samples.get(arm, _Samples())
-        seconds = sum((play.ended_ns or play.started_ns) - play.started_ns for play in kept if play.arm == arm) / 1e9
+        seconds = sum((play.ended_ns or play.clock_ns) - play.clock_ns for play in kept if play.arm == arm) / 1e9
         calls = rows.filter(pl.col("arm") == arm)
         told = hit_rate(calls)
         figures = Telemetry(
@@ -83,13 +83,13 @@ def _sent(connection: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, float
     return dict(connection.execute(query, [run_id]).fetchall())
 
 
-def of_workload(rows: pl.DataFrame, ideal_hit_rate: float | None, *, is_long: bool) -> Telemetry | None:
+def of_workload(rows: pl.DataFrame, ideal_hit_rate: float | None, *, begins_midway: bool) -> Telemetry | None:
     """Return the hit rates of one workload on one arm.
 
-    A long run counts no priming call and ends before its plan: what the whole plan could hit is no bound of what hits more.
+    A window counts no priming call and ends before its plan: what the whole plan could hit is no bound of what hits more.
     """
     found = hit_rate(rows)
-    if is_long and found is not None and ideal_hit_rate is not None and found > ideal_hit_rate:
+    if begins_midway and found is not None and ideal_hit_rate is not None and found > ideal_hit_rate:
         ideal_hit_rate = None
     return None if found is None and ideal_hit_rate is None else Telemetry(hit_rate=found, ideal_hit_rate=ideal_hit_rate)
 

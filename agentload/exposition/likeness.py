@@ -11,7 +11,7 @@ _ALIKE: Final = 1.25
 _POINTS: Final = 0.1
 """Judgement: cached shares within ten points are alike; a trace's assumes an unlimited cache."""
 
-Verdict = Literal["alike", "more", "less"]
+Alike = Literal["alike", "more", "less"]
 Unit = Literal["tokens", "seconds", "requests", "share"]
 
 
@@ -56,7 +56,7 @@ class Likeness:
     low: float
     """The bounds of production's value; equal if it is known exactly."""
     high: float
-    verdict: Verdict
+    verdict: Alike
     """Whether ours is alike, more, or less."""
 
 
@@ -88,9 +88,9 @@ def _spread(name: str, unit: Unit, ours: Spread | None, histogram: Histogram | N
 def _level(what: str, unit: Unit, ours: Level | None, value: float | None) -> Iterator[Likeness]:
     # Production's is one moment, a run's a period: the moment must be within the run's usual range.
     if ours is not None and value is not None:
-        verdict: Verdict = "alike" if ours.low <= value <= ours.high else "more" if ours.low > value else "less"
+        verdict: Alike = "alike" if ours.low <= value <= ours.high else "more" if ours.low > value else "less"
         yield Likeness(what=what, unit=unit, ours=ours.middle, low=value, high=value, verdict=verdict)
 
 
-def _placed(value: float, low: float, high: float) -> Verdict:
+def _placed(value: float, low: float, high: float) -> Alike:
     return "less" if value < low else "more" if value > high else "alike"

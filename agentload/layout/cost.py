@@ -1,22 +1,30 @@
 """What a plan costs before it is played: calls, tokens, and roughly how long."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, merge
 from itertools import islice
-from typing import Final
+from typing import Final, TypeAlias
 
 from agentload.errors import PlanError
+from agentload.layout.nominal import nominal_calls
+from agentload.layout.timeline import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S, seconds_of, turn_seconds, wait_s
 from agentload.model.plan import Block, ClosedLoop, Load, OpenLoop, Plan, Recorded
-from agentload.model.trace import Header, Session, Trace, Turn
+from agentload.model.trace import PRIME, Header, Session, Trace, Turn
 from agentload.model.walk import contexts
 from agentload.tracefile.reuse import BLOCK, IdealCache
 
-# An ordinary 8B model on one current GPU; said beside the figure that rests on it.
-ASSUMED_TOKEN_S = 0.02
-ASSUMED_PREFILL_TOKENS_PER_S = 10_000.0
 LONG_MIN: Final = 60.0
+
+
+Prefill: TypeAlias = Callable[[int], float]
+"""Seconds until a prompt of so many tokens is read."""
+
+
+def assumed_prefill_s(tokens: int) -> float:
+    """Return how long an ordinary server takes to read a prompt."""
+    return tokens / ASSUMED_PREFILL_TOKENS_PER_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +37,8 @@ class Cost:
     output_tokens: int
     minutes: float
     """Rough: from the trace's waits and the assumed speeds."""
+    priming_minutes: float = 0.0
+    """Of these, what it takes to prime the contexts of windows."""
     assumed: str = field(default=f"{ASSUMED_TOKEN_S * 1000:g} ms a token, {ASSUMED_PREFILL_TOKENS_PER_S:,.0f} new prompt tokens a second")
 
     def warning(self) -> str | None:
@@ -49,14 +59,15 @@ class _Block:
     prompt_tokens: int
     output_tokens: int
     seconds: float
+    priming_s: float = 0.0
 
 
-def cost(plan: Plan) -> Cost:
-    """Add up what *plan* sends; budgets are upper bounds and are taken into account."""
-    blocks = {block.index: _block(plan, block) for block in plan.blocks}
+def cost(plan: Plan, *, prefill_s: Prefill = assumed_prefill_s) -> Cost:
+    """Add up what *plan* sends; budgets are upper bounds and are taken into account. *prefill_s* says what priming takes."""
+    blocks = {block.index: _window(plan, block, prefill_s) if block.is_window else _block(plan, block) for block in plan.blocks}
     calls = dict.fromkeys(plan.arms, 0)
     prompt = output = 0
-    seconds = 0.0
+    seconds = priming_s = 0.0
     for round_ in plan.rounds:
         for play in round_.plays:
             block = blocks[play.block]
@@ -64,7 +75,31 @@ def cost(plan: Plan) -> Cost:
             prompt += block.prompt_tokens
             output += block.output_tokens
         seconds += max((blocks[play.block].seconds for play in round_.plays), default=0.0)
-    return Cost(rounds=len(plan.rounds), calls_by_arm=calls, prompt_tokens=prompt, output_tokens=output, minutes=seconds / 60)
+        priming_s += max((blocks[play.block].priming_s for play in round_.plays), default=0.0)
+    return Cost(
+        rounds=len(plan.rounds),
+        calls_by_arm=calls,
+        prompt_tokens=prompt,
+        output_tokens=output,
+        minutes=(seconds + priming_s) / 60,
+        priming_minutes=priming_s / 60,
+    )
+
+
+def _window(plan: Plan, block: Block, prefill_s: Prefill) -> _Block:
+    """Add up what a window sends at the nominal speed: it lasts until its last call is answered, and priming comes on top."""
+    calls = nominal_calls(plan.header, block, plan.load)
+    counting = [call for call in calls if call.counts]
+    primes = [call for call in calls if call.turn.event == PRIME]
+    prompts = sum(segment.tokens for call in calls for segment in call.context)
+    seconds = plan.load.budget.seconds or max((call.sent_s for call in counting), default=0.0)
+    return _Block(
+        calls=len(counting),
+        prompt_tokens=prompts,
+        output_tokens=sum(call.turn.output for call in calls),
+        seconds=max((call.answered_s for call in counting), default=seconds),
+        priming_s=sum(prefill_s(sum(segment.tokens for segment in call.context)) for call in primes),
+    )
 
 
 def _block(plan: Plan, block: Block) -> _Block:
@@ -112,23 +147,6 @@ def _last_s(load: Load, block: Block, seconds: float) -> float:
         elif turn is None and (session := next(queue, None)) is not None:
             heappush(going, (at_s, place, iter(session.turns)))
     return last_s
-
-
-def seconds_of(load: Load, session: Session) -> float:
-    """Return about how long a session takes, its waits included."""
-    return sum(turn_seconds(load, turn) for turn in session.turns)
-
-
-def turn_seconds(load: Load, turn: Turn) -> float:
-    """Return about how long it takes until a turn is answered, from the end of the one before it."""
-    return wait_s(load, turn) + turn.output * ASSUMED_TOKEN_S + sum(s.tokens for s in turn.add) / ASSUMED_PREFILL_TOKENS_PER_S
-
-
-def wait_s(load: Load, turn: Turn) -> float:
-    """Return how long a turn waits before it is sent."""
-    rule = load.waits.get(turn.wait or "")
-    scaled_s = turn.wait_s * (rule.scale if rule else 1.0)
-    return min(scaled_s, rule.cap_s) if rule and rule.cap_s is not None else scaled_s
 
 
 def _start_s(load: Load, session: Session, position: int) -> float:
@@ -210,6 +228,16 @@ def ideal_hit_rates(plan: Plan, *, block: int | None = None) -> dict[str, float]
     arm = plan.arms[0]
     for play in (play for round_ in plan.rounds for play in round_.plays if play.arm == arm and not play.warmup):
         cache = cache if plan.cache == "warm" else IdealCache(block=block)
+        if blocks[play.block].is_window:
+            going: dict[str, Iterator[tuple[int, int]]] = {}
+            for call in nominal_calls(plan.header, blocks[play.block], plan.load):
+                calls += 1
+                name = call.session.session
+                tokens, found = next(going.setdefault(name, cache.calls(plan.header, call.session)))
+                if call.counts:
+                    total[call.session.workload] += tokens
+                    known[call.session.workload] += found
+            continue
         for session in blocks[play.block].sessions:
             calls += len(session.turns)
             if calls > MOST_CALLS:

@@ -1,8 +1,6 @@
-"""Lay out a run that can say something of capacity: a long closed loop whose first sessions begin in the middle.
+"""Lay out a run that can say something of capacity: windows so long that they fill the KV pools.
 
-Sessions that all begin at their first turn take an hour until their contexts are long, and a pool that is not full limits nobody. So the
-sessions that a block begins with are drawn as a loop that has run for hours holds them, the longer ones more often, and are told the story
-so far in one priming call each; those that follow begin at their beginning, and the loop is from its first minute what it would be later.
+Sessions that all begin at their first turn take an hour until their contexts are long, and a pool that is not full limits nobody.
 """
 
 import math
@@ -11,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from agentload.errors import UsageError
-from agentload.layout.cost import fill_s, seconds_of
-from agentload.layout.traces import begun
+from agentload.layout.cost import fill_s
+from agentload.layout.windows import Laid, slots, steady, windows
 from agentload.model.plan import ClosedLoop, Load, Recorded
 from agentload.model.trace import Trace
 
@@ -20,53 +18,55 @@ LASTS_S: Final = 1800.0  # pools that differ by two showed nothing in blocks of 
 MOST_S: Final = 4 * 3600.0  # whoever wants to wait longer says so
 FILLS: Final = 3  # times what the slowest pool takes: two thirds are played on full pools
 STEP_S: Final = 600.0
-FASTER: Final = 4.0  # than the assumed speed: sessions must not run out on a server that nobody expected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LongRun:
     """What is played, how, and what it comes to."""
 
-    trace: Trace
-    load: Load
+    laid: Laid
     fills: "Fills"
 
 
 def long_run(
-    trace: Trace, load: Load, *, agents: int, seed: int, pools: Mapping[str, float | None], lasted_s: float | None = None
+    trace: Trace,
+    load: Load,
+    *,
+    agents: int,
+    pairs: int,
+    began: int | None = None,
+    seed: int,
+    pools: Mapping[str, float | None],
+    lasted_s: float | None = None,
 ) -> LongRun:
     """Lay out how *agents* sessions are kept going: for the load's duration, else as long as the pools ask for.
 
-    *pools* are the tokens that each arm's holds; *lasted_s* is how long the blocks of a run are that goes on.
+    *pools* are the tokens that each arm's holds; *lasted_s* is how long the blocks of a run are that is resumed, which
+    *began* with so many pairs: windows divide the trace by those.
     """
     if load.arrivals != Recorded():
         raise UsageError("--capacity keeps sessions going by itself", hint="leave out --sessions, --rate and --speed")
     if agents < 1:
         raise UsageError(f"--capacity must be >= 1, got {agents}")
     said_s = load.budget.seconds or lasted_s
-    laid = _lasting(said_s or MOST_S, trace, load, agents, seed)
-    found = {arm: fill_s(*laid, tokens) for arm, tokens in pools.items() if tokens is not None}
+    kept = replace(load, arrivals=ClosedLoop(sessions=agents))
+    laid = _lasting(said_s or MOST_S, trace, kept, pairs=pairs, began=began or pairs, seed=seed)
+    played = Trace(header=trace.header, sessions=laid.blocks[0].sessions)
+    found = {arm: fill_s(played, laid.load, tokens) for arm, tokens in pools.items() if tokens is not None}
     filled_s = {arm: seconds for arm, seconds in found.items() if seconds is not None}
     lasts_s = said_s or _enough(filled_s.values())
     if said_s is None:
-        laid = _lasting(lasts_s, trace, load, agents, seed)
+        laid = _lasting(lasts_s, trace, kept, pairs=pairs, began=began or pairs, seed=seed)
     minutes = {arm: seconds / 60 for arm, seconds in filled_s.items()}
     return LongRun(
-        trace=laid[0],
-        load=laid[1],
+        laid=laid,
         fills=Fills(lasts_minutes=lasts_s / 60, because=_reason(load, lasted_s, lasts_s), pools=pools, minutes=minutes),
     )
 
 
-def _lasting(lasts_s: float, trace: Trace, load: Load, agents: int, seed: int) -> tuple[Trace, Load]:
-    shape = [seconds_of(load, session) for session in trace.sessions if session.start_s is not None]
-    if not shape:
-        raise UsageError("the trace has no session", hint="agentload trace show TRACE")
-    needed = agents * (1 + FASTER * lasts_s / max(sum(shape) / len(shape), 1e-3))
-    return (
-        begun(trace, math.ceil(needed / len(shape)), load, first=agents, seed=seed),
-        replace(load, arrivals=ClosedLoop(sessions=agents), budget=replace(load.budget, seconds=lasts_s)),
-    )
+def _lasting(lasts_s: float, trace: Trace, load: Load, *, pairs: int, began: int, seed: int) -> Laid:
+    stock = steady(trace, replace(load, budget=replace(load.budget, seconds=lasts_s)))
+    return windows(stock, number=slots(stock) * began, pairs=pairs, seed=seed)
 
 
 def _enough(filled_s: Iterable[float]) -> float:

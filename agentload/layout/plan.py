@@ -10,12 +10,13 @@ from typing import Final
 from agentload.dispatch.arrivals import seeded
 from agentload.dispatch.stretches import stretches
 from agentload.errors import PlanError
+from agentload.layout.windows import Laid, check_room, steady, windows
 from agentload.model.commands import Limits
 from agentload.model.controls import is_control
 from agentload.model.plan import Block, Cache, ClosedLoop, Design, Load, Plan, Play, Round
 from agentload.model.trace import Session, Trace
 from agentload.study.kinds import Replay, Sweep
-from agentload.study.parts import Live
+from agentload.study.parts import Live, Timeouts
 
 SECOND: Final = 1_000_000_000
 MOST_PAIRS: Final = 100_000
@@ -36,14 +37,14 @@ def plan(
     limits: Limits | None = None,
     machines: Sequence[str] = (),
     swap: bool = False,
-    whole: bool = False,
     blocks: int | None = None,
+    laid: Sequence[Block] = (),
 ) -> Plan:
     """Plan *pairs* plays of the trace's blocks on each arm; with fewer blocks than pairs, blocks repeat under another salt.
 
     With *warmup* every arm first plays the first block once more, to be left out. *machines* say where each arm begins; with *swap* the
-    two arms change places for the second half of the pairs, and warm up once more. *whole*: every pair plays all of the trace. *blocks*:
-    into how many the trace is cut, where a run is given more pairs than it began with: that number of pairs.
+    two arms change places for the second half of the pairs, and warm up once more. *blocks*: into how many the trace is cut, where a
+    run is given more pairs than it began with. *laid* are blocks that were laid out already, in the place of the trace's.
     """
     if not arms:
         raise PlanError("no arm to play on", hint="agentload replay TRACE --endpoints NAME=URL,NAME=URL")
@@ -59,7 +60,7 @@ def plan(
         )
     if swap:
         check_swap(arms, machines, pairs=pairs, began=blocks or pairs, design=design)
-    parts = cut(trace.sessions, 1 if whole else blocks or pairs)
+    parts = tuple(laid) or cut(trace.sessions, blocks or pairs)
     orders = balanced_orders(arms, pairs, seeded(seed, "order"))
     rounds: list[tuple[Play, ...]] = []
     for changes, own in enumerate(stays(pairs, blocks or pairs) if swap else (range(pairs),)):
@@ -105,15 +106,16 @@ def of_study(
     arms: Sequence[str],
     *,
     run: str,
-    load: Load | None = None,
+    laid: Laid | None = None,
     machines: Sequence[str] = (),
-    blocks: int | None = None,
 ) -> Plan:
-    """Plan what a study says of a trace, with the starts of servers that are launched for it; *load* where it was laid out anew."""
+    """Plan what a study says of a trace, with the starts of servers that are launched for it; *laid* for a long run."""
     match study:
         case Sweep(pairs=pairs, seed=seed):
-            made = plan(trace, arms, run=run, seed=seed, pairs=pairs, load=Load(arrivals=ClosedLoop(sessions=1)))
-        case Replay(timeouts=given):
+            load = Load(arrivals=ClosedLoop(sessions=1))
+            made = plan(trace, arms, run=run, seed=seed, pairs=pairs, load=load, limits=limits_of(study.timeouts))
+        case Replay():
+            laid = laid or _windows(study, trace)
             made = plan(
                 trace,
                 arms,
@@ -123,20 +125,34 @@ def of_study(
                 warmup=study.warmup,
                 design=study.design,
                 cache=study.cache,
-                load=load or study.load.planned(),
-                limits=Limits(
-                    first_ns=round(given.first_timeout_s * SECOND),
-                    idle_ns=round(given.idle_timeout_s * SECOND),
-                    total_ns=round(given.total_timeout_s * SECOND),
-                ),
+                load=study.load.planned() if laid is None else laid.load,
+                limits=limits_of(study.timeouts),
                 machines=machines,
                 swap=study.swap,
-                whole=study.capacity is not None,
-                blocks=blocks,
+                blocks=study.blocks,
+                laid=() if laid is None else laid.blocks,
             )
-    if isinstance(study, Replay) and isinstance(made.load.arrivals, ClosedLoop):
+    if isinstance(study, Replay) and laid is None and isinstance(made.load.arrivals, ClosedLoop):
         _check_reached(made.blocks, made.load.arrivals.sessions)
     return with_starts(made, study.servers.restarts) if isinstance(study.servers, Live) and study.servers.launch else made
+
+
+def limits_of(timeouts: Timeouts) -> Limits:
+    """Return how long a plan lets its calls take."""
+    return Limits(
+        first_ns=round(timeouts.first_timeout_s * SECOND),
+        idle_ns=round(timeouts.idle_timeout_s * SECOND),
+        total_ns=round(timeouts.total_timeout_s * SECOND),
+    )
+
+
+def _windows(study: Replay, trace: Trace) -> Laid | None:
+    """Lay out the windows that a study asks for. Raises PlanError where the trace has no time for so many."""
+    if study.windows is None:
+        return None
+    stock = steady(trace, study.load.planned())
+    check_room(stock, study.windows)
+    return windows(stock, number=study.windows, pairs=study.pairs, seed=study.seed)
 
 
 def balanced_orders(arms: Sequence[str], pairs: int, rng: Random) -> list[tuple[str, ...]]:

@@ -4,15 +4,12 @@ import heapq
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, takewhile
+from itertools import takewhile
 from random import Random
 from typing import Final
 
 from agentload import degrade
-from agentload.dispatch.arrivals import seeded
-from agentload.layout.cost import seconds_of
 from agentload.model.apart import CONTEXT_SWEEP
-from agentload.model.plan import Load
 from agentload.model.trace import Header, Key, Recorded, Segment, Session, Trace, Turn
 from agentload.model.walk import again, families
 
@@ -89,6 +86,12 @@ def _of_round(round_: int) -> _Names:
     return _Names(lambda name: f"{name}#{round_}", round_ * ROUND)
 
 
+def another(family: Sequence[Session], copy: int) -> tuple[Session, ...]:
+    """Return a family as another one of the same shape and with new content; copy 0 is itself."""
+    names = _of_round(copy)
+    return tuple(map(names.of_session, family)) if copy else tuple(family)
+
+
 def sweep(contexts: Sequence[int], *, pairs: int, output: int, seed: int) -> Trace:
     """Return a trace whose blocks are one call for each length; no two calls share a token beyond the template's."""
     rng = Random(seed)
@@ -112,36 +115,9 @@ def repeated(trace: Trace, rounds: int) -> Iterator[Session]:
 
 
 @again
-def shuffled(trace: Trace, rounds: int, seed: int, load: Load, first: int = 0) -> Iterator[Session]:
-    """Draw sessions of a trace for one trial of a load: rounds over all of them, each in another order and with new content.
-
-    The *first* ones, which begin in the middle, are drawn as a loop that has run for hours holds them: a session of twice the time is met
-    twice as often. Drawn evenly they would be short ones, and a trial would find room that a long run does not have.
-    """
-    groups, rng = list(families(trace.sessions)), seeded(seed, "sessions")
-    open_ = rng.choices(groups, [seconds_of(load, group[0]) or 1e-3 for group in groups], k=first) if groups else []
-    later = (sorted(groups, key=lambda _: rng.random()) for _ in range(rounds))
-    for round_, order in enumerate(chain(([each] for each in open_), later)):
-        names = _of_round(round_)
-        yield from (names.of_session(session) for group in order for session in group)
-
-
-@again
 def shortened(trace: Trace, tokens: int) -> Iterator[Session]:
     """Return the sessions of a trace, each ended before it needs more tokens than these."""
     return degrade.shortened(trace.header, trace.sessions, tokens=tokens)
-
-
-@again
-def primed(trace: Trace, agents: int, seed: int) -> Iterator[Session]:
-    """Return the sessions of a trace, the first so many begun in the middle."""
-    return degrade.split(trace.header, trace.sessions, share=1.0, seed=seed, first=agents)
-
-
-def begun(trace: Trace, rounds: int, load: Load, *, first: int, seed: int) -> Trace:
-    """Return a trace of drawn sessions, the *first* of them in the middle: a closed loop of it is from its begin what it would be later."""
-    drawn = Trace(header=trace.header, sessions=shuffled(trace, rounds, seed, load, first))
-    return Trace(header=trace.header, sessions=primed(drawn, first, seed))
 
 
 def spoken(trace: Trace, texts: Mapping[str, str], *, compares: bool) -> Trace:

@@ -1,28 +1,32 @@
 """How well our own side kept up: what makes a run void is said before anybody reads its figures."""
 
 import asyncio
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from agentload.live.look import cores
+from agentload.live.punctuality import Attendance, Punctuality
 from agentload.live.wire import WireFacts
-from agentload.model import metrics
-from agentload.model.rows import CallRow
+from agentload.model.client import BUSY_SHARE, MAX_LATE_MS
+from agentload.model.rows import BlockRow, CallRow
 
 BEAT_S = 0.02
 SECOND: Final = 1_000_000_000
-MAX_SEND_LAG_MS = 5.0  # p99; the default latency margins are some ms, and what we add to them must be far below
+MAX_SEND_LAG_MS = MAX_LATE_MS  # p99; the default latency margins are some ms, and what we add to them must be far below
 MAX_STALL_MS = 250.0  # one stall this long makes due calls of every session late at once
-MAX_COALESCED_SHARE = 0.25  # above, gaps between chunks are the reader's as much as the server's
+MAX_COALESCED_SHARE = 0.05  # above, gaps between chunks are the reader's as much as the server's; one in twenty moves no p95
 MAX_DROPPED_SHARE = 0.01  # above, a p99 is that of calls whose stamps are user space's
-BUSY_SHARE = 0.7  # of a core for a second: from here on bursts wait for the process, not for the network
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """Figures of one leg, or of one of its worker processes; the shares and quantiles over all arms."""
+    """Figures of one leg, or of one of its worker processes.
+
+    Lags and coalesced reads are those of calls that count, on the arm whose requests left latest,
+    as the report has them.
+    """
 
     calls: int
     send_lag_p50_ms: float | None
@@ -39,27 +43,39 @@ class Health:
     """How often the wall clock was stepped; kernel stamps around such a moment are off."""
     dropped_stamps: int = 0
     """Reads and requests that the kernel should have stamped and did not."""
+    dropped_share: float | None = None
+    """Of all reads."""
     workers: tuple["Health", ...] = ()
     """Each process that held sockets, where that was not the dispatcher's."""
     void: str | None = None
     """Why the timings of this leg cannot be used, with the remedy; None when they can."""
 
+    @property
+    def is_late(self) -> bool:
+        """Tell whether our side could not keep up: with less to do, it may."""
+        late = void_reason(
+            send_lag_p99_ms=self.send_lag_p99_ms,
+            loop_stall_max_ms=self.loop_stall_max_ms,
+            coalesced_share=self.coalesced_share,
+        )
+        return late is not None
+
 
 class Monitor:
     """Watch the event loop and collect the lag of each call."""
 
-    def __init__(self, *, is_timing: Callable[[], bool] = lambda: True) -> None:
-        """Begin to watch; a loop that stands still while nothing is timed does no harm."""
+    def __init__(self, *, is_timing: Callable[[], bool] = lambda: True, arms: int = 1) -> None:
+        """Begin to watch calls to so many *arms*; a loop that stands still while nothing is timed does no harm."""
         self._is_timing = is_timing
+        self._arms = arms
         self.begin()
 
     def begin(self, facts: WireFacts | None = None) -> None:
         """Count from now on; *facts* are what had gone wrong with the wire before."""
         self._steps_before = facts.clock_steps if facts else 0
         self._dropped_before = facts.dropped_stamps if facts else 0
-        self._lags_ns: list[int] = []
+        self._attendance = Attendance(arms=self._arms)
         self._reads = 0
-        self._coalesced = 0
         self._sources: set[str] = set()
         self._stall_ns = 0
         self._cpu_from = self._cpu_then = time.process_time_ns()
@@ -80,29 +96,33 @@ class Monitor:
                 self._peak_share = max(self._peak_share, (time.process_time_ns() - self._cpu_then) / (now - self._wall_then))
                 self._begin_second(now)
 
-    def ended(self, ended: CallRow, *, dialled_ns: int | None, chunks: int) -> None:
-        """Note one finished attempt, for which a connection was begun to be opened at *dialled_ns*."""
-        if (lag_ns := metrics.lag_ns(ended, dialled_ns=dialled_ns)) is not None:
-            self._lags_ns.append(lag_ns)
+    def ended(self, ended: CallRow, *, chunks: int) -> None:
+        """Note one finished attempt."""
+        self._attendance.ended(ended, chunks)
         if chunks:
             self._reads += chunks
-            self._coalesced += ended.coalesced_reads or 0
             self._sources.add(ended.stamp_source)
+
+    def closed(self, block: BlockRow) -> None:
+        """Note a block that is over: whether its calls count."""
+        self._attendance.closed(block)
 
     def health(self, facts: WireFacts | None = None, *, workers: Sequence[Health] = ()) -> Health:
         """Sum up, with what the wire of this process says or its workers say, and tell whether the leg is void."""
-        lags = sorted(self._lags_ns)
-        p50, p99 = (lags[int(q * (len(lags) - 1))] / 1e6 if lags else None for q in (0.50, 0.99))
-        share = self._coalesced / self._reads if self._reads else None
+        by_arm = self._attendance.by_arm().values()
+        latest = max(by_arm, key=lambda each: each.lag_p99_ms or 0.0, default=Punctuality())
+        shares = [each.coalesced_share for each in by_arm if each.coalesced_share is not None]
+        p99, share = latest.lag_p99_ms, max(shares, default=None)
         stall_ms = max([self._stall_ns / 1e6, *(each.loop_stall_max_ms for each in workers)])
         peak = max((each.cpu_peak_share for each in workers), default=self._peak_share)
         # Every process sees the same wall clock, and may see a step of it before or after its last call.
         steps = max([facts.clock_steps - self._steps_before if facts else 0, *(each.clock_steps for each in workers)])
         dropped = (facts.dropped_stamps - self._dropped_before if facts else 0) + sum(each.dropped_stamps for each in workers)
+        dropped_share = dropped / self._reads if self._reads else None
         wall_ns = max(1, time.monotonic_ns() - self._wall_from)
         return Health(
-            calls=len(lags),
-            send_lag_p50_ms=p50,
+            calls=sum(len(each.lags_ns) for each in by_arm),
+            send_lag_p50_ms=latest.lag_p50_ms,
             send_lag_p99_ms=p99,
             loop_stall_max_ms=stall_ms,
             coalesced_share=share,
@@ -111,15 +131,16 @@ class Monitor:
             cpu_peak_share=peak,
             clock_steps=steps,
             dropped_stamps=dropped,
+            dropped_share=dropped_share,
             workers=tuple(workers),
             void=void_reason(
                 send_lag_p99_ms=p99,
                 loop_stall_max_ms=stall_ms,
                 coalesced_share=share,
                 clock_steps=steps,
-                dropped_share=dropped / self._reads if self._reads else None,
+                dropped_share=dropped_share,
                 more_workers=more_workers(
-                    peak, own_share=self._peak_share if workers else 0.0, workers=max(1, len(workers)), cores=_cores()
+                    peak, own_share=self._peak_share if workers else 0.0, workers=max(1, len(workers)), cores=len(cores())
                 ),
             ),
         )
@@ -187,7 +208,3 @@ def more_workers(peak_share: float, *, own_share: float, workers: int, cores: in
     if peak_share < BUSY_SHARE or own_share >= BUSY_SHARE or cores <= workers:
         return None
     return min(cores, 2 * workers)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

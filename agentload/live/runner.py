@@ -35,7 +35,7 @@ from agentload.model.commands import (
     Woke,
 )
 from agentload.model.plan import Plan
-from agentload.model.rows import CallRow, Row
+from agentload.model.rows import BlockRow, CallRow, Row
 
 FLUSH_S = 0.5
 
@@ -122,7 +122,7 @@ class Runner:
         self._flush = flush
         self._listeners = tuple(listeners)
         self._dispatcher = Dispatcher(plan, leg=leg, done=done, voided=voided)
-        self._monitor = Monitor(is_timing=lambda: self._dispatcher.is_playing)
+        self._monitor = Monitor(is_timing=lambda: self._dispatcher.is_playing, arms=len(plan.arms))
         self._tasks: asyncio.TaskGroup | None = None
         self._alarm: Alarm | None = None
         self._finished = asyncio.Event()
@@ -155,16 +155,21 @@ class Runner:
         finally:
             self._alarm.close()
             self._flush()
-        return self._health()
+        return self.health()
+
+    def closed(self, block: BlockRow) -> None:
+        """Note a block as it is stored: whether its calls count."""
+        self._monitor.closed(block)
+
+    def health(self) -> Health:
+        """Say how well this side has kept up so far."""
+        return self._monitor.health(self._caller.facts(), workers=self._caller.workers())
 
     def taken(self) -> Health:
         """Say how well this side has kept up since it was asked last; between blocks."""
-        found = self._health()
+        found = self.health()
         self._monitor.begin(self._caller.facts())
         return found
-
-    def _health(self) -> Health:
-        return self._monitor.health(self._caller.facts(), workers=self._caller.workers())
 
     def stop(self, *, drain: bool = True) -> None:
         """Release nothing more; with *drain* let what is in flight come to its end, otherwise cancel it."""
@@ -229,7 +234,7 @@ class Runner:
         for listener in self._listeners:
             listener.sent(send)
         called = await self._caller.call(send, streamed)
-        self._monitor.ended(called.row, dialled_ns=called.outcome.dialled_ns, chunks=called.chunks)
+        self._monitor.ended(called.row, chunks=called.chunks)
         for listener in self._listeners:
             listener.ended(send, called.row)
         return Ended(at_ns=time.monotonic_ns(), request_id=send.request_id, outcome=called.outcome)

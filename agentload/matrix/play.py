@@ -22,9 +22,9 @@ from agentload.model.trace import Trace
 from agentload.report.advise import advise, keep
 from agentload.report.matrix import page
 from agentload.report.matrix import write as write_page
-from agentload.report.policy import Setting, parse
 from agentload.report.record import Measured, Missing, Page, measured
 from agentload.report.write import write
+from agentload.verdict.policy import Setting, parse
 
 NO_RUN: Final = "the replay has not finished a block pair"
 ANSWERED: Final = "its questions were answered with another thinking budget: use another --out to ask them again"

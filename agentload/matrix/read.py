@@ -18,7 +18,7 @@ from agentload.matrix import arms
 from agentload.matrix.described import Config, Entry, Matrix, Model, Server, Settings, Workload
 from agentload.matrix.measure import MIX, SHOWN, measure
 from agentload.model.kv import RECIPES, USUAL
-from agentload.report.policy import parse as parse_policy
+from agentload.verdict.policy import parse as parse_policy
 from agentload.workloads import catalog
 
 

@@ -190,6 +190,8 @@ class Ending(Struct, frozen=True, kw_only=True, gc=False):
     """Peer address and chosen response headers."""
     gateway: str | None = None
     """What a gateway says that it did to the call: answered it from its cache, retried it, sent it elsewhere."""
+    dialled_ns: int | None = None
+    """We began to open a connection for this call: until then the delay is ours."""
     opened_ns: int | None = None
     """A connection was ready, when one had to be opened for this call; None when one was reused."""
     sent_ns: int | None = None
@@ -219,8 +221,6 @@ class Ending(Struct, frozen=True, kw_only=True, gc=False):
 class Outcome(Ending, frozen=True, kw_only=True, gc=False):
     """How one attempt ended, with what matters during the run alone."""
 
-    dialled_ns: int | None = None
-    """We began to open a connection for this call: until then the delay is ours."""
     retry_after_ns: int | None = None
     """How long a busy server asked to be left alone."""
     reply: Reply | None = None

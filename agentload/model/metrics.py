@@ -4,14 +4,17 @@ A turn's clock starts when its first attempt was due, in an open loop: whatever 
 cap on calls in flight, we hold turns back ourselves, and the clock starts when the first attempt was released. It stops at the last byte.
 """
 
-from typing import Literal, TypeAlias
+from collections.abc import Sequence
+from typing import Final, Literal, TypeAlias, TypeVar
 
+from agentload.model.commands import Status
 from agentload.model.plan import ClosedLoop, Load
 from agentload.model.rows import CallRow
 
 ClockStart: TypeAlias = Literal["due", "released"]
 
 MS = 1e6
+T = TypeVar("T", int, float)
 
 
 def clock_start(load: Load) -> ClockStart:
@@ -59,22 +62,36 @@ def turn_ms(row: CallRow, since_ns: int) -> float | None:
     return None if row.done_ns is None else (row.done_ns - since_ns) / MS
 
 
-def lag_ns(row: CallRow, *, dialled_ns: int | None = None) -> int | None:
+def lag_ns(row: CallRow) -> int | None:
     """Return how late the attempt left by our fault.
 
-    The time that opening its connection took is no delay of ours, but to begin with that late is: at *dialled_ns*, which no row tells.
+    The time that opening its connection took is no delay of ours, but to begin with that late is.
     """
     if row.sent_ns is None:
         return None
     opened_ns = row.released_ns if row.opened_ns is None else row.opened_ns
-    began_ns = row.released_ns if dialled_ns is None else max(row.released_ns, dialled_ns)
+    began_ns = row.released_ns if row.dialled_ns is None else max(row.released_ns, row.dialled_ns)
     return row.sent_ns - row.released_ns - max(0, opened_ns - began_ns)
 
 
 def lag_ms(row: CallRow) -> float | None:
-    """Return how late the attempt left by our fault, as its row tells it."""
+    """Return how late the attempt left by our fault, in ms."""
     lag = lag_ns(row)
     return None if lag is None else lag / MS
+
+
+NOT_OUTCOMES: Final[frozenset[Status]] = frozenset({"cancelled", "stopped"})
+"""By plan or by the user, not by the server: no outcome of the turn."""
+
+
+def is_outcome(row: CallRow) -> bool:
+    """Tell whether an attempt says something of its server, provided that none follows it and that its block counts."""
+    return not row.prime and row.status not in NOT_OUTCOMES
+
+
+def p99(values: Sequence[T]) -> T | None:
+    """Return the lower of the two values around the 99th percentile: of fewer than 100, the upper is the single worst."""
+    return sorted(values)[int(0.99 * (len(values) - 1))] if values else None
 
 
 def hit_rate(row: CallRow) -> float | None:

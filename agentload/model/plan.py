@@ -92,6 +92,8 @@ class Block:
     index: int
     sessions: Iterable[Session]
     """Iterated once a play, and before the first of them."""
+    is_window: bool = False
+    """Contexts are primed first: its clock starts when they are, and its load stays on until the last call that counts has ended."""
     lead_ns: int | None = None
     """How long its prompts are made ready before its clock starts, where several dispatchers agreed on that; None: as long as they take."""
 

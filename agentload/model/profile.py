@@ -148,6 +148,8 @@ class Accuracy:
     source: str
     context_tokens: int | None = None
     """None: the task has no context axis."""
+    depth: tuple[float, ...] = ()
+    """From where to where of the context the score holds: [0.25, 0.5]; (): wherever no other row of the task says otherwise."""
     repetitions: int | None = None
     note: str | None = None
 

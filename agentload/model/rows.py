@@ -103,6 +103,8 @@ class BlockRow:
     void: str | None = None
     machine: str | None = None
     """Where the arm's server ran meanwhile."""
+    primed_ns: int | None = None
+    """When the contexts of a window were primed and its clock started; None for a block that is no window."""
 
 
 @record
@@ -126,6 +128,7 @@ class CallRow(Ending, frozen=True, kw_only=True, gc=False):
     asked_tokens: int
     tail: bool = False
     prime: bool = False
+    """Nobody's figure: it told the server what came before a window, asked for the rest of an answer, or kept the load on behind it."""
     """It only told the server what came before its session: no evidence."""
     prompt_hash: str | None = None
     """Of the request body without arm-specific fields: equal across arms when they got the same bytes."""

@@ -17,6 +17,8 @@ Key: TypeAlias = str | tuple[int, int]
 Extra: TypeAlias = tuple[tuple[str, str], ...]
 PRIME: Final = "prime"
 """Event of a turn that tells a server what came before a session's first turn; how long it takes is nobody's figure."""
+UNDER_WAY: Final = "under way"
+"""Event of a turn that asks for the rest of an answer that a window begins in the middle of; nobody's figure either."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ measured is never made so: see `cluster`.
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
+from multiprocessing import get_context
 from typing import Any
 
 from agentload.remote.cluster import joined
@@ -16,10 +17,11 @@ from agentload.remote.cluster import joined
 def cores(on: str | None = None, *, processes: int | None = None) -> Iterator[Executor]:
     """Give what calls functions on so many processes of ours, or on all cores that the nodes of *on* have to give.
 
-    Functions and what they are given are pickled, and every node must be able to import them. Raises LaunchError where there is no cluster.
+    Functions and what they are given are pickled, and every node must be able to import them. Processes start afresh: a copy of one with
+    the threads of polars or DuckDB in it would wait for ever. Raises LaunchError where there is no cluster.
     """
     if on is None:
-        with ProcessPoolExecutor(processes) as pool:
+        with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
             yield pool
     else:
         with joined(on) as ray:

@@ -12,6 +12,7 @@ import msgspec
 
 from advisor import steps
 from advisor.legs.speed import MOST_PAIRS
+from advisor.policy import DecideBy
 from agentload.endpoints.read import EMULATED, is_arms_file
 from agentload.report.parts import RunFacts
 from agentload.study.argv import command, unsaid
@@ -54,7 +55,7 @@ def suggested(step: steps.Step, facts: RunFacts, *, played: int = 0, joins: bool
         case steps.MorePairs(pairs=pairs):
             return _more(facts, pairs, played)
         case steps.Swap(pairs=pairs):
-            changed: dict[str, object] = {"swap": True, "aa": None}
+            changed: dict[str, object] = {"swap": True, "aa": None, "blocks": None}
             changed |= {"design": "interleaved"} if replay.design == "sequential" else {}
             changed |= {"launch": False} if servers.launch else {}
             return _more(facts, pairs, played, **changed)
@@ -78,17 +79,31 @@ def suggested(step: steps.Step, facts: RunFacts, *, played: int = 0, joins: bool
             assert_never(step)
 
 
-def on_own_servers(facts: RunFacts, *, slo: Slo | None = None, agents: int | None = None) -> tuple[str, str, float]:
+def on_own_servers(
+    facts: RunFacts,
+    *,
+    slo: Slo | None = None,
+    agents: int | None = None,
+    decide_by: DecideBy | None = None,
+) -> tuple[str, str, float]:
     """Return the command that describes the reader's own servers, the one that decides on them under the run's load, and its minutes.
 
-    *slo* and *agents* at the peak are the reader's; without a service level it is that of a run which filled the pool.
+    *slo*, *agents* at the peak and what is to decide are the reader's; without a service level it is that of a run which filled the pool.
     """
     replay = _replay(facts)
     # A decision makes its blocks as short as its budget needs, and repeats sessions with new content.
     load = msgspec.structs.replace(replay.load, duration_s=None, max_calls=None, max_tokens=None, history="fixed")
     limits = slo or (None if replay.capacity is None else replay.slo)
     servers = Live(endpoints=_ARMS_FILE)
-    study = Decide(traces=replay.traces, servers=servers, slo=limits, agents=agents, load=load, tokenizer=replay.tokenizer)
+    study = Decide(
+        traces=replay.traces,
+        servers=servers,
+        slo=limits,
+        agents=agents,
+        decide_by=decide_by if agents else None,
+        load=load,
+        tokenizer=replay.tokenizer,
+    )
     return _arms_file(facts, _ARMS_FILE), _command(facts, study, db="agentload.duckdb"), study.budget_s / 60
 
 

@@ -15,6 +15,7 @@ from agentload.report.sections import (
     belief,
     capacity,
     checks,
+    coverage,
     differences,
     latency,
     opening,
@@ -46,6 +47,7 @@ def document(decision: Decision, evidence: Evidence, facts: RunFacts, *, policy:
         arms=arms.server(view),
         sure=belief.confidence(checked),
         do_now=actions.do_now(view),
+        coverage=coverage.line(view),
         by_workload=opening.by_workload(view),
         identity=opening.identity(view),
         roll_back=actions.roll_back(view),
@@ -86,6 +88,7 @@ def _steps(decision: Decision) -> Iterator[Step]:
 def _groups(view: View, likeness: Sequence[Likeness]) -> tuple[Group, ...]:
     found = (
         differences.differences(view),
+        coverage.coverage(view),
         workloads.server(view),
         latency.latency(view),
         capacity.capacity(view),

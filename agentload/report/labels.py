@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from importlib.resources import files
 from typing import Final, TypeAlias
 
+from advisor import words
 from advisor.evidence import Arm, Evidence
 from advisor.verdict import Gate, Leg, LegState, Need, Word
 from advisor.words import money
@@ -90,6 +91,11 @@ def cost(need: Need) -> str:
     """Say how many, how long, and for how much: `260 calls, 7 min, 1 USD`; empty when nobody knows."""
     count = say.plural(need.calls, "call") if need.calls else f"{say.number(need.pairs)} {noun(need)}" if need.pairs else ""
     return ", ".join(part for part in (count, *spent((need,))) if part)
+
+
+def up_to(context: float | None) -> str:
+    """Say up to which context a verdict holds; nothing of one that holds for all."""
+    return "" if context is None else f" up to {words.length(context)}"
 
 
 def spent(needs: Collection[Need]) -> tuple[str, ...]:

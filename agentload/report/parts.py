@@ -292,6 +292,8 @@ class Document:
     """Every arm against the reference, on the user's mix, with what two identical servers differ by."""
     sure: Confidence
     do_now: tuple[Step, ...]
+    coverage: str
+    """Which part of the user's trace was played; empty where the run does not know its trace."""
     by_workload: str
     """The verdict for each class, where there are several."""
     identity: str
@@ -327,6 +329,7 @@ class Document:
     def facts(self) -> tuple[tuple[str, str], ...]:
         """List the lines that end the first screen, each with its label; what there is nothing to say of has none."""
         lines = (
+            ("Covers", self.coverage),
             ("By workload", self.by_workload),
             ("Servers", self.identity),
             ("Roll back if", self.roll_back),

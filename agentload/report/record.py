@@ -5,19 +5,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from advisor.assess.figures import output_rate, under_load
-from advisor.decide import decide
 from advisor.estimate import Estimate
 from advisor.evidence import Evidence, Kind
 from advisor.verdict import ArmVerdict, Word
 from agentload.dispatch.checking import RECORDED
 from agentload.evidence.capacity import Held, held
 from agentload.evidence.hardware import gpu_memory
-from agentload.report.advise import evidence_of
-from agentload.report.document import document
+from agentload.report.advise import document_of
 from agentload.report.parts import Document, Listing, Table
-from agentload.report.policy import Setting
-from agentload.report.read import facts
 from agentload.store.database import reading
+from agentload.verdict.policy import Setting
+from agentload.verdict.verdict import verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,15 +167,15 @@ _RIGHT = """SELECT arm, count_if("right"), count("right") FROM graded WHERE run_
 
 def measured(database: Path, run: str, *, model: str, setting: Setting, report: str | None) -> Measured:
     """Decide on a model's run. Raises EvidenceError where there is nothing to decide on."""
+    found = verdict(database, run, setting=setting)
+    workloads = [each.name for each in found.evidence.workloads]
     with reading(database) as connection:
-        evidence = evidence_of(connection, run, setting=setting)
-        steps, memory = held(connection, run, [each.name for each in evidence.workloads]), gpu_memory(connection, run)
+        steps, memory = held(connection, run, workloads), gpu_memory(connection, run)
         answers = connection.execute(_RIGHT, [run, RECORDED]).fetchall()
-        known = facts(database, run)
     return Measured(
         model=model,
-        document=document(decide(evidence, setting.policy), evidence, known, policy=setting.policy),
-        evidence=evidence,
+        document=document_of(found, database),
+        evidence=found.evidence,
         held=steps,
         right={arm: (right, asked) for arm, right, asked in answers if asked},
         gpu_memory=memory,

@@ -29,6 +29,8 @@ DEAD_AFTER: Final = 5  # failures in a row without any answer between them; one 
 SILENT: Final[frozenset[Status]] = frozenset({"refused", "reset", "connect_timeout"})
 UNANSWERED: Final[frozenset[Status]] = SILENT | {"first_timeout", "idle_timeout"}
 """Of an overloaded server, or of one that hangs: then it does not say who it is, either."""
+UNHEARD: Final[frozenset[Status]] = UNANSWERED | {"busy", "total_timeout"}
+"""Of a priming call: the server does not hold what it should, and the first call behind it is another one than on the other arms."""
 REFUSED_AFTER: Final = 20  # calls, all of a run so far; a few that are too long for a server leave the others to be measured
 BUSY: Final = frozenset({408, 409, 425, 429})
 """Of 4xx answers, those that another time is answered otherwise."""
@@ -73,6 +75,8 @@ class Barrier:
     _present: tuple[str, ...] = field(init=False)
     _is_relayed: bool = field(init=False, default=False)
     _played: Counter[int] = field(init=False, default_factory=Counter)
+    _unprimed: dict[str, Status] = field(init=False, default_factory=dict)
+    """How a context of the block that an arm plays failed to be primed."""
     _invalid: list[str] = field(init=False, default_factory=list)
     """Why pairs were invalid since the last that was not, without the numbers in it."""
     _tally: Tally = field(init=False, default_factory=Tally)
@@ -107,6 +111,8 @@ class Barrier:
         self._between.ended(ended)
         self._tally.ended(self.endpoints[arm], model, ended)
         self._last[arm] = ended.status
+        if ended.prime and not ended.tail and ended.status in UNHEARD:
+            self._unprimed[arm] = ended.status
         self._heard(arm, ended.http_status, ended.error)
         if ended.status not in SILENT or ended.http_status is not None:
             self._failures[arm] = 0
@@ -142,7 +148,9 @@ class Barrier:
         void: dict[int, str] = {}
         for end in ends:
             # What servers counted of a shard that is gone looks like somebody else's requests.
-            reason = (fault if again else None) or reasons[end.play.arm]
+            unprimed = self._unprimed.pop(end.play.arm, None)
+            missing = None if unprimed is None else f"{end.play.arm}: a context could not be primed ({unprimed})"
+            reason = (fault if again else None) or reasons[end.play.arm] or missing
             if reason is not None and end.play.arm not in given_up:
                 void[end.play.pair] = reason
             self.write(end.row(run_id=self.run_id, leg=self.leg, void=reason or fault or (None if end.is_whole else CUT)))

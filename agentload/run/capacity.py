@@ -17,13 +17,12 @@ from typing import Final, TypeAlias
 
 from agentload.dispatch.arrivals import seeded
 from agentload.evidence.capacity import PROBE, VOID, Step, fit, next_search
-from agentload.layout.cost import wait_s
-from agentload.layout.plan import plan
-from agentload.layout.traces import begun
+from agentload.layout.plan import limits_of, plan
+from agentload.layout.windows import Steady, windows
 from agentload.model.metrics import clock_start
-from agentload.model.plan import Budget, ClosedLoop, Load, OpenLoop
+from agentload.model.plan import Budget, ClosedLoop, OpenLoop, Plan
 from agentload.model.profile import ArmProfile
-from agentload.model.rows import ProbeRow
+from agentload.model.rows import BlockRow, ProbeRow
 from agentload.model.trace import Trace
 from agentload.run.trial import Tally, Trial, broken_level
 from agentload.store.database import reading
@@ -80,7 +79,9 @@ def search(
     most: int | None = None,
     width: float = WIDTH,
 ) -> tuple[Trial, ...]:
-    """Try loads until the limit of *arm* is known well enough, or *most* were; a void trial ends the search where it is.
+    """Try loads until the limit of *arm* is known well enough, or *most* were; a void trial ends the search once a load has held.
+
+    Before that, smaller ones are tried: what was too much for the client may be little for the server.
 
     *attempt* is told which draw of sessions it is; trials of *others* say how steep the curve is and how far draws lie apart.
     """
@@ -88,9 +89,10 @@ def search(
 
     def holds(load: float) -> bool:
         trials.append(attempt(load, len(trials)))
-        if trials[-1].void is not None or len(trials) == most:
+        is_void = trials[-1].void is not None
+        if (is_void and any(each.trouble is None and each.void is None for each in trials)) or len(trials) == most:
             raise _EndError
-        return trials[-1].trouble is None
+        return not is_void and trials[-1].trouble is None
 
     with suppress(_EndError):
         has_held = False
@@ -133,7 +135,15 @@ def _telling(tried: Mapping[str, Sequence[Trial]]) -> dict[str, list[Step]]:
     return told
 
 
-def rows(found: Found, *, run_id: str, at_ns: int, study: Search, classes: Collection[str]) -> Iterator[ProbeRow]:
+def rows(
+    found: Found,
+    *,
+    run_id: str,
+    at_ns: int,
+    study: Search,
+    classes: Collection[str],
+    probe: str = PROBE,
+) -> Iterator[ProbeRow]:
     """Return the steps of a search for concurrency as rows beside a run; *at_ns* is that of all of them, *classes* whose sessions ran."""
     slo = "" if study.slo is None else LIMITS.write(study.slo)
     for number, trial in enumerate(found.trials):
@@ -143,7 +153,7 @@ def rows(found: Found, *, run_id: str, at_ns: int, study: Search, classes: Colle
         yield ProbeRow(
             run_id=run_id,
             arm=found.arm,
-            probe=PROBE,
+            probe=probe,
             at_ns=at_ns,
             settings=json.dumps(settings, sort_keys=True),
             outcome=VOID if trial.void is not None else trial.trouble or "ok",
@@ -178,16 +188,24 @@ def trials(kept: Iterable[ProbeRow]) -> dict[str, tuple[Trial, ...]]:
     return found
 
 
-def keep_searches(found: Sequence[Found], database: Path, *, run: str, at_ns: int | None, study: Search, classes: Collection[str]) -> None:
+def keep_searches(
+    found: Sequence[Found],
+    database: Path,
+    *,
+    run: str,
+    at_ns: int | None,
+    study: Search,
+    classes: Collection[str],
+    probe: str = PROBE,
+) -> None:
     """Keep searches beside a run, where they take the place of those before; a simulated one has no date, only its place behind them."""
     if at_ns is None:
         with reading(database) as connection:
             at_ns = next_search(connection, run)
-    steps = (row for each in found for row in rows(each, run_id=run, at_ns=at_ns, study=study, classes=classes))
+    steps = (row for each in found for row in rows(each, run_id=run, at_ns=at_ns, study=study, classes=classes, probe=probe))
     keep(steps, database, run_id=run, name="capacity")
 
 
-FASTEST_TOKEN_S = 0.002  # no deployment that is known decodes a sequence faster
 START: dict[What, float] = {"max-concurrency": 8, "max-rate": 0.5}
 
 
@@ -211,7 +229,7 @@ Loads: TypeAlias = Sequence[Chosen]
 
 def find(
     study: Search,
-    trace: Trace,
+    stock: Steady,
     arm: ArmProfile,
     *,
     others: Mapping[str, Sequence[Trial]] = MappingProxyType({}),
@@ -220,15 +238,14 @@ def find(
 ) -> tuple[Trial, ...]:
     """Try numbers of sessions, or of session starts a second, to find the most that *arm* carries within the service level.
 
-    Each load is played for a trial of virtual time, the first quarter of which is left out: caches fill, queues build up. The first
-    sessions of a closed loop begin in the middle: while all are young, the pool holds several times as many as later on.
+    Each load is played for a trial of virtual time, the first quarter of which is left out: queues build up.
     """
     if loads:
-        return tuple(each.of(played(study, trace, arm, each.load, seed=each.seed)) for each in loads)
+        return tuple(each.of(played(study, stock, arm, each.load, seed=each.seed)) for each in loads)
     is_closed = study.find == "max-concurrency"
     return search(
         arm.name,
-        lambda size, number: played(study, trace, arm, size, seed=drawn(study, arm.name, number)),
+        lambda size, number: played(study, stock, arm, size, seed=drawn(study, arm.name, number)),
         start=START[study.find],
         whole=is_closed,
         share=study.share,
@@ -237,34 +254,31 @@ def find(
     )
 
 
-def played(study: Search, trace: Trace, arm: ArmProfile, size: float, *, seed: int) -> Trial:
-    """Play one load for a trial of virtual time; the seed draws which sessions run, where they begin, and the noise."""
-    seconds, load = study.trial_s, study.load.planned()
-    sessions, shortest_s = _shape(trace, load)
+def played(study: Search, stock: Steady, arm: ArmProfile, size: float, *, seed: int) -> Trial:
+    """Play one load for a trial of virtual time; the seed draws which sessions run, where the trial begins, and the noise."""
+    made = trial_plan(study, stock, arm.name, size, run=f"find-{size:g}", seed=seed)
+    rows = list(Shell(made, {arm.name: arm}, seed=seed, sample_s=max(1.0, study.trial_s / 60)).play())
+    begun_ns = next(row.primed_ns or 0 for row in rows if isinstance(row, BlockRow))
+    tally = Tally(study.slo or Slo(), begun_ns=begun_ns, seconds=study.trial_s, start=clock_start(made.load))
+    for row in rows:
+        tally.add(row)
+    trial = tally.trial(size, share=study.share)
+    return replace(trial, trouble=broken_level(trial, study.share))
+
+
+def trial_plan(study: Search, stock: Steady, arm: str, size: float, *, run: str, seed: int) -> Plan:
+    """Lay a trial of a load out: a window in which so many sessions are kept going, or begin each second; the seed draws where it lies."""
     is_closed = study.find == "max-concurrency"
     arrivals = ClosedLoop(sessions=round(size)) if is_closed else OpenLoop(rate_per_s=size)
-    load = replace(load, arrivals=arrivals, budget=Budget(seconds=seconds))
-    enough = math.ceil(size * (1 + (1 / shortest_s if is_closed else 1.0) * seconds) / sessions) + 1
-    first = round(size) if is_closed else 0
-    laid = begun(trace, enough, load, first=first, seed=seed)
-    # Its sessions are gone through more than once, and are as many as a trial may play.
-    made = plan(replace(laid, sessions=tuple(laid.sessions)), [arm.name], run=f"find-{size:g}", seed=seed, pairs=1, load=load)
-    tally = Tally(study.slo or Slo(), begun_ns=0, seconds=seconds, start=clock_start(load))
-    for row in Shell(made, {arm.name: arm}, seed=seed, sample_s=max(1.0, seconds / 60)).play():
-        tally.add(row)
-    trial = tally.trial(size)
-    return replace(trial, trouble=broken_level(trial, study.share))
+    load = replace(study.load.planned(), arrivals=arrivals, budget=Budget(seconds=study.trial_s))
+    laid = windows(stock.under(load), number=1, pairs=1, seed=seed)
+    limits = limits_of(study.timeouts)
+    trace = Trace(header=stock.header, sessions=())
+    return plan(trace, [arm], run=run, seed=seed, pairs=1, load=laid.load, limits=limits, laid=laid.blocks)
 
 
 def drawn(study: Search, arm: str, number: int) -> int:
     """Return the seed of a trial: each is a new draw of sessions, of where they begin, and of the noise."""
+    if study.windows is not None:
+        return seeded(study.seed, "window", number % study.windows).getrandbits(32)
     return seeded(study.seed, "trial", arm, number).getrandbits(32)
-
-
-def _shape(trace: Trace, load: Load) -> tuple[int, float]:
-    """Return how many sessions a trace has, and the least time that an average one takes."""
-    count, total_s = 0, 0.0
-    for session in trace.sessions:
-        count += 1
-        total_s += sum(wait_s(load, turn) + turn.output * FASTEST_TOKEN_S for turn in session.turns)
-    return max(1, count), max(FASTEST_TOKEN_S, total_s / max(1, count))

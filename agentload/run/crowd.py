@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import math
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,11 +14,9 @@ import msgspec
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.launch import Kept
 from agentload.errors import EndpointError, LaunchError
-from agentload.layout.plan import plan
-from agentload.layout.traces import begun
+from agentload.layout.windows import Steady
 from agentload.model.rows import BlockRow, CallRow, FingerprintRow, Row, SampleRow
-from agentload.model.trace import Trace
-from agentload.run.capacity import Loads, drawn, search
+from agentload.run.capacity import Loads, drawn, search, trial_plan
 from agentload.run.play import Leg, Played, Playing
 from agentload.run.record import new_run_id
 from agentload.run.trial import Tally, Trial, trouble
@@ -27,7 +24,6 @@ from agentload.store.places import journal_rows
 from agentload.study.kinds import Replay, Search
 from agentload.study.parts import Slo
 
-FASTEST_SESSION_S: Final = 0.5
 FEW: Final = 4
 """Sessions that a search begins with."""
 
@@ -37,7 +33,7 @@ class Crowd:
     """What every trial of a search has in common."""
 
     study: Search
-    trace: Trace
+    stock: Steady
     play: Callable[[Leg], Played] = lambda leg: asyncio.run(leg.play())
     """Plays a trial to its end."""
 
@@ -62,7 +58,7 @@ class Crowd:
                 trial = Trial(load=size, void=error.message)
             told(f"{arm.name}: {size:.0f} sessions: {described(trial)}")
             if trial.void is not None:
-                told(f"warning: {arm.name}: the search ends at {size:.0f} sessions, which say nothing of the server: {trial.void}")
+                told(f"warning: {arm.name}: {size:.0f} sessions say nothing of the server: {trial.void}")
             return trial
 
         if loads:
@@ -89,18 +85,20 @@ class Crowd:
 
     def _trial(self, arm: Endpoint, sessions: int, seed: int) -> tuple[Trial, str | None]:
         """Return one trial, and why its times are not the server's, if they are not."""
-        given = sum(1 for _ in self.trace.sessions)
-        rounds = math.ceil(sessions * (1 + self.study.trial_s / FASTEST_SESSION_S) / max(1, given))
-        load = msgspec.structs.replace(self.study.load, sessions=sessions, duration_s=self.study.trial_s)
-        played_once = Replay(traces=self.study.traces, servers=self.study.servers, pairs=1, load=load, seed=seed, on_dead="skip")
-        made = plan(
-            begun(self.trace, rounds, load.planned(), first=sessions, seed=seed),
-            [arm.name],
-            run=new_run_id(),
-            seed=seed,
+        study = self.study
+        load = msgspec.structs.replace(study.load, sessions=sessions, duration_s=study.trial_s)
+        played_once = Replay(
+            traces=study.traces,
+            servers=study.servers,
             pairs=1,
-            load=load.planned(),
+            windows=sessions,
+            load=load,
+            seed=seed,
+            request=study.request,
+            timeouts=study.timeouts,
+            on_dead="skip",
         )
+        made = trial_plan(study, self.stock, arm.name, sessions, run=new_run_id(), seed=seed)
         with tempfile.TemporaryDirectory() as folder:
             scratch = Path(folder) / "trial.duckdb"
             playing = Playing(
@@ -125,7 +123,7 @@ def measured(sessions: int, rows: Iterable[Row], slo: Slo, seconds: float, *, di
     last = max((row for row in found if isinstance(row, BlockRow)), key=lambda row: row.started_ns, default=None)
     if died is None and (last is None or last.void is not None):
         return Trial(load=sessions, void="nothing was played" if last is None else last.void)
-    begun_ns = 0 if last is None else last.started_ns
+    begun_ns = 0 if last is None else last.primed_ns or last.started_ns
     # What was counted just before the play is where its counts begin.
     counted_ns = max((row.at_ns for row in found if isinstance(row, SampleRow) and row.at_ns < begun_ns), default=begun_ns)
     tally = Tally(slo, begun_ns=begun_ns, seconds=seconds)

@@ -21,7 +21,9 @@ from agentload.endpoints.facts import COMMANDED, Facts
 from agentload.endpoints.identity import identify
 from agentload.endpoints.launch import kept
 from agentload.errors import EndpointError, InterruptError, StoreError
+from agentload.evidence.capacity import PROBE
 from agentload.layout.cost import Cost, cost, too_long
+from agentload.layout.windows import steady
 from agentload.live.runner import Listener
 from agentload.model.metrics import ClockStart, clock_start
 from agentload.model.plan import Plan, Round
@@ -37,7 +39,7 @@ from agentload.run.play import Leg, Played, Playing
 from agentload.run.prepared import Place, Prepared, endpoints_of, launchable, launching
 from agentload.run.questions import Question
 from agentload.run.screen import screen
-from agentload.run.servers import arms_of, reached
+from agentload.run.servers import arms_of, asking, reached
 from agentload.run.simulate import Simulation, quiet, store
 from agentload.run.trial import Trial
 from agentload.store.loader import keep
@@ -201,22 +203,25 @@ def searched(
     loads: Mapping[str, Loads] = MappingProxyType({}),
     before: Mapping[str, Sequence[Trial]] = MappingProxyType({}),
     most: int | None = None,
+    probe: str = PROBE,
 ) -> tuple[Found, ...]:
     """Search the load that just holds, arm by arm; where we start the servers, one runs at a time, and one that died is started again.
 
     With *loads* for the arms, those are tried and nothing is searched, and trials *before* count with them; *most* are made of each arm.
+    They are kept as *probe*.
     """
     trace, _ = read_traces(study.traces, max_context_tokens=study.load.max_context_tokens)
+    stock = steady(trace, study.load.planned())
     tried: dict[str, tuple[Trial, ...]] = {}
     match study.servers:
         case Virtual(profile=profile, arms=names, noise=noise):
             chosen = arms_of(profile, names)
             _warn(too_long(trace.header, trace.sessions, min(arm.server.max_model_len for arm in chosen)), audience)
             for arm in chosen if noise else quiet(chosen).values():
-                tried[arm.name] = find(study, trace, arm, others=tried, loads=loads.get(arm.name, ()), most=most)
+                tried[arm.name] = find(study, stock, arm, others=tried, loads=loads.get(arm.name, ()), most=most)
         case Live() as servers:
             wanted, starting = endpoints_of(servers), launching(servers)
-            crowd = Crowd(study=study, trace=trace, play=lambda leg: _finished(leg.play(), audience))
+            crowd = Crowd(study=study, stock=stock, play=lambda leg: _finished(leg.play(), audience))
             with reached(wanted, noise=servers.noise, seed=study.seed) as arms:
                 for each in arms:
                     search = partial(crowd.search, each, told=audience.notice, others=tried, loads=loads.get(each.name, ()), most=most)
@@ -229,21 +234,24 @@ def searched(
     if place.into is not None:
         classes = {session.workload for session in trace.sessions}
         at_ns = time.time_ns() if isinstance(study.servers, Live) else None
-        keep_searches(found, place.database, run=place.into, at_ns=at_ns, study=study, classes=classes)
+        keep_searches(found, place.database, run=place.into, at_ns=at_ns, study=study, classes=classes, probe=probe)
     return found
 
 
 def probe(study: Probe, audience: Audience) -> Probed:
     """Try servers that run, as a probe says."""
     with reached(endpoints_of(study.servers), noise=True, seed=0) as arms:
-        return _finished(probed(arms, tokens=study.prompt_tokens, prompts=study.prompts), audience)
+        asked = asking(arms, study.request, study.timeouts)
+        return _finished(probed(asked, tokens=study.prompt_tokens, prompts=study.prompts), audience)
 
 
 def isolate(study: Probe, place: Place, audience: Audience) -> tuple[Cell, ...]:
     """Try each feature on a server of its own, one after the other; what was seen is kept beside the run that is joined, if any."""
     cells = tuple(
         isolated(
-            combinations(launchable(endpoints_of(study.servers), option="--matrix"), graphs=study.graphs),
+            combinations(
+                asking(launchable(endpoints_of(study.servers), option="--matrix"), study.request, study.timeouts), graphs=study.graphs
+            ),
             tokens=study.prompt_tokens,
             prompts=study.prompts,
             logs=Path(study.servers.logs),

@@ -36,7 +36,9 @@ class Latest:
     _tpot_ms: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
     def take(self, row: CallRow, since_ns: int) -> None:
-        """Add a call, whose turn's clock started at *since_ns*."""
+        """Add a call, whose turn's clock started at *since_ns*; one that counts for nothing is passed over."""
+        if row.prime:
+            return
         self.done += row.retry_of is None
         self.statuses[row.status] += 1
         if not is_shown(row):

@@ -23,18 +23,19 @@ from agentload.endpoints.identity import Identity, identify_all, kind_of, served
 from agentload.errors import EndpointError, StoreError, alone
 from agentload.model.controls import copied, is_control
 from agentload.model.plan import Plan
-from agentload.model.rows import LegRow, Row
+from agentload.model.rows import LegRow, Row, RunRow
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.run.past import Past
-from agentload.run.record import again, arm_row, fingerprint, leg_row, run_row
+from agentload.run.record import again, arm_row, fingerprint, leg_row, run_row, shown
 from agentload.run.relay import Launching, Relay
 from agentload.store import journal
 from agentload.store.database import READER_PATIENCE_S, WRITER_PATIENCE_S, AbsentError, BusyError, reading
 from agentload.store.loader import load
 from agentload.store.places import journal_folder, journals
+from agentload.study.document import json_text
 from agentload.study.kinds import Study
 from agentload.study.parts import Live
-from agentload.study.stored import Notes
+from agentload.study.stored import Notes, study_of
 
 STEP_S: Final = 1.0
 """How long one attempt waits, in a thread that nobody can stop."""
@@ -119,7 +120,8 @@ async def part(
         own = tuple(each for each in work.endpoints if each.name in met.identities)
         found = caveats(own, met.identities, before=before.began_as, names=names, is_forced=work.is_forced, notice=notice)
         row = leg_row(run, before.legs + 1)
-        opening = [*([] if is_added else [row]), *([] if before.run is not None else _described(work, run, met, found))]
+        opening = [*([] if is_added else [row]), *_described_again(work, before.run)]
+        opening += [] if before.run is not None else _described(work, run, met, found)
         opening += [fingerprint(run, row.leg, name, identity, moment="before") for name, identity in met.identities.items()]
         folder = journal_folder(work.database, run)
         folder.mkdir(parents=True, exist_ok=True)
@@ -139,6 +141,13 @@ async def part(
                 writer.append(replace(opened.row, ended_ns=time.monotonic_ns()))
 
 
+def _described_again(work: Work, began: RunRow | None) -> Iterator[Row]:
+    """Describe a run that is given more than it began with, not questions that join it: what is stored is what was played."""
+    study = json_text(shown(work.study))
+    if began is not None and type(study_of(began)) is type(work.study) and study != began.study:
+        yield replace(began, study=study, command=work.command)
+
+
 def _described(work: Work, run: str, met: Met, found: tuple[str, ...]) -> Iterator[Row]:
     """Describe a run and its arms."""
     names = set(met.models.values())
@@ -152,7 +161,7 @@ def _described(work: Work, run: str, met: Met, found: tuple[str, ...]) -> Iterat
         model=names.pop() if len(names) == 1 else None,
         created_ns=time.time_ns(),
         command=work.command,
-        notes=msgspec.structs.replace(work.notes, lengths=lengths, caveats=found),
+        notes=msgspec.structs.replace(work.notes, lengths=lengths, caveats=(*work.notes.caveats, *found)),
         cache_block=met.identities[work.endpoints[0].name].cache_block,
     )
     for position, each in enumerate(work.endpoints):

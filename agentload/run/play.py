@@ -22,7 +22,7 @@ from agentload.live.workers.pool import calling
 from agentload.model.commands import Open
 from agentload.model.controls import copied
 from agentload.model.plan import Plan
-from agentload.model.rows import CallRow
+from agentload.model.rows import BlockRow, CallRow, Row
 from agentload.prompts.tokenizer import WORD_TOKENS
 from agentload.remote.cluster import seats
 from agentload.remote.crew import Crew
@@ -52,12 +52,17 @@ class Playing(Work):
     is_resumed: bool = False
     elsewhere: frozenset[int] = frozenset()
     """Pairs that another part of the run plays, with the arms on other machines."""
+    stops_late: bool = False
+    """End behind the pair where requests left too late to count."""
     sample_s: float = SAMPLE_S
 
     @property
     def means(self) -> Replay:
         """Return the replay whose patience and helpers hold: a sweep has those that a replay has by itself."""
-        return self.study if isinstance(self.study, Replay) else Replay(traces=(), servers=self.study.servers)
+        study = self.study
+        if isinstance(study, Replay):
+            return study
+        return Replay(traces=(), servers=study.servers, request=study.request, timeouts=study.timeouts)
 
     @property
     def goes_on(self) -> str:
@@ -90,6 +95,7 @@ class Leg:
         self._stops = 0
         self._died: list[str] = []
         self._hopeless: str | None = None
+        self._own_stops = 0
 
     def stop(self) -> None:
         """Let what is in flight come to its end; when asked a second time, cancel it. Before the first call, cancel `play`."""
@@ -125,7 +131,7 @@ class Leg:
                         opened.writer.append(row)
             health = await self._measure(opened, before)
             opened.row = replace(opened.row, health=json.dumps(asdict(health)), status="stopped" if self._stops else "done")
-        was_stopped = bool(self._stops)
+        was_stopped = self._stops > self._own_stops
         error = await self._load(patience_s=WRITER_PATIENCE_S)
         if self._hopeless is not None:
             first = TOOLS if "tool choice" in self._hopeless else "fix that"
@@ -145,9 +151,15 @@ class Leg:
         endpoints = {e.name: e for e in playing.endpoints}
         watch = Watch({e.name: source(e) for e in playing.endpoints}, every_s=playing.sample_s, notice=self._notice)
 
+        def write(row: Row) -> None:
+            writer.append(row)
+            if isinstance(row, BlockRow) and isinstance(self._runner, Runner):
+                self._runner.closed(row)
+
         async def pair_done(_: int) -> None:
             writer.sync()
             await self._load(patience_s=BETWEEN_S)
+            self._end_if_late()
 
         barrier = Barrier(
             run_id=plan.run,
@@ -155,7 +167,7 @@ class Leg:
             endpoints=endpoints,
             before=met.identities,
             pair_size=len(plan.arms),
-            write=writer.append,
+            write=write,
             samples=lambda: watch.rows(run_id=plan.run, leg=leg),
             lost=self._lost,
             given_up=self._given_up,
@@ -241,6 +253,13 @@ class Leg:
                 health = await self._runner.play()
                 watching.cancel()
         return health
+
+    def _end_if_late(self) -> None:
+        """Stop where more pairs under this load would not count either."""
+        is_asked = self._playing.stops_late and not self._stops
+        if is_asked and isinstance(self._runner, Runner) and self._runner.health().is_late:
+            self._own_stops = 1
+            self.stop()
 
     def _given_up(self, why: str) -> None:
         if self._hopeless is None and not self._stops:

@@ -16,12 +16,14 @@ from agentload.endpoints.read import Emulated, read
 from agentload.errors import PlanError, UsageError
 from agentload.kvmath.pool import pool_of
 from agentload.layout.cost import Cost, cost, too_long
+from agentload.layout.coverage import trace_shapes
 from agentload.layout.long_run import Fills, long_run
 from agentload.layout.plan import of_study, with_starts
 from agentload.layout.traces import sweep
+from agentload.layout.windows import WINDOW_S
 from agentload.model.apart import CONTEXT_SWEEP
+from agentload.model.plan import Budget
 from agentload.model.profile import ArmProfile
-from agentload.model.trace import Trace
 from agentload.prompts.local import from_file
 from agentload.prompts.tokenizer import Tokenizer
 from agentload.remote.cluster import check
@@ -44,7 +46,7 @@ from agentload.run.questions import (
 )
 from agentload.run.record import new_run_id
 from agentload.run.relay import Launching
-from agentload.run.servers import arms_of, pools, profiled, reached, window, with_control
+from agentload.run.servers import arms_of, asking, pools, profiled, reached, window, with_control
 from agentload.run.simulate import Simulation, quiet, simulated_id
 from agentload.store.places import DATABASE
 from agentload.store.runs import run_named
@@ -137,6 +139,18 @@ def endpoints_of(servers: Live, *, tokenizer: str | None = None) -> tuple[Endpoi
     return found
 
 
+def arms_named(servers: Live | Virtual) -> tuple[str, ...]:
+    """Return the names of the arms."""
+    match servers:
+        case Virtual(profile=profile, arms=names):
+            return tuple(arm.name for arm in arms_of(profile, names))
+        case Live():
+            found = endpoints_of(servers)
+            if isinstance(found, Emulated):
+                return tuple(arm.name for arm in arms_of(found.profile, found.arms))
+            return tuple(endpoint.name for endpoint in found)
+
+
 def launchable(endpoints: tuple[Endpoint, ...] | Emulated, *, option: str) -> tuple[Endpoint, ...]:
     """Return endpoints that can be started. Raises UsageError naming one that cannot."""
     if isinstance(endpoints, Emulated):
@@ -146,37 +160,33 @@ def launchable(endpoints: tuple[Endpoint, ...] | Emulated, *, option: str) -> tu
     return endpoints
 
 
-def simulation(
-    study: Replay, place: Place, *, blocks: int | None = None, laid: Callable[[Trace, int], Trace] = lambda trace, _: trace
-) -> Prepared:
-    """Lay a replay out in virtual time; *blocks* says into how many the trace is cut, of a run that is given more pairs step by step.
-
-    *laid* may change the trace, told how many arms play it.
-    """
+def simulation(study: Replay, place: Place) -> Prepared:
+    """Lay a replay out in virtual time."""
     assert isinstance(study.servers, Virtual), study.servers
     if study.load.history == "recorded":
         raise UsageError("a profile says how fast arms are, not what they say", hint="--history fixed, or replay on servers")
     arms = arms_of(study.servers.profile, study.servers.arms)
     trace, refs = read_traces(study.traces, lenient=study.lenient, max_context_tokens=study.load.max_context_tokens)
     beyond = too_long(trace.header, trace.sessions, min(arm.server.max_model_len for arm in arms))
-    study = extended(study, traces=refs)
-    trace = laid(trace, len(arms))
+    study = bounded(extended(study, traces=refs))
+    shape = trace_shapes(trace, study.load.planned())
     slowness = _machines(study, arms)
     name = place.run or simulated_id(study, arms, trace_hash=trace_hash(refs))
-    load, fills = study.load.planned(), None
+    long = None
     if study.capacity is not None:
         sizes = {arm.name: float(pool_of(arm).tokens) for arm in arms}
-        long = long_run(trace, load, agents=study.capacity, seed=study.seed, pools=sizes)
-        trace, load, fills = long.trace, long.load, long.fills
-        study = extended(study, duration_s=load.budget.seconds)
-    made = of_study(study, trace, [arm.name for arm in arms], run=name, load=load, machines=tuple(slowness), blocks=blocks)
+        load = study.load.planned()
+        long = long_run(trace, load, agents=study.capacity, pairs=study.pairs, began=study.blocks, seed=study.seed, pools=sizes)
+        study = extended(study, duration_s=long.laid.load.budget.seconds)
+    laid, fills = (None, None) if long is None else (long.laid, long.fills)
+    made = of_study(study, trace, [arm.name for arm in arms], run=name, laid=laid, machines=tuple(slowness))
     played = Simulation(
         study=study,
         plan=made,
         arms={arm.name: arm for arm in arms} if study.servers.noise else quiet(arms),
         trace_hash=trace_hash(refs),
         database=place.database,
-        notes=Notes(fill_minutes={} if fills is None else dict(fills.minutes)),
+        notes=Notes(fill_minutes={} if fills is None else dict(fills.minutes), trace_shape=shape),
         slowness=slowness,
     )
     return Prepared(playing=played, cost=cost(made), fills=fills, beyond=beyond)
@@ -191,6 +201,12 @@ def _machines(study: Replay, arms: Sequence[ArmProfile]) -> dict[str, float]:
     return dict(found)
 
 
+def bounded(study: Replay) -> Replay:
+    """Return a study whose windows have an end."""
+    is_endless = study.load.planned().budget == Budget()
+    return extended(study, duration_s=WINDOW_S) if study.windows is not None and is_endless else study
+
+
 @contextmanager
 def prepared(
     study: Replay | Sweep,
@@ -198,25 +214,20 @@ def prepared(
     *,
     is_dry: bool = False,
     notice: Notice = lambda _: None,
-    laid: Callable[[Trace, int], Trace] = lambda trace, _: trace,
-    scatter: int | None = None,
-    blocks: int | None = None,
 ) -> Iterator[Prepared]:
-    """Yield what is played on live servers; emulated ones run as long as the block. When *is_dry* nobody is started or asked.
-
-    *laid* may change the trace, told how many arms play it; *scatter* seeds the noise of emulated servers in place of the study's seed;
-    *blocks* says into how many the trace is cut, of a run that is given more pairs step by step.
-    """
+    """Yield what is played on live servers; emulated ones run as long as the block. When *is_dry* nobody is started or asked."""
     servers = study.servers
     assert isinstance(servers, Live), servers
     tokenizer = study.tokenizer if isinstance(study, Replay) else None
     wanted = endpoints_of(servers, tokenizer=tokenizer)
     machines = 2 if isinstance(study, Replay) and study.swap else 1
-    with reached(wanted, noise=servers.noise, seed=study.seed if scatter is None else scatter, is_dry=is_dry, machines=machines) as found:
+    own = study.noise_seed if isinstance(study, Replay) else None
+    noise_seed = study.seed if own is None else own
+    with reached(wanted, noise=servers.noise, seed=noise_seed, is_dry=is_dry, machines=machines) as found:
         if isinstance(study, Sweep):
             yield _sweep(study, place, found, is_dry=is_dry, notice=notice)
         else:
-            yield _replay(study, servers, place, found, laid, blocks=blocks, notice=notice)
+            yield _replay(study, servers, place, found, notice=notice)
 
 
 def _replay(
@@ -224,9 +235,7 @@ def _replay(
     servers: Live,
     place: Place,
     found: tuple[Endpoint, ...],
-    laid: Callable[[Trace, int], Trace],
     *,
-    blocks: int | None,
     notice: Notice,
 ) -> Prepared:
     check(study)
@@ -237,33 +246,34 @@ def _replay(
     if compares is False:
         notice(f"replies are not compared with recorded ones: lengths are forced on {forced} (force_lengths: false in the arms file)")
     beyond = too_long(trace.header, trace.sessions, _longest(found, are_up=False))
-    study = extended(study, traces=refs)
-    trace = laid(trace, len(found))
+    study = bounded(extended(study, traces=refs))
+    shape = trace_shapes(trace, study.load.planned())
     row = None if place.resume is None else began(place.database, place.resume)
     first = None if row is None else study_of(row)
     if isinstance(first, Replay):
         study = resumed(first, study)
-    load, fills = study.load.planned(), None
+    long = None
     if study.capacity is not None:
         is_going_on = isinstance(first, Replay)
         long = long_run(
             trace,
-            msgspec.structs.replace(study.load, duration_s=None).planned() if is_going_on else load,
+            (msgspec.structs.replace(study.load, duration_s=None) if is_going_on else study.load).planned(),
             agents=study.capacity,
+            pairs=study.pairs,
+            began=study.blocks,
             seed=study.seed,
             pools=pools(served),
             lasted_s=study.load.duration_s if is_going_on else None,
         )
-        trace, load, fills = long.trace, long.load, long.fills
-        study = extended(study, duration_s=load.budget.seconds)
+        study = extended(study, duration_s=long.laid.load.budget.seconds)
+    laid, fills = (None, None) if long is None else (long.laid, long.fills)
     made = of_study(
         study,
         trace,
         [endpoint.name for endpoint in served],
         run=place.name,
-        load=load,
+        laid=laid,
         machines=beginnings(served) if study.swap or study.design == "parallel" or _are_apart(found, servers) else (),
-        blocks=blocks or (first.pairs if isinstance(first, Replay) else None),
     )
     expected = cost(made)
     playing = Playing(
@@ -274,7 +284,11 @@ def _replay(
         trace_hash=trace_hash(refs),
         is_resumed=place.resume is not None,
         launching=launching(servers),
-        notes=Notes(calls=expected.calls_by_arm, fill_minutes={} if fills is None else dict(fills.minutes)),
+        notes=Notes(
+            calls=expected.calls_by_arm,
+            fill_minutes={} if fills is None else dict(fills.minutes),
+            trace_shape=shape,
+        ),
     )
     return Prepared(playing=playing, cost=expected, fills=fills, beyond=beyond)
 
@@ -341,7 +355,7 @@ def evaluation(study: Ask, place: Place, *, is_dry: bool = False) -> Iterator[tu
     wanted, starting = endpoints_of(study.servers), launching(study.servers)
     # Emulated answers depend on the prompt alone: nobody need wait for them.
     with reached(wanted, noise=False, seed=study.seed, is_dry=is_dry, speed=EMULATED_SPEED) as found:
-        served = with_control(found, study.aa)
+        served = asking(with_control(found, study.aa), study.request, study.timeouts)
         with ExitStack() as stack:
             if starting is not None and study.own is None and study.tokenizer is None and not is_dry:
                 # The reference's server runs while it is asked how many tokens texts have.

@@ -15,8 +15,8 @@ from agentload.dispatch.naming import named
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify, served_model
 from agentload.errors import EndpointError, UsageError
-from agentload.layout.cost import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S
 from agentload.layout.passages import Subject, drawn, own
+from agentload.layout.timeline import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S
 from agentload.prompts.count import count
 from agentload.prompts.tokenizer import WORD_TOKENS, Exactness, Part, Tokenizer
 from agentload.prompts.words import WORDS
@@ -83,6 +83,11 @@ class Asking:
     def _cells(self) -> int:
         return len(self.tasks) * len(self.contexts) * ((self.each or self.together) if self.together > 1 else len(self.depths))
 
+    def parts(self, number: int) -> tuple[int, ...]:
+        """Return which parts of a context are asked about: one context after the other, all of them come by."""
+        each = self.each or self.together
+        return tuple(sorted((number * each + part) % self.together for part in range(each)))
+
     def _round(self, number: int) -> Iterator[Question]:
         left = self.items - number * self._cells
         for repetition in range(self.repetitions):
@@ -92,7 +97,7 @@ class Asking:
         if self.together > 1:
             for task in self.tasks:
                 for context in self.contexts:
-                    for part in range(self.each or self.together):
+                    for part in self.parts(number):
                         name, middle = f"s{self.seed}-x{self.together}-{number:04}", round((part + 0.5) / self.together, 4)
                         yield Question(task=task, context=context, depth=middle, number=number, repetition=repetition, item=name, part=part)
             return

@@ -20,7 +20,7 @@ from agentload.live.tls import context
 from agentload.model.controls import control_of
 from agentload.model.profile import ArmProfile
 from agentload.serve.processes import start
-from agentload.study.parts import Request
+from agentload.study.parts import Request, Timeouts
 from agentload.telemetry.watch import Source
 
 
@@ -164,6 +164,12 @@ def speech(endpoint: Endpoint, model: str, request: Request, *, with_tools: Mapp
         counting=endpoint.counting,
         is_forced=endpoint.force_lengths,
     )
+
+
+def asking(endpoints: tuple[Endpoint, ...], request: Request, timeouts: Timeouts) -> tuple[Endpoint, ...]:
+    """Return the endpoints as untimed questions ask them: with what a study says of requests, and of patience where it says any."""
+    answer_s = None if timeouts == Timeouts() else timeouts.total_timeout_s
+    return tuple(replace(each, extra_body={**request.body(), **each.extra_body}, answer_s=answer_s) for each in endpoints)
 
 
 def source(endpoint: Endpoint) -> Source:

@@ -63,7 +63,8 @@ class Simulation:
         yield from opening(plan.run, self.arms, start=0 if len(starts) > 1 else None)
         ended_ns = 0
         if played is None:
-            played = Shell(plan, self.arms, seed=plan.seed, sample_s=SAMPLE_S, slowness=self.slowness).play()
+            own = self.study.noise_seed
+            played = Shell(plan, self.arms, seed=plan.seed if own is None else own, sample_s=SAMPLE_S, slowness=self.slowness).play()
         for row in played:
             if isinstance(row, BlockRow) and starts.get(row.round) and ended_ns <= row.started_ns:
                 yield from _told(plan.run, self.arms, start=starts[row.round], at_ns=row.started_ns, round_=row.round)

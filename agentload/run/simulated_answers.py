@@ -96,9 +96,9 @@ class Answering:
         prompt = named(question.task, str(question.context), item, str(question.repetition)).encode()
         published = _published(question.task)
         if luck is None:
-            is_right = succeeds(arm, question.context, seed=self.study.seed, prompt=prompt, task=published)
+            is_right = succeeds(arm, question.context, seed=self.study.seed, prompt=prompt, task=published, depth=question.depth)
         else:
-            is_right = luck < success_rate(arm, question.context, task=published)
+            is_right = luck < success_rate(arm, question.context, task=published, depth=question.depth)
         is_garbled = arm.failure == "repetition" and not is_right
         reply = Answered(
             text=GARBLED if is_garbled else "", finish_reason="length" if is_garbled else "stop", prompt_tokens=question.context

@@ -1,5 +1,6 @@
 """One load that was tried: what its turns took, and what the server's own trouble was."""
 
+import math
 import re
 from collections import defaultdict
 from dataclasses import dataclass
@@ -34,6 +35,10 @@ class Trial:
     output_tokens_per_s: float = 0.0
     died: str | None = None
     """The last words of a server that did not live to the trial's end."""
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    turn_ms: float | None = None
+    """What the share of its turns that has to hold the limits took at most; None where fewer ended."""
     trouble: Trouble | None = None
     """Why the load does not hold; None: it does."""
     void: str | None = None
@@ -82,6 +87,7 @@ class Tally:
         self._prompt = self._cached = 0
         self._had: dict[str, int] = {}
         self._again = self._before = 0
+        self._took: dict[str, list[float]] = {"ttft_ms": [], "tpot_ms": [], "turn_ms": []}
         self._usage: float | None = None
         self._preempted: dict[str | None, list[float]] = defaultdict(list)
         self._waiting: dict[int, float] = defaultdict(float)
@@ -93,8 +99,8 @@ class Tally:
         elif isinstance(row, SampleRow):
             self._sample(row)
 
-    def trial(self, load: float) -> Trial:
-        """Return what was added up."""
+    def trial(self, load: float, *, share: float = 0.95) -> Trial:
+        """Return what was added up; *share* is that of the turns that have to hold the limits."""
         # A server of several engines counts for each.
         rises = [max(counts) - min(counts) for counts in self._preempted.values()]
         return Trial(
@@ -108,7 +114,15 @@ class Tally:
             hit_rate=self._cached / self._prompt if self._prompt else None,
             found_again=self._again / self._before if self._before else None,
             output_tokens_per_s=self._output / self._seconds,
+            ttft_ms=self._at_most(share, "ttft_ms"),
+            tpot_ms=self._at_most(share, "tpot_ms"),
+            turn_ms=self._at_most(share, "turn_ms"),
         )
+
+    def _at_most(self, share: float, metric: str) -> float | None:
+        """Return what this share of all turns took at most; one that failed took longer."""
+        took, place = sorted(self._took[metric]), math.ceil(share * self._turns)
+        return took[place - 1] if 0 < place <= len(took) else None
 
     def _call(self, row: CallRow) -> None:
         before, since_ns = self._had.get(row.session), self._clock.since_ns(row)
@@ -117,7 +131,13 @@ class Tally:
         if row.prime or row.status == "stopped" or row.released_ns < self._from_ns:
             return
         self._turns += 1
-        self._within += self._slo.holds(row.status, metrics.ttft_ms(row, since_ns), metrics.tpot_ms(row), metrics.turn_ms(row, since_ns))
+        ttft_ms, turn_ms = metrics.ttft_ms(row, since_ns), metrics.turn_ms(row, since_ns)
+        tpot_ms = metrics.tpot_ms(row)
+        self._within += self._slo.holds(row.status, ttft_ms, tpot_ms, turn_ms)
+        if row.status == "ok" and ttft_ms is not None and turn_ms is not None:
+            self._took["ttft_ms"].append(ttft_ms)
+            self._took["tpot_ms"].append(tpot_ms or 0.0)
+            self._took["turn_ms"].append(turn_ms)
         self._failed += row.status != "ok"
         self._output += row.output_tokens or 0
         if row.prompt_tokens is None or row.cached_tokens is None:

@@ -33,14 +33,15 @@ CREATE TABLE fingerprints (
 
 CREATE TABLE blocks (
     run_id VARCHAR NOT NULL, leg INTEGER NOT NULL, pair INTEGER NOT NULL, block INTEGER NOT NULL, arm VARCHAR NOT NULL, round INTEGER NOT NULL,
-    started_ns BIGINT NOT NULL, drain_ns BIGINT, ended_ns BIGINT, salt VARCHAR NOT NULL, warmup BOOLEAN NOT NULL, void VARCHAR, machine VARCHAR
+    started_ns BIGINT NOT NULL, drain_ns BIGINT, ended_ns BIGINT, salt VARCHAR NOT NULL, warmup BOOLEAN NOT NULL, void VARCHAR, machine VARCHAR, primed_ns BIGINT
 );
 
 CREATE TABLE calls_row (
     call_id BIGINT NOT NULL,
     run_id VARCHAR NOT NULL, leg INTEGER NOT NULL, arm VARCHAR NOT NULL, block INTEGER NOT NULL, pair INTEGER NOT NULL,
     workload VARCHAR NOT NULL, session VARCHAR NOT NULL, turn INTEGER NOT NULL, attempt INTEGER NOT NULL, retry_of VARCHAR,
-    request_id VARCHAR NOT NULL, replica VARCHAR, gateway VARCHAR, due_ns BIGINT NOT NULL, released_ns BIGINT NOT NULL, opened_ns BIGINT, sent_ns BIGINT, first_ns BIGINT,
+    request_id VARCHAR NOT NULL, replica VARCHAR, gateway VARCHAR, due_ns BIGINT NOT NULL, released_ns BIGINT NOT NULL, dialled_ns BIGINT, opened_ns BIGINT,
+    sent_ns BIGINT, first_ns BIGINT,
     first_answer_ns BIGINT, last_ns BIGINT, done_ns BIGINT, stamp_source VARCHAR NOT NULL, coalesced_reads INTEGER, token_rule VARCHAR, prompt_tokens INTEGER,
     context_tokens INTEGER NOT NULL, cached_tokens INTEGER, asked_tokens INTEGER NOT NULL, output_tokens INTEGER, thinking_tokens INTEGER,
     status VARCHAR NOT NULL, http_status SMALLINT, finish_reason VARCHAR, error VARCHAR, tail BOOLEAN NOT NULL, prime BOOLEAN NOT NULL DEFAULT false,

@@ -64,7 +64,8 @@ SELECT * EXCLUDE (tokens_after_first),
     (first_ns - since_ns) / 1e6 AS ttft_ms,
     CASE WHEN tokens_after_first > 0 THEN (last_ns - first_ns) / 1e6 / tokens_after_first END AS tpot_ms,
     (done_ns - since_ns) / 1e6 AS turn_ms,
-    (sent_ns - greatest(released_ns, opened_ns)) / 1e6 AS lag_ms,
+    -- Without a connection that was opened the difference is NULL, and greatest() leaves it out.
+    (sent_ns - released_ns - greatest(0, opened_ns - greatest(released_ns, dialled_ns))) / 1e6 AS lag_ms,
     cached_tokens / nullif(prompt_tokens, 0) AS hit_rate
 FROM clocked;
 
@@ -120,3 +121,13 @@ SELECT * EXCLUDE (signals), signals ->> 'finish_reason' AS finish_reason,
     CASE WHEN signals IS NOT NULL THEN (signals ->> 'garbage') IS NOT NULL END AS is_garbage,
     (signals ->> 'agreement')::DOUBLE / nullif((signals ->> 'agreement_of')::DOUBLE, 0) AS agreement
 FROM answers;
+
+-- What the calls of each run's whole trace are like, a row a quantile: values that a share of its calls is not above.
+CREATE VIEW traced AS
+SELECT run_id, shape->>'workload' AS workload, (shape->>'calls')::BIGINT AS calls, quantity,
+    (place - 1) / greatest(1, len(points) - 1) AS share, points[place] AS value
+FROM (
+    SELECT run_id, shape, quantity, (shape->quantity)::DOUBLE[] AS points
+    FROM (SELECT run_id, unnest((options->'trace_shape')::JSON[]) AS shape FROM runs)
+    CROSS JOIN (SELECT unnest(['context_tokens', 'new_tokens', 'output_tokens', 'wait_s', 'hit_rate']) AS quantity)
+) CROSS JOIN LATERAL (SELECT unnest(range(1, len(points) + 1)) AS place);

@@ -168,7 +168,7 @@ def _form(verb: str, given: Typed) -> Form:
 def _check_needed(verb: str, taken: Form, flag: Flag, given: Typed) -> None:
     there = [each.option for each in options(verb) if each.option in flag.said.needs]
     if there and all(given.get(_name(option)) in _IDLE for option in there):
-        forms = (form for form in FORMS[verb] if form.switch and form is not taken)
+        forms = (form for form in FORMS[verb] if form.switch and form.kind is not taken.kind)
         others = [str(form.switch) for form in forms if any(flag.option == each.option for each in form.flags())]
         raise UsageError(f"{flag.option} does nothing without {' or '.join((*others, *there))}")
 

@@ -58,9 +58,16 @@ def extended(made: S, **fields: Any) -> S:  # each of its field's type
 
 def resumed(began: S, now: S) -> S:
     """Return the study by which a run goes on: the one that is typed now, with what the first process found out and nobody has typed."""
-    if isinstance(began, Replay) and isinstance(now, Replay) and now.capacity is not None and now.load.duration_s is None:
-        return extended(now, duration_s=began.load.duration_s)
-    return now
+    if not (isinstance(began, Replay) and isinstance(now, Replay)):
+        return now
+    if now.capacity is not None and now.load.duration_s is None:
+        now = extended(now, duration_s=began.load.duration_s)
+    return given_pairs(began, now)
+
+
+def given_pairs(began: Replay, now: S) -> S:
+    """Return a study with more pairs than a run began with, whose trace is cut, and whose arms change places, as they were."""
+    return extended(now, blocks=began.blocks or began.pairs) if isinstance(now, Replay) and now.pairs != began.pairs else now
 
 
 def essence(study: Study) -> str:

@@ -81,10 +81,6 @@ def _study(fields: Mapping[str, Any], kind: type[Part], names: Mapping[tuple[str
         raise UsageError(f"{name + ': ' if name else ''}{_PLACE.sub('', str(error))}") from error
     for path, flag in fields_of(made):
         flag.check(flag.value(made), names.get(path, ".".join(path)))
-    for path, _ in unused(made):
-        verb, form = form_of(made)
-        taker = " ".join(("agentload", verb, *filter(None, (form.switch,))))
-        raise UsageError(f"{'.'.join(path)} is no option of `{taker}`, which runs this study", hint="leave it out")
     return made.checked()
 
 

@@ -36,9 +36,7 @@ class Form:
                 yield replace(flag, **self.other.get(flag.path[-1], {}))
 
 
-_LIVE_ONLY: Final = frozenset(
-    {"tokenizer", "request", "timeouts", "warmup", "aa", "on_dead", "workers", "on", "nodes", "share", "keep_raw", "lenient"}
-)
+_LIVE_ONLY: Final = frozenset({"tokenizer", "request", "warmup", "aa", "on_dead", "workers", "on", "nodes", "share", "keep_raw", "lenient"})
 _LISTED: Final = {"option": "--trace", "text": replace(WORDS, write=lambda refs: ",".join(each.path for each in refs))}
 _TRACE: Final = {
     **_LISTED,
@@ -61,7 +59,7 @@ FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
             kind=Search,
             servers=Virtual,
             switch="--find",
-            without=frozenset({"start", "machines"}),
+            without=frozenset({"start", "machines", "request"}),
             other={
                 "trial_s": {
                     "option": "--minutes",
@@ -103,7 +101,7 @@ FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
             kind=Ask,
             servers=Virtual,
             switch="--profile",
-            without=frozenset({"machines", "own", "concurrency", "thinking_tokens", "tokenizer"}),
+            without=frozenset({"machines", "own", "concurrency", "thinking_tokens", "tokenizer", "request", "timeouts"}),
             other={
                 "noise": {"help": "--profile: draw the answers; --no-noise: right as often as the table says, evenly."},
                 "profile": {"help": "Instead: the answers that a profile's accuracy table foretells, in virtual time."},
@@ -118,7 +116,7 @@ FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
             kind=Decide,
             servers=Virtual,
             switch="--profile",
-            without=frozenset({"machines", "tokenizer"}),
+            without=frozenset({"machines", "tokenizer", "request"}),
             other={
                 "profile": {"help": "Instead: a profile, all of it in virtual time, answers included."},
                 "arms": _ARMS,

@@ -49,6 +49,17 @@ class Replay(_Kind, frozen=True, tag="replay"):
         str | None, option("The model's tokenizer.json, or its folder, for exact lengths where no server counts tokens.", place=True)
     ] = None
     pairs: Annotated[int, option("Block pairs: how often each arm plays, each time on another part of the trace.", role="amount", ge=1)] = 6
+    windows: Annotated[
+        int | None,
+        option(
+            "Windows of the whole trace in place of sessions from their beginnings: random instants of a long day and the --duration after "
+            "them, what came before primed. N in all: each pair has one for each of --sessions.",
+            ge=1,
+        ),
+    ] = None
+    blocks: Annotated[
+        int | None, option("Parts that the trace is cut into; as many as there are pairs when omitted.", role="amount", ge=1)
+    ] = None
     design: Annotated[Design, option("Order of the arms: AB BA, all at once, or one after the other.")] = "interleaved"
     swap: Annotated[
         bool,
@@ -59,7 +70,8 @@ class Replay(_Kind, frozen=True, tag="replay"):
     capacity: Annotated[
         int | None,
         option(
-            "A long run: keep this many sessions going, begun in the middle, for --duration or thrice what the KV pool takes to fill.",
+            "A long run: one window a pair in which this many sessions are kept going, for --duration or three times what the KV pool "
+            "takes to fill.",
             ge=1,
         ),
     ] = None
@@ -70,6 +82,7 @@ class Replay(_Kind, frozen=True, tag="replay"):
         ),
     ] = SLO
     seed: Annotated[int, option(SEED)] = 0
+    noise_seed: Annotated[int | None, option("Seed of the noise of emulated servers; --seed when omitted.", role="means")] = None
     request: Request = Request()
     timeouts: Timeouts = Timeouts()
     warmup: Annotated[bool, option("Play the first block on every arm first, also on --resume; left out.", role="means")] = False
@@ -105,7 +118,13 @@ class Replay(_Kind, frozen=True, tag="replay"):
         load = self.load.checked()
         if self.capacity is not None and (load.sessions, load.rate_per_s, load.speed) != (None, None, 1.0):
             raise UsageError("--capacity keeps sessions going by itself", hint="leave out --sessions, --rate and --speed")
-        if self.capacity is not None:
+        if self.capacity is not None and self.windows is not None:
+            raise UsageError("--capacity lays out its own windows", hint="leave out --windows")
+        if self.windows is not None and self.blocks is not None:
+            raise UsageError("--blocks cuts the trace, and --windows draws from all of it", hint="leave out --blocks")
+        if self.windows is not None and load.ramp_s:
+            raise UsageError("--windows begin at full load", hint="leave out --ramp")
+        if self.capacity is not None or self.windows is not None:
             _drawn(load)
         return self
 
@@ -125,6 +144,8 @@ class Sweep(_Kind, frozen=True, tag="sweep"):
     pairs: Annotated[int, option("--contexts: how often each arm is asked each length.", role="amount", ge=1)] = 6
     output_tokens: Annotated[int, option("--contexts: tokens of each answer.", name="--output", ge=1)] = 128
     seed: Annotated[int, option(SEED)] = 0
+    request: Request = Request()
+    timeouts: Timeouts = Timeouts()
 
 
 class Search(_Kind, frozen=True, tag="search"):
@@ -141,11 +162,20 @@ class Search(_Kind, frozen=True, tag="search"):
     trial_s: Annotated[float, option("Length of each trial.", gt=0)] = 60.0
     slo: Annotated[Slo | None, option("Limits in ms that a turn must hold: ttft=2000,tpot=50,turn=30000.", text=quantity.LIMITS)] = None
     share: Annotated[float, option("Share of the turns that must hold them.", gt=0, le=1)] = 0.95
+    windows: Annotated[
+        int | None, option("Different windows of the trace that trials play, in turn; each trial draws its own when omitted.", ge=1)
+    ] = None
     seed: Annotated[int, option(SEED)] = 0
+    request: Request = Request()
+    timeouts: Timeouts = Timeouts()
 
     def checked(self) -> Self:
         """Return the study. Raises UsageError where its fields contradict each other, or a search has nothing to hold."""
         _drawn(self.load.checked())
+        if (self.load.sessions, self.load.rate_per_s) != (None, None):
+            raise UsageError("a search decides by itself how many sessions run", hint="leave out --sessions and --rate")
+        if isinstance(self.servers, Live) and self.find != "max-concurrency":
+            raise UsageError("servers are searched for max-concurrency", hint="servers: {profile: NAME} finds the max-rate in virtual time")
         if not isinstance(self.servers, Live) and self.slo in (None, Slo()):
             raise UsageError("a search needs a limit to hold", hint="--slo ttft=2000,tpot=50")
         return self
@@ -196,6 +226,8 @@ class Ask(_Kind, frozen=True, tag="ask"):
         bool,
         option("Instead of questions: compare how likely each arm holds what comes next; finds what is broken, and where to ask."),
     ] = False
+    request: Request = Request()
+    timeouts: Timeouts = Timeouts()
 
 
 class Probe(_Kind, frozen=True, tag="probe"):
@@ -206,6 +238,8 @@ class Probe(_Kind, frozen=True, tag="probe"):
     prompts: Annotated[int, option("How many prompts the arms must agree on.", ge=1)] = 8
     matrix: Annotated[bool, option("Launch each arm without and with prefix caching, one at a time.")] = False
     graphs: Annotated[bool, option("--matrix: and each of them eager and with CUDA graphs.", needs=("--matrix",))] = False
+    request: Request = Request()
+    timeouts: Timeouts = Timeouts()
 
 
 class Decide(_Kind, frozen=True, tag="decide"):
@@ -220,6 +254,13 @@ class Decide(_Kind, frozen=True, tag="decide"):
     slo: Annotated[Slo | None, option("Limits in ms that a turn must hold: ttft=2s,tpot=50ms,turn=30s.", text=quantity.LIMITS)] = None
     agents: Annotated[int | None, option("Agents at your peak: how many GPUs each arm needs for them is part of the answer.", ge=1)] = None
     price_usd: Annotated[float | None, option("What a GPU costs an hour, in dollars.", name="--price", gt=0)] = None
+    decide_by: Annotated[
+        Literal["gpus", "latency"] | None,
+        option(
+            "What decides between arms within --slo: gpus, if --slo is given as well, or latency.",
+            needs=("--agents",),
+        ),
+    ] = None
     budget_s: Annotated[float, option("Time on the GPUs that the decision may take.", role="amount", gt=0)] = 2700.0
     min_change: Annotated[float, option("The smallest change of turn time that counts.", unit="share", gt=0, le=1)] = 0.03
     accuracy_margin: Annotated[float, option("The largest loss of accuracy that you accept.", unit="points", gt=0, le=1)] = 0.03
@@ -228,6 +269,8 @@ class Decide(_Kind, frozen=True, tag="decide"):
         str | None, option("The model's tokenizer.json, or its folder, for exact lengths where no server counts tokens.", place=True)
     ] = None
     seed: Annotated[int, option(SEED)] = 0
+    request: Request = Request()
+    timeouts: Timeouts = Timeouts()
 
     def checked(self) -> Self:
         """Return the study. Raises UsageError where its fields contradict each other."""

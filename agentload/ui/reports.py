@@ -13,11 +13,11 @@ import duckdb
 
 from agentload.report.formats.html import html
 from agentload.report.parts import Document
-from agentload.report.policy import Setting
 from agentload.store.database import refusal
 from agentload.ui.pages.compared import Compared, compared
 from agentload.ui.pages.run import run_named
 from agentload.ui.source import Kept, Query, Source
+from agentload.verdict.policy import Setting
 
 KEPT: Final = 8
 T = TypeVar("T")
@@ -64,8 +64,7 @@ class Reports:
 
     def _made(self, source: Source, query: Query) -> Document:
         # Imports all of the statistics; without them the pages start in half the time.
-        from agentload.report.advise import advise
-        from agentload.report.compare import compare
+        from agentload.report.advise import advise, compare
 
         name = _known(source, query.name)
         if query.other:

@@ -9,12 +9,12 @@ from pathlib import Path
 from aiohttp import web
 
 from agentload.errors import StoreError, UsageError
-from agentload.report.policy import Setting
 from agentload.serve.door import Door
 from agentload.ui.app import Site, application
 from agentload.ui.guard import LOOPBACK, host_of, is_loopback
 from agentload.ui.reports import Reports
 from agentload.ui.source import sources
+from agentload.verdict.policy import Setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

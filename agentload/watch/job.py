@@ -10,12 +10,12 @@ import msgspec
 
 from agentload.endpoints.endpoint import without_user
 from agentload.errors import AgentloadError, UsageError
-from agentload.report.policy import Setting, check_finite, parse, read_policy
 from agentload.run.files import located
 from agentload.study.change import extended
 from agentload.study.document import study
 from agentload.study.kinds import Replay
 from agentload.study.parts import KINDS, Live, Load, Request, Timeouts
+from agentload.verdict.policy import Setting, check_finite, parse, read_policy
 from agentload.watch.levels import NOISE
 from agentload.watch.schedule import Schedule, check
 

@@ -11,9 +11,10 @@ import advisor.verdict
 from agentload.model.controls import is_control
 from agentload.model.rows import ArmRow, FingerprintRow, RunRow
 from agentload.report.advise import advise, keep
-from agentload.report.compare import compare
 from agentload.store import tables
 from agentload.store.database import reading
+from agentload.verdict.comparison import comparison
+from agentload.verdict.verdict import verdict
 from agentload.watch.history import TWO_SIDED, Change
 from agentload.watch.job import METRICS, Job
 
@@ -24,8 +25,9 @@ def since(database: Path, run: str, reference: str, *, arms: Sequence[str], job:
     failed: list[str] = []
     # What a start adds is seen from night to night: the history of the job has it, and counts it once.
     setting = replace(job.setting, policy=replace(job.setting.policy, start_spread=0.0))
+    both = comparison(database, reference, run, setting=setting)
     for arm in arms:
-        decision = compare(database, reference, run, setting=setting, arm=arm).decision
+        decision = both.verdict(both.arm(arm)).decision
         failed += _failed(decision)
         found = {each.metric: each for each in decision.changes if each.arm == run and each.workload is None}
         changes += [_change(arm, found[metric]) for metric in METRICS if metric in found]
@@ -34,7 +36,7 @@ def since(database: Path, run: str, reference: str, *, arms: Sequence[str], job:
 
 def fault(database: Path, run: str, *, job: Job) -> str | None:
     """Return why nothing can be compared with a run; raise `EvidenceError` when it has too little in it."""
-    return "; ".join(_failed(advise(database, run, setting=job.setting).decision)) or None
+    return "; ".join(_failed(verdict(database, run, setting=job.setting).decision)) or None
 
 
 def _failed(decision: advisor.verdict.Decision) -> list[str]:

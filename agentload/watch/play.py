@@ -14,14 +14,16 @@ import msgspec
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import AgentloadError, EndpointError, InterruptError, first_of
-from agentload.layout.plan import families
+from agentload.layout.windows import fitting, steady
 from agentload.model.controls import copied, is_control
-from agentload.model.trace import Session, Trace
+from agentload.run.files import read_traces
 from agentload.run.foreground import Audience, played
 from agentload.run.play import Played, Playing
-from agentload.run.prepared import Place, prepared
+from agentload.run.prepared import Place, arms_named, prepared
+from agentload.run.ready import ready
 from agentload.run.servers import ALL
 from agentload.study.change import extended
+from agentload.study.kinds import Replay
 from agentload.watch.job import Job
 
 HOUR_S: Final = 3600.0
@@ -63,24 +65,23 @@ def limit(job: Job, price: float | None, *, is_controlled: bool) -> Limit:
     return min(by_time, by_cost, key=lambda each: each.seconds)
 
 
-def cut(trace: Trace, job: Job, arms: int) -> Trace:
-    """Keep the leading sessions that fit the budget of calls; always the same ones, or runs could not be compared."""
-    if job.budget.calls is None:
-        return trace
-    room = job.budget.calls // arms
-    kept: list[Session] = []
-    for family in families(trace.sessions):
-        turns = sum(len(session.turns) for session in family)
-        if turns > room:
-            break
-        kept += family
-        room -= turns
-    if not kept:
+def within(study: Replay, calls: int | None, arms: int) -> Replay:
+    """Return a study whose executions send so many calls in all: each pair plays its share on windows of the whole trace.
+
+    The windows are always the same ones, or runs could not be compared. Raises AgentloadError where a pair has no call.
+    """
+    if calls is None:
+        return study
+    share = calls // (arms * study.pairs)
+    if not share:
         raise AgentloadError(
-            f"job '{job.name}': budget.calls of {job.budget.calls} on {arms} arms is less than the trace's first session",
-            hint="raise budget.calls; agentload trace show prints the turns of sessions",
+            f"budget.calls of {calls} is less than one for each of {arms} arms in {study.pairs} pairs", hint="raise budget.calls"
         )
-    return Trace(header=trace.header, sessions=tuple(kept))
+    limited = extended(study, max_calls=share if study.load.max_calls is None else min(share, study.load.max_calls))
+    if study.windows is not None or study.capacity is not None:
+        return limited
+    trace, _ = read_traces(study.traces, max_context_tokens=study.load.max_context_tokens)
+    return extended(limited, windows=fitting(steady(trace, limited.load.planned()), study.pairs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,18 +101,23 @@ class Outcome:
 
 def play(job: Job, *, run: str, database: Path, is_controlled: bool, notice: Callable[[str], None]) -> Outcome:
     """Replay the job's trace, where wanted with an A/A control of every arm. Raises EndpointError for a dead endpoint."""
-    study = extended(job.study, aa=ALL if is_controlled else job.study.aa)
-    # Emulated servers are started anew for each run, and scatter anew, as real ones do.
-    scatter = int.from_bytes(hashlib.sha256(run.encode()).digest()[:4], "big")
+    # Emulated servers are started again for each run, and scatter in another way, as real ones do.
+    noise_seed = int.from_bytes(hashlib.sha256(run.encode()).digest()[:4], "big")
+    study = extended(job.study, aa=ALL if is_controlled else job.study.aa, noise_seed=noise_seed)
     with contextlib.ExitStack() as stack:
         with _ours():
             place = Place(database=database, run=run)
-            made = stack.enter_context(prepared(study, place, laid=lambda trace, arms: cut(trace, job, arms), scatter=scatter))
+            try:
+                bounded = within(study, job.budget.calls, len(arms_named(study.servers)))
+            except AgentloadError as error:
+                raise AgentloadError(f"job '{job.name}': {error.message}", hint=error.hint) from error
+            made = stack.enter_context(prepared(bounded, place))
             playing = made.playing
             assert isinstance(playing, Playing), playing
             arms = [endpoint for endpoint in playing.endpoints if not is_control(endpoint.name)]
             for endpoint in arms:
                 endpoint.key()
+            ready(made, notice)
         price = usd_per_hour(job, arms)
         bound = limit(job, price, is_controlled=is_controlled)
         noted = replace(playing, notes=msgspec.structs.replace(playing.notes, job=job.name))

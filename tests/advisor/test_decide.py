@@ -13,7 +13,7 @@ from advisor.decide import decide
 from advisor.deployment import Deployment, Model
 from advisor.evidence import AaControl, AccuracyBucket, Arm, ClientHealth, Evidence, Observation, WorkloadClass
 from advisor.policy import Policy, Slo
-from advisor.steps import Again, MorePairs, Swap
+from advisor.steps import Again, MorePairs, Questions, Swap
 from advisor.verdict import ArmVerdict, Decision
 from tests.advisor.cases import BF16, BUCKETS, FP8, H100, SPREAD, bare, compared, observed, sweeps
 from tests.advisor.worlds import Noise, answers, simulated_calls
@@ -215,20 +215,24 @@ def _garbage_above(length: float, *, asked_to: float) -> Evidence:
 def test_garbage_above_100k_is_caught_where_it_was_asked_for() -> None:
     verdict = _verdict(decide(_garbage_above(100_000, asked_to=131_072)))
     assert verdict.verdict == "avoid"
-    assert "needle at 128k" in verdict.reason
+    assert verdict.reason.startswith("fp8 is broken above 96k: 9 of 150 right at 128k where bf16 has 141 of 150.")
 
 
 def test_garbage_above_100k_is_an_untested_share_where_it_was_not_asked_for() -> None:
     decision = decide(_garbage_above(100_000, asked_to=98_304))
     verdict = _verdict(decision)
-    assert (verdict.verdict, verdict.canary, verdict.untested_share) == ("use", True, 0.05)
+    # One call in twenty, but more than a tenth of the tokens.
+    assert (verdict.verdict, verdict.holds_to, verdict.untested_share) == ("use", 98_304.0, 0.05)
+    assert decision.choice.headline == "use fp8 for contexts up to 96k; test it further beyond"
     assert any("5.0% of the calls of the mix are longer than 96k" in finding.message for finding in decision.findings)
 
 
-def test_too_large_an_untested_share_caps_the_verdict() -> None:
-    verdict = _verdict(decide(_garbage_above(100_000, asked_to=32_768)))
-    assert verdict.verdict == "test further"
-    assert "longer than 32k" in verdict.safe.reason
+def test_too_large_an_untested_share_bounds_the_verdict() -> None:
+    decision = decide(_garbage_above(100_000, asked_to=32_768))
+    verdict = _verdict(decision)
+    assert (verdict.verdict, verdict.holds_to, decision.choice.holds_to) == ("use", 32_768.0, 32_768.0)
+    assert "This holds for contexts up to 32k: 64% of your calls are longer, up to 122k, and need further testing." in verdict.reason
+    assert any(isinstance(each.step, Questions) for each in verdict.needs)
 
 
 def test_equal_copies_that_differ_by_as_much_as_the_arms_leave_it_open() -> None:

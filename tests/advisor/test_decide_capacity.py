@@ -44,7 +44,8 @@ def test_runs_that_filled_the_pool_find_the_agents_it_carries() -> None:
     assert fp8.agents_per_gpu is not None
     assert fp8.replicas_at_peak == 2
     assert fp8.next_replica_at_agents == 2 * math.floor(fp8.agents_per_gpu.value) + 1
-    assert (fp8.fewest_replicas, fp8.most_replicas) == (2, 2)
+    assert fp8.gpus_at_peak is not None
+    assert (fp8.gpus_at_peak.low, fp8.gpus_at_peak.high) == (2.0, 2.0)
 
 
 def test_runs_that_never_filled_the_pool_say_nothing_about_capacity() -> None:

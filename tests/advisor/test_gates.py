@@ -144,6 +144,9 @@ def test_a_server_that_counts_more_tokens_as_cached_than_were_asked_loses_its_hi
         (ClientHealth(send_lag_p99_ms=0.4, loop_stall_max_ms=12.0, coalesced_share=0.001), ["pass"]),
         (ClientHealth(arm="fp8", send_lag_p99_ms=30.0), ["fail"]),
         (ClientHealth(send_lag_p99_ms=30.0, loop_stall_max_ms=900.0, coalesced_share=0.4), ["fail", "fail", "fail"]),
+        (ClientHealth(clock_steps=1.0), ["fail"]),
+        (ClientHealth(clock_steps=0.0, dropped_share=0.005), ["pass"]),
+        (ClientHealth(dropped_share=0.05), ["fail"]),
         (ClientHealth(), ["pass"]),
     ],
 )

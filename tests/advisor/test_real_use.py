@@ -35,7 +35,7 @@
 17. One command that asks for everything was hidden in `matrix`:
     tests/advisor/test_real_use.py::test_one_command_plans_speed_capacity_and_answers_within_a_budget
 18. GPUs that are saved had no dollars:
-    tests/report/sections/test_opening.py::test_gpus_that_are_saved_are_dollars_a_month_where_a_price_is_known
+    tests/report/sections/test_opening.py::test_gpus_are_dollars_a_month_at_both_ends_where_a_price_is_known_and_they_are_surely_saved
 19. Two URLs were taken for one machine:
     tests/run/test_known.py::test_an_arm_and_its_control_share_a_server_and_arms_behind_a_gateway_do_not
 20. Nobody said "upgrade":

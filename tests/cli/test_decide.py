@@ -51,7 +51,9 @@ def test_a_verdict_that_does_not_exist_is_a_usage_error(
 ) -> None:
     code, _, error = agentload(monkeypatch, capsys, "advise", str(database), "--fail-on", "maybe")
     assert code == 2
-    assert error == ("error: --fail-on: 'maybe' is no verdict\nhint: one of: use, avoid, calibrate, test-further, no-difference, gates\n")
+    assert error == (
+        "error: --fail-on: 'maybe' is no verdict\nhint: one of: use, avoid, calibrate, test-further, no-difference, gates, slo, bounded\n"
+    )
 
 
 def test_report_writes_the_formats_asked_for_and_names_them(

@@ -14,9 +14,7 @@ from agentload.store import tables
 from agentload.store.database import reading
 from agentload.store.journal import Writer
 from agentload.store.places import journal_folder
-from agentload.study.kinds import Ask, Replay, Study, Sweep
-from agentload.study.parts import Live, TraceRef, Virtual
-from agentload.study.stored import clock_start_of, notes, study_of
+from agentload.study.stored import clock_start_of, study_of
 from agentload.ui.pages.jobs import jobs
 from agentload.ui.pages.listed import comparisons, decisions, overview, runs
 from agentload.ui.pages.run import run
@@ -98,31 +96,11 @@ def test_pages_show_them(commit: str, old: Path) -> None:
         assert unloaded == ("another",)
 
 
-def test_the_study_of_every_old_run_is_known(commit: str, old: Path) -> None:
+def test_an_old_run_opens_though_it_stored_no_study(old: Path) -> None:
     rows = described(old)
-    simulated, asked, swept, played, *watched = map(study_of, rows)
-    servers = Live(endpoints="emulated:llama-3.1-8b-h100")
-    trace = (TraceRef(path="short_chat"),)
-    assert isinstance(simulated, Replay)
-    assert (simulated.traces, simulated.servers, simulated.pairs, simulated.load.max_calls) == (
-        trace,
-        Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8")),
-        2,
-        4,
-    )
-    assert isinstance(asked, Ask)
-    assert (asked.servers, asked.items, asked.depths) == (servers, 2, 2)
-    assert isinstance(swept, Sweep)
-    assert (swept.servers, swept.pairs) == (servers, 2)
-    assert isinstance(played, Replay)
-    assert (played.traces, played.servers, played.pairs, played.load.sessions, played.load.max_calls) == (trace, servers, 2, 2, 3)
-    studies: list[Study] = [simulated, asked, swept, played]
-    assert [clock_start_of(each) for each in studies] == ["due", "due", "released", "released"]
-    # The command of a job's execution names neither its trace nor its servers.
-    for study, row in zip(watched, rows[4:], strict=True):
-        assert isinstance(study, Replay)
-        assert (study.traces, study.pairs, notes(row.options).job) == (trace, 3, "nightly")
-    assert len(watched) == (0 if commit == "9618594" else 1)
+    assert rows
+    assert {study_of(row) for row in rows} == {None}
+    assert {clock_start_of(study_of(row)) for row in rows} == {"due"}
 
 
 def test_a_run_whose_study_nobody_wrote_down_cannot_be_resumed(agentload: Called, tmp_path: Path) -> None:

@@ -77,7 +77,12 @@ class Truth:
         return max(*(-gain for gain in self.gains), -self.points / 3)
 
     def is_wrong(self, word: str) -> bool:
-        """Tell whether a verdict contradicts it: a switch that gains too little or harms, a stay that misses twice what counts."""
+        """Tell whether a verdict contradicts it: a switch that gains too little or harms, a stay that misses twice what counts.
+
+        Where there are agents there is a level and a peak, so GPUs decide, and speed where they tie.
+        """
+        if self.agents is not None:
+            return self._by_gpus(word)
         gain = max(self.gains)
         match word:
             case "use":
@@ -86,6 +91,21 @@ class Truth:
                 return self.harms <= 1
             case "no difference":
                 return gain >= 2 if self.harms <= 1 else max(-each for each in self.gains) >= 2
+            case _:
+                return False
+
+    def _by_gpus(self, word: str) -> bool:
+        """Tell whether a verdict contradicts what GPUs say, and speed where they are as many."""
+        assert self.agents is not None
+        fewer, worse = 1 - 1 / self.agents, -self.points / 3 > 1
+        is_tied = abs(fewer) < 1e-9
+        match word:
+            case "use":
+                return worse or fewer < -1e-9 or (is_tied and self.gain <= 1)
+            case "avoid" | "calibrate":
+                return not worse and (fewer > 1e-9 or (is_tied and self.gain >= -1))
+            case "no difference":
+                return not is_tied or abs(self.gain) >= 2
             case _:
                 return False
 
@@ -357,7 +377,7 @@ class DecidingDrawn(Deciding):
         self._twins = _DrawnTwins(means=self.means)
         trials = _DrawnCapacity(means=self.means, twins=self._twins)
         trials.deployment = deployment
-        kinds: tuple[Criterion, ...] = ("checks", "speed", "step times", "screen", "accuracy")
+        kinds: tuple[Criterion, ...] = ("checks", "service level", "canary", "screen", "speed", "step times", "accuracy")
         self._questions = {"capacity": trials, **{kind: _Asked(deciding=self, criterion=kind) for kind in kinds}}
 
     decision: Decision | None
@@ -373,10 +393,17 @@ class DecidingDrawn(Deciding):
                 return float(prices["question"] * (stage.amount - deployment.items))
             case "step times":
                 return float(prices["step times"])
+            case "canary":
+                return float(prices["canary"])
             case _:
                 return 0.0
 
-    def known(self) -> Known | None:
+    def _cheap(self) -> tuple[Stage, ...]:
+        """Return a canary: it takes its time, and finds nothing in arms of which none is broken."""
+        is_asked = bool(self.means.ledger.looks("canary"))
+        return () if is_asked else (Stage(criterion="canary", amount=36),)
+
+    def refresh(self) -> Known | None:
         """Decide on what was asked for."""
         deployment = self.deployment
         self.means.pairs = deployment.pairs

@@ -13,7 +13,6 @@ from agentload.decision.forecast import likely
 from agentload.decision.sequence import ITEMS
 from agentload.model.rows import AnswerRow, ArmRow
 from agentload.report.advise import advise
-from agentload.report.policy import Setting
 from agentload.run.foreground import Audience
 from agentload.run.prepared import Place
 from agentload.run.questions import Question
@@ -25,6 +24,7 @@ from agentload.study.change import extended
 from agentload.study.kinds import Ask
 from agentload.study.parts import Live, Virtual
 from agentload.study.stored import Notes
+from agentload.verdict.policy import Setting
 
 BROKEN = "llama-3.1-8b-h100-old-kernel"
 STUDY = Ask(servers=Virtual(profile=BROKEN, arms=("bf16", "fp8")), tasks=("needle",), contexts=(131_072,), depths=1, until_settled=True)

@@ -21,6 +21,10 @@ from tests.decision.deployments import TRUTHS, DecidingDrawn, Drawn, Truth
         (Truth(gain=-2, agents=None, points=0), {"use", "no difference"}),
         (Truth(gain=4, agents=None, points=-6), {"use"}),
         (Truth(gain=0, agents=2.0, points=-1), {"avoid", "calibrate", "no difference"}),
+        (Truth(gain=-4, agents=2.0, points=0), {"avoid", "calibrate", "no difference"}),
+        (Truth(gain=4, agents=0.75, points=0), {"use", "no difference"}),
+        (Truth(gain=2, agents=1.0, points=0), {"avoid", "calibrate", "no difference"}),
+        (Truth(gain=-2, agents=1.0, points=0), {"use", "no difference"}),
     ],
 )
 def test_a_decision_is_wrong_where_it_switches_for_too_little_or_to_a_harm_or_stays_where_much_is_gained(
@@ -38,7 +42,7 @@ def test_a_drawn_deployment_is_decided_by_what_the_product_asks(gain: float, wor
     ended = deciding.play()
     assert deciding.decision is not None
     assert [each.verdict for each in deciding.decision.server] == [word]
-    assert {each.stage.criterion for each in ended.asked} == {"checks", "speed"} | ({"accuracy"} if word == "use" else set())
+    assert {each.stage.criterion for each in ended.asked} == {"checks", "canary", "speed"} | ({"accuracy"} if word == "use" else set())
 
 
 @pytest.mark.slow

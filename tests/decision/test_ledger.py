@@ -15,11 +15,11 @@ from agentload.decision.ledger import Asked, Ledger, ledger
 from agentload.decision.play import Outcome
 from agentload.decision.sequence import Stage
 from agentload.model.rows import ProbeRow
-from agentload.report.policy import DECISION, Setting
 from agentload.store import tables
 from agentload.store.database import reading
 from agentload.study.kinds import Decide
 from agentload.study.parts import Live, TraceRef
+from agentload.verdict.policy import DECISION, Setting
 
 PAIRS = Asked(stage=Stage(criterion="speed", amount=4), planned_minutes=2.0, minutes=3.0, said="fp8: turn time")
 ITEMS = Asked(stage=Stage(criterion="accuracy", amount=30, lengths=(8192,)), planned_minutes=1.0, minutes=0.5, said="fp8: as right")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import duckdb
 import pytest
@@ -11,23 +14,34 @@ from advisor.policy import Policy
 from agentload.decision import play
 from agentload.decision.accuracy import Accuracy
 from agentload.decision.ledger import Asked, ledger
-from agentload.decision.means import SESSIONS, Means
-from agentload.decision.play import Deciding, Outcome, told
-from agentload.decision.sequence import Stage
+from agentload.decision.means import Means
+from agentload.decision.pair_load import SESSIONS
+from agentload.decision.play import Deciding, Outcome, knowledge, told, usual_fault, whole_pairs
+from agentload.decision.sequence import Known, Stage
 from agentload.errors import EvidenceError, PlanError, UsageError
+from agentload.model.rows import AnswerRow, VerdictRow
 from agentload.report.advise import advise
-from agentload.report.parts import Document
-from agentload.report.policy import Setting
+from agentload.report.document import document
+from agentload.report.formats.json import json as as_json
 from agentload.run.foreground import Audience
+from agentload.run.past import FIRST
 from agentload.run.prepared import Place
 from agentload.run.record import run_row
+from agentload.store import tables
+from agentload.store.database import reading
 from agentload.store.journal import Writer
 from agentload.store.places import journal_folder
 from agentload.study.change import extended
 from agentload.study.kinds import Decide, Replay
 from agentload.study.parts import Live, Load, TraceRef, Virtual
 from agentload.study.stored import Notes
+from agentload.verdict.policy import Setting
+from agentload.verdict.verdict import Verdict, verdict
+from tests.evidence.runs import block
+from tests.report import sample
 
+P = ParamSpec("P")
+T = TypeVar("T")
 LLAMA = Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8"))
 STUDY = Decide(traces=(TraceRef(path="demo-chat"),), servers=LLAMA, load=Load(sessions=4), accuracy_margin=0.05)
 
@@ -52,6 +66,67 @@ def test_all_that_is_asked_lies_in_one_run_and_is_told_while_it_is_asked(tmp_pat
     assert pairs == (speed[-1],)
     assert len([line for line in said if line.startswith("asking: ")]) == len(outcome.asked)
     assert sum(each.minutes for each in outcome.asked) == pytest.approx(STUDY.budget_s / 60 - outcome.left_minutes)
+
+
+def answer(context: int, item: int) -> AnswerRow:
+    return AnswerRow(
+        run_id="r",
+        arm="bf16",
+        task="needle",
+        item=str(item),
+        context_tokens=context,
+        depth=None,
+        repetition=0,
+        score=None,
+        right=True,
+        answer=None,
+    )
+
+
+def test_a_pair_is_whole_where_every_arm_has_a_valid_block_of_it() -> None:
+    blocks = [
+        *(block(arm, 0, 0.0) for arm in ("bf16", "fp8", "bf16@control")),
+        block("bf16", 1, 0.0),
+        block("bf16", 2, 0.0),
+        block("fp8", 2, 0.0, void="clock drop"),
+        block("bf16", 3, 0.0, void="server died"),
+        block("fp8", 3, 0.0, void="clock drop"),
+        *(block(arm, FIRST, 0.0) for arm in ("bf16", "fp8")),
+    ]
+    assert whole_pairs(blocks, ("bf16", "fp8")) == 1
+    assert whole_pairs([*blocks, block("fp8", 2, 9.0)], ("bf16", "fp8")) == 2
+    assert usual_fault(blocks) == "clock drop"
+    assert usual_fault(blocks[:4]) is None
+
+
+def test_what_is_known_follows_from_a_verdict_and_the_questions_that_were_answered() -> None:
+    found = Verdict(decision=sample.decision(), evidence=sample.evidence(), setting=Setting())
+    asked = [(8192, 0), (8192, 1), (4096, 0), (4096, 0)]
+    answers = [answer(context, item) for context, item in asked]
+    known = knowledge(found, answers, pairs=6, tried=2)
+    assert known == Known(decision=found.decision, pairs=6, items=3, lengths=(4096, 8192), tried=2)
+
+
+def test_a_decision_makes_one_document_however_many_questions_it_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = Counter[str]()
+
+    def counted(name: str, made: Callable[P, T]) -> Callable[P, T]:
+        def call(*given: P.args, **options: P.kwargs) -> T:
+            counts[name] += 1
+            return made(*given, **options)
+
+        return call
+
+    monkeypatch.setattr("agentload.report.advise.document", counted("documents", document))
+    monkeypatch.setattr(play, "verdict", counted("verdicts", verdict))
+    outcome, _ = decided(STUDY, tmp_path)
+    asked_of_pairs = [each for each in outcome.asked if each.stage.criterion != "checks"]
+    assert len(asked_of_pairs) > 1
+    assert counts == {"documents": 1, "verdicts": len(asked_of_pairs)}
+    with reading(tmp_path / "x.duckdb") as connection:
+        (row,) = tables.rows(connection, VerdictRow, run_id=outcome.run_id)
+    assert outcome.document is not None
+    assert row.decision == as_json(outcome.document)
 
 
 def test_whoever_reads_a_decided_run_judges_it_as_it_was_decided_unless_a_policy_is_named(tmp_path: Path) -> None:
@@ -89,7 +164,7 @@ def test_questions_that_bring_no_answer_are_not_asked_for_ever(tmp_path: Path, m
 def test_a_first_pair_that_tells_nothing_is_followed_by_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
 
-    def silent(*_: object, **__: object) -> Document:
+    def silent(*_: object, **__: object) -> Verdict:
         raise EvidenceError("2 of 2 blocks left out: answers in one piece", hint="play it again")
 
     def notice(text: str) -> None:
@@ -97,7 +172,7 @@ def test_a_first_pair_that_tells_nothing_is_followed_by_others(tmp_path: Path, m
         if text.startswith("asking: speed, 4"):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(play, "advise", silent)
+    monkeypatch.setattr(play, "verdict", silent)
     outcome = Deciding(study=STUDY, place=Place(database=tmp_path / "x.duckdb"), audience=Audience(notice=notice)).play()
     assert (outcome.ending, outcome.document) == ("stopped", None)
     assert "  1 of the 4 block pairs that a first look takes; others are invalid: 2 of 2 blocks left out: answers in one piece" in said

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from advisor.estimate import Estimate
-from advisor.steps import MorePairs, Questions, Restarts, Step, Swap
+from advisor.steps import MorePairs, Questions, Restarts, Search, Step, Swap
 from advisor.verdict import ArmVerdict, Choice, Decision, Leg, LegState, Need, Word
 from agentload.decision.sequence import FIRST, ITEMS, LENGTHS, PAIRS, TRIED, Known, Stage, following, lengths, settling
 
@@ -66,6 +66,26 @@ def known(*verdicts: ArmVerdict, pairs: int = 4, items: int = 0, asked: tuple[in
         flips=nothing,
     )
     return Known(decision=decision, pairs=pairs, items=items, lengths=asked, tried=tried)
+
+
+def test_whether_a_level_is_met_at_all_is_asked_as_soon_as_there_is_a_run_to_keep_it() -> None:
+    def wanted(now: Known | None, pairs: int) -> list[str]:
+        return [each.criterion for each in following(now, capacity=True, pairs=pairs, level=True)]
+
+    assert wanted(None, 0) == ["speed"]
+    assert wanted(None, FIRST) == ["service level", "speed"]
+    assert wanted(known(verdict()), PAIRS[0])[0] == "service level"
+    assert wanted(known(verdict(word="avoid")), FIRST) == []
+
+
+def test_capacity_that_can_decide_is_measured_before_speed_is_refined() -> None:
+    trials = Search(limits=None, trial_s=60.0)
+    unknown = verdict(pays="untested", capacity="untested")
+    needs = (Need(what="", step=trials),)
+    by_gpus = replace(unknown, pays=replace(unknown.pays, needs=needs))
+    assert following_of(known(by_gpus), capacity=True) == ("capacity", TRIED[0])
+    paying = replace(by_gpus, pays=replace(by_gpus.pays, state="yes"))
+    assert following_of(known(paying, tried=TRIED[0]), capacity=True) == ("accuracy", ITEMS[0])
 
 
 def following_of(now: Known | None, *, capacity: bool = False) -> tuple[str, int] | None:
@@ -187,10 +207,13 @@ def test_what_does_not_fit_into_a_budget_leaves_room_for_what_does() -> None:
     assert [stage.criterion for stage in wanted] == ["step times", "capacity", "accuracy"]
 
 
-def test_answers_are_screened_before_they_are_graded_where_that_is_wanted() -> None:
-    now = replace(known(verdict(pays="yes")), is_screening=True)
-    assert [stage.criterion for stage in following(now, capacity=False)] == ["screen", "accuracy"]
-    assert [stage.criterion for stage in following(replace(known(verdict()), is_screening=True), capacity=False)] == ["speed"]
+def test_what_is_cheap_is_asked_after_the_first_pair_and_before_speed_is_refined() -> None:
+    cheap = (Stage(criterion="canary", amount=36), Stage(criterion="screen", amount=1))
+    assert [*following(None, capacity=True, cheap=cheap)] == [Stage(criterion="speed", amount=FIRST)]
+    first = [*following(None, capacity=True, pairs=FIRST, cheap=cheap)]
+    assert first == [*cheap, Stage(criterion="speed", amount=PAIRS[0])]
+    assert following_of(known(verdict(word="avoid"))) is None
+    assert "canary" not in [each.criterion for each in following(known(verdict()), capacity=True, cheap=cheap)]
 
 
 def test_questions_are_asked_at_the_lengths_that_the_advisor_wants() -> None:

@@ -86,5 +86,5 @@ def test_a_row_holds_every_field_of_what_was_sent_and_how_it_ended() -> None:
 
 
 def test_every_field_of_an_outcome_has_its_column_but_those_that_only_the_run_acts_on() -> None:
-    acted_on = {"reply", "dialled_ns", "retry_after_ns"}
+    acted_on = {"reply", "retry_after_ns"}
     assert {field.name for field in fields(Outcome)} - acted_on <= {field.name for field in fields(CallRow)}

@@ -75,6 +75,15 @@ def test_an_arm_without_published_accuracy_does_not_fail() -> None:
     assert success_rate(shipped("gpt-oss-20b-h100", "fp8"), 128_000) == 1.0
 
 
+@pytest.mark.parametrize(("depth", "rate"), [(None, 1.0), (0.2, 1.0), (0.25, 0.0), (0.375, 0.0), (0.6, 1.0)])
+def test_a_score_of_one_depth_holds_there_and_nowhere_else(depth: float | None, rate: float) -> None:
+    anywhere = Accuracy(task="niah", percent=100.0, context_tokens=1000, source="assumed")
+    lost = replace(anywhere, percent=0.0, depth=(0.25, 0.5))
+    arm = replace(shipped("llama-3.1-8b-h100", "bf16"), accuracy=(anywhere, lost))
+    assert success_rate(arm, 64_000, depth=depth) == rate
+    assert success_rate(arm, 64_000, depth=depth, task="mrcr-2") == rate
+
+
 def needle(number: int) -> list[str]:
     return [f"item {number}. The code of the safe is {number}7. {HAY}", "What is the code of the safe?"]
 

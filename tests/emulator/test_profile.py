@@ -97,6 +97,11 @@ def test_arms_share_sections_and_override_single_fields() -> None:
         ("decode_ms: 6.58", "decode_mss: 6.58", "arms.fp8.step.decode_mss: expected one of batch8_attention, "),
         ("kv_dtype: fp8", "kv_dtype: fp7", "arms.fp8.kv_dtype: expected one of auto, bf16, fp16, fp8, "),
         ("percent: 89.2", "percent: 189", "arms.fp8.accuracy[0].percent: expected a number of at least 0 and at most 100, got 189"),
+        (
+            "percent: 89.2",
+            "depth: [0.5], percent: 89.2",
+            "arms.fp8.accuracy[0].depth: expected two numbers, the smaller one first, got [0.5]",
+        ),
         ("layers: 32", "layers: 0", "model.groups[0].layers: expected a number of at least 1 and at most 1e+18, got 0"),
         ("heads: 32", "heads: 3.2", "model.heads: expected a whole number, got 3.2"),
         ("max_model_len: 4096", "max_model_len: 9000", "arms.bf16.server.max_model_len: expected at most the model's 4096, got 9000"),

@@ -230,6 +230,7 @@ def test_whoever_goes_to_another_address_shows_what_that_asks_for_and_asks_as_be
         "config",
         "profile",
         "expect",
+        "answer_s",
     }
     of_the_arm |= {"gpus", "tensor_parallel", "data_parallel", "launch"}
     assert {each.name for each in fields(Endpoint)} == of_the_address.keys() | of_the_arm | {"machine", "places"}

@@ -14,13 +14,20 @@ from agentload.model.stamps import stamps
 from agentload.store.database import reading
 from agentload.store.journal import Writer
 from agentload.store.loader import load
+from agentload.study.document import json_text
+from agentload.study.kinds import Replay
+from agentload.study.parts import Live, TraceRef
 
 MS = 1_000_000
 S = 1_000 * MS
 ARMS = ("bf16", "fp8")
 
 
-def run(**options: object) -> RunRow:
+STUDY = Replay(traces=(TraceRef(path="rag"),), servers=Live(endpoints="arms.yaml"))
+
+
+def run(study: Replay = STUDY, **noted: object) -> RunRow:
+    """Return how a run was described when it began: its study, and what was noted."""
     return RunRow(
         run_id="r1",
         kind="emulated",
@@ -33,7 +40,8 @@ def run(**options: object) -> RunRow:
         seed=7,
         version="0.1.0",
         command="agentload replay rag",
-        options=json.dumps({"load": {"arrivals": {"kind": "Recorded"}, "max_in_flight": None}, "cache": "cold", **options}),
+        options=json.dumps(noted),
+        study=json_text(study),
     )
 
 

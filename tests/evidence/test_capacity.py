@@ -146,8 +146,8 @@ def arms(**gib: float) -> dict[str, ArmProfile]:
 
 def played(folder: Path, on: dict[str, ArmProfile], *, seconds: float = 120.0) -> Evidence:
     pools = {name: float(pool_of(arm).tokens) for name, arm in on.items()}
-    long = long_run(TRACE, Load(budget=Budget(seconds=seconds)), agents=AGENTS, seed=1, pools=pools)
-    made = plan(long.trace, tuple(on), run="r", pairs=2, load=long.load, whole=True)
+    long = long_run(TRACE, Load(budget=Budget(seconds=seconds)), agents=AGENTS, pairs=2, seed=1, pools=pools)
+    made = plan(TRACE, tuple(on), run="r", pairs=2, load=long.laid.load, laid=long.laid.blocks)
     study = Replay(
         traces=(TraceRef(path="t"),),
         servers=Virtual(profile="llama-3.1-8b-h100"),
@@ -158,8 +158,8 @@ def played(folder: Path, on: dict[str, ArmProfile], *, seconds: float = 120.0) -
     notes, database = Notes(fill_minutes=dict(long.fills.minutes)), folder / "x.duckdb"
     store(Simulation(study=study, plan=made, arms=on, trace_hash="", database=database, notes=notes))
     with reading(database) as connection:
-        ((primes,),) = connection.execute("SELECT count(*) FROM calls_row WHERE prime").fetchall()
-        assert primes == 2 * 2 * AGENTS
+        ((primes,),) = connection.execute("SELECT count(*) FROM calls_row WHERE prime AND turn = 0 AND NOT tail").fetchall()
+        assert primes >= 2 * AGENTS
         return gather(connection, "r")
 
 
@@ -196,7 +196,7 @@ def test_hits_of_sessions_that_began_in_the_middle_are_not_compared_with_what_th
     short = played(tmp_path, arms(bf16=60.0, fp8=60.0), seconds=20.0)
     figures = [each.telemetry for each in short.observations if each.telemetry is not None]
     assert [each.hit_rate is not None and each.hit_rate > 0.7 for each in figures] == [True, True]
-    assert [gate.status for gate in impossible_hits.check(short, Policy())] == []
+    assert {gate.status for gate in impossible_hits.check(short, Policy())} <= {"pass"}
 
 
 def test_a_pool_that_never_filled_is_named_and_says_nothing_of_capacity(found: Evidence) -> None:
@@ -214,7 +214,18 @@ def test_a_turn_that_gave_no_token_holds_no_limit() -> None:
         {"arm": "a", "play": 0, "start_s": 0.0, "status": ["ok", "ok", "ok", "reset"], "ttft_ms": [100.0, None, 501.0, 100.0]}
     ).with_columns(tpot_ms=pl.lit(None, pl.Float64), turn_ms=pl.lit(600.0), hit_rate=pl.lit(None, pl.Float64))
     play = Play(
-        number=0, leg=1, arm="a", pair=0, started_ns=0, drain_ns=None, ended_ns=1, start_s=0.0, restart=0, left_out=None, is_void=False
+        number=0,
+        leg=1,
+        arm="a",
+        pair=0,
+        started_ns=0,
+        clock_ns=0,
+        drain_ns=None,
+        ended_ns=1,
+        start_s=0.0,
+        restart=0,
+        left_out=None,
+        is_void=False,
     )
     found = point(
         study, "a", rows, [play], figures=Telemetry(), found=Pool(tokens=None, written=None, full_from_s={}, share=0.0, is_full=None)

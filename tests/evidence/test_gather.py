@@ -17,7 +17,8 @@ from agentload.model.profile import ArmProfile
 from agentload.model.rows import Row, SampleRow
 from agentload.model.stamps import stamps
 from agentload.run.servers import arms_of
-from tests.evidence.runs import ARMS, MS, NEVER_SENT, S, arm, block, call, fingerprint, leg, pair_of_blocks, run, stored
+from agentload.study.change import extended
+from tests.evidence.runs import ARMS, MS, NEVER_SENT, STUDY, S, arm, block, call, fingerprint, leg, pair_of_blocks, run, stored
 
 OTHER: list[Row] = [block("fp8", 0, 200), call("fp8", 0, 201)]
 
@@ -57,6 +58,7 @@ def test_a_turn_becomes_one_row_with_its_latencies_in_ms(tmp_path: Path) -> None
         "asked_tokens": 5,
         "batch_kv_tokens": 1002.5,
         "machine": None,
+        "wait_s": None,
         "tail": 0,
     }
 
@@ -64,16 +66,16 @@ def test_a_turn_becomes_one_row_with_its_latencies_in_ms(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("load", "ttft_ms", "turn_ms"),
     [
-        ({"arrivals": {"kind": "Recorded"}, "max_in_flight": None}, 110.0, 191.0),
-        ({"arrivals": {"kind": "OpenLoop"}, "max_in_flight": None}, 110.0, 191.0),
-        ({"arrivals": {"kind": "OpenLoop"}, "max_in_flight": 8}, 80.0, 161.0),
-        ({"arrivals": {"kind": "ClosedLoop"}, "max_in_flight": None}, 80.0, 161.0),
+        ({}, 110.0, 191.0),
+        ({"rate_per_s": 1.0}, 110.0, 191.0),
+        ({"rate_per_s": 1.0, "max_in_flight": 8}, 80.0, 161.0),
+        ({"sessions": 2}, 80.0, 161.0),
     ],
 )
 def test_latency_counts_from_due_in_open_loop_and_from_released_where_we_held_it_back(
-    load: object, ttft_ms: float, turn_ms: float, tmp_path: Path
+    load: dict[str, Any], ttft_ms: float, turn_ms: float, tmp_path: Path
 ) -> None:
-    rows = [run(load=load), leg(), *(arm(name, place) for place, name in enumerate(ARMS)), *pair_of_blocks()]
+    rows = [run(extended(STUDY, **load)), leg(), *(arm(name, place) for place, name in enumerate(ARMS)), *pair_of_blocks()]
     found = calls(evidence(tmp_path, rows, described=False))
     assert (column(found.ttft_ms), column(found.turn_ms)) == ([ttft_ms], [turn_ms])
 
@@ -150,7 +152,8 @@ def test_equal_rows_in_any_order_give_equal_evidence(tmp_path: Path) -> None:
         folder.mkdir()
         random.Random(number).shuffle(rows)
         found = calls(evidence(folder, rows))
-        seen.append({each.name: np.asarray(getattr(found, each.name)).tolist() for each in fields(found) if each.name != "machine"})
+        columns = [each.name for each in fields(found) if each.name != "machine"]
+        seen.append({name: np.nan_to_num(np.asarray(getattr(found, name))).tolist() for name in columns})
     assert seen[0] == seen[1]
     assert seen[0]["pair"] == [0, 1, 2, 3]
 
@@ -320,7 +323,11 @@ def test_hit_rates_are_measured_beside_the_ideal_and_hits_before_any_salted_call
     server = found.telemetry(None, "bf16")
     assert server is not None
     assert server.impossible_hits == 40.0
-    described = [run(ideal_hit_rates={"rag": 0.4}, cache="warm"), leg(), *(arm(name, place) for place, name in enumerate(ARMS))]
+    described = [
+        run(extended(STUDY, cache="warm"), ideal_hit_rates={"rag": 0.4}),
+        leg(),
+        *(arm(name, place) for place, name in enumerate(ARMS)),
+    ]
     (tmp_path / "warm").mkdir()
     warm = evidence(tmp_path / "warm", [*described, *rows], described=False)
     assert warm.telemetry("rag", "bf16") == Telemetry(hit_rate=576 / 2048, ideal_hit_rate=0.4)

@@ -103,7 +103,7 @@ def evidence(folder: Path, rows: Sequence[AnswerRow]) -> Evidence:
 def test_answers_are_paired_item_by_item(tmp_path: Path) -> None:
     again = [answer(name, "i0", right=True, repetition=1) for name in ARMS]
     (bucket,) = evidence(tmp_path, [*answers(bf16="rrrww?", fp8="rrwrwr"), *again]).accuracy
-    counted = replace(bucket, reference_scores=None, arm_scores=None, clusters=None)
+    counted = replace(bucket, reference_scores=None, arm_scores=None, clusters=None, depths=None)
     assert [getattr(counted, each.name) for each in fields(AccuracyBucket)] == [
         getattr(AccuracyBucket(arm="fp8", task="needle", context_tokens=4000.0, both=3, reference_only=1, arm_only=1, neither=1), each.name)
         for each in fields(AccuracyBucket)

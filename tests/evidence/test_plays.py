@@ -81,6 +81,15 @@ def test_a_server_that_was_started_again_begins_a_new_restart_of_its_own_arm(tmp
         assert [(play.arm, play.restart) for play in plays(connection, "r1")] == [("bf16", 0), ("fp8", 0), ("fp8", 1), ("bf16", 0)]
 
 
+def test_a_server_that_comes_back_after_another_answered_questions_is_the_start_that_it_was(tmp_path: Path) -> None:
+    rows = [
+        *(fingerprint("fp8", at, process_start_s=start) for at, start in ((0, 100.0), (150, 440.0), (180, 100.0), (350, 900.0))),
+        *(block(name, pair, at) for name, pair, at in (("bf16", 0, 0), ("fp8", 0, 10), ("fp8", 1, 200), ("fp8", 2, 400))),
+    ]
+    with stored(tmp_path, rows) as connection:
+        assert [play.restart for play in plays(connection, "r1") if play.arm == "fp8"] == [0, 0, 2]
+
+
 def test_blocks_keep_their_bounds(tmp_path: Path) -> None:
     with stored(tmp_path, [block("bf16", 0, 3), block("fp8", 0, 200)]) as connection:
         first = plays(connection, "r1")[0]

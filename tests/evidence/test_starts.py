@@ -78,7 +78,8 @@ def test_emulated_servers_start_as_their_profile_has_it_and_as_noise_is_on() -> 
 
 def _play(leg_number: int, pair: int, **changed: object) -> Play:
     made = Play(
-        number=0, leg=leg_number, arm="a", pair=pair, started_ns=0, drain_ns=None, ended_ns=1, start_s=0.0, restart=0, left_out=None,
+        number=0, leg=leg_number, arm="a", pair=pair, started_ns=0, clock_ns=0, drain_ns=None, ended_ns=1, start_s=0.0, restart=0,
+        left_out=None,
         is_void=False,
     )  # fmt: skip
     return replace(made, **changed)  # type: ignore[arg-type]  # a test names the field

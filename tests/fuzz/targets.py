@@ -25,13 +25,13 @@ from agentload.importers.catalog import conversion
 from agentload.importers.parts.intake import Texts
 from agentload.matrix.read import read_matrix
 from agentload.model.rows import VerdictRow
-from agentload.report.policy import read_policy
 from agentload.run.files import read_study
 from agentload.store import codec, journal
 from agentload.store.codec import HEAD, MAGIC, frame
 from agentload.telemetry.log_lines import start_up, work
 from agentload.tracefile import check, overview, read
 from agentload.ui.pages import run as page
+from agentload.verdict.policy import read_policy
 from agentload.watch.jobs_file import read_jobs
 from tests.importers.importing import KEY
 from tests.importers.samples import laid_out, samples

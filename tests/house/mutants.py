@@ -2,8 +2,8 @@
 
 A mutant is a module in which one comparison, arithmetic operator, number, truth value, `and`, `or` or `not` is another. One that survives
 is either equivalent to what it was made from, or a behaviour that no test checks. ROOM is a room (`dispatch`, `advisor`), a folder of one
-(`report/sections`) or a module (`report/policy`). The nearest tests that mirror it judge, in a copy of the tree. Equal seeds draw the same.
-Mutants known to be equivalent are listed with the reason in `equivalents.yaml` next to those tests, and counted apart.
+(`report/sections`) or a module (`verdict/policy`). The nearest tests that mirror it judge, in a copy of the tree. Equal seeds draw
+the same. Mutants known to be equivalent are listed with the reason in `equivalents.yaml` next to those tests, and counted apart.
 
 The tests run once without a mutation, and coverage records which lines each one takes. A mutant is judged by the tests that take its
 statement, the fastest first. A statement outside of functions (a default, a constant) is judged by the tests that mirror its module, or

@@ -49,10 +49,10 @@ def test_every_module_can_be_written_from_its_tree() -> None:
 
 
 def test_a_room_is_judged_by_the_nearest_tests_that_mirror_it() -> None:
-    assert modules(HOUSE, "report/policy") == [Path("agentload/report/policy.py")]
+    assert modules(HOUSE, "verdict/policy") == [Path("agentload/verdict/policy.py")]
     assert modules(HOUSE, "advisor/gates")[0].parts == ("advisor", "gates", "__init__.py")
     assert judges(HOUSE, "dispatch") == Path("tests/dispatch")
-    assert judges(HOUSE, "report/policy") == Path("tests/report/test_policy.py")
+    assert judges(HOUSE, "verdict/policy") == Path("tests/verdict/test_policy.py")
     assert judges(HOUSE, "builtin") == Path("tests/test_builtin.py")
 
 

@@ -7,8 +7,8 @@ import pytest
 from agentload.errors import UsageError
 from agentload.layout.cost import fill_s
 from agentload.layout.long_run import long_run
-from agentload.layout.plan import plan
 from agentload.layout.traces import repeated
+from agentload.layout.windows import Laid
 from agentload.model.plan import Budget, ClosedLoop, Load, OpenLoop
 from agentload.model.trace import PRIME, Header, Segment, Session, Trace, Turn
 
@@ -28,54 +28,31 @@ def talk(name: str, turns: int = 6) -> Session:
 TRACE = Trace(header=Header(name="t", prefixes={"P": (said(500, "sys"),)}), sessions=(talk("a"), talk("b"), talk("c", 2)))
 
 
-def laid(load: Load, *, agents: int) -> tuple[Trace, Load]:
-    made = long_run(TRACE, load, agents=agents, seed=1, pools={})
-    return made.trace, made.load
+def laid(load: Load, *, agents: int, pairs: int = 2) -> Laid:
+    return long_run(TRACE, load, agents=agents, pairs=pairs, seed=1, pools={}).laid
 
 
-def test_the_first_sessions_begin_in_the_middle_and_those_after_them_at_their_beginning() -> None:
-    trace, load = laid(Load(), agents=4)
-    assert (load.arrivals, load.budget.seconds) == (ClosedLoop(sessions=4), 1800.0)
-    first = list(islice(trace.sessions, 8))
-    assert len({session.session for session in first}) == 8
-    # Two turns have no middle.
-    is_short = [session.session.startswith("c") for session in first[:4]]
-    assert [session.turns[0].event for session in first] == [*(None if short else PRIME for short in is_short), *4 * [None]]
-    told, *rest = next(session.turns for session, short in zip(first, is_short, strict=False) if not short)
-    assert told.output == 1
-    assert sum(segment.tokens for segment in told.add) == 1_000 * (6 - len(rest))
-    assert rest[0].wait_s == 0
-
-
-def test_the_first_sessions_are_those_that_a_loop_of_hours_holds_the_longer_ones_more_often() -> None:
-    trace, _ = laid(Load(), agents=4000)
-    short = sum(session.session.startswith("c") for session in islice(trace.sessions, 4000))
-    mean_s = 6 * 1.1 + 45, 2 * 1.1 + 9
-    assert short / 4000 == pytest.approx(mean_s[1] / (2 * mean_s[0] + mean_s[1]), rel=0.15)
-    assert [each.session for each in islice(trace.sessions, 9)] == [
-        each.session for each in islice(laid(Load(), agents=4000)[0].sessions, 9)
-    ]
+def test_each_pair_is_a_window_of_its_own_in_which_so_many_sessions_are_kept_going() -> None:
+    made = laid(Load(), agents=4)
+    assert (made.load.arrivals, made.load.budget.seconds) == (ClosedLoop(sessions=4), 1800.0)
+    assert [block.is_window for block in made.blocks] == [True, True]
+    first, second = (tuple(islice(block.sessions, 5)) for block in made.blocks)
+    assert first != second
+    assert PRIME in {session.turns[0].event for session in first}
 
 
 def test_sessions_do_not_run_out_before_the_run_is_over() -> None:
-    trace, load = laid(Load(budget=Budget(seconds=600)), agents=4)
-    made = plan(trace, ("a",), run="r", pairs=2, load=load, whole=True)
-    assert len(made.blocks) == 1
+    made = laid(Load(budget=Budget(seconds=600)), agents=4)
     mean_s = (2 * (6 * 1.1 + 45) + 2 * 1.1 + 9) / 3
-    assert sum(1 for _ in trace.sessions) >= 4 * 600 / mean_s * 4
+    assert sum(1 for _ in made.blocks[0].sessions) >= 4 * 600 / mean_s * 4
 
 
 def test_a_pool_is_full_when_as_many_tokens_as_it_holds_were_written() -> None:
-    trace, load = laid(Load(), agents=2)
-    first, second = (session.turns for session in islice(trace.sessions, 2))
-    primed = [sum(segment.tokens for segment in turns[0].add) for turns in (first, second)]
-    shortest = min(primed)
-    # Both contexts and the prefix, which they share: told at 10,000 tokens a second, and one token of an answer.
-    assert fill_s(trace, load, sum(primed) + 500 + 2) == pytest.approx(max(primed) / 10_000 + 0.02)
-    assert fill_s(trace, load, shortest) == pytest.approx(shortest / 10_000 + 0.02)
-    later = fill_s(trace, load, sum(primed) + 500 + 2 + 1)
-    assert later is not None
-    assert later > 1
+    turns = (Turn(add=(said(1_000, "a.0"),), output=50), Turn(add=(said(1_000, "a.1"),), output=50, wait="user", wait_s=9.0))
+    trace = Trace(header=TRACE.header, sessions=(Session(session="a", workload="chat", start_s=0.0, prefix="P", turns=turns),))
+    load = Load(arrivals=ClosedLoop(sessions=1))
+    assert fill_s(trace, load, 1_550) == pytest.approx(1.1)
+    assert fill_s(trace, load, 1_551) == pytest.approx(11.2)
     assert fill_s(trace, load, 1e12) is None
 
 
@@ -96,8 +73,8 @@ def test_a_block_lasts_as_long_as_somebody_says_else_as_its_pools_need(
     given_s: float | None, lasted_s: float | None, pools: dict[str, float | None], lasts_minutes: float, because: str
 ) -> None:
     load = Load(budget=Budget(seconds=given_s))
-    made = long_run(TRACE, load, agents=2, seed=1, pools=pools, lasted_s=lasted_s)
-    assert made.load.budget.seconds == lasts_minutes * 60
+    made = long_run(TRACE, load, agents=2, pairs=1, seed=1, pools=pools, lasted_s=lasted_s)
+    assert made.laid.load.budget.seconds == lasts_minutes * 60
     assert (made.fills.lasts_minutes, made.fills.because) == (lasts_minutes, because)
     assert ("--duration 3420, or more sessions" in (made.fills.warning() or "")) == (pools["a"] == SLOW)
 

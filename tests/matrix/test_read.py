@@ -77,7 +77,11 @@ policy: {min_change: 0.05}
         (LEAST + "measures: {}", "unknown field `measures`", "preset"),
         (LEAST + "measure: {pairs: 0}", "x: measure: pairs must be >= 1, got 0", "preset"),
         (LEAST + "measure: {concurrency: {workloads: [chat]}}", "measure.concurrency: no workload 'chat'", "rag, mix"),
-        (LEAST + "measure: {concurrency: {load: {rate_per_s: 3}}}", "measure.concurrency: load.rate_per_s is no option of", "leave it out"),
+        (
+            LEAST + "measure: {concurrency: {load: {rate_per_s: 3}}}",
+            "measure.concurrency: a search decides by itself how many sessions run",
+            "leave out --sessions and --rate",
+        ),
         (LEAST + "measure: {concurrency: {slo: tptf=50}}", "measure.concurrency: slo: no limit 'tptf'", "ttft"),
         (LEAST + "measure: {accuracy: {concurrency: 0}}", "measure.accuracy: concurrency must be >= 1, got 0", "preset"),
         (LEAST + "measure: {traces: [chat]}", "measure: 'traces' is not a template's to say", "workloads"),

@@ -73,10 +73,9 @@ def test_tokens_of_the_first_chunk_took_no_time_between_them(
     [(None, None, 50.0), (48 * MS, None, 2.0), (-MS, None, 50.0), (48 * MS, 40 * MS, 42.0), (48 * MS, -MS, 2.0)],
 )
 def test_opening_a_connection_is_no_lag_of_ours_but_to_begin_late_is(opened_ns: int | None, dialled_ns: int | None, lag_ms: float) -> None:
-    row = call(1, released_ns=0, opened_ns=opened_ns, sent_ns=50 * MS)
-    assert metrics.lag_ns(row, dialled_ns=dialled_ns) == lag_ms * MS
-    if dialled_ns is None:
-        assert metrics.lag_ms(row) == lag_ms
+    row = call(1, released_ns=0, dialled_ns=dialled_ns, opened_ns=opened_ns, sent_ns=50 * MS)
+    assert metrics.lag_ns(row) == lag_ms * MS
+    assert metrics.lag_ms(row) == lag_ms
     assert metrics.lag_ms(call(1)) is None
 
 

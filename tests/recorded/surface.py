@@ -27,12 +27,12 @@ from agentload.importers import catalog as importers
 from agentload.matrix import measure
 from agentload.matrix import read as form
 from agentload.model.profile import Price
-from agentload.report import policy
 from agentload.study.argv import options
 from agentload.study.forms import FORMS, MINUTES
 from agentload.study.kinds import Ask, Replay, Search, Sweep
 from agentload.study.parts import Live, Load
 from agentload.tasks import catalog as tasks
+from agentload.verdict import policy
 from agentload.watch import job
 from agentload.watch.jobs_file import KEYS
 from agentload.workloads import catalog as workloads

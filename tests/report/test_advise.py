@@ -7,12 +7,12 @@ import pytest
 
 from agentload import __version__
 from agentload.errors import AgentloadError, EvidenceError, StoreError
-from agentload.report.advise import _profiles, advise, keep, settle
-from agentload.report.compare import IN_TIME, compare
+from agentload.report.advise import advise, compare, keep, settle
 from agentload.report.formats.html import html
 from agentload.report.formats.json import json as as_json
 from agentload.report.formats.md import markdown
-from agentload.report.policy import Setting, parse
+from agentload.verdict.comparison import IN_TIME
+from agentload.verdict.policy import Setting, parse
 from tests.report.formats.test_json import valid
 
 Runs = tuple[Path, str, str, str]
@@ -65,13 +65,6 @@ def test_a_profile_that_is_gone_is_a_caveat_and_one_that_was_asked_for_an_error(
         advise(database, runs[1], setting=Setting(), profile="gone")
     with pytest.raises(AgentloadError, match="no profile 'gone'"):
         advise(runs[0], runs[1], setting=Setting(), profile="gone")  # though its arms name theirs
-
-
-def test_an_arm_whose_name_has_a_slash_names_no_profile() -> None:
-    """A database may hold one from before such names were refused."""
-    assert _profiles([("fp8/tp2", None)], None) == ({}, ())
-    found, missing = _profiles([("fp8/tp2", None), ("fp8", None), ("x", "gone/fp8/tp2")], "gpt-oss-20b-h100")
-    assert (list(found), missing) == (["fp8"], ("gone/fp8",))
 
 
 def test_a_run_that_has_ended_is_decided_where_there_is_something_to_decide(runs: Runs, tmp_path: Path) -> None:

@@ -22,12 +22,11 @@ from agentload.report.commands import on_own_servers, suggested, unspoken
 from agentload.report.document import document
 from agentload.report.parts import Made, RunFacts
 from agentload.study.argv import built, split
-from agentload.study.change import extended
+from agentload.study.change import extended, given_pairs
 from agentload.study.kinds import Probe, Replay, Study, Sweep
 from agentload.study.parts import Live, TraceRef, Virtual
-from agentload.study.stored import stored
 from tests.report import sample
-from tests.study.studies import studies
+from tests.study.studies import of_command, studies
 
 MORE = steps.MorePairs(pairs=8)
 PAST = "agentload replay rag --endpoints arms.yaml"
@@ -52,7 +51,7 @@ ASKED: dict[type, st.SearchStrategy[steps.Step]] = {
 def ran(command: str, database: str | None = None) -> RunFacts:
     return RunFacts(
         made=Made(run="r", tool_version="1", traces=("rag",), command=command, database=database),
-        study=stored(None, command=command, options="{}"),
+        study=of_command(command),
     )
 
 
@@ -80,9 +79,10 @@ def plan(study: Study, *, began: Study | None = None) -> None:
     aa = study.aa if isinstance(study, Replay) else None
     arms += [control_of(arm) for arm in arms if aa in ("all", arm) or (aa is not None and aa not in arms and arm == "bf16")]
     is_placed = isinstance(study, Replay) and (study.swap or study.design == "parallel")
-    blocks = began.pairs if isinstance(began, Replay) else None
     trace = sweep((1024,), pairs=1, output=1, seed=0)
-    of_study(study, trace, arms, run="r", machines=("m1", "m2") if is_placed else (), blocks=blocks)
+    going_on = given_pairs(began, study) if isinstance(began, Replay) else study
+    assert isinstance(going_on, Replay | Sweep)
+    of_study(going_on, trace, arms, run="r", machines=("m1", "m2") if is_placed else ())
 
 
 def plays(study: Study) -> bool:
@@ -142,6 +142,8 @@ def test_no_command_line_refuses_what_is_suggested(
         if run is not None and isinstance(run.servers, Live):
             assert isinstance(again.servers, Live)
             assert again.servers.endpoints == run.servers.endpoints
+    own = on_own_servers(facts, agents=400, decide_by="latency")[1]
+    assert "--agents 400 --decide-by latency" in own
     described, decided, _ = on_own_servers(facts)
     assert not refused(described)
     assert not refused(decided)
@@ -163,7 +165,7 @@ def test_what_changes_the_plan_is_a_run_of_its_own_in_the_same_database() -> Non
 def test_what_a_sweep_asked_is_no_trace_to_replay() -> None:
     run = RunFacts(
         made=Made(run="r", tool_version="1", traces=("context-sweep",)),
-        study=stored(None, command="agentload sweep --contexts 1k,4k --endpoints arms.yaml", options="{}"),
+        study=of_command("agentload sweep --contexts 1k,4k --endpoints arms.yaml"),
     )
     assert whole(steps.Again(), run) == "agentload replay TRACE --endpoints arms.yaml"
     assert on_own_servers(run)[1].startswith("agentload decide TRACE --endpoints endpoints.yaml")
@@ -186,7 +188,7 @@ def test_changes_of_machines_are_a_run_of_their_own() -> None:
     assert whole(steps.Swap(pairs=12), ran(f"{PAST} --pairs 6 --design parallel")) == f"{PAST} --pairs 12 --design parallel --swap"
 
 
-def test_a_run_that_was_stopped_is_gone_on_with_as_it_was_typed() -> None:
+def test_a_run_that_was_stopped_is_gone_on_with_as_it_was_of_command() -> None:
     run = ran(f"{PAST} --launch --pairs 4 --restarts 4")
     assert whole(steps.MorePairs(pairs=3), run) == f"{PAST} --launch --restarts 4 --pairs 4 --resume r"
     assert whole(steps.MorePairs(pairs=5), run) == f"{PAST} --launch --restarts 4 --pairs 5 --resume r"
@@ -311,10 +313,7 @@ def test_a_run_that_is_no_study_keeps_its_traces_and_has_blanks_for_its_servers(
     assert whole(steps.Again(), unknown) == "agentload replay TRACE --endpoints ENDPOINTS"
 
 
-def test_a_job_has_blanks_for_the_servers_that_its_options_do_not_name_and_keeps_their_load() -> None:
-    command, options = "agentload watch run nightly", '{"traces": ["rag"], "load": {"arrivals": {"kind": "ClosedLoop", "sessions": 4}}}'
-    job = RunFacts(made=Made(run="r", tool_version="1", traces=("rag",)), study=stored(None, command=command, options=options))
-    assert whole(MORE, job, played=6) == "agentload replay rag --endpoints ENDPOINTS --pairs 8 --sessions 4"
+def test_a_replay_has_blanks_for_the_servers_that_nobody_named() -> None:
     unnamed = RunFacts(made=Made(run="r", tool_version="1"), study=Replay(traces=(), servers=Live(endpoints="")))
     assert whole(steps.Again(), unnamed) == "agentload replay TRACE --endpoints ENDPOINTS"
 

@@ -15,9 +15,9 @@ from agentload.cli import main as cli
 from agentload.report.advise import advise
 from agentload.report.formats.json import json as as_json
 from agentload.report.parts import Document
-from agentload.report.policy import Setting, parse
 from agentload.study.argv import built, split
 from agentload.study.kinds import Sweep
+from agentload.verdict.policy import Setting, parse
 
 KEPT = sorted(Path(__file__).parents[2].glob("reports/**/decision.json"))
 BLANK = re.compile(r"\b(ENDPOINTS|URL|MODEL|TRACE|FOLDER|PROFILE)\b")

@@ -4,21 +4,23 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from advisor.evidence import CapacityPoint
+from advisor.policy import Slo as Level
 from agentload.cli import main as cli
 from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import EndpointError
 from agentload.evidence.capacity import capacity, held
-from agentload.layout.traces import shuffled
+from agentload.layout.windows import steady
 from agentload.model.plan import Load
 from agentload.model.rows import BlockRow, CallRow, Row
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
-from agentload.run.capacity import Chosen, Found, drawn, find, keep_searches, rows, search, settled
+from agentload.run.capacity import Chosen, Found, drawn, find, keep_searches, rows, search, settled, trial_plan
 from agentload.run.crowd import Crowd, measured
 from agentload.run.servers import arms_of
 from agentload.run.simulate import quiet
@@ -65,8 +67,8 @@ def test_a_load_that_never_holds_or_never_breaks_is_said() -> None:
     assert (always.holds, always.high, always.broken) == (16384, None, None)
 
 
-@pytest.mark.parametrize("void_at", [0, 2, 4, 7])
-def test_a_void_trial_is_no_trouble_and_ends_the_search(void_at: int) -> None:
+@pytest.mark.parametrize("void_at", [2, 4, 7])
+def test_a_void_trial_is_no_trouble_and_ends_the_search_once_a_load_has_held(void_at: int) -> None:
     def attempt(load: float, number: int) -> Trial:
         return Trial(load=load, void="other requests") if number == void_at else replace(trial(load, 21), found_again=number)
 
@@ -74,8 +76,21 @@ def test_a_void_trial_is_no_trouble_and_ends_the_search(void_at: int) -> None:
     (found,) = settled({"a": tried}, share=0.95)
     assert [each.void for each in tried] == [None] * void_at + ["other requests"]
     assert found.void == tried[-1]
-    assert found.holds is None if not void_at else found.holds is not None
+    assert found.holds is not None
     assert (found.high is None) == (void_at < 3)  # 8, 16, 32
+
+
+@pytest.mark.parametrize(("carried", "loads"), [(4, [8, 4]), (1, [8, 4, 2, 1]), (0, [8, 4, 2, 1])])
+def test_a_load_that_is_too_much_for_the_client_is_followed_by_smaller_ones(carried: int, loads: list[int]) -> None:
+    def attempt(load: float, _: int) -> Trial:
+        return trial(load, 21) if load <= carried else Trial(load=load, void="requests left late")
+
+    tried = search("a", attempt, start=8, whole=True, share=0.95)
+    (found,) = settled({"a": tried}, share=0.95)
+    assert [each.load for each in tried][: len(loads)] == loads
+    assert (found.holds is None) == (carried == 0)
+    assert found.void is not None
+    assert len(tried) <= len(loads) + 3, "what the client cannot carry is not tried again and again"
 
 
 @pytest.mark.parametrize(
@@ -107,24 +122,19 @@ def test_one_lucky_draw_is_not_believed() -> None:
     assert math.floor(found.low) <= 10 <= math.floor(found.high)
 
 
-def test_each_trial_of_a_search_is_another_draw_of_sessions() -> None:
-    given_ = tuple(Session(session=f"s{k}", workload="chat", start_s=float(k), turns=(Turn(add=(), output=1),)) for k in range(20))
-    trace = Trace(header=Header(name="t"), sessions=given_)
+def test_each_trial_of_a_search_is_another_window() -> None:
+    turns = tuple(Turn(add=(), output=1, wait="user", wait_s=9.0) for _ in range(9))
+    given_ = tuple(Session(session=f"s{k}", workload="chat", start_s=float(k), turns=turns) for k in range(20))
+    stock = steady(Trace(header=Header(name="t"), sessions=given_), Load())
     seeds = [drawn(STUDY, arm, number) for arm in ("bf16", "fp8") for number in range(3)]
-    orders = [[each.session for each in shuffled(trace, 1, seed, Load())] for seed in seeds]
-    assert len({tuple(order) for order in orders}) == len(seeds)
-    assert all(sorted(order) == sorted(f"{each.session}#0" for each in given_) for order in orders)
+    plans = [trial_plan(STUDY, stock, "a", 3, run="r", seed=seed) for seed in seeds]
+    first = [tuple((each.session, len(each.turns)) for each in islice(made.blocks[0].sessions, 3)) for made in plans]
+    assert len(set(first)) == len(seeds)
     assert drawn(STUDY, "fp8", 2) == seeds[-1]
-
-
-def test_sessions_that_a_trial_begins_with_are_met_as_often_as_they_are_long() -> None:
-    def session(name: str, wait_s: float) -> Session:
-        return Session(session=name, workload="chat", start_s=0.0, turns=(Turn(add=(), output=1, wait="user", wait_s=wait_s),))
-
-    trace = Trace(header=Header(name="t"), sessions=(session("short", 10.0), session("long", 90.0)))
-    opened = [each.session.partition("#")[0] for each in shuffled(trace, 0, 1, Load(), 2000)]
-    assert 0.87 < opened.count("long") / 2000 < 0.93
-    assert len({each.session for each in shuffled(trace, 2, 1, Load(), 5)}) == 9
+    shared = extended(STUDY, windows=2)
+    assert [drawn(shared, arm, number) for arm in ("bf16", "fp8") for number in range(3)] == 2 * [
+        drawn(shared, "bf16", 0), drawn(shared, "bf16", 1), drawn(shared, "bf16", 0)
+    ]  # fmt: skip
 
 
 def test_each_step_is_stored_with_what_was_tried_and_whether_it_held() -> None:
@@ -157,7 +167,8 @@ def test_a_pool_twice_as_large_carries_about_twice_the_agents_whose_contexts_sta
     trace = Trace(header=Header(name="t"), sessions=own)
     study = Search(traces=(TraceRef(path="t"),), servers=Virtual(profile="llama-3.1-8b-h100"), trial_s=300.0, slo=Slo(ttft_ms=1500))
     arms = quiet(arms_of("llama-3.1-8b-h100", ["bf16", "fp8"]))
-    found = {each.arm: each.holds for each in settled({name: find(study, trace, arm) for name, arm in arms.items()}, share=study.share)}
+    stock = steady(trace, study.load.planned())
+    found = {each.arm: each.holds for each in settled({name: find(study, stock, arm) for name, arm in arms.items()}, share=study.share)}
     assert found["bf16"] is not None
     assert found["fp8"] is not None
     assert 1.5 < found["fp8"] / found["bf16"] < 2.5
@@ -247,7 +258,16 @@ def test_steps_say_what_the_servers_own_trouble_was_and_void_ones_nothing(tmp_pa
         points = capacity(connection, "r", ["bf16"], ["chat"])
         outcomes = connection.execute("SELECT outcome FROM probes ORDER BY (settings ->> 'agents')::INT").fetchall()
     assert points[0] == CapacityPoint(
-        arm="bf16", agents=4, turns=100, within_slo=99, minutes=1.0, pool_filled=False, preemptions=0, hit_rate=0.9, output_tokens_per_s=0.0
+        arm="bf16",
+        agents=4,
+        turns=100,
+        within_slo=99,
+        minutes=1.0,
+        pool_filled=False,
+        preemptions=0,
+        hit_rate=0.9,
+        output_tokens_per_s=0.0,
+        slo=Level(ttft_ms=9.0),
     )
     # Not one page in fifty more than at the best load was let go of, until it was.
     assert [(each.agents, each.trouble, each.pool_filled) for each in points[1:]] == [
@@ -261,7 +281,8 @@ def test_steps_say_what_the_servers_own_trouble_was_and_void_ones_nothing(tmp_pa
 ARM = Endpoint(name="bf16", url="http://127.0.0.1:1/v1")
 SLO = Slo(ttft_ms=100.0)
 LIVE = Search(traces=(TraceRef(path="t"),), servers=Live(endpoints="e"), slo=SLO, trial_s=4.0, start=4)
-CROWD = Crowd(study=LIVE, trace=Trace(header=Header(name="t"), sessions=()))
+ONE = Session(session="s", workload="chat", start_s=0.0, turns=(Turn(add=(), output=1),))
+CROWD = Crowd(study=LIVE, stock=steady(Trace(header=Header(name="t"), sessions=(ONE,)), Load()))
 S = 1_000_000_000
 
 
@@ -291,7 +312,9 @@ def test_a_play_that_was_void_and_played_again_counts_once() -> None:
     rows: list[Row] = [*void, turn(10), turn(11), turn(12), play(10)]
     counted = [sample("preemptions", at_s, value) for at_s, value in ((1, 0), (3, 5), (13, 6))]
     found = measured(8, [*rows, *counted], SLO, 4.0, died=None)
-    assert found == Trial(load=8, turns=2, within=2, preemptions=1, output_tokens_per_s=60 / 3)
+    counted_once = Trial(load=8, turns=2, within=2, preemptions=1, output_tokens_per_s=60 / 3)
+    assert replace(found, ttft_ms=None, tpot_ms=None, turn_ms=None) == counted_once
+    assert found.ttft_ms == 50.0
 
 
 def test_a_trial_of_which_every_play_was_void_says_why_and_nothing_else() -> None:
@@ -329,7 +352,7 @@ def test_a_limit_that_breaks_while_our_own_side_is_late_says_nothing_of_the_serv
     found, told = tried(monkeypatch, [(HOLDS, "requests left 40 ms late"), (SLOW, "requests left 40 ms late")])
     assert (found.holds, found.high) == (4, None)
     assert [line for line in told if line.startswith("warning")] == [
-        "warning: bf16: the search ends at 8 sessions, which say nothing of the server: it may be our own side: requests left 40 ms late"
+        "warning: bf16: 8 sessions say nothing of the server: it may be our own side: requests left 40 ms late"
     ]
 
 

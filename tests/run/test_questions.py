@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -102,3 +103,12 @@ def test_prompts_whose_words_cost_more_hold_fewer_of_them(name: str, around: int
     item = task.item(seed=1, context=16_384, depth=0.5 if task.has_depth else None, number=0, tokenizer=tokens)
     used = around + sum(tokens.count(str(message["content"])) for message in item.messages) + item.output_tokens
     assert 0.85 * 16_384 <= used <= 16_384
+
+
+@pytest.mark.parametrize("each", [1, 2, 3, 4])
+def test_fewer_questions_behind_a_context_still_come_to_all_of_its_parts(each: int) -> None:
+    made = replace(asking(tasks=["needle"], contexts=[8192, 16384], depths=1, items=64, repetitions=1, seed=0, together=4), each=each)
+    for length in (8192, 16384):
+        depths = Counter(question.depth for question in made.questions() if question.context == length)
+        assert set(depths) == {0.125, 0.375, 0.625, 0.875}
+        assert max(depths.values()) - min(depths.values()) <= each

@@ -13,11 +13,11 @@ from agentload.layout.traces import spoken
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.prompts.renderer import Renderer
 from agentload.report.advise import advise
-from agentload.report.policy import Setting
 from agentload.run.prepared import endpoints_of
 from agentload.run.servers import reached
 from agentload.study.parts import Live
 from agentload.tasks import tool_choice
+from agentload.verdict.policy import Setting
 from tests.cli.verbs import agentload
 
 SESSIONS = 24

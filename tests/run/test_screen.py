@@ -10,7 +10,6 @@ import pytest
 from agentload.evidence.screen import scored, screen
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.report.advise import advise
-from agentload.report.policy import Setting
 from agentload.run.prepared import Place
 from agentload.run.screen import screen as screened
 from agentload.store.database import reading
@@ -18,6 +17,7 @@ from agentload.study.change import extended
 from agentload.study.kinds import Ask
 from agentload.study.parts import Live, TraceRef, Virtual
 from agentload.tracefile.files import write
+from agentload.verdict.policy import Setting
 
 PROFILE = "llama-3.1-8b-h100-old-kernel"
 VIRTUAL = Ask(servers=Virtual(profile=PROFILE, arms=("bf16", "fp8")), contexts=(2048, 98_304), screen=True)

@@ -13,13 +13,13 @@ from agentload.emulator.answers import success_rate
 from agentload.errors import PlanError, UsageError
 from agentload.evidence.grades import area, summarise
 from agentload.report.advise import advise
-from agentload.report.policy import Setting
 from agentload.run.prepared import Place
 from agentload.run.servers import arms_of
 from agentload.run.simulated_answers import answer_all, answering
 from agentload.study.change import extended
 from agentload.study.kinds import Ask
 from agentload.study.parts import Virtual
+from agentload.verdict.policy import Setting
 
 BROKEN = "llama-3.1-8b-h100-old-kernel"
 ASKED = Ask(servers=Virtual(profile=BROKEN, arms=("bf16", "fp8")), tasks=("needle",), contexts=(131_072,), depths=1, items=400)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from agentload.store.loader import load
 from agentload.study.document import json_text
 from agentload.study.kinds import Ask, Replay, Study, Sweep
 from agentload.study.parts import Live, Load, TraceRef
-from agentload.study.stored import clock_start_of, stored
+from agentload.study.stored import clock_start_of, study_of
 from tests.store.rows import MS, S, call, run_row
 
 LIVE, RAG = Live(endpoints="e"), (TraceRef(path="rag"),)
@@ -34,18 +33,7 @@ STUDIES: tuple[Study, ...] = (
     Sweep(servers=LIVE, contexts=(1024,)),
     Ask(servers=LIVE),
 )
-OLD: tuple[Any, ...] = (
-    {},
-    {"load": None},
-    {"load": {"arrivals": {"kind": "Recorded"}, "max_in_flight": None}},
-    {"load": {"arrivals": {"kind": "OpenLoop", "rate_per_s": 1.0}, "max_in_flight": 3}},
-    {"load": {"arrivals": {"kind": "ClosedLoop", "sessions": 2}, "max_in_flight": None}},
-)
-"""Options of runs that older versions stored, whose command says no study."""
-ROWS = tuple(
-    replace(run_row(f"r{place}"), command="agentload watch run x", study=study, options=options)
-    for place, (study, options) in enumerate([(json_text(made), "{}") for made in STUDIES] + [(None, json.dumps(said)) for said in OLD])
-)
+ROWS = tuple(replace(run_row(f"r{place}"), study=json_text(made), options="{}") for place, made in enumerate(STUDIES))
 ns = st.integers(0, 100 * S)
 counts = st.integers(0, 40)
 
@@ -56,7 +44,8 @@ def turns(draw: st.DrawFn, number: int) -> list[CallRow]:
     run = draw(st.integers(0, len(ROWS)))  # the last is of no run that the database knows
     attempts: list[CallRow] = []
     for attempt in range(draw(st.integers(1, 3))):
-        changed: dict[str, Any] = {name: draw(st.none() | ns) for name in ("opened_ns", "sent_ns", "first_ns", "last_ns", "done_ns")}
+        instants = ("dialled_ns", "opened_ns", "sent_ns", "first_ns", "last_ns", "done_ns")
+        changed: dict[str, Any] = {name: draw(st.none() | ns) for name in instants}
         changed |= {name: draw(st.none() | counts) for name in ("prompt_tokens", "cached_tokens", "output_tokens")}
         streamed = draw(st.lists(st.tuples(ns, counts), max_size=5))
         attempts.append(
@@ -80,7 +69,7 @@ def turns(draw: st.DrawFn, number: int) -> list[CallRow]:
 @given(st.data())
 def test_the_view_says_of_every_row_what_the_functions_say(data: st.DataObject) -> None:
     rows = [row for number in range(data.draw(st.integers(1, 12))) for row in data.draw(turns(number))]
-    clocks = {row.run_id: metrics.Clock(clock_start_of(stored(row.study, command=row.command, options=row.options))) for row in ROWS}
+    clocks = {row.run_id: metrics.Clock(clock_start_of(study_of(row))) for row in ROWS}
     clocks[f"r{len(ROWS)}"] = metrics.Clock()
     expected = {}
     for row in rows:

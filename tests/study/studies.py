@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from hypothesis import strategies as st
 
-from agentload.study.argv import Typed, built
+from agentload.errors import AgentloadError
+from agentload.study.argv import Typed, built, split
 from agentload.study.fields import Flag
 from agentload.study.forms import FORMS, Form
-from agentload.study.kinds import Replay, Study
+from agentload.study.kinds import Replay, Search, Study
+
+
+def of_command(command: str) -> Study | None:
+    """Return the study of a command line; None where it is none."""
+    with suppress(AgentloadError, ValueError):
+        return built(*split(shlex.split(command)[1:]))
+    return None
+
 
 _NAMES = st.text("abcdefgh-./:=_ 'é", min_size=1, max_size=12).filter(lambda text: text.strip() == text and not text.startswith("-"))
 _WORDS = st.lists(st.text("abcdef-/", min_size=1, max_size=8).filter(lambda text: not text.startswith("-")), min_size=1, max_size=3)
@@ -43,6 +55,13 @@ def typed_value(flag: Flag) -> st.SearchStrategy[Any]:
     return _WORDS.map(",".join) if flag.type is not str else _NAMES
 
 
+def _contradicting(form: Form, given: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the options that contradict others: windows lay a load out by themselves, and a search decides on its load."""
+    if form.kind is Search:
+        return "sessions", "rate", "cv", "ramp", "ramp_from", "burst"
+    return ("capacity", "blocks", "ramp") if form.kind is Replay and "windows" in given else ()
+
+
 @st.composite
 def typed(draw: st.DrawFn, verb: str, form: Form) -> Typed:
     """Draw what may be typed for one kind of study of a verb; options that contradict each other are left out."""
@@ -57,11 +76,13 @@ def typed(draw: st.DrawFn, verb: str, form: Form) -> Typed:
         must = flag.option in ("--endpoints", "--profile", form.switch) or flag.path[-1] == "traces"
         if must or draw(st.integers(0, 2)) == 0:
             given[flag.name] = draw(typed_value(flag))
-    shape = draw(st.sampled_from(("", "sessions", "rate", "speed", "capacity"))) if "sessions" in names else ""
+    shape = draw(st.sampled_from(("", "sessions", "rate", "speed", "capacity"))) if "sessions" in names and form.kind is not Search else ""
     for name in {"sessions": ("sessions", "ramp"), "rate": ("rate", "cv", "ramp", "ramp_from", "burst"), "": ()}.get(shape, (shape,)):
         if name in names:
             given[name] = draw(typed_value(next(flag for flag in own if flag.name == name)))
-    if given.get("history") == "recorded" and (form.kind is not Replay or "capacity" in given):
+    for name in _contradicting(form, given):
+        given.pop(name, None)
+    if given.get("history") == "recorded" and (form.kind is not Replay or {"capacity", "windows"} & given.keys()):
         given.pop("history")  # sessions are repeated there, and there is one of each that was recorded
     for flag in own:
         there = [each for each in own if each.option in flag.said.needs]

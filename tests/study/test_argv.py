@@ -154,6 +154,7 @@ def test_a_command_names_the_run_that_it_goes_on_with_or_joins() -> None:
         ("simulate rag --profile p --find max-rate --share 2", "--share is a share above 0 and at most 1, got 2"),
         ("simulate rag --profile p --slo tpot=3", "--slo does nothing without --find or --capacity"),
         ("eval --endpoints e --tasks ,", "--tasks names at least one"),
+        ("decide a --profile p --decide-by gpus", "--decide-by does nothing without --agents"),
         ("probe --endpoints e --graphs", "--graphs does nothing without --matrix"),
         ("report x", "'report' runs no study"),
     ],

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 
 from agentload.errors import UsageError
-from agentload.study.document import json_text, parse, yaml_text
+from agentload.study.document import builtins, json_text, parse, yaml_text
 from agentload.study.kinds import Ask, Replay, Study, Sweep
 from agentload.study.parts import Burst, Live, Load, Slo, TraceRef
 from tests.study.studies import studies
@@ -13,7 +13,6 @@ SIMULATED = "study: 1\nkind: replay\ntraces: rag\n"
 ASKED = "study: 1\nkind: ask\nservers: {endpoints: e}\n"
 SWEPT = "study: 1\nkind: sweep\nservers: {endpoints: e}\n"
 SEARCHED = "study: 1\nkind: search\ntraces: rag\n"
-UNUSED = "is no option of `agentload"
 HEAD = "study: 1\nkind: replay\ntraces: rag\nservers: {endpoints: e}\n"
 
 
@@ -108,13 +107,11 @@ def test_all_defaults_are_written_out() -> None:
         (ASKED + "contexts: [true]", "a.yaml: contexts: 'True' is no length of 1 to 16,777,216 tokens"),
         (ASKED + "contexts: {a: 1}", "a.yaml: contexts: Expected `array`, got `object`"),
         (SWEPT + "contexts: [5, 3]", "a.yaml: contexts: '5' is no length of 64 to 16,777,216 tokens"),
-        (SIMULATED + "servers: {profile: p}\nworkers: 2", f"a.yaml: workers {UNUSED} simulate`, which runs this study"),
-        (SIMULATED + "servers: {profile: p}\ntimeouts: {idle_timeout_s: 3}", f"a.yaml: timeouts.idle_timeout_s {UNUSED} simulate`"),
-        (SEARCHED + "servers: {profile: p, machines: {m1: 2}}\nslo: tpot=50", f"a.yaml: servers.machines {UNUSED} simulate --find`"),
-        (SEARCHED + "servers: {endpoints: e}\nfind: max-rate", f"a.yaml: find {UNUSED} sweep --concurrency`"),
-        (SEARCHED + "servers: {endpoints: e}\nload: {sessions: 3}", f"a.yaml: load.sessions {UNUSED} sweep --concurrency`"),
-        ("study: 1\nkind: ask\nservers: {endpoints: e, restarts: 2}", f"a.yaml: servers.restarts {UNUSED} eval --endpoints`"),
-        ("study: 1\nkind: probe\nservers: {endpoints: e, force: true}", f"a.yaml: servers.force {UNUSED} probe`"),
+        (SEARCHED + "servers: {endpoints: e}\nfind: max-rate", "a.yaml: servers are searched for max-concurrency"),
+        (SEARCHED + "servers: {endpoints: e}\nload: {sessions: 3}", "a.yaml: a search decides by itself how many sessions run"),
+        (HEAD + "windows: 8\nblocks: 2", "a.yaml: --blocks cuts the trace, and --windows draws from all of it"),
+        (HEAD + "windows: 8\nload: {sessions: 2, ramp_s: 5}", "a.yaml: --windows begin at full load"),
+        (HEAD + "windows: 8\ncapacity: 2", "a.yaml: --capacity lays out its own windows"),
         (HEAD + "load: {wait_cap_s: {user: .inf}}", "a.yaml: load.wait_cap_s must be finite, got inf"),
     ],
 )
@@ -123,3 +120,17 @@ def test_what_is_wrong_is_named_with_its_place(text: str, message: str) -> None:
         parse(text, at="a.yaml")
     assert error.value.message.startswith(message)
     assert error.value.hint
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "workers: 2\ntokenizer: t.json\non_dead: stop\nrequest: {temperature: 0.7}",
+        "timeouts: {idle_timeout_s: 3}",
+    ],
+)
+def test_what_means_nothing_to_a_profile_is_read_all_the_same(said: str) -> None:
+    simulated = parse(SIMULATED + "servers: {profile: p}\n" + said, at="a.yaml")
+    live = parse(HEAD + said, at="a.yaml")
+    assert builtins(simulated) | {"servers": None} == builtins(live) | {"servers": None}
+    assert parse(json_text(simulated), at="a.yaml") == simulated

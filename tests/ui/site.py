@@ -11,7 +11,6 @@ from pathlib import Path
 from aiohttp.test_utils import TestClient, TestServer
 
 from agentload.model.rows import AlarmRow, ArmRow, BlockRow, CallRow, FingerprintRow, LegRow, Row, RunRow, VerdictRow
-from agentload.report.policy import Setting
 from agentload.store.database import writing
 from agentload.store.journal import Writer
 from agentload.store.loader import load
@@ -20,6 +19,7 @@ from agentload.ui.app import Site, application
 from agentload.ui.guard import LOOPBACK
 from agentload.ui.reports import Reports
 from agentload.ui.source import sources
+from agentload.verdict.policy import Setting
 from agentload.watch.alarms import Rule, alarms
 from agentload.watch.ledger import alarm_rows, execution_row
 from tests.store.rows import MS, S

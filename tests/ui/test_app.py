@@ -13,10 +13,10 @@ from agentload.report.advise import advise
 from agentload.report.document import document
 from agentload.report.formats.html import html
 from agentload.report.parts import Document
-from agentload.report.policy import Setting
 from agentload.store.database import writing
 from agentload.ui import app, source
 from agentload.ui.guard import POLICY
+from agentload.verdict.policy import Setting
 from agentload.watch.alarms import Rule, alarms
 from agentload.watch.ledger import alarm_rows, execution_row
 from tests.report import sample

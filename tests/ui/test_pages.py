@@ -13,7 +13,7 @@ from agentload.store.database import reading
 from agentload.store.runs import RunLine
 from agentload.ui.pages.jobs import job, jobs
 from agentload.ui.pages.listed import ListedRun, comparisons, decisions, overview, runs
-from agentload.ui.pages.run import Failed, Timing, Verdict, run
+from agentload.ui.pages.run import Failed, StoredVerdict, Timing, run
 from agentload.ui.source import NotFoundError, Query
 from agentload.watch.ledger import execution_row
 from tests.store.rows import S
@@ -109,7 +109,7 @@ def test_runs_come_in_pages_and_one_behind_the_end_is_the_last(connection: Conne
 
 def test_a_run_is_told_with_its_latest_decision(connection: Connection) -> None:
     found = run(connection, asked("run", "r1"))
-    assert found.verdict == Verdict(at_ns=6 * S, policy="ours.yaml", version=None, headline="stay on BF16", tone="bad", answers=())
+    assert found.verdict == StoredVerdict(at_ns=6 * S, policy="ours.yaml", version=None, headline="stay on BF16", tone="bad", answers=())
     timing = Timing(
         workload="rag",
         arm="bf16",

@@ -91,7 +91,7 @@ def test_calls_that_prime_or_fail_take_no_part_in_what_calls_take() -> None:
     primed = call("r", 0, prime=True, first_ns=40 * S, last_ns=50 * S, done_ns=50 * S)
     cut = call("r", 1, status="truncated", first_ns=40 * S, last_ns=50 * S, done_ns=50 * S)
     found = folded(run_row("r"), leg_row("r"), primed, cut, call("r", 2))
-    assert found.arms[0].done == 3
+    assert found.arms[0].done == 2
     assert found.arms[0].ttft_ms == Spread(p50=200.0, p95=200.0)
     assert found.arms[0].token_ms == Spread(p50=10.0, p95=10.0)
     assert found.arms[0].marks == ((2.2, 200.0),)

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from agentload.layout.plan import plan
+from agentload.layout.plan import of_study
 from agentload.model.controls import control_of
 from agentload.model.profile import ArmProfile
 from agentload.model.rows import CallRow, Row, RunRow
 from agentload.run.files import read_traces, trace_hash
+from agentload.run.prepared import bounded
 from agentload.run.servers import arms_of
 from agentload.run.simulate import Simulation
 from agentload.store import journal
@@ -26,7 +27,7 @@ from agentload.study.stored import Notes
 from agentload.watch import execute as executing
 from agentload.watch.execute import Executed, execute
 from agentload.watch.job import Budget, Job
-from agentload.watch.play import Outcome, cut
+from agentload.watch.play import Outcome, within
 from agentload.watch.schedule import SECOND, Schedule
 
 NIGHT_NS = 86_400 * SECOND
@@ -82,10 +83,11 @@ class Nights:
         """Stand in for the sockets."""
         trace, refs = read_traces(job.study.traces)
         arms = ["prod", *([control_of("prod")] if is_controlled else [])]
-        made = plan(cut(trace, job, 1), arms, run=run, seed=job.study.seed, pairs=job.study.pairs, load=job.study.load.planned())
+        study = bounded(within(job.study, job.budget.calls, 1))
+        made = of_study(extended(study, aa=None), trace, arms, run=run)
         self.runs += 1
         simulation = Simulation(
-            study=job.study,
+            study=study,
             plan=replace(made, seed=self.runs),
             arms=dict.fromkeys(arms, self.arm),
             trace_hash=trace_hash(refs),

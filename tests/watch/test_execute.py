@@ -12,7 +12,6 @@ import pytest
 from advisor.policy import Policy
 from agentload.errors import StoreError
 from agentload.live import health
-from agentload.report.policy import Setting
 from agentload.run import foreground
 from agentload.run.servers import arms_of
 from agentload.serve.processes import start
@@ -21,6 +20,7 @@ from agentload.store.places import journal_folder
 from agentload.study.change import extended
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, Load, TraceRef
+from agentload.verdict.policy import Setting
 from agentload.watch import ledger, play
 from agentload.watch.execute import closed, execute
 from agentload.watch.history import Execution

@@ -10,10 +10,10 @@ import pytest
 from advisor.policy import Policy
 from agentload.errors import AgentloadError
 from agentload.model.plan import Arrivals, ClosedLoop, Load, OpenLoop, Recorded
-from agentload.report.policy import Setting
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, TraceRef
 from agentload.study.parts import Load as StudiedLoad
+from agentload.verdict.policy import Setting
 from agentload.watch.job import Budget, Job, Notify, job
 from agentload.watch.schedule import Schedule
 

@@ -16,15 +16,15 @@ from agentload.layout.plan import plan
 from agentload.live.health import Monitor
 from agentload.live.wire import WireFacts
 from agentload.model.profile import Price
-from agentload.report.policy import Setting
-from agentload.run.files import read_traces
 from agentload.run.foreground import Audience
 from agentload.run.play import Played, Playing
+from agentload.study.change import extended
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, TraceRef
+from agentload.verdict.policy import Setting
 from agentload.watch import play
 from agentload.watch.job import Budget, Job
-from agentload.watch.play import Limit, cut, limit, outcome, usd_per_hour
+from agentload.watch.play import Limit, limit, outcome, usd_per_hour, within
 from agentload.watch.schedule import Schedule
 from tests.run.playing import playing, trace
 
@@ -112,12 +112,11 @@ def test_servers_that_cost_nothing_are_bounded_by_the_minutes_alone() -> None:
     assert (free.seconds, free.told) == (1800, "time limit of 30 minutes")
 
 
-def test_a_budget_of_calls_keeps_the_same_whole_sessions() -> None:
-    shipped, _ = read_traces(JOB.study.traces)
-    whole = list(shipped.sessions)
-    calls = len(whole[0].turns) + len(whole[1].turns)
-    kept = list(cut(shipped, replace(JOB, budget=Budget(calls=2 * calls + 1)), arms=2).sessions)
-    assert kept == whole[:2]
-    assert list(cut(shipped, JOB, arms=2).sessions) == whole
-    with pytest.raises(AgentloadError, match="less than the trace's first session"):
-        cut(shipped, replace(JOB, budget=Budget(calls=1)), arms=2)
+def test_a_budget_of_calls_is_shared_by_pairs_on_windows_of_the_whole_trace() -> None:
+    study = JOB.study
+    bounded = within(study, 2 * 10 * study.pairs + 1, arms=2)
+    assert bounded == extended(study, max_calls=10, windows=bounded.windows)
+    assert 1 <= (bounded.windows or 0) <= study.pairs
+    assert within(study, None, arms=2) == study
+    with pytest.raises(AgentloadError, match="less than one for each of 2 arms"):
+        within(study, 1, arms=2)

@@ -61,7 +61,7 @@ class Worker:
         name = send.request_id
         called = await self._recorder.call(send, lambda tokens: self._pipe.say(Streamed(request_id=name, tokens=tokens)))
         self._in_flight -= 1
-        self._monitor.ended(called.row, dialled_ns=called.outcome.dialled_ns, chunks=called.chunks)
+        self._monitor.ended(called.row, chunks=called.chunks)
         outcome = replace(called.outcome, chunks=None)
         self._pipe.say(Done(request_id=name, outcome=outcome, chunks=called.chunks, prompt_hash=called.row.prompt_hash))
 

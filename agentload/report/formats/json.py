@@ -43,6 +43,7 @@ class Report:
     headline: str
     why: str
     sure: Confidence
+    coverage: str
     unmeasured: str
     flips: str
     answers: tuple[Answer, ...]

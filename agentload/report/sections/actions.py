@@ -5,6 +5,7 @@ from typing import Final
 
 import numpy as np
 
+from advisor import words
 from advisor.evidence import Arm
 from advisor.steps import Again, Calibrate, Control, Questions, counted
 from advisor.steps import Step as Suggestion
@@ -144,7 +145,12 @@ def _steps(view: View) -> tuple[Step, ...]:
     if view.decision.kind != "measured" and not compares:
         level = view.policy.slo(None)
         slo = None if level is None else Slo(ttft_ms=level.ttft_ms, tpot_ms=level.tpot_ms, turn_ms=level.turn_ms)
-        described, decided, minutes = on_own_servers(view.facts, slo=slo, agents=view.evidence.deployment.peak_agents)
+        described, decided, minutes = on_own_servers(
+            view.facts,
+            slo=slo,
+            agents=view.evidence.deployment.peak_agents,
+            decide_by=view.policy.decide_by,
+        )
         return (
             Step(
                 text=f"This run was {view.decision.kind}, so measure before you act. Write endpoints.yaml, set the URLs of your servers "
@@ -160,7 +166,9 @@ def _steps(view: View) -> tuple[Step, ...]:
             *_remedies(view),
         )
     if (plan := rollout(view)) is not None:
-        text = f"Send {plan.percent}% of the sessions to a canary for {CANARY_HOURS} h: canary.yaml, alerts.yaml and rollback.md are here."
+        short = "" if choice.holds_to is None else f" whose contexts stay below {words.length(choice.holds_to)}"
+        files = "canary.yaml, alerts.yaml and rollback.md are here"
+        text = f"Send {plan.percent}% of the sessions{short} to a canary for {CANARY_HOURS} h: {files}."
         steps.append(Step(text=text))
     elif choice.verdict in ("avoid", "no difference") and not compares:
         steps.append(Step(text=f"Leave the servers on {labels.arm(view.evidence.reference)}."))
@@ -171,7 +179,14 @@ def _steps(view: View) -> tuple[Step, ...]:
                 "a job of agentload watch keeps the history."
             )
         )
-    return (*steps, *_remedies(view), *_settling(view), *(() if compares else _control(view)))
+    return (*steps, *_remedies(view), *_settling(view), *_covering(view), *(() if compares else _control(view)))
+
+
+def _covering(view: View) -> Iterator[Step]:
+    """Yield what would say more of contexts that no call had: no command brings it yet."""
+    wanted = [view.typeset(need.what) for need in view.decision.needs if need.step is None]
+    if view.decision.choice.holds_to is not None and wanted:
+        yield Step(text=f"To decide beyond {words.length(view.decision.choice.holds_to)}: {_together(wanted)}.")
 
 
 def _control(view: View) -> Iterator[Step]:
@@ -272,7 +287,7 @@ def rollout(view: View) -> Rollout | None:
         model=arm.weights or view.evidence.model.name,
         version=deployment.version,
         gpus_per_replica=deployment.gpus_per_replica,
-        arguments=_arguments(view, arm),
+        arguments=_arguments(view, arm, most=choice.holds_to),
         is_whole=arm.all_flags,
         reference_arguments=_arguments(view, view.evidence.arm(view.evidence.reference)),
         percent=_percent(view),
@@ -288,13 +303,15 @@ def _percent(view: View) -> int:
     return max(1, round(100 / (at_peak + 1))) if at_peak > 1 else CANARY_PERCENT
 
 
-def _arguments(view: View, arm: Arm) -> tuple[str, ...]:
+def _arguments(view: View, arm: Arm, *, most: float | None = None) -> tuple[str, ...]:
+    """Return the arguments of an arm's server; one that is used for contexts up to *most* takes no longer ones."""
     deployment = view.evidence.deployment
     out = ["--served-model-name", view.evidence.model.name] if arm.weights else []
     if deployment.tensor_parallel > 1:
         out += ["--tensor-parallel-size", str(deployment.tensor_parallel)]
-    if deployment.max_model_len:
-        out += ["--max-model-len", str(deployment.max_model_len)]
+    ends = [end for end in (deployment.max_model_len, most) if end]
+    if ends:
+        out += ["--max-model-len", str(int(min(ends)))]
     out += ["--kv-cache-dtype", arm.expected_dtype or arm.observed_dtype or "auto"]
     if arm.skip_layers:
         out += ["--kv-cache-dtype-skip-layers", *arm.skip_layers]

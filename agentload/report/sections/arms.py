@@ -6,6 +6,8 @@ from typing import Final, Literal
 
 import numpy as np
 
+from advisor.assess.capacity import saved as gpus_saved
+from advisor.estimate import Estimate
 from advisor.evidence import Calls
 from advisor.legs.speed import INDIFFERENT
 from advisor.steps import Again
@@ -209,47 +211,64 @@ def _worst(view: View, arm: str) -> Cell:
 
 
 def _gpus(view: View) -> Iterator[_Row]:
+    """Yield the GPUs of every arm at the peak, and those that the others save."""
+    needed = [None if each is None else each.gpus_at_peak for each in map(view.capacity, view.arms)]
+    if any(needed):
+        cells = tuple(ABSENT if each is None else Cell(text=_whole(each)) for each in needed)
+        yield _Row(name=f"GPUs{_at_peak(view)}", cells=cells)
     found = [saved(view, arm) for arm in view.arms[1:]]
     if any(each.tone != "muted" for each in found):
-        peak = view.evidence.deployment.peak_agents
-        at_peak = f" at your peak of {say.plural(peak, 'agent')}" if peak else ""
-        yield _Row(name=f"GPUs saved{at_peak}", cells=(_EMPTY, *(Cell(text=each.word, tone=each.tone) for each in found)))
+        cells = tuple(Cell(text=each.word, tone=each.tone) for each in found)
+        yield _Row(name=f"GPUs saved{_at_peak(view)}", cells=(_EMPTY, *cells))
+
+
+def _at_peak(view: View) -> str:
+    peak = view.evidence.deployment.peak_agents
+    return f" at your peak of {say.plural(peak, 'agent')}" if peak else ""
+
+
+def _whole(gpus: Estimate) -> str:
+    """Print a number of GPUs; one that is known for certain has no interval."""
+    is_exact = (gpus.low, gpus.high) == (gpus.value, gpus.value)
+    return say.number(gpus.value) if is_exact else say.spread(gpus, say.whole)
 
 
 def saved(view: View, arm: str) -> Answer:
     """Say how many GPUs an arm saves, and what that is worth."""
-    question, gpus = "GPUs saved", view.evidence.gpus
+    question = "GPUs saved"
     reference, mine = view.capacity(view.evidence.reference), view.capacity(arm)
-    if reference is None or mine is None or reference.replicas_at_peak is None or mine.replicas_at_peak is None:
+    fewer = gpus_saved(reference, mine)
+    if fewer is None or reference is None or mine is None:
         known = all(each is not None and each.agents_per_gpu is not None for each in (mine, reference))
-        reasons = [each.reason for each in (mine, reference) if each is not None and each.replicas_at_peak is None]
+        reasons = [each.reason for each in (mine, reference) if each is not None and each.gpus_at_peak is None]
         if known and view.evidence.deployment.peak_agents is None:
             reasons = ["set load.peak_agents in the policy, your agents at peak"]
         because = reasons[0] if reasons else "capacity was not measured"
         return Answer(question=question, word="not known", tone="muted", because=view.typeset(because))
-    fewer = gpus(reference.arm) * reference.replicas_at_peak - gpus(mine.arm) * mine.replicas_at_peak
-    word, is_sure = say.number(fewer), True
-    if reference.fewest_replicas is not None and mine.most_replicas is not None:
-        surely = gpus(reference.arm) * reference.fewest_replicas - gpus(mine.arm) * mine.most_replicas
-        word, is_sure = word if surely == fewer else f"{say.number(surely)} to {word}", surely > 0
-    elif mine.agents_per_gpu is not None and fewer > 0:
-        word, is_sure = f"up to {word}", False
-    tone: Tone = "bad" if fewer < 0 else "good" if fewer > 0 and is_sure else "plain"
-    return Answer(question=question, word=word, tone=tone, because=f"{_due(view, reference, mine)}{_money(view, fewer)}")
+    tone: Tone = "good" if fewer.is_above(0.0) else "bad" if fewer.is_below(0.0) else "plain"
+    because = f"{_due(view, reference, mine)}{_money(view, arm, fewer)}"
+    return Answer(question=question, word=_whole(fewer), tone=tone, because=because)
 
 
-def _money(view: View, gpus: int) -> str:
-    """Say what this many GPUs cost a month, where a price is known."""
-    price = view.evidence.deployment.gpu.usd_per_hour
-    if price is None or not gpus:
+def _money(view: View, arm: str, fewer: Estimate) -> str:
+    """Say what the GPUs cost a month at both ends of their interval, where a price is known.
+
+    What may be no saving is worth nothing yet, and neither is one that nobody decided on.
+    """
+    price, verdict = view.evidence.deployment.gpu.usd_per_hour, view.verdict(arm, None)
+    is_open = verdict is None or verdict.verdict == "test further"
+    if price is None or is_open or not (fewer.is_above(0.0) or fewer.is_below(0.0)):
         return ""
-    return f"; {say.number(abs(gpus) * price * HOURS_A_MONTH)} USD a month {'less' if gpus > 0 else 'more'} at {price:g} USD a GPU-hour"
+    month = price * HOURS_A_MONTH
+    ends = sorted(abs(end) * month for end in (fewer.low, fewer.high) if end is not None)
+    usd = " to ".join(dict.fromkeys(say.number(end) for end in ends))
+    least = "at least " if len(ends) < 2 else ""
+    side = "less" if fewer.value > 0 else "more"
+    return f"; {least}{usd} USD a month {side} at {price:g} USD a GPU-hour"
 
 
 def _due(view: View, reference: Capacity, mine: Capacity) -> str:
-    peak = view.evidence.deployment.peak_agents
-    at_peak = f" at your peak of {say.plural(peak, 'agent')}" if peak else ""
-    need = f"{labels.arm(mine.arm)} needs {say.plural(mine.replicas_at_peak or 0, 'replica')}{at_peak}"
+    need = f"{labels.arm(mine.arm)} needs {say.plural(mine.replicas_at_peak or 0, 'replica')}{_at_peak(view)}"
     need += f", {labels.arm(reference.arm)} {reference.replicas_at_peak}"
     if reference.next_replica_at_agents is None or mine.next_replica_at_agents is None:
         return need
@@ -272,14 +291,15 @@ def _verdicts(view: View, workload: str | None) -> Iterator[_Row]:
 
 
 def words(verdict: ArmVerdict) -> str:
-    """Say a verdict in a few words."""
+    """Say a verdict in a few words, and up to which context it holds."""
+    to = labels.up_to(verdict.holds_to)
     match verdict.verdict:
         case "use":
-            return "use, canary first" if verdict.canary else "use"
+            return f"use{to}, canary first" if verdict.canary else f"use{to}"
         case "calibrate":
             return "calibrate, then test again"
         case "avoid" | "no difference" | "test further":
-            return verdict.verdict
+            return f"{verdict.verdict}{to}"
 
 
 def need(verdict: ArmVerdict, *, is_whole: bool = False) -> str:

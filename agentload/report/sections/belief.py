@@ -149,13 +149,19 @@ def _pairs(view: View) -> Iterable[Check]:
         distinct, calls = _distinct(view)
         pairs = f"{say.plural(fewest.pairs, 'block pair')} and {say.plural(fewest.calls, 'call')} per arm"
         if calls > REPEATED * distinct:
-            times = f"{round(calls / distinct, 1):g}"
-            again = f"only {say.plural(distinct, 'distinct turn')}, each played {times} times (a longer trace helps)"
+            times = f"each played {round(calls / distinct, 1):g} times"
+            again = f"only {say.plural(distinct, 'distinct turn')}{_of_trace(view, calls, times)}"
             yield Check(state="unknown", text=f"{pairs}, {again}", caps="low" if fewest.pairs < FEW_PAIRS else "medium")
         elif fewest.pairs < FEW_PAIRS:
             yield Check(state="unknown", text=f"only {pairs}", caps="low")
         else:
             yield Check(state="ok", text=pairs)
+
+
+def _of_trace(view: View, calls: int, times: str) -> str:
+    """Say how often turns were played, and whether that is the trace's fault: one with turns enough was played in part."""
+    turns = next((each.calls for each in view.decision.coverage if each.workload is None), 0)
+    return f", {times} (a longer trace helps)" if turns < calls else f" of {turns:,} in the trace, {times}"
 
 
 def _distinct(view: View) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from advisor import words
 from advisor.evidence import Kind
 from advisor.verdict import ArmVerdict, Leg, Word
 from agentload.evidence.described import UNKNOWN_GPU
@@ -71,7 +72,9 @@ def by_workload(view: View) -> str:
     alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for name in view.workloads if view.facts.made.compared_with is None else ():
         found = ((arm, view.verdict(arm, name)) for arm in view.arms[1:])
-        alike.setdefault(tuple((labels.arm(arm), each.verdict) for arm, each in found if each is not None), []).append(name)
+        alike.setdefault(
+            tuple((labels.arm(arm), f"{each.verdict}{labels.up_to(each.holds_to)}") for arm, each in found if each is not None), []
+        ).append(name)
     if len(view.workloads) < 2:
         return ""
     return " · ".join(f"{', '.join(names)}: {_words(key)}" for key, names in alike.items())
@@ -253,7 +256,8 @@ def _of_arm(view: View, arm: str, word: Word) -> tuple[str, ...]:
     if word == "test further":
         return tuple(f"{each.workload} ({labels.arm(arm)}{need(each, is_whole=True)})" for each in verdicts)
     if verdicts:
-        return (f"{', '.join(each.workload or '' for each in verdicts)} ({labels.arm(arm)})",)
+        named = (f"{each.workload}{labels.up_to(each.holds_to)}" for each in verdicts)
+        return (f"{', '.join(named)} ({labels.arm(arm)})",)
     if server is not None and server.verdict == word and not view.workloads:
         return (f"the whole server ({labels.arm(arm)})",)
     return ()
@@ -268,7 +272,8 @@ def _beyond(view: View) -> tuple[str, ...]:
     verdict = view.verdict(view.focus, None)
     if verdict is None or not verdict.untested_share:
         return ()
-    longest = max((bucket.context_tokens for bucket in view.evidence.accuracy if bucket.arm == view.focus), default=None)
-    contexts = f"contexts above {say.tokens(longest)}" if longest else "contexts outside the tested range"
+    asked = max((bucket.context_tokens for bucket in view.evidence.accuracy if bucket.arm == view.focus), default=None)
+    longest = verdict.holds_to or asked
+    contexts = f"contexts above {words.length(longest)}" if longest else "contexts outside the tested range"
     stay = f"stay on {labels.arm(view.evidence.reference)} or cap"
     return (f"{contexts} ({say.percent(verdict.untested_share)} of your calls, not tested: {stay})",)

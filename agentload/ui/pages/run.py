@@ -85,7 +85,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class StoredVerdict:
     """The latest stored decision."""
 
     at_ns: int
@@ -104,7 +104,7 @@ class Run:
 
     summary: RunSummary
     slots: dict[str, int]
-    verdict: Verdict | None
+    verdict: StoredVerdict | None
     timings: tuple[Timing, ...]
     failures: tuple[Failed, ...]
     answers: tuple[Right, ...]
@@ -164,19 +164,19 @@ def _job(connection: duckdb.DuckDBPyConnection, run: str) -> str | None:
     return max((row.job for row in tables.rows(connection, ExecutionRow, run_id=run)), default=None)
 
 
-def _verdict(connection: duckdb.DuckDBPyConnection, run: str) -> Verdict | None:
+def _verdict(connection: duckdb.DuckDBPyConnection, run: str) -> StoredVerdict | None:
     kept = tables.rows(connection, VerdictRow, run_id=run)
     return verdict_of(kept[-1]) if kept else None
 
 
-def verdict_of(kept: VerdictRow) -> Verdict | None:
+def verdict_of(kept: VerdictRow) -> StoredVerdict | None:
     """Return what a stored decision says; None where it is of a version that told it otherwise: the report is made anew from the calls."""
     try:
         stored = msgspec.json.decode(kept.decision, type=_Stored)
     except documents.UNREADABLE:
         return None
     tone = TONES.get(stored.decision.choice.verdict, "plain")
-    return Verdict(
+    return StoredVerdict(
         at_ns=kept.at_ns,
         policy=kept.policy,
         version=kept.version,

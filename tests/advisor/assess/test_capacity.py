@@ -113,7 +113,10 @@ def test_spare_replicas_come_on_top_of_those_that_the_peak_keeps_busy(spare: int
     assert agents.low is not None
     assert agents.high is not None
     expected = [math.ceil(100 / math.floor(each)) + spare for each in (agents.high, agents.value, agents.low)]
-    assert [found.fewest_replicas, found.replicas_at_peak, found.most_replicas] == expected
+    gpus = found.gpus_at_peak
+    assert gpus is not None
+    assert [gpus.low, gpus.value, gpus.high] == expected
+    assert found.replicas_at_peak == expected[1]
     assert found.next_replica_at_agents == (expected[1] - spare) * math.floor(agents.value) + 1
 
 

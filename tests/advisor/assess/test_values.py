@@ -166,7 +166,9 @@ def test_beyond_what_a_server_carries_its_trouble_is_named() -> None:
     each = math.floor(found.agents_per_gpu.value)
     assert found.replicas_at_peak == math.ceil(30 / each) + 2
     assert found.next_replica_at_agents == math.ceil(30 / each) * each + 1
-    assert (found.fewest_replicas or 0) <= found.replicas_at_peak <= (found.most_replicas or 0)
+    gpus = found.gpus_at_peak
+    assert gpus is not None
+    assert (gpus.low or 0) <= gpus.value == found.replicas_at_peak <= (gpus.high or 0)
     assert capacity._agents_per_gpu(Limit(low=4, value=8, high=None), trials=3, share=0.95, gpus=2, level=0.9).high is None
 
 

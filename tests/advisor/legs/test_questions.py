@@ -23,9 +23,11 @@ def _of(lengths: list[float], *, window: int | None = None) -> Evidence:
 @pytest.mark.parametrize(
     ("evidence", "lengths", "items"),
     [
-        (_of([5_000.0] * 50 + [30_000.0] * 50), (8 * K, 16 * K, 32 * K), 1198),
+        (_of([5_000.0] * 50 + [30_000.0] * 50), (8 * K, 16 * K, 30 * K), 1198),
         # One call in 200 is longer than what counts: as many are asked there as at each length that does.
-        (_of([5_000.0] * 100 + [30_000.0] * 99 + [60_000.0]), (8 * K, 16 * K, 32 * K, 64 * K), 1598),
+        (_of([5_000.0] * 100 + [30_000.0] * 99 + [60_000.0]), (8 * K, 16 * K, 32 * K, 59 * K), 1598),
+        # The longest speaks for a length that is hardly shorter.
+        (_of([5_000.0] * 50 + [34_000.0] * 50), (8 * K, 16 * K, 34 * K), 1198),
         (_of([5_000.0] * 50 + [30_000.0] * 50, window=20_000), (8 * K, 16 * K, 19 * K), 1198),
         (_of([700.0] * 9), (K,), 1198),
     ],

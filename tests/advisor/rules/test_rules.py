@@ -45,7 +45,7 @@ def test_a_rule_of_another_package_that_cannot_be_used_is_listed_with_the_reason
     metadata = tmp_path / "odd_rules-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: odd-rules\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text("[agentload.rules]\nbroken = odd_rule_broken\nempty = odd_rule_empty\nnoise_floor = x\n")
+    (metadata / "entry_points.txt").write_text("[agentload.rules]\nunloadable = odd_rule_broken\nempty = odd_rule_empty\nnoise_floor = x\n")
     (tmp_path / "odd_rule_broken.py").write_text("import what_is_not_there\n")
     (tmp_path / "odd_rule_empty.py").write_text("NEEDS = frozenset()\n")
     before, _ = rulebook.run(case(bare()))
@@ -57,7 +57,7 @@ def test_a_rule_of_another_package_that_cannot_be_used_is_listed_with_the_reason
         rulebook.all_rules.cache_clear()
     assert findings == before
     assert {each.rule: each.missing for each in skipped[-3:]} == {
-        "broken": ("the package odd-rules, which cannot be loaded: ModuleNotFoundError: No module named 'what_is_not_there'",),
+        "unloadable": ("the package odd-rules, which cannot be loaded: ModuleNotFoundError: No module named 'what_is_not_there'",),
         "empty": ("check, which the package odd-rules does not define",),
         "noise_floor": ("another name: that of the package odd-rules is taken",),
     }

@@ -200,8 +200,8 @@ def test_garbage_is_a_veto_where_it_is_surely_more_than_the_references(mine: int
     assert findings(garbage_answers, bare(accuracy=(six, none, none))) == []
 
 
-@pytest.mark.parametrize(("share", "kind"), [(0.10, "informs"), (0.105, "opposes"), (0.0, None)])
-def test_calls_beyond_the_longest_question_are_told_and_weigh_from_a_tenth_on(share: float, kind: str | None) -> None:
+@pytest.mark.parametrize(("share", "kind"), [(0.05, "informs"), (0.055, "opposes"), (0.0, None)])
+def test_calls_beyond_the_longest_question_are_told_and_weigh_from_a_twentieth_on(share: float, kind: str | None) -> None:
     tokens = np.where(np.arange(1000) < round(1000 * share), 200_000.0, 8_000.0)
     evidence = compared(effect=0.0, pairs=3, workloads=(chat_class(context_tokens=tokens),))
     found = findings(untested_lengths, evidence)

@@ -6,8 +6,8 @@ import numpy as np
 
 from agentload.exposition.scrape import Histogram, Scrape
 from agentload.report.parts import Made, Retrieval, RunFacts, Served, Timeline
-from agentload.study.stored import stored
 from tests.report.samples.measured import ARMS, LENGTHS
+from tests.study.studies import of_command
 
 COMMAND = "agentload replay traces/mix.jsonl --endpoints arms.yaml --model acme/hybrid-30b --db run.duckdb"
 
@@ -34,7 +34,7 @@ def facts() -> RunFacts:
                 Served(arm=arm, machine="node-a, node-b", fingerprint=f"{index}b7e41", steady=True) for index, arm in enumerate(ARMS)
             ),
         ),
-        study=stored(None, command=COMMAND, options="{}"),
+        study=of_command(COMMAND),
         timelines=tuple(
             Timeline(
                 arm=arm,

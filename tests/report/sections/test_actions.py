@@ -11,9 +11,9 @@ from advisor.policy import Policy, Slo
 from advisor.steps import Again, Control, Questions
 from advisor.verdict import Finding, Need
 from agentload.report.parts import Made, Rollout, RunFacts, Step
-from agentload.study.stored import stored
 from tests.report import sample
 from tests.report.telling import CHOICE, chosen, made
+from tests.study.studies import of_command
 
 
 def test_commands_that_name_a_database_can_be_copied_whatever_it_is_called() -> None:
@@ -88,15 +88,13 @@ def test_what_was_invalid_is_played_again_before_anything_else() -> None:
 
 def test_a_command_keeps_its_blanks_where_the_run_does_not_fill_them() -> None:
     command = "agentload simulate rag --profile 'broken"
-    facts = RunFacts(made=Made(run="r", tool_version="0.1.0", command=command), study=stored(None, command=command, options="{}"))
+    facts = RunFacts(made=Made(run="r", tool_version="0.1.0", command=command), study=of_command(command))
     assert made(facts=facts).do_now[1].command == "agentload replay TRACE --endpoints ENDPOINTS --pairs 30"
 
 
-def test_an_endpoint_list_is_quoted_as_it_must_be_typed() -> None:
+def test_an_endpoint_list_is_quoted_as_it_must_be_of_command() -> None:
     command = "agentload replay 'a b' '--endpoints=x=http://h/v1?k=1&l=2'"
-    facts = RunFacts(
-        made=Made(run="r", tool_version="0.1.0", traces=("a b",), command=command), study=stored(None, command=command, options="{}")
-    )
+    facts = RunFacts(made=Made(run="r", tool_version="0.1.0", traces=("a b",), command=command), study=of_command(command))
     assert made(facts=facts).do_now[1].command == "agentload replay 'a b' --endpoints 'x=http://h/v1?k=1&l=2' --pairs 30 --resume r"
 
 

@@ -3,7 +3,9 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
+from advisor.estimate import Estimate
 from advisor.evidence import Observation, Telemetry
 from advisor.policy import Policy, Slo
 from advisor.steps import Again
@@ -120,23 +122,39 @@ def test_first_tokens_are_compared_for_every_arm() -> None:
     assert [cell.text for cell in told["rag 17%: time to first token"][:3]] == ["236 ms", "+5.0% [+1.9, +8.1]", "+1.0% [−1.9, +3.9]"]
 
 
-def test_gpus_are_saved_in_whole_ones() -> None:
-    def capacity(arm: str, replicas: int | None, reason: str = "pool full") -> Capacity:
-        return Capacity(arm=arm, workload=None, agents_per_gpu=None, replicas_at_peak=replicas, next_replica_at_agents=None, reason=reason)
+def needing(arm: str, gpus: tuple[float, float, float]) -> Capacity:
+    """Return an arm that needs so many GPUs at the peak: at least, likely, at most."""
+    low, value, high = gpus
+    return Capacity(
+        arm=arm,
+        workload=None,
+        agents_per_gpu=None,
+        replicas_at_peak=round(value / 4),
+        gpus_at_peak=Estimate(value=value, low=low, high=high, n=12, unit="GPUs", method=""),
+        next_replica_at_agents=None,
+        reason="pool full",
+    )
 
-    evidence = replace(sample.evidence(), deployment=replace(sample.evidence().deployment, gpus_per_replica=4))
-    saved = made(replace(sample.decision(), capacity=(capacity("bf16", 3), capacity("fp8-skip-sw", 2))), evidence).answers[2]
-    assert (saved.word, saved.tone, saved.because) == ("4", "good", "FP8 skip-SW needs 2 replicas at your peak of 42 agents, BF16 3")
-    split = tuple(replace(arm, gpus=8) if arm.name == "fp8-skip-sw" else arm for arm in evidence.arms)
-    spent = made(replace(sample.decision(), capacity=(capacity("bf16", 3), capacity("fp8-skip-sw", 2))), replace(evidence, arms=split))
-    assert (spent.answers[2].word, spent.answers[2].tone) == ("−4", "bad")  # 3 replicas of 4 GPUs for 2 of 8
-    unsure = (replace(capacity("bf16", 3), fewest_replicas=2), replace(capacity("fp8-skip-sw", 2), most_replicas=2))
-    told = made(replace(sample.decision(), capacity=unsure), evidence).answers[2]
-    assert (told.word, told.tone) == ("0 to 4", "plain")
-    unknown = made(replace(sample.decision(), capacity=())).answers[2]
-    assert (unknown.word, unknown.because) == ("not known", "capacity was not measured")
-    both = (capacity("bf16", None, "the pool never filled"), capacity("fp8-skip-sw", None, "the pool never filled"))
-    assert made(replace(sample.decision(), capacity=both)).answers[2].because == "the pool never filled"
+
+@pytest.mark.parametrize(
+    ("bf16", "skip", "word", "tone"),
+    [
+        ((12, 12, 12), (8, 8, 8), "4", "good"),
+        ((12, 12, 12), (16, 16, 16), "−4", "bad"),
+        ((8, 12, 12), (8, 8, 8), "4 [0, 4]", "plain"),
+        ((172, 200, 232), (84, 96, 112), "104 [71, 139]", "good"),
+    ],
+)
+def test_gpus_that_are_saved_carry_the_interval_of_both_arms(
+    bf16: tuple[float, float, float], skip: tuple[float, float, float], word: str, tone: str
+) -> None:
+    capacity = (needing("bf16", bf16), needing("fp8-skip-sw", skip))
+    found = made(replace(sample.decision(), capacity=capacity))
+    saved = found.answers[2]
+    assert (saved.word, saved.tone) == (word, tone)
+    assert saved.because.startswith("FP8 skip-SW needs ")
+    needed = row(found, "GPUs at your peak of 42 agents")
+    assert ["[" in cell.text for cell in (needed[0], needed[2])] == [gpus[0] != gpus[2] for gpus in (bf16, skip)]
 
 
 def test_graded_answers_count_in_part() -> None:

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from advisor.estimate import Estimate
 from advisor.evidence import Arm
+from advisor.verdict import Word
 from agentload.report.parts import Made, RunFacts, Served
 from tests.report import sample
 from tests.report.telling import CHOICE, chosen, made
@@ -123,7 +125,7 @@ def test_of_two_runs_the_headline_says_how_the_later_one_differs_and_what_else_m
 
 def test_agents_without_a_peak_ask_for_it_by_name() -> None:
     decision, evidence = sample.decision(), sample.evidence()
-    unknown = replace(decision, capacity=tuple(replace(each, replicas_at_peak=None) for each in decision.capacity))
+    unknown = replace(decision, capacity=tuple(replace(each, replicas_at_peak=None, gpus_at_peak=None) for each in decision.capacity))
     no_peak = replace(evidence, deployment=replace(evidence.deployment, peak_agents=None))
     saved = made(unknown, no_peak).answers[-1]
     assert saved.word == "not known"
@@ -131,15 +133,28 @@ def test_agents_without_a_peak_ask_for_it_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("today", "price", "told"),
-    [(5, 2.5, "; 5,475 USD a month less at 2.5 USD a GPU-hour"), (1, 2.0, "; 1,460 USD a month more at 2 USD a GPU-hour"), (5, None, "")],
+    ("today", "price", "verdict", "told"),
+    [
+        ((5, 5, 5), 2.5, "use", "; 5,475 USD a month less at 2.5 USD a GPU-hour"),
+        ((4, 5, 6), 2.5, "use", "; 3,650 to 7,300 USD a month less at 2.5 USD a GPU-hour"),
+        ((4, 5, None), 2.5, "use", "; at least 3,650 USD a month less at 2.5 USD a GPU-hour"),
+        ((1, 1, 1), 2.0, "avoid", "; 1,460 USD a month more at 2 USD a GPU-hour"),
+        ((2, 5, 6), 2.5, "use", ""),
+        ((4, 5, 6), 2.5, "test further", ""),
+        ((5, 5, 5), None, "use", ""),
+    ],
 )
-def test_gpus_that_are_saved_are_dollars_a_month_where_a_price_is_known(today: int, price: float | None, told: str) -> None:
+def test_gpus_are_dollars_a_month_at_both_ends_where_a_price_is_known_and_they_are_surely_saved(
+    today: tuple[float, float, float | None], price: float | None, verdict: Word, told: str
+) -> None:
     decision, evidence = sample.decision(), sample.evidence()
-    capacity = tuple(replace(each, replicas_at_peak=today if each.arm == "bf16" else 2) for each in decision.capacity)
+    low, value, high = today
+    gpus = {"bf16": Estimate(value=value, low=low, high=high, n=9, unit="GPUs", method="")}
+    capacity = tuple(replace(each, gpus_at_peak=gpus.get(each.arm, each.gpus_at_peak)) for each in decision.capacity)
+    server = tuple(replace(each, verdict=verdict) for each in decision.server)
     gpu = replace(evidence.deployment.gpu, usd_per_hour=price)
     priced = replace(evidence, deployment=replace(evidence.deployment, gpu=gpu, gpus_per_replica=1))
-    because = made(replace(decision, capacity=capacity), priced).answers[-1].because
+    because = made(replace(decision, capacity=capacity, server=server), priced).answers[-1].because
     assert because.endswith(told) if told else "USD" not in because
 
 

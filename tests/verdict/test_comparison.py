@@ -1,11 +1,11 @@
 """Which runs are compared, and what becomes of them: one arm of each, turn by turn."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+import duckdb
 import numpy as np
 import pytest
 
@@ -14,15 +14,15 @@ from advisor.evidence import Arm, CapacityPoint, Evidence, Sweep
 from agentload.errors import EvidenceError
 from agentload.evidence.gather import gather
 from agentload.model.rows import CallRow
-from agentload.report.compare import IN_TIME, _common_arm, _Side, _versions, compare, joined
-from agentload.report.policy import Setting
 from agentload.store.database import reading
 from agentload.store.journal import Writer
 from agentload.store.loader import load
+from agentload.study.change import extended
+from agentload.study.document import json_text
+from agentload.verdict.comparison import IN_TIME, Comparison, _versions, comparison, joined
+from agentload.verdict.policy import Setting
 from tests.advisor.cases import H100, bare
-from tests.evidence.runs import ARMS, arm, fingerprint, leg, pair_of_blocks, run
-
-OPTIONS = json.loads(run().options)
+from tests.evidence.runs import ARMS, STUDY, arm, fingerprint, leg, pair_of_blocks, run
 
 
 def rows(name: str, pairs: Sequence[int] = (0, 1), **of_calls: Any) -> list[Any]:
@@ -53,9 +53,9 @@ DIFFERING: Final = {
     "k": (described("k", kind="measured"), "another kind of evidence (emulated and measured)"),
     "d": (described("d", design="parallel"), "another design (interleaved and parallel)"),
     "s": (described("s", seed=8), "another seed (7 and 8)"),
-    "c": (described("c", options=json.dumps({**OPTIONS, "cache": "warm"})), "cache setting differs (cold and warm)"),
+    "c": (described("c", study=json_text(extended(STUDY, cache="warm"))), "cache setting differs (cold and warm)"),
     "l": (
-        described("l", options=json.dumps({**OPTIONS, "load": {"arrivals": {"kind": "ClosedLoop", "sessions": 16, "ramp_s": 0.0}}})),
+        described("l", study=json_text(extended(STUDY, sessions=16))),
         "sessions differs (none and 16)",
     ),
     "w": (rows("w", token_rule="one_a_chunk"), "another count of tokens (by the server and one a chunk)"),
@@ -74,7 +74,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("later", DIFFERING)
 def test_what_two_runs_must_have_in_common_is_named_where_it_differs(database: Path, later: str) -> None:
     with pytest.raises(EvidenceError) as caught:
-        compare(database, "r1", later, setting=Setting())
+        comparison(database, "r1", later, setting=Setting())
     assert caught.value.message == f"runs r1 and {later} cannot be compared: {DIFFERING[later][1]}"
     assert caught.value.hint == "replay the later run with the options of the earlier one: agentload runs show --run r1"
 
@@ -88,12 +88,28 @@ def test_a_call_that_failed_or_came_in_larger_chunks_keeps_no_two_runs_apart(tmp
         replace(calls[0], request_id="refused", turn=2, status="refused", token_rule=None, **lost),
         replace(calls[0], request_id="cut", turn=3, status="truncated", token_rule="one_a_chunk"),
     ]
-    assert compare(stored(tmp_path, earlier, [*later, *others]), "r1", "r2", setting=Setting()).run == "r2"
+    database = stored(tmp_path, earlier, [*later, *others])
+    both = comparison(database, "r1", "r2", setting=Setting())
+    assert both.verdict(both.arm()).decision.run == "r2"
+
+
+def test_whichever_arms_are_compared_each_run_is_gathered_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = stored(tmp_path, rows("r1"), rows("r2"))
+    gathered: list[str] = []
+
+    def counted(connection: duckdb.DuckDBPyConnection, run: str, **options: Any) -> Evidence:
+        gathered.append(run)
+        return gather(connection, run, **options)
+
+    monkeypatch.setattr("agentload.verdict.verdict.gather", counted)
+    found = comparison(database, "r1", "r2", setting=Setting())
+    assert [found.verdict(arm).decision.reference for arm in ARMS] == ["r1", "r1"]
+    assert gathered == ["r1", "r2"]
 
 
 def test_a_run_is_not_compared_with_itself(database: Path) -> None:
     with pytest.raises(EvidenceError, match="'r1' and 'r' both name run r1"):
-        compare(database, "r1", "r", setting=Setting())
+        comparison(database, "r1", "r", setting=Setting())
 
 
 def both(folder: Path, before: Sequence[int], after: Sequence[int]) -> tuple[Evidence, Evidence]:
@@ -137,11 +153,8 @@ def test_sweeps_and_searches_of_the_arm_alone_are_taken_along(tmp_path: Path) ->
     assert [(each.arm, each.agents) for each in found.capacity] == [("r1", 2), ("r2", 2)]
 
 
-def side(run: str, *arms: str, version: str | None = None) -> _Side:
-    evidence = bare(
-        run=run, reference=arms[0], arms=tuple(Arm(name=name) for name in arms), deployment=Deployment(gpu=H100, version=version)
-    )
-    return _Side(run=run, settings={}, evidence=evidence)
+def side(run: str, *arms: str, version: str | None = None) -> Evidence:
+    return bare(run=run, reference=arms[0], arms=tuple(Arm(name=name) for name in arms), deployment=Deployment(gpu=H100, version=version))
 
 
 @pytest.mark.parametrize(
@@ -158,7 +171,8 @@ def test_the_first_arm_that_both_runs_have_is_compared_unless_another_is_wanted(
     earlier: Sequence[str], later: Sequence[str], wanted: str | None, arm: str
 ) -> None:
     try:
-        found = _common_arm(side("r1", *earlier), side("r2", *later), wanted)
+        both = Comparison(before=side("r1", *earlier), after=side("r2", *later), setting=Setting())
+        found = both.arm(wanted)
     except EvidenceError as error:
         found = f"{error.message}, {error.hint}"
     assert found == arm
@@ -166,7 +180,7 @@ def test_the_first_arm_that_both_runs_have_is_compared_unless_another_is_wanted(
 
 @pytest.mark.parametrize(("before", "after", "said"), [("1", "1", "1"), ("1", "2", "1 and 2"), (None, "2", "2"), ("1", None, None)])
 def test_versions_that_differ_are_both_said(before: str | None, after: str | None, said: str | None) -> None:
-    assert _versions(side("r1", "a", version=before).evidence, side("r2", "a", version=after).evidence) == said
+    assert _versions(side("r1", "a", version=before), side("r2", "a", version=after)) == said
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 ```yaml
 min_change: 0.03
 accuracy_margin: 0.02
+decide_by: gpus
 slos:
   - {ttft_ms: 3000, share: 0.95}
   - {workload: chat, ttft_ms: 800, tpot_ms: 30}
@@ -70,9 +71,13 @@ def parse(content: object, *, at: str) -> Setting:
     if not isinstance(levels, list | tuple):
         raise AgentloadError(f"{at}: slos: expected a list", hint="slos: [{workload: chat, ttft_ms: 800}]")
     slos = tuple(_made(Slo, each, f"{at}: slos[{index}]") for index, each in enumerate(levels))
+    policy = replace(_made(Policy, whole, at), slos=slos)
+    peak = _made(Load, load, f"{at}: load")
+    if policy.decide_by == "gpus" and peak.peak_agents is None:
+        raise AgentloadError(f"{at}: decide_by: gpus needs load.peak_agents", hint="load: {peak_agents: 400}")
     return Setting(
-        policy=replace(_made(Policy, whole, at), slos=slos),
-        load=_made(Load, load, f"{at}: load"),
+        policy=policy,
+        load=peak,
         price=None if price is None else _made(Price, price, f"{at}: price"),
         name=at,
     )

@@ -6,7 +6,7 @@ import yaml
 from advisor.policy import Policy, Slo
 from agentload.errors import AgentloadError
 from agentload.model.profile import Price
-from agentload.report.policy import SHOWN, Load, Setting, parse, read_policy
+from agentload.verdict.policy import SHOWN, Load, Setting, parse, read_policy
 
 
 def test_a_policy_file_moves_thresholds_and_names_load_and_price(tmp_path: Path) -> None:
@@ -49,6 +49,11 @@ def test_an_empty_file_is_the_default_policy(tmp_path: Path) -> None:
         ({"min_change": float("nan")}, "p: min_change must be a finite number, got nan", SHOWN),
         ({"price": {"usd_per_gpu_hour": float("inf"), "source": "x"}}, "p: price.usd_per_gpu_hour must be a finite number, got inf", SHOWN),
         (["min_change"], "p: expected keys and values", None),
+        (
+            {"decide_by": "gpus"},
+            "p: decide_by: gpus needs load.peak_agents",
+            "load: {peak_agents: 400}",
+        ),
     ],
 )
 def test_a_wrong_key_or_value_is_named(content: object, said: str, hint: str | None) -> None:
@@ -72,5 +77,6 @@ def test_a_file_that_is_not_there_is_said_so(tmp_path: Path) -> None:
 def test_the_policy_in_the_manual_is_read() -> None:
     manual = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
     written = parse(yaml.safe_load(manual.partition("```yaml\n")[2].partition("```")[0]), at="manual")
-    assert written.policy == Policy(slos=(Slo(ttft_ms=3_000.0, share=0.95), Slo(workload="chat", ttft_ms=800.0, tpot_ms=30.0)))
+    levels = (Slo(ttft_ms=3_000.0, share=0.95), Slo(workload="chat", ttft_ms=800.0, tpot_ms=30.0))
+    assert written.policy == Policy(slos=levels, decide_by="gpus")
     assert written.load == Load(peak_agents=42, spare_replicas=1, gpus_per_replica=1)

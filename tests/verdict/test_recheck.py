@@ -8,13 +8,13 @@ import duckdb
 import pytest
 
 from agentload.errors import UsageError
-from agentload.report.advise import asked_again
-from agentload.report.policy import Setting
 from agentload.run.prepared import Place
 from agentload.run.simulated_answers import answer_all, answering
 from agentload.study.document import parse, yaml_text
 from agentload.study.kinds import Ask
 from agentload.study.parts import Live, Virtual
+from agentload.verdict.policy import Setting
+from agentload.verdict.recheck import recheck
 from tests.cli.verbs import agentload
 
 LENGTHS = (8192, 16384, 32768, 65536, 131_072, 262_144)
@@ -31,7 +31,7 @@ def answered(study: Ask, database: Path) -> str:
 
 def test_what_was_open_is_asked_of_the_calibrated_arm_where_the_other_was_served(tmp_path: Path) -> None:
     database = tmp_path / "x.duckdb"
-    found = asked_again(database, answered(KIMI, database), setting=Setting())
+    found = recheck(database, answered(KIMI, database), setting=Setting())
     assert (found.arm, found.model) == ("fp8", "kimi-k2.5")
     assert found.study.servers == Live(endpoints="bf16=http://127.0.0.1:8000/v1,fp8-calibrated=http://127.0.0.1:8001/v1")
     assert (found.study.tasks, found.study.until_settled, found.study.items) == (("mrcr_like-4",), True, None)
@@ -57,7 +57,7 @@ def test_another_decision_and_a_simulated_run_leave_nothing_to_ask(tmp_path: Pat
     sound = Ask(servers=Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8")), tasks=("needle",), contexts=(8192,), items=60)
     run = answered(sound, database)
     with pytest.raises(UsageError, match="does not ask for calibration"):
-        asked_again(database, run, setting=Setting())
+        recheck(database, run, setting=Setting())
     simulated = answer_all(answering(KIMI, Place(database=database))).run_id
     with pytest.raises(UsageError, match="was simulated"):
-        asked_again(database, simulated, setting=Setting())
+        recheck(database, simulated, setting=Setting())

@@ -5,6 +5,7 @@ time is in the difference, and the document says so.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,16 +16,13 @@ from advisor.decide import decide
 from advisor.evidence import Calls, Evidence, Ints
 from agentload.errors import EvidenceError
 from agentload.model.rows import RunRow
-from agentload.report.advise import evidence_of
-from agentload.report.document import document
-from agentload.report.parts import Document, RunFacts
-from agentload.report.policy import Setting
-from agentload.report.read import facts
 from agentload.store import tables
 from agentload.store.database import reading
 from agentload.store.runs import run_named
 from agentload.study.change import changes
 from agentload.study.stored import study_of
+from agentload.verdict.policy import Setting
+from agentload.verdict.verdict import Verdict, evidence_of
 
 IN_TIME: Final = "The runs were made one after the other: whatever else changed between them is in the difference"
 # What has to be equal, in the words of a reader.
@@ -47,29 +45,51 @@ WHERE run_id = ? AND status = 'ok' AND token_rule IS NOT NULL ORDER BY ALL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Side:
-    run: str
-    settings: dict[str, Any]
-    evidence: Evidence
+class Comparison:
+    """Two runs of one plan, each gathered once, whichever of their arms are compared."""
+
+    before: Evidence
+    after: Evidence
+    setting: Setting
+
+    def arm(self, wanted: str | None = None) -> str:
+        """Return the arm that is wanted, or the first that both have; raise `EvidenceError`."""
+        theirs = [arm.name for arm in self.after.arms]
+        common = [arm.name for arm in self.before.arms if arm.name in theirs]
+        if not common or (wanted is not None and wanted not in common):
+            only = "compare runs with an arm of the same name"
+            runs = f"runs {self.before.run} and {self.after.run}"
+            raise EvidenceError(
+                f"{runs} have no arm '{wanted or theirs[0]}' in common",
+                hint=f"both have: {', '.join(common)}" if common else only,
+            )
+        return wanted or common[0]
+
+    def verdict(self, arm: str) -> Verdict:
+        """Decide whether the later run is better or worse than the earlier one on an arm."""
+        evidence = joined(self.before, self.after, arm)
+        decision = decide(evidence, self.setting.policy)
+        return Verdict(decision=decision, evidence=evidence, setting=self.setting)
 
 
-def compare(database: Path, before: str, after: str, *, setting: Setting, arm: str | None = None, profile: str | None = None) -> Document:
-    """Decide whether *after* is better or worse than *before* on one arm (default: the first that both have)."""
+def comparison(
+    database: Path,
+    before: str,
+    after: str,
+    *,
+    setting: Setting,
+    profile: str | None = None,
+) -> Comparison:
+    """Gather what two runs hold; raise `EvidenceError` where they do not follow one plan."""
     with reading(database) as connection:  # kept open: those who open it meanwhile share it
-        names = (run_named(database, before), run_named(database, after))
-        if names[0] == names[1]:
-            raise EvidenceError(f"'{before}' and '{after}' both name run {names[0]}", hint="--runs BEFORE,AFTER")
-        settings = [_settings(connection, name) for name in names]
-        _check_comparable(names, settings)
-        sides = [
-            _Side(run=name, settings=known, evidence=evidence_of(connection, name, setting=setting, profile=profile))
-            for name, known in zip(names, settings, strict=True)
-        ]
-        earlier, later = sides
-        chosen = _common_arm(earlier, later, arm)
-        evidence = joined(earlier.evidence, later.evidence, chosen)
-        known = _facts(database, earlier.run, later.run, chosen)
-    return document(decide(evidence, setting.policy), evidence, known, policy=setting.policy)
+        runs = (run_named(database, before), run_named(database, after))
+        if runs[0] == runs[1]:
+            both = f"'{before}' and '{after}' both name run {runs[0]}"
+            raise EvidenceError(both, hint="--runs BEFORE,AFTER")
+        _check_comparable(runs, [_settings(connection, run) for run in runs])
+        gathered = partial(evidence_of, connection, setting=setting, profile=profile)
+        earlier, later = map(gathered, runs)
+    return Comparison(before=earlier, after=later, setting=setting)
 
 
 def _settings(connection: duckdb.DuckDBPyConnection, run: str) -> dict[str, Any]:
@@ -116,15 +136,6 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:12]}…"
 
 
-def _common_arm(earlier: _Side, later: _Side, wanted: str | None) -> str:
-    theirs = [arm.name for arm in later.evidence.arms]
-    common = [arm.name for arm in earlier.evidence.arms if arm.name in theirs]
-    if not common or (wanted is not None and wanted not in common):
-        hint = f"both have: {', '.join(common)}" if common else "compare runs with an arm of the same name"
-        raise EvidenceError(f"runs {earlier.run} and {later.run} have no arm '{wanted or theirs[0]}' in common", hint=hint)
-    return wanted or common[0]
-
-
 def joined(before: Evidence, after: Evidence, arm: str) -> Evidence:
     """Put one arm of two runs side by side, each called by its run; raise `EvidenceError` when too few pairs are left in both."""
     _check_pairs(before, after, arm)
@@ -154,15 +165,6 @@ def joined(before: Evidence, after: Evidence, arm: str) -> Evidence:
         dated=after.dated,
         notes=(IN_TIME, *(f"{side.run}: {note}" for side in sides for note in side.notes)),
     )
-
-
-def _facts(database: Path, before: str, after: str, arm: str) -> RunFacts:
-    """Join the facts of both runs about the arm: the later run's making, and each run's server and series under its own name."""
-    sides = tuple((run, facts(database, run)) for run in (before, after))
-    servers = tuple(replace(each, arm=run) for run, side in sides for each in side.made.servers if each.arm == arm)
-    timelines = tuple(replace(each, arm=run) for run, side in sides for each in side.timelines if each.arm == arm)
-    later = sides[1][1]
-    return RunFacts(made=replace(later.made, servers=servers, compared_with=before), study=later.study, timelines=timelines)
 
 
 def _check_pairs(before: Evidence, after: Evidence, arm: str) -> None:

@@ -1,0 +1,138 @@
+"""Compare the calls that were played with the user's own trace: how long they are, and which part of the trace they stand for.
+
+A context is timed where calls as long as it were played in enough block pairs, or as often as the trace has them: one stray call says
+nothing. It stands for contexts up to a tenth longer.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from advisor.case import Beyond
+from advisor.evidence import Calls, Evidence, Floats, Ints, OwnCalls
+from advisor.statistics.paired import MIN_PAIRS, same_turns
+from advisor.verdict import Coverage, Quantiles, Quantity
+
+SLACK = 1.1  # a length speaks for those up to a tenth above it
+AS_OFTEN = 0.5  # of how often the trace's own calls are as long: what fails or is drawn takes some away
+LEVELS = (0.10, 0.50, 0.90, 0.99, 1.0)
+
+
+def beyond(contexts: Floats, length: float) -> Beyond:
+    """Return the share of calls with such contexts, and of their tokens, that is longer than what *length* speaks for."""
+    is_longer = contexts > SLACK * length
+    return Beyond(to=length, calls=float(is_longer.mean()), tokens=float(contexts[is_longer].sum() / max(1.0, contexts.sum())))
+
+
+def lengths(calls: Calls) -> Floats:
+    """Return how long the context of each call was when it ended."""
+    return calls.prompt_tokens + calls.output_tokens
+
+
+def timed_to(contexts: Floats, pairs: Ints, own: Floats) -> float | None:
+    """Return the longest context that was timed, of calls with these *contexts* in these block *pairs*; None without calls."""
+    if not contexts.size:
+        return None
+    return max(_in_enough_pairs(contexts, pairs), _as_often(contexts, own))
+
+
+def _in_enough_pairs(contexts: Floats, pairs: Ints) -> float:
+    """Return the longest context that enough pairs reach; all of them where there are few."""
+    names, place = np.unique(pairs, return_inverse=True)
+    longest = np.zeros(names.size)
+    np.maximum.at(longest, place, contexts)
+    return float(np.sort(longest)[-min(MIN_PAIRS, names.size)])
+
+
+def _as_often(contexts: Floats, own: Floats) -> float:
+    """Return the context up to which calls are as long as often as those of the trace."""
+    ordered = np.sort(contexts)
+    played = np.arange(ordered.size, 0, -1) / ordered.size  # share of calls that are at least as long
+    wanted = 1 - np.searchsorted(np.sort(own), ordered, side="right") / own.size
+    rare = np.flatnonzero(played < AS_OFTEN * wanted)
+    return float(ordered[rare[0] - 1] if rare.size else ordered[-1])
+
+
+def timed(evidence: Evidence, arm: str, own: OwnCalls) -> Beyond | None:
+    """Return what of a class lies beyond the contexts that were timed on both the reference and *arm*; None where nothing was."""
+    sides = evidence.sides(own.workload, arm)
+    if sides is None:
+        return None
+    reference, _ = sides
+    rows, _ = same_turns(*sides)
+    contexts = lengths(reference)[rows]
+    known = np.isfinite(contexts)
+    length = timed_to(contexts[known], reference.pair[rows][known], own.context_tokens)
+    return None if length is None else beyond(own.context_tokens, length)
+
+
+def together(parts: Sequence[tuple[OwnCalls, Beyond | None]]) -> Beyond | None:
+    """Return what lies beyond of all classes, each of their calls alike; a class that was not timed lies beyond altogether."""
+    found = [each for _, each in parts if each is not None]
+    if not found:
+        return None
+    calls = np.array([own.calls for own, _ in parts], dtype=np.float64)
+    tokens = calls * [own.context_tokens.mean() for own, _ in parts]
+    none = Beyond(to=0.0, calls=1.0, tokens=1.0)
+    shares = [each or none for _, each in parts]
+    return Beyond(
+        to=min((each.to for each in found if each.calls > 0), default=max(each.to for each in found)),
+        calls=float(calls @ [each.calls for each in shares] / calls.sum()),
+        tokens=float(tokens @ [each.tokens for each in shares] / max(1.0, tokens.sum())),
+    )
+
+
+def coverages(evidence: Evidence) -> tuple[Coverage, ...]:
+    """Return the coverage of the whole trace by the calls of the reference, and of each class where there are several."""
+    return tuple(_coverages(evidence)) if evidence.trace else ()
+
+
+def _coverages(evidence: Evidence) -> Iterator[Coverage]:
+    parts = [(own, timed(evidence, evidence.reference, own)) for own in evidence.trace]
+    played = {own.workload: evidence.calls(own.workload, evidence.reference) for own in evidence.trace}
+    yield _coverage(None, evidence.trace, together(parts), [each for each in played.values() if each is not None])
+    for own, found in parts if len(parts) > 1 else ():
+        calls = played[own.workload]
+        yield _coverage(own.workload, (own,), found, [] if calls is None else [calls])
+
+
+def _coverage(workload: str | None, own: Sequence[OwnCalls], found: Beyond | None, played: Sequence[Calls]) -> Coverage:
+    return Coverage(
+        workload=workload,
+        calls=sum(each.calls for each in own),
+        played=sum(len(each) for each in played),
+        call_share=0.0 if found is None else 1 - found.calls,
+        token_share=0.0 if found is None else 1 - found.tokens,
+        timed_to=None if found is None else found.to,
+        longest=max(float(each.context_tokens.max()) for each in own),
+        is_whole=all(each.is_whole for each in own),
+        quantiles=tuple(_quantiles(own, played)),
+    )
+
+
+def _quantiles(own: Sequence[OwnCalls], played: Sequence[Calls]) -> Iterator[Quantiles]:
+    found: tuple[tuple[Quantity, list[Floats], list[Floats | None]], ...] = (
+        ("context_tokens", [each.context_tokens for each in own], [lengths(each) for each in played]),
+        ("new_tokens", [each.new_tokens for each in own], [each.computed_tokens for each in played]),
+        ("output_tokens", [each.output_tokens for each in own], [each.output_tokens for each in played]),
+        ("wait_s", [each.wait_s for each in own], [each.wait_s for each in played]),
+        ("hit_rate", [each.hit_rate for each in own], [_hit_rate(each) for each in played]),
+    )
+    calls = [each.calls for each in own]
+    for quantity, columns, seen in found:
+        known = [column for column in seen if column is not None]
+        yield Quantiles(quantity=quantity, trace=quantiles(columns, calls), played=quantiles(known, [column.size for column in known]))
+
+
+def _hit_rate(calls: Calls) -> Floats | None:
+    return None if calls.computed_tokens is None else 1 - calls.computed_tokens / np.maximum(calls.prompt_tokens, 1)
+
+
+def quantiles(columns: Sequence[Floats], calls: Sequence[int]) -> tuple[float, ...]:
+    """Return q10, q50, q90, q99 and the largest of columns whose values stand for so many *calls* each; nothing of none."""
+    known = [column[np.isfinite(column)] for column in columns]
+    values = np.concatenate([np.zeros(0), *known])
+    if not values.size:
+        return ()
+    weights = np.concatenate([np.full(column.size, each / max(1, column.size)) for column, each in zip(known, calls, strict=True)])
+    return tuple(np.quantile(values, LEVELS, weights=weights, method="inverted_cdf").tolist())

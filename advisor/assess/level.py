@@ -1,0 +1,96 @@
+"""Say whether an arm meets the service level at all: with a single session, or at the load that was played."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import get_args
+
+from advisor import words
+from advisor.evidence import CapacityPoint, Evidence
+from advisor.policy import Policy, Slo
+from advisor.statistics.paired import Metric
+from advisor.statistics.quantiles import quantile
+from advisor.verdict import Capacity, LegState, ServiceLevel
+
+FEWEST = 6  # turns of a single session: fewer say nothing of an arm
+MISSED = 0.5  # where the typical turn misses a level, no draw of sessions is to blame
+
+
+def service_levels(evidence: Evidence, policy: Policy, capacities: Sequence[Capacity]) -> tuple[ServiceLevel, ...]:
+    """Return what is known of each arm; nothing where nobody stated a level for the whole mix."""
+    slo = policy.slo(None)
+    if slo is None:
+        return ()
+    # Where GPUs decide, each arm runs at a load that is within the level.
+    is_played = policy.decider(evidence.deployment.peak_agents) == "latency"
+    found = (_of_arm(evidence, arm.name, slo, capacities) for arm in evidence.arms)
+    return tuple(replace(each, is_missed_as_played=is_played and each.is_missed_as_played) for each in found)
+
+
+def _of_arm(evidence: Evidence, arm: str, slo: Slo, capacities: Sequence[Capacity]) -> ServiceLevel:
+    alone = [each for each in evidence.alone if each.arm == arm and each.slo == slo]
+    found = next((each for each in capacities if (each.arm, each.workload) == (arm, None)), None)
+    return ServiceLevel(
+        arm=arm,
+        limits=words.limits(slo),
+        state=_state(evidence, alone, slo, found),
+        is_missed_as_played=_is_missed(evidence, arm, slo),
+        reason=_reason(alone or _lightest(evidence, arm, slo), slo),
+        agents_per_gpu=None if found is None else found.agents_per_gpu,
+    )
+
+
+def _state(evidence: Evidence, alone: Sequence[CapacityPoint], slo: Slo, found: Capacity | None) -> LegState:
+    """Return whether a single session is within the level; many trials of many say more than a few of one."""
+    if found is not None and found.agents_per_gpu is not None:
+        agents, gpus = found.agents_per_gpu, evidence.gpus(found.arm) * evidence.deployment.replicas
+        if agents.low is not None and agents.low * gpus >= 1:
+            return "yes"
+        if agents.high is not None and agents.high * gpus < 1:
+            return "no"
+    turns, within = (sum(getattr(each, name) for each in alone) for name in ("turns", "within_slo"))
+    if turns < FEWEST:
+        return "unclear" if turns else "untested"
+    if within >= slo.share * turns:
+        return "yes"
+    return "no" if within <= MISSED * turns else "unclear"
+
+
+def _lightest(evidence: Evidence, arm: str, slo: Slo) -> list[CapacityPoint]:
+    """Return the trials of a search at the smallest load that was tried."""
+    own = [each for each in evidence.capacity if each.arm == arm and each.slo == slo]
+    least = min((each.agents for each in own), default=0)
+    return [each for each in own if each.agents == least]
+
+
+def _limits(slo: Slo) -> Iterator[tuple[Metric, float]]:
+    for metric in get_args(Metric):
+        limit = getattr(slo, metric)
+        if limit is not None:
+            yield metric, limit
+
+
+def _reason(points: Sequence[CapacityPoint], slo: Slo) -> str:
+    """Name the limit that is missed by most, and by how much; empty where each is met or nobody knows."""
+    worst, said = 1.0, ""
+    for metric, limit in _limits(slo):
+        seen = [took for each in points if (took := getattr(each, metric)) is not None]
+        beyond = median(seen) / limit if seen else 1.0
+        if beyond > worst:
+            name = f"{metric.removesuffix('_ms').upper()} p{100 * slo.share:.0f}"
+            worst = beyond
+            said = f"{name} is {words.ms(median(seen))}, {words.beyond(beyond)} {words.ms(limit)}"
+    return said
+
+
+def _is_missed(evidence: Evidence, arm: str, slo: Slo) -> bool:
+    """Say whether some limit is surely broken by what was played, of any class that has no level of its own."""
+    for workload in evidence.workloads:
+        calls = evidence.calls(workload.name, arm)
+        for metric, limit in _limits(slo) if calls is not None else ():
+            assert calls is not None
+            took = quantile(calls.lasting(metric), calls.session, slo.share, unit="ms")
+            if took is not None and took.is_above(limit) and math.isfinite(limit):
+                return True
+    return False

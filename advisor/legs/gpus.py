@@ -1,0 +1,107 @@
+"""How many GPUs does the arm need at the user's peak? With a service level and a peak, this decides.
+
+Agents within the service level are what one GPU carries, so arms that meet the level are compared
+by GPUs. Turns that are slower within it are a fact and no harm. Latency breaks a tie.
+"""
+
+from dataclasses import replace
+
+from advisor import words
+from advisor.assess.capacity import saved
+from advisor.case import Case
+from advisor.estimate import Estimate
+from advisor.legs.capacity import finer
+from advisor.verdict import Capacity, Leg, LegState
+
+GPUS = "GPUs at the user's peak"
+TIE = 0.20  # of the reference's GPUs: an arm that may need more than so many more is not tied with it
+
+
+def gpus_leg(case: Case, arm: str, workload: str | None, capacity: Leg) -> Leg:
+    """Return whether the arm surely saves or takes a GPU, and the smallest change that counts."""
+    both = None if capacity.estimate is None else _measured(case, arm, workload)
+    if both is None:  # known by argument, not known, or no number of GPUs is enough
+        return replace(capacity, name="pays")
+    mine, theirs, fewer = both
+    margin = max(1.0, case.policy.min_change * theirs.value)
+    reason = _told(case, mine, theirs, fewer)
+    relative = _relative(fewer, theirs.value)
+    state = _state(fewer, margin)
+    needs = capacity.needs or (finer(case, arm, workload, relative),)
+    return Leg(
+        name="pays",
+        state=state,
+        estimate=relative,
+        margin=margin / theirs.value,
+        reason=reason,
+        needs=needs if state == "unclear" else (),
+    )
+
+
+def _measured(case: Case, arm: str, workload: str | None) -> tuple[Estimate, Estimate, Estimate] | None:
+    """Return the GPUs of the arm, of the reference, and what is saved; of the mix at least."""
+    for scope in dict.fromkeys((workload, None)):
+        mine: Capacity | None = case.capacity_of(arm, scope)
+        theirs: Capacity | None = case.capacity_of(case.evidence.reference, scope)
+        fewer = saved(theirs, mine)
+        if fewer is not None and mine is not None and theirs is not None:
+            assert mine.gpus_at_peak is not None
+            assert theirs.gpus_at_peak is not None
+            return mine.gpus_at_peak, theirs.gpus_at_peak, fewer
+    return None
+
+
+def _state(fewer: Estimate, margin: float) -> LegState:
+    if fewer.low is not None and fewer.low >= margin:
+        return "yes"
+    if fewer.high is not None and -fewer.high >= margin:
+        return "no"
+    return "equal" if fewer.is_within(margin) else "unclear"
+
+
+def _relative(fewer: Estimate, gpus: float) -> Estimate:
+    """Return the change of GPUs, as a share of the reference's."""
+    more = _opposite(fewer)
+    low, high = (None if end is None else end / gpus for end in (more.low, more.high))
+    share = more.value / gpus
+    return replace(more, value=share, low=low, high=high, unit="relative", method=GPUS)
+
+
+def _told(case: Case, mine: Estimate, theirs: Estimate, fewer: Estimate) -> str:
+    peak, reference = case.evidence.deployment.peak_agents, case.evidence.reference
+    gpus = f"{words.whole(mine, 'GPU')} for {words.whole(theirs)} on {reference}"
+    said = f"{gpus} at {words.counted(peak or 0, 'agent')}"
+    if not any((fewer.value, fewer.low, fewer.high)):
+        return said
+    if fewer.value >= 0:
+        return f"{said}, {words.whole(fewer)} fewer"
+    return f"{said}, {words.whole(_opposite(fewer))} more"
+
+
+def _opposite(found: Estimate) -> Estimate:
+    ends = (None if end is None else -end for end in (found.high, found.low))
+    low, high = ends
+    return replace(found, value=-found.value, low=low, high=high)
+
+
+def pays_by_gpus(speed: Leg, gpus: Leg) -> Leg:
+    """Return the leg that GPUs decide, and speed where they tie."""
+    high = None if gpus.estimate is None else gpus.estimate.high
+    is_tied = high is not None and high <= TIE
+    match gpus.state, speed.state:
+        case (("yes" | "no"), _):
+            return replace(gpus, reason=f"{gpus.reason}; {speed.reason}")
+        case "equal", _:
+            return replace(speed, reason=f"{gpus.reason}; {speed.reason}")
+        case "unclear", ("yes" | "unclear") if is_tied:
+            needs = (*speed.needs, *gpus.needs) if speed.state == "unclear" else ()
+            reason = f"{speed.reason}; GPUs are not shown to differ: {gpus.reason}"
+            return replace(speed, reason=reason, needs=needs)
+        case "unclear", _:
+            return replace(gpus, reason=f"GPUs are undecided: {gpus.reason}; {speed.reason}")
+        case _, _ if gpus.reason in speed.reason:  # one check spoils both
+            return replace(gpus, reason=speed.reason)
+        case _, _:
+            # The latencies were looked at, and are as valid as ever.
+            state: LegState = "untested" if speed.state == "untested" else "unclear"
+            return replace(gpus, state=state, reason=f"GPUs were not measured: {gpus.reason}; {speed.reason}")

@@ -1,0 +1,30 @@
+"""What the calls of the user's own trace are like, as the run wrote it down when it was laid out: played or not."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from advisor.evidence import OwnCalls, WorkloadClass
+from agentload.model.shape import TraceShape
+
+
+def own_calls(shapes: Sequence[TraceShape]) -> Iterator[OwnCalls]:
+    """Yield the trace's calls, class by class."""
+    for each in shapes:
+        yield OwnCalls(
+            workload=each.workload,
+            calls=each.calls,
+            context_tokens=np.asarray(each.context_tokens, dtype=np.float64),
+            new_tokens=np.asarray(each.new_tokens, dtype=np.float64),
+            output_tokens=np.asarray(each.output_tokens, dtype=np.float64),
+            wait_s=np.asarray(each.wait_s, dtype=np.float64),
+            hit_rate=np.asarray(each.hit_rate, dtype=np.float64),
+            is_whole=each.is_whole,
+        )
+
+
+def with_contexts(workloads: Sequence[WorkloadClass], trace: Sequence[OwnCalls]) -> tuple[WorkloadClass, ...]:
+    """Return classes that know how long the user's own calls are, where the trace tells."""
+    contexts = {each.workload: each.context_tokens for each in trace}
+    return tuple(replace(each, context_tokens=contexts.get(each.name)) for each in workloads)

@@ -1,0 +1,168 @@
+"""A family of sessions carried over an instant in its middle: what it has sent is primed, what is to come is played.
+
+Who waits at the instant sends the next turn at once. Who is being answered is asked for the rest of that answer: the call
+keeps the server as busy as it was, and counts for nothing. Before either, one priming call tells the server what it would
+hold: the context so far, and of an answer under way the part that is there.
+
+Sessions that an answered turn has spawned begin with the first session's priming call, those of a later turn as ever. What
+waited for an answered turn waits no longer; what quoted its answer, or one under way, stands as text. Tried against hours
+of steady load, sending every next turn at once left answers of minutes out, and waiting for the rest of each wait wasted
+half of a window.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from agentload.layout.timeline import Timing, timeline
+from agentload.model.plan import Load
+from agentload.model.trace import PRIME, UNDER_WAY, Header, Segment, Session, Turn, TurnRef
+from agentload.model.walk import contexts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """What is left of a family at an instant."""
+
+    sessions: tuple[Session, ...]
+    idle_s: float
+    """How long ago the last of its answers ended; 0 where one is under way."""
+
+
+def carried(header: Header, family: Sequence[Session], load: Load, *, at_s: float) -> Carried:
+    """Carry a family over an instant, so many seconds after it began."""
+    cut = _Cut(header=header, at_s=at_s, timings=timeline(family, load), members={each.session: each for each in family})
+    root, *others = family
+    if not cut.is_begun(root):
+        return Carried(sessions=tuple(family), idle_s=0.0)
+    spawned = {name for each in family for turn in each.turns[: cut.answered(each)] for name in turn.spawn}
+    alive = [each for each in others if each.session in spawned and not cut.is_over(each)]
+    to_come = {name for each in family for turn in each.turns[cut.answered(each) :] for name in turn.spawn}
+    sessions = [cut.going_on(root, spawns=[each.session for each in alive])]
+    sessions += [cut.going_on(each) for each in alive]
+    sessions += [cut.untouched(each) for each in others if each.session in to_come and each.session not in spawned]
+    return Carried(sessions=tuple(sessions), idle_s=cut.idle_s())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cut:
+    """A family at an instant."""
+
+    header: Header
+    at_s: float
+    timings: Mapping[str, Sequence[Timing]]
+    members: Mapping[str, Session]
+
+    def answered(self, session: Session) -> int:
+        """Count the turns of a session that are answered."""
+        return bisect_right(self.timings.get(session.session, ()), self.at_s, key=lambda each: each.answered_s)
+
+    def is_under_way(self, session: Session) -> bool:
+        """Tell whether the turn after the answered ones was sent."""
+        following = self.timings.get(session.session, ())[self.answered(session) :]
+        return bool(following) and following[0].sent_s <= self.at_s
+
+    def is_begun(self, session: Session) -> bool:
+        """Tell whether a session has sent anything."""
+        return self.answered(session) > 0 or self.is_under_way(session)
+
+    def is_over(self, session: Session) -> bool:
+        """Tell whether all of a session is answered."""
+        return self.answered(session) >= len(session.turns)
+
+    def idle_s(self) -> float:
+        """Return how long ago the last answer of the family ended."""
+        if any(self.is_under_way(each) for each in self.members.values()):
+            return 0.0
+        ended_s = [each.answered_s for timings in self.timings.values() for each in timings if each.answered_s <= self.at_s]
+        return self.at_s - max(ended_s)
+
+    def going_on(self, session: Session, *, spawns: Sequence[str] = ()) -> Session:
+        """Return a session that is alive: primed, and with the turns that are left; its priming call spawns others."""
+        left = list(self._left(session))
+        if not self.is_begun(session):
+            return replace(session, turns=(_at_once(left[0]), *left[1:]))
+        prime = replace(self._prime(session), spawn=tuple(spawns))
+        return replace(session, turns=(prime, *self._begun(session, left)))
+
+    def untouched(self, session: Session) -> Session:
+        """Return a session that a turn to come will spawn."""
+        return replace(session, turns=tuple(self._left(session)))
+
+    def _begun(self, session: Session, left: Sequence[Turn]) -> Iterator[Turn]:
+        if not left:
+            return
+        first, *others = left
+        if not self.is_under_way(session):
+            yield from (_at_once(first), *others)
+            return
+        yield replace(first, add=(), output=first.output - self._said(session), keep=None, wait=None, wait_s=0.0, after=(), event=UNDER_WAY)
+        if others:
+            kept = len(self._context(session))
+            keep = kept if others[0].keep is None else min(kept, others[0].keep)
+            yield from (replace(others[0], keep=keep), *others[1:])
+
+    def _context(self, session: Session) -> tuple[Segment, ...]:
+        """Return what the last call of a session sent that is answered or under way."""
+        sent = self.answered(session) + self.is_under_way(session)
+        *_, last = (context for _, context in zip(range(sent), contexts(self.header, session), strict=False))
+        return last
+
+    def _said(self, session: Session) -> int:
+        """Return how many tokens of the answer under way are there; its last is still to come."""
+        number = self.answered(session)
+        turn, timing = session.turns[number], self.timings[session.session][number]
+        share = (self.at_s - timing.sent_s) / max(timing.answered_s - timing.sent_s, 1e-9)
+        return min(int(share * turn.output), turn.output - 1)
+
+    def _prime(self, session: Session) -> Turn:
+        """Return the call that tells a server what it would hold of a session."""
+        told = self._context(session)
+        prefix = self.header.prefixes[session.prefix] if session.prefix is not None else ()
+        shared = len(prefix) if told[: len(prefix)] == prefix else 0
+        add = [replace(segment, source=None) for segment in told[shared:]]
+        if self.is_under_way(session) and (said := self._said(session)):
+            add.append(Segment(role="assistant", tokens=said, key=f"{session.session}~{len(told)}"))
+        model = session.turns[self.answered(session) - (not self.is_under_way(session))].model
+        return Turn(add=tuple(add), output=1, keep=None if shared == len(prefix) else 0, event=PRIME, model=model)
+
+    def _left(self, session: Session) -> Iterator[Turn]:
+        """Yield the turns of a session that are not answered, as they wait for each other now."""
+        for turn in session.turns[self.answered(session) :]:
+            if not turn.after and all(segment.source is None for segment in turn.add):
+                yield turn
+                continue
+            after = tuple(self._moved(ref) for ref in turn.after if self._is_to_come(ref))
+            add = tuple(self._quoting(segment) for segment in turn.add)
+            yield replace(turn, after=after, add=add)
+
+    def _quoting(self, segment: Segment) -> Segment:
+        if segment.source is None:
+            return segment
+        is_whole = self._is_to_come(segment.source) and not self._is_partly_said(segment.source)
+        return replace(segment, source=self._moved(segment.source) if is_whole else None)
+
+    def _is_partly_said(self, ref: TurnRef) -> bool:
+        """Tell whether a turn is under way: what is played of its answer is less than what is quoted."""
+        session = self.members[ref.session]
+        turn = len(session.turns) - 1 if ref.turn < 0 else ref.turn
+        return turn == self.answered(session) and self.is_under_way(session)
+
+    def _is_to_come(self, ref: TurnRef) -> bool:
+        """Tell whether a turn is still to be answered; one of another family never is."""
+        session = self.members.get(ref.session)
+        if session is None:
+            return False
+        turn = len(session.turns) - 1 if ref.turn < 0 else ref.turn
+        return turn >= self.answered(session)
+
+    def _moved(self, ref: TurnRef) -> TurnRef:
+        session = self.members[ref.session]
+        if ref.turn < 0:
+            return ref
+        return replace(ref, turn=ref.turn - self.answered(session) + self.is_begun(session))
+
+
+def _at_once(turn: Turn) -> Turn:
+    """Return a turn without its wait, unless that begins only after a turn that is to come."""
+    return turn if turn.after else replace(turn, wait=None, wait_s=0.0, recorded=None)

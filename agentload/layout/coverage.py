@@ -1,0 +1,69 @@
+"""What the calls of a trace are like under a load: the shape with which the calls that were played are compared."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from agentload.layout.timeline import wait_s
+from agentload.model.plan import Load
+from agentload.model.shape import POINTS, TraceShape
+from agentload.model.trace import Trace
+from agentload.tracefile.reuse import IdealCache
+
+Number = TypeVar("Number", int, float)
+
+MOST_CALLS: Final = 50_000
+"""Calls that are read of a trace: a second's work. A longer trace is described by its first ones, and its shape says so."""
+
+
+@dataclass(slots=True)
+class _Columns:
+    context_tokens: list[int] = field(default_factory=list)
+    new_tokens: list[int] = field(default_factory=list)
+    output_tokens: list[int] = field(default_factory=list)
+    wait_s: list[float] = field(default_factory=list)
+    hit_rate: list[float] = field(default_factory=list)
+
+
+def trace_shapes(trace: Trace, load: Load, *, most: int = MOST_CALLS) -> tuple[TraceShape, ...]:
+    """Return the shape of each workload of a trace, by name; the load says how long its users and tools wait."""
+    found: dict[str, _Columns] = {}
+    cache = IdealCache()
+    calls, is_whole = 0, True
+    for session in trace.sessions:
+        calls += len(session.turns)
+        if calls > most and found:
+            is_whole = False
+            break
+        own = found.setdefault(session.workload, _Columns())
+        sizes = cache.calls(trace.header, session)
+        for place, (turn, (prompt, known)) in enumerate(zip(session.turns, sizes, strict=True)):
+            own.context_tokens.append(prompt + turn.output)
+            own.new_tokens.append(prompt - known)
+            own.output_tokens.append(turn.output)
+            own.hit_rate.append(known / prompt if prompt else 0.0)
+            if place:
+                own.wait_s.append(wait_s(load, turn))
+    return tuple(_shape(name, found[name], is_whole=is_whole) for name in sorted(found))
+
+
+def _shape(workload: str, columns: _Columns, *, is_whole: bool) -> TraceShape:
+    return TraceShape(
+        workload=workload,
+        calls=len(columns.context_tokens),
+        context_tokens=_points(columns.context_tokens),
+        new_tokens=_points(columns.new_tokens),
+        output_tokens=_points(columns.output_tokens),
+        wait_s=tuple(round(each, 2) for each in _points(columns.wait_s)),
+        hit_rate=tuple(round(each, 3) for each in _points(columns.hit_rate)),
+        is_whole=is_whole,
+    )
+
+
+def _points(values: Iterable[Number]) -> tuple[Number, ...]:
+    """Return evenly spaced quantiles, each of them a value that was seen; of few values all."""
+    ordered = sorted(values)
+    if len(ordered) <= POINTS:
+        return tuple(ordered)
+    step = (len(ordered) - 1) / (POINTS - 1)
+    return tuple(ordered[round(place * step)] for place in range(POINTS))

@@ -1,0 +1,99 @@
+"""Play a window at the nominal speed, without a server: which of its calls are sent, and when.
+
+Blocks are laid out with more sessions than they need; this says how much of one is likely to be played.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Final
+
+from agentload.layout.timeline import Timeline, timeline
+from agentload.model.plan import Block, Budget, ClosedLoop, Load
+from agentload.model.trace import PRIME, UNDER_WAY, Header, Segment, Session, Turn
+from agentload.model.walk import contexts, families
+
+UNBOUNDED_S: Final = 600.0
+"""What a window without a duration is taken for: it ends by a number of calls or tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NominalCall:
+    """A call of a window; priming calls and the rests of answers do not count."""
+
+    session: Session
+    turn: Turn
+    context: tuple[Segment, ...]
+    sent_s: float
+    """After the window's clock started; negative while contexts are primed."""
+    answered_s: float
+    counts: bool
+
+
+def nominal_calls(header: Header, block: Block, load: Load) -> tuple[NominalCall, ...]:
+    """Return the calls of a window in the order in which they are sent: the primed ones, and those of its time."""
+    seconds = load.budget.seconds or UNBOUNDED_S
+    found = [call for family, at_s in _starts(block.sessions, load, seconds) for call in _calls(header, family, load, at_s)]
+    sent = sorted((each for each in found if each.sent_s < seconds), key=lambda each: each.sent_s)
+    return tuple(_afforded(sent, load.budget))
+
+
+def _afforded(sent: Iterable[NominalCall], budget: Budget) -> Iterator[NominalCall]:
+    """Yield calls until a budget of them, or of their tokens, is spent."""
+    calls = tokens = 0
+    for each in sent:
+        if (budget.calls is not None and calls >= budget.calls) or (budget.tokens is not None and tokens >= budget.tokens):
+            return
+        yield each
+        calls += each.counts
+        if each.turn.event != PRIME:
+            tokens += each.turn.output + sum(segment.tokens for segment in each.context)
+
+
+def _starts(sessions: Iterable[Session], load: Load, seconds: float) -> Iterator[tuple[Sequence[Session], float]]:
+    """Yield each family that begins in a window, and when."""
+    slots = load.arrivals.sessions if isinstance(load.arrivals, ClosedLoop) else None
+    free_s: list[float] = [] if slots is None else [0.0] * slots
+    for family in families(sessions):
+        lasting_s = _ends_s(family, timeline(family, load))
+        if slots is None:
+            yield family, family[0].start_s or 0.0
+        elif lasting_s <= 0:  # it only primes
+            yield family, 0.0
+        else:
+            at_s = heappop(free_s)
+            if at_s >= seconds:
+                return
+            yield family, at_s
+            heappush(free_s, at_s + lasting_s)
+
+
+def _primed_s(session: Session, timings: Timeline) -> float:
+    """Return how much of a session's time line its priming call takes."""
+    return timings[session.session][0].answered_s if session.turns[0].event == PRIME else 0.0
+
+
+def _ends_s(family: Sequence[Session], timings: Timeline) -> float:
+    root = family[0]
+    played = timings.get(root.session, ())
+    return played[-1].answered_s - _primed_s(root, timings) if played else 0.0
+
+
+def _calls(header: Header, family: Sequence[Session], load: Load, at_s: float) -> Iterator[NominalCall]:
+    timings = timeline(family, load)
+    primed_s = _primed_s(family[0], timings)
+    for session in family:
+        # A carried session is primed before the clock starts, whatever the first session's priming takes.
+        own_s = primed_s
+        if session is not family[0] and session.turns[0].event == PRIME and timings.get(session.session):
+            own_s = timings[session.session][0].answered_s
+        for turn, context, timing in zip(session.turns, contexts(header, session), timings.get(session.session, ()), strict=False):
+            is_primed = turn.event == PRIME
+            yield NominalCall(
+                session=session,
+                turn=turn,
+                context=context,
+                sent_s=-1.0 if is_primed else at_s + timing.sent_s - own_s,
+                answered_s=0.0 if is_primed else at_s + timing.answered_s - own_s,
+                counts=turn.event not in {PRIME, UNDER_WAY},
+            )

@@ -1,0 +1,96 @@
+"""When the turns of a family of sessions are sent and answered, were the server an ordinary one.
+
+Nobody knows beforehand how long answers take, so one nominal speed holds for every arm and every server: what is drawn
+from a timeline is then the same on all of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from agentload.model.plan import Load
+from agentload.model.trace import Session, Turn, TurnRef
+
+# An ordinary 8B model on one current GPU; said beside the figure that rests on it.
+ASSUMED_TOKEN_S: Final = 0.02
+ASSUMED_PREFILL_TOKENS_PER_S: Final = 10_000.0
+
+
+def seconds_of(load: Load, session: Session) -> float:
+    """Return about how long a session takes, its waits included."""
+    return sum(turn_seconds(load, turn) for turn in session.turns)
+
+
+def turn_seconds(load: Load, turn: Turn) -> float:
+    """Return about how long it takes until a turn is answered, from the end of the one before it."""
+    return wait_s(load, turn) + turn.output * ASSUMED_TOKEN_S + sum(s.tokens for s in turn.add) / ASSUMED_PREFILL_TOKENS_PER_S
+
+
+def wait_s(load: Load, turn: Turn) -> float:
+    """Return how long a turn waits before it is sent."""
+    rule = load.waits.get(turn.wait or "")
+    scaled_s = turn.wait_s * (rule.scale if rule else 1.0)
+    return min(scaled_s, rule.cap_s) if rule and rule.cap_s is not None else scaled_s
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The instants of one turn, in seconds after its family began."""
+
+    sent_s: float
+    answered_s: float
+
+
+Timeline = Mapping[str, tuple[Timing, ...]]
+"""The timings of each session's turns, by the session's name. A turn that nothing ever starts has none."""
+
+
+def timeline(family: Sequence[Session], load: Load) -> Timeline:
+    """Return when each turn of a family is sent and answered under a load's waits."""
+    found: dict[str, list[Timing]] = {}
+    begins: dict[str, float] = {each.session: 0.0 for each in family if each.start_s is not None}
+    members = {each.session: each for each in family}
+    is_moving = True
+    while is_moving:
+        is_moving = False
+        for session in family:
+            if session.session not in begins:
+                continue
+            timings = found.setdefault(session.session, [])
+            for turn in session.turns[len(timings) :]:
+                ready_s = _ready_s(turn, timings[-1].answered_s if timings else begins[session.session], found, members)
+                if ready_s is None:
+                    break
+                timings.append(_timing(turn, ready_s, load))
+                begins |= dict.fromkeys(turn.spawn, timings[-1].answered_s)
+                is_moving = True
+    return {name: tuple(timings) for name, timings in found.items()}
+
+
+def lasts_s(family: Sequence[Session], load: Load) -> float:
+    """Return how long a family keeps its place in a closed loop: until its first session has ended."""
+    root = timeline(family, load).get(family[0].session, ())
+    return root[-1].answered_s if root else 0.0
+
+
+def _timing(turn: Turn, ready_s: float, load: Load) -> Timing:
+    return Timing(ready_s + wait_s(load, turn), ready_s + turn_seconds(load, turn))
+
+
+def _ready_s(turn: Turn, before_s: float, found: Mapping[str, Sequence[Timing]], members: Mapping[str, Session]) -> float | None:
+    """Return when all that a turn waits for is answered; None while something of its own family is not."""
+    ready_s = before_s
+    for ref in turn.after:
+        if ref.session not in members:
+            continue  # of another family: whoever plays this one alone has nothing to wait for
+        answered_s = _answered_s(ref, found, members)
+        if answered_s is None:
+            return None
+        ready_s = max(ready_s, answered_s)
+    return ready_s
+
+
+def _answered_s(ref: TurnRef, found: Mapping[str, Sequence[Timing]], members: Mapping[str, Session]) -> float | None:
+    timings = found.get(ref.session, ())
+    turn = len(members[ref.session].turns) - 1 if ref.turn < 0 else ref.turn
+    return timings[turn].answered_s if turn < len(timings) else None

@@ -1,0 +1,358 @@
+"""Windows: what a server sees from a random instant of a long day on, drawn over all the time that a trace takes.
+
+A server that has run for hours holds sessions in their middle, and long ones more often. So each session that is kept going
+begins where a point on the time line of all sessions falls: points lie in equal steps behind one random start, so that few
+of them span the trace. What a session has sent before its point is primed: told once, in one call with an answer of one
+token that nobody times. Then the window plays; sessions go on with what follows, and others take the place of those that end.
+
+All times are nominal (`layout.timeline`): every arm plays the same windows, whatever it takes for them.
+"""
+
+import math
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from heapq import heapify, heapreplace
+from itertools import accumulate, islice, takewhile
+from typing import Final, TypeAlias
+
+from agentload.dispatch.arrivals import SECOND, open_starts, seeded
+from agentload.errors import PlanError
+from agentload.layout.carried import carried
+from agentload.layout.nominal import UNBOUNDED_S
+from agentload.layout.timeline import lasts_s
+from agentload.layout.traces import another
+from agentload.model.plan import Block, ClosedLoop, Load, OpenLoop, Recorded
+from agentload.model.trace import PRIME, UNDER_WAY, Header, Segment, Session, Trace, Turn
+from agentload.model.walk import families
+
+GOLDEN: Final = (math.sqrt(5) - 1) / 2
+"""Steps of this share of a circle keep any number of points apart."""
+FASTER: Final = 4.0
+"""Than the nominal speed: sessions must not run out on a server that nobody expected."""
+BEYOND_S: Final = 120.0
+"""How long a window's load stays on at most, until the last call that counts has ended."""
+WINDOW_S: Final = 75.0
+"""Where nobody says how long a window is."""
+KEPT: Final = 500
+"""Families with new content that are kept: more take memory for what is seldom played."""
+USER: Final = (Segment(role="user", tokens=8, key="prefix"),)
+"""Behind a prefix that is primed by itself: servers want to be asked something."""
+
+Family: TypeAlias = tuple[Session, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steady:
+    """The families of a trace, and how long each keeps its place in a closed loop under a load."""
+
+    header: Header
+    families: tuple[Family, ...]
+    load: Load
+    copies: dict[tuple[int, int], Family] = field(default_factory=dict, compare=False, repr=False)
+    """Families with new content, by place and copy: trials play the same ones again and again."""
+
+    def under(self, load: Load) -> "Steady":
+        """Return the same families under another load."""
+        return replace(self, load=load)
+
+    def fresh(self, place: int, copies: Counter[int]) -> Family:
+        """Return a family as often as it is wanted, each time but the first with new content; *copies* counts how often it was."""
+        copy = copies[place]
+        copies[place] += 1
+        if not copy:
+            return self.families[place]
+        if (place, copy) not in self.copies and len(self.copies) < KEPT:
+            self.copies[place, copy] = another(self.families[place], copy)
+        return self.copies.get((place, copy)) or another(self.families[place], copy)
+
+    @cached_property
+    def ends_s(self) -> tuple[float, ...]:
+        """Return when each family ends, were they played one after the other."""
+        return tuple(accumulate(lasts_s(family, self.load) for family in self.families))
+
+    @property
+    def seconds(self) -> float:
+        """Return how long all of them take one after the other."""
+        return self.ends_s[-1] if self.families else 0.0
+
+    def lasting_s(self, place: int) -> float:
+        """Return how long a family takes."""
+        return self.ends_s[place] - (self.ends_s[place - 1] if place else 0.0)
+
+    @property
+    def mean_s(self) -> float:
+        """Return how long a family takes on average."""
+        return self.seconds / max(1, len(self.families))
+
+    def at(self, position_s: float) -> tuple[int, float]:
+        """Return the family at a place of the time line, and how far into it that is."""
+        place = min(bisect_right(self.ends_s, position_s), len(self.families) - 1)
+        return place, position_s - (self.ends_s[place - 1] if place else 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Laid:
+    """The blocks of a plan, and the load under which they are played."""
+
+    blocks: tuple[Block, ...]
+    load: Load
+
+
+def steady(trace: Trace, load: Load) -> Steady:
+    """Return a trace in its steady state under a load. Raises PlanError for a trace without sessions."""
+    found = tuple(_alone(family) for family in families(trace.sessions))
+    if not found:
+        raise PlanError("the trace has no session", hint="agentload trace show TRACE")
+    return Steady(header=trace.header, families=found, load=load)
+
+
+def _alone(family: Sequence[Session]) -> Family:
+    """Return a family that is played without the others of its trace, and primed by nothing but a window."""
+    names = frozenset(each.session for each in family)
+
+    def alone(turn: Turn) -> Turn:
+        after = tuple(ref for ref in turn.after if ref.session in names)
+        add = tuple(replace(each, source=None) if each.source and each.source.session not in names else each for each in turn.add)
+        return replace(turn, after=after, add=add, event=UNDER_WAY if turn.event == PRIME else turn.event)
+
+    return tuple(replace(each, turns=tuple(map(alone, each.turns))) for each in family)
+
+
+def room(stock: Steady) -> int:
+    """Return how many windows of the load's duration the trace has time for, each on a stretch of its own."""
+    seconds = stock.load.budget.seconds or UNBOUNDED_S
+    return max(1, math.floor(_span_s(stock) / seconds))
+
+
+def slots(stock: Steady) -> int:
+    """Return how many windows a pair has."""
+    arrivals = stock.load.arrivals
+    return arrivals.sessions if isinstance(arrivals, ClosedLoop) else 1
+
+
+def fitting(stock: Steady, pairs: int) -> int:
+    """Return how many windows so many pairs play, as far as the trace has time for a stretch of its own for each."""
+    return slots(stock) * max(1, min(pairs, room(stock) // slots(stock)))
+
+
+def check_room(stock: Steady, number: int) -> None:
+    """Raise PlanError where a pair has less than one window for each session, or the trace has no time for so many."""
+    least, most = slots(stock), max(slots(stock), room(stock))
+    if number < least:
+        raise PlanError(f"--windows {number} is less than one for each of {least} sessions", hint=f"--windows {least}")
+    if number > most:
+        seconds = stock.load.budget.seconds or UNBOUNDED_S
+        raise PlanError(
+            f"the trace has time for {room(stock)} window{'' if room(stock) == 1 else 's'} of {seconds:g} s, got {number}",
+            hint=f"--windows {most}, or a shorter --duration",
+        )
+
+
+def windows(stock: Steady, *, number: int, pairs: int, seed: int) -> Laid:
+    """Lay out a block of windows for each pair; after all of the *number* windows were played, others between them follow.
+
+    A closed loop's pair has a window for each session that is kept going, any other load's pair is one window.
+    """
+    layouts = max(1, number // slots(stock))
+    drawn = [_Window(stock=stock, instant=_instant(pair, layouts, seed), pair=pair, seed=seed) for pair in range(pairs)]
+    blocks = tuple(Block(index=each.pair, sessions=each, is_window=True) for each in drawn)
+    return Laid(blocks=blocks, load=_playable(stock.load))
+
+
+def _instant(pair: int, layouts: int, seed: int) -> float:
+    """Return where in each step a pair's points lie, as a share of the step.
+
+    So many layouts together divide each step evenly, in an order in which the first few already spread over it; after
+    them the next ones lie between those.
+    """
+    order = sorted(range(layouts), key=lambda place: place * GOLDEN % 1.0)
+    start = (seeded(seed, "windows").random() + pair // layouts * GOLDEN) % 1.0
+    return (order.index(pair % layouts) + start) / layouts
+
+
+def _playable(load: Load) -> Load:
+    """Return the load of laid out windows: they begin at full load, and those that arrive later know when."""
+    match load.arrivals:
+        case ClosedLoop(sessions=sessions):
+            return replace(load, arrivals=ClosedLoop(sessions=sessions))
+        case OpenLoop() | Recorded():
+            return replace(load, arrivals=Recorded())
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Window:
+    """What a block plays: primed prefixes, sessions in their middle by when they were served last, and those that follow."""
+
+    stock: Steady
+    instant: float
+    pair: int
+    seed: int
+
+    def __iter__(self) -> Iterator[Session]:
+        first, played, followers = self._first
+        copies = Counter(played)
+        yield from first
+        for place, start_s in islice(self._followers(), followers, None):
+            yield from _starting(self.stock.fresh(place, copies), start_s)
+
+    def _followers(self) -> Iterator[tuple[int, float]]:
+        return _followers(self.stock, self.instant, self.pair, self.seed)
+
+    @cached_property
+    def _first(self) -> tuple[tuple[Session, ...], Counter[int], int]:
+        """Return the sessions that are likely to be played, how often each family is among them, and how many of them follow others."""
+        stock, copies = self.stock, Counter[int]()
+        alive = list(_alive(stock, self.instant))
+        begun = [carried(stock.header, stock.fresh(place, copies), stock.load, at_s=at_s) for place, at_s in alive]
+        begun.sort(key=lambda each: -each.idle_s)
+        soon = list(_soon(stock, alive, self._followers()))
+        following = [session for place, start_s in soon for session in _starting(stock.fresh(place, copies), start_s)]
+        first = [*(session for each in begun for session in _starting(each.sessions, 0.0)), *following]
+        return (*_prefixes(first), *first), copies, len(soon)
+
+
+def _soon(stock: Steady, alive: Sequence[tuple[int, float]], followers: Iterator[tuple[int, float]]) -> Iterator[tuple[int, float]]:
+    """Yield those followers that are likely to begin while the window lasts: of those that arrive, all."""
+    seconds = stock.load.budget.seconds or UNBOUNDED_S
+    if not isinstance(stock.load.arrivals, ClosedLoop):
+        yield from followers
+        return
+    ends_s = [stock.lasting_s(place) - at_s for place, at_s in alive]
+    heapify(ends_s)
+    while ends_s and ends_s[0] < seconds:
+        follower = next(followers, None)
+        if follower is None:
+            return
+        heapreplace(ends_s, ends_s[0] + stock.lasting_s(follower[0]))
+        yield follower
+
+
+def _starting(family: Sequence[Session], start_s: float) -> list[Session]:
+    return [each if each.start_s is None else replace(each, start_s=start_s) for each in family]
+
+
+def _prefixes(sessions: Sequence[Session]) -> Iterator[Session]:
+    """Yield a session for each prefix that a server would have cached and no other primed context holds."""
+    told = {each.prefix for each in sessions if each.turns[0].event == PRIME}
+    others = dict.fromkeys(each.prefix for each in sessions if each.prefix is not None and each.prefix not in told)
+    for name in others:
+        turn = Turn(add=USER, output=1, event=PRIME)
+        workload = next(each.workload for each in sessions if each.prefix == name)
+        yield Session(session=f"prefix {name}", workload=workload, turns=(turn,), start_s=0.0, prefix=name)
+
+
+# --- what is alive at an instant, and what follows ---
+
+
+def _span_s(stock: Steady) -> float:
+    """Return the time line that windows are drawn from: of all sessions one after the other, or of the trace's own starts."""
+    match stock.load.arrivals:
+        case Recorded():
+            return _ends_s(stock)
+        case ClosedLoop() | OpenLoop():
+            return stock.seconds
+
+
+def _starts_s(stock: Steady) -> list[float]:
+    assert isinstance(stock.load.arrivals, Recorded)
+    starts = [family[0].start_s or 0.0 for family in stock.families]
+    return [(each - starts[0]) / stock.load.arrivals.speed for each in starts]
+
+
+def _ends_s(stock: Steady) -> float:
+    lasting = [lasts_s(family, stock.load) for family in stock.families]
+    return max(start_s + seconds for start_s, seconds in zip(_starts_s(stock), lasting, strict=True))
+
+
+def _alive(stock: Steady, instant: float) -> Iterator[tuple[int, float]]:
+    """Yield the place of each family that a window begins with, and how far into it the window begins."""
+    match stock.load.arrivals:
+        case ClosedLoop(sessions=sessions):
+            yield from (stock.at((slot + instant) / sessions * stock.seconds) for slot in range(sessions))
+        case OpenLoop(rate_per_s=rate):
+            step_s = 1 / rate
+            count = max(0, math.ceil(stock.mean_s * rate - instant))
+            scale = len(stock.families)
+            yield from (stock.at((number + instant) * step_s * scale) for number in range(count))
+        case Recorded():
+            at_s = instant * _span_s(stock)
+            for place, start_s in enumerate(_starts_s(stock)):
+                if start_s <= at_s < start_s + lasts_s(stock.families[place], stock.load):
+                    yield place, at_s - start_s
+
+
+def _followers(stock: Steady, instant: float, pair: int, seed: int) -> Iterator[tuple[int, float]]:
+    """Yield the families that begin inside a window, and when; in a closed loop when another one ends."""
+    horizon_s = (stock.load.budget.seconds or UNBOUNDED_S) + BEYOND_S
+    match stock.load.arrivals:
+        case ClosedLoop(sessions=sessions):
+            yield from ((place, 0.0) for place in _enough(stock, FASTER * sessions * horizon_s, seed, pair))
+        case OpenLoop() as load:
+            starts = (at_ns / SECOND for at_ns in open_starts(replace(load, ramp_s=0.0), seeded(seed, "arrivals", pair)))
+            drawn = _drawn(stock, seed, pair)
+            yield from ((next(drawn), start_s) for start_s in takewhile(lambda start_s: start_s < horizon_s, starts))
+        case Recorded():
+            at_s = instant * _span_s(stock)
+            for place, start_s in enumerate(_starts_s(stock)):
+                if at_s < start_s < at_s + horizon_s:
+                    yield place, start_s - at_s
+
+
+def _drawn(stock: Steady, seed: int, pair: int) -> Iterator[int]:
+    """Yield places of families without end: all of them in a drawn order, and again in another."""
+    rng = seeded(seed, "followers", pair)
+    while True:
+        yield from sorted(range(len(stock.families)), key=lambda _: rng.random())
+
+
+def _enough(stock: Steady, seconds: float, seed: int, pair: int) -> Iterator[int]:
+    """Yield drawn families until they take so long; an instant one counts for a moment, so that this ends."""
+    left_s = seconds
+    for place in _drawn(stock, seed, pair):
+        if left_s <= 0:
+            return
+        yield place
+        left_s -= max(stock.lasting_s(place), seconds / 10_000)
+
+
+# --- what a window holds ---
+
+PROBED: Final = 20
+"""Windows that are looked at for what they hold."""
+
+
+def held_tokens(stock: Steady, *, seed: int) -> float:
+    """Return how many tokens of context windows hold at once, in nineteen of twenty: shared prefixes once, the next turn included."""
+    found = sorted(_held(stock, _instant(pair, PROBED, seed)) for pair in range(PROBED))
+    return found[-2]
+
+
+def _held(stock: Steady, instant: float) -> float:
+    prefixes: set[str] = set()
+    tokens = 0
+    for place, at_s in _alive(stock, instant):
+        for session in carried(stock.header, stock.families[place], stock.load, at_s=at_s).sessions:
+            if session.turns[0].event == PRIME:
+                tokens += sum(segment.tokens for turn in session.turns[:2] for segment in turn.add)
+                tokens += sum(turn.output for turn in session.turns[:2])
+                prefixes |= {session.prefix} if session.prefix is not None else set()
+    return float(tokens + sum(segment.tokens for name in prefixes for segment in stock.header.prefixes[name]))
+
+
+def longest_priming_s(stock: Steady, prefill_s: Callable[[int], float], *, seed: int) -> float:
+    """Return about how long it takes to prime a window, in nineteen of twenty."""
+    found = sorted(_priming_s(stock, _instant(pair, PROBED, seed), prefill_s) for pair in range(PROBED))
+    return found[-2]
+
+
+def _priming_s(stock: Steady, instant: float, prefill_s: Callable[[int], float]) -> float:
+    primes = (
+        sum(segment.tokens for segment in session.turns[0].add)
+        for place, at_s in _alive(stock, instant)
+        for session in carried(stock.header, stock.families[place], stock.load, at_s=at_s).sessions
+        if session.turns[0].event == PRIME
+    )
+    return sum(map(prefill_s, primes))

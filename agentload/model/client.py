@@ -1,0 +1,109 @@
+"""Can this machine measure? What was seen of its timers and cores, next to the load that is asked for.
+
+A request that leaves late is late by our fault, and a part of a run in which one of a hundred
+leaves 5 ms late is invalid (`live.health`). Three things make requests late: timers that fire late,
+cores that other programs or other machines of the host take, and more chunks than a process reads.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+Verdict: TypeAlias = Literal["ok", "doubtful", "cannot"]
+
+MAX_LATE_MS: Final = 5.0
+"""p99 of a valid part of a run (`live.health`)."""
+DOUBTFUL_LATE_MS: Final = MAX_LATE_MS / 2
+"""The other half is needed for what else delays a request."""
+DOUBTFUL_TAKEN: Final = 0.25
+"""Of all cores: a quiet machine shows less than 5 %, one other busy program on two cores a half."""
+LEAST_FREE_CORES: Final = 0.25
+"""An emulated decision of two sessions takes a tenth of a core, and its bursts more."""
+DOUBTFUL_STEAL: Final = 0.05
+"""Of the time of a virtual machine: the host gave it to others in pieces of some ms."""
+BUSY_SHARE: Final = 0.7
+"""Of a core for a second: from here on bursts wait for the process, not for the network."""
+STREAM_US, TURN_US, MOST_US = 14.0, 1800.0, 120.0
+"""CPU a chunk, in µs, as measured (docs/transport.md): 14, and a share of each turn of the loop,
+which 64 streams make 42 and 256 make 21; a few streams never share one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientLook:
+    """Hold what was seen of this machine within a second."""
+
+    cores: int
+    timer_p50_ms: float
+    """How late a timer fires."""
+    timer_p99_ms: float
+    taken_share: float
+    """Of the time in which one process wanted a core, over all cores: the core ran something else."""
+    steal_share: float | None = None
+    """Of the machine's time, given to other machines of its host; None where nothing says."""
+    load: float | None = None
+    """Processes that wanted to run, over the last minute."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedLoad:
+    """State what a run asks of this machine."""
+
+    streams: float
+    """At once."""
+    chunks_per_s: float
+    workers: int = 1
+    has_emulated: bool = False
+    """The servers run on this machine, too."""
+
+    @property
+    def cpu_share(self) -> float:
+        """Return about how much of a core each process needs to read the chunks."""
+        us = min(MOST_US, STREAM_US + TURN_US / max(1.0, self.streams))
+        return self.chunks_per_s * us * 1e-6 / self.workers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    """Say whether a machine can measure, what was seen, and what to do about it."""
+
+    verdict: Verdict
+    seen: str
+    cure: str | None = None
+
+
+def readiness(look: ClientLook, asked: AskedLoad | None = None) -> Readiness:
+    """Judge what was seen of a machine, for the load that is *asked* of it."""
+    free = look.cores * (1 - look.taken_share)
+    is_hopeless = look.timer_p50_ms > MAX_LATE_MS or free < LEAST_FREE_CORES
+    doubts = tuple(_doubts(look, asked))
+    seen = f"timers fire {look.timer_p99_ms:.1f} ms late (p99), other programs take {look.taken_share:.0%} of {look.cores} cores"
+    if is_hopeless:
+        return Readiness(verdict="cannot", seen=seen, cure=_quieter(look, asked))
+    if not doubts:
+        return Readiness(verdict="ok", seen=seen)
+    more = "".join(f", {seen}" for seen, _ in doubts if seen)
+    cures = dict.fromkeys(cure for _, cure in doubts)
+    return Readiness(verdict="doubtful", seen=f"{seen}{more}", cure="; ".join(cures))
+
+
+def _doubts(look: ClientLook, asked: AskedLoad | None) -> Iterator[tuple[str, str]]:
+    """Yield what speaks against measuring, beyond timers and cores, and its remedy."""
+    if look.timer_p99_ms > DOUBTFUL_LATE_MS or look.taken_share > DOUBTFUL_TAKEN:
+        yield "", _quieter(look, asked)
+    if look.steal_share is not None and look.steal_share > DOUBTFUL_STEAL:
+        stolen = f"its host gives {look.steal_share:.0%} of its time to others"
+        yield stolen, "measure from a machine with cores of its own"
+    if asked is not None and asked.cpu_share > BUSY_SHARE:
+        each = "of a core" if asked.workers == 1 else f"of a core in each of {asked.workers} workers"
+        chunks = f"about {asked.chunks_per_s:,.0f} chunks a second take {asked.cpu_share:.0%} {each}"
+        wanted = math.ceil(asked.cpu_share * asked.workers / BUSY_SHARE)
+        fits = wanted <= look.cores
+        yield chunks, f"--workers {wanted}" if fits else "lower the number of sessions or the rate"
+
+
+def _quieter(look: ClientLook, asked: AskedLoad | None) -> str:
+    busy = "" if look.load is None else f" ({look.load:.1f} processes want {look.cores} cores)"
+    shared = asked is not None and asked.has_emulated
+    own = "; emulated servers share its cores, so ask for fewer sessions" if shared else ""
+    return f"stop what else runs here{busy}, or measure from another machine{own}"

@@ -1,0 +1,26 @@
+"""How long the calls of a trace are, in few numbers: what a run keeps, so that reports can say which part of the trace was played."""
+
+from dataclasses import dataclass
+from typing import Final
+
+POINTS: Final = 101
+"""Values kept of each quantity: every hundredth, from the least to the largest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceShape:
+    """Hold what the calls of one workload of a trace are like: the quantiles of many, or all of a few, in rising order."""
+
+    workload: str
+    calls: int
+    context_tokens: tuple[int, ...]
+    """Prompt and answer."""
+    new_tokens: tuple[int, ...]
+    """Of the prompt, beyond what a cache without bounds holds."""
+    output_tokens: tuple[int, ...]
+    wait_s: tuple[float, ...]
+    """Under the load's caps and scales, of calls that follow another one in their session."""
+    hit_rate: tuple[float, ...]
+    """Of a cache without bounds."""
+    is_whole: bool = True
+    """The trace was read to its end."""

@@ -1,0 +1,79 @@
+"""Which part of the user's own trace was played: a line on the first screen, and the quantiles of both side by side."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from advisor import words
+from advisor.verdict import Coverage, Quantity
+from agentload.report import format as say
+from agentload.report.parts import Cell, Group, group, table
+from agentload.report.sections.view import View
+from agentload.study.kinds import Replay
+
+COLUMNS: Final = ("", "10%", "50%", "90%", "99%", "largest")
+NOTE: Final = (
+    "Each call weighs the same. A call is covered where its context is at most a tenth longer than the longest that was timed: in three "
+    "block pairs, or as often as the trace has it. What the server reported is compared with what an ideal cache would hold."
+)
+_SAID: Final[dict[Quantity, tuple[str, Callable[[float], str]]]] = {
+    "context_tokens": ("context, tokens", say.tokens),
+    "new_tokens": ("new tokens a turn", say.tokens),
+    "output_tokens": ("output, tokens", say.tokens),
+    "wait_s": ("wait before a turn", lambda seconds: say.duration(1_000 * seconds)),
+    "hit_rate": ("cache hit rate", say.percent),
+}
+
+
+def line(view: View) -> str:
+    """Say which share of the calls was covered, and up to which context; empty where the run does not know its trace."""
+    whole = _of(view, None)
+    if whole is None:
+        return ""
+    if whole.timed_to is None:
+        return f"none of your {say.plural(whole.calls, 'call')}: none was timed"
+    is_all = whole.call_share == 1
+    of = "" if is_all else f" of {words.length(whole.longest)}"
+    tokens = "" if is_all else f" and {_share(whole.token_share)} of their tokens"
+    cut = view.facts.study.load.max_context_tokens if isinstance(view.facts.study, Replay) else None
+    missed = [each.workload for each in view.decision.coverage if each.workload is not None and not each.played]
+    parts = (
+        f"{_share(whole.call_share)} of your calls{tokens}, contexts to {words.length(whole.timed_to)}{of}",
+        "" if cut is None else f"sessions end before {words.length(cut)} (--max-context)",
+        f"{say.listed(missed)} not played" if missed else "",
+        "" if whole.is_whole else f"measured by the first {say.plural(whole.calls, 'call')} of a longer trace",
+    )
+    return "; ".join(part for part in parts if part)
+
+
+def _of(view: View, workload: str | None) -> Coverage | None:
+    return next((each for each in view.decision.coverage if each.workload == workload), None)
+
+
+def _share(share: float) -> str:
+    """Return a share rounded down: all is said of nothing less."""
+    if share == 1:
+        return "all"
+    return f"{int(100 * share)}%" if share >= 0.01 or share == 0 else "less than 1%"
+
+
+def coverage(view: View) -> Group | None:
+    """Show what was played beside the trace, for all of it and for each class where there are several."""
+    tables = (table(_title(each), COLUMNS, _rows(each), _counted(each)) for each in view.decision.coverage)
+    return group("Coverage: what was played of your trace", tables=tables, note=NOTE)
+
+
+def _title(each: Coverage) -> str:
+    return f"Coverage of {each.workload or 'the whole trace'}"
+
+
+def _counted(each: Coverage) -> str:
+    calls = f"{say.plural(each.played, 'call')} of the reference, {say.plural(each.calls, 'call')} in the trace"
+    return f"{calls}; {_share(each.call_share)} of its calls and {_share(each.token_share)} of their tokens are covered."
+
+
+def _rows(each: Coverage) -> Iterator[Sequence[Cell | str]]:
+    for found in each.quantiles:
+        name, said = _SAID[found.quantity]
+        for side, values in (("trace", found.trace), ("played", found.played)):
+            cells = [said(value) for value in values] or [say.ABSENT] * (len(COLUMNS) - 1)
+            yield (f"{name}, {side}", *cells)

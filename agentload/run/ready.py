@@ -1,0 +1,61 @@
+"""Look before anything is sent whether this machine can measure, and say what to do where it cannot."""
+
+from collections.abc import Callable
+
+from agentload.errors import AgentloadError
+from agentload.layout.cost import Cost
+from agentload.layout.timeline import ASSUMED_TOKEN_S
+from agentload.live.look import SWITCH, look
+from agentload.model.client import AskedLoad, ClientLook, Readiness, readiness
+from agentload.run.play import Playing
+from agentload.run.prepared import Prepared
+from agentload.study.parts import Load
+
+
+def ready(made: Prepared, notice: Callable[[str], None]) -> None:
+    """Look at this machine before live servers are loaded; nodes of a cluster are not looked at."""
+    playing = made.playing
+    assert isinstance(playing, Playing), playing
+    if playing.means.on is None:
+        check_client(asked_by(playing, made.cost), notice)
+
+
+def asked_by(playing: Playing, cost: Cost) -> AskedLoad:
+    """Return what a laid-out run asks of this machine, by the speeds that its cost assumes."""
+    chunks_per_s = cost.output_tokens / max(1.0, 60 * cost.minutes)
+    return AskedLoad(
+        streams=chunks_per_s * ASSUMED_TOKEN_S,
+        chunks_per_s=chunks_per_s,
+        workers=playing.means.workers,
+        has_emulated=any(each.profile is not None for each in playing.endpoints),
+    )
+
+
+def asked_of(load: Load, *, has_emulated: bool) -> AskedLoad:
+    """Return what so many sessions ask of this machine while each of them is answered."""
+    streams = load.sessions or 1
+    return AskedLoad(streams=streams, chunks_per_s=streams / ASSUMED_TOKEN_S, has_emulated=has_emulated)
+
+
+def check_client(
+    asked: AskedLoad,
+    notice: Callable[[str], None],
+    *,
+    seen: Callable[[], ClientLook | None] = look,
+) -> Readiness | None:
+    """Warn where requests may leave late. Raises AgentloadError where they would."""
+    looked = seen()
+    if looked is None:
+        return None
+    found = readiness(looked, asked)
+    match found.verdict:
+        case "ok":
+            pass
+        case "doubtful":
+            notice(f"warning: requests may leave late: {found.seen}; {found.cure}")
+        case "cannot":
+            raise AgentloadError(
+                f"this machine cannot measure: {found.seen}",
+                hint=f"{found.cure}; {SWITCH}=0 measures all the same",
+            )
+    return found

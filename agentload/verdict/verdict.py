@@ -1,0 +1,128 @@
+"""Read the rows of a run and decide on them: the one way from rows to a decision."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from json import loads
+from pathlib import Path
+
+import duckdb
+import msgspec
+
+from advisor.decide import decide
+from advisor.evidence import Evidence
+from advisor.verdict import Decision
+from agentload.builtin import find
+from agentload.emulator import profile as profiles
+from agentload.errors import AgentloadError
+from agentload.evidence.gather import gather
+from agentload.model.profile import ArmProfile, Profile
+from agentload.model.rows import ArmRow, ProbeRow
+from agentload.store import tables
+from agentload.store.database import reading
+from agentload.store.runs import run_named
+from agentload.verdict.policy import DECISION, Setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """A decision, with what it was made from and by which rules."""
+
+    decision: Decision
+    evidence: Evidence
+    setting: Setting
+
+
+def verdict(
+    database: Path,
+    run: str | None,
+    *,
+    setting: Setting,
+    reference: str | None = None,
+    profile: str | None = None,
+) -> Verdict:
+    """Decide on a run (None: the one stored last).
+
+    A run of `decide` is judged as it was decided, its planned looks included, unless a policy is
+    named. `profile` describes the hardware and the model where no server tells, for arms that did
+    not come from a profile themselves. The database is closed before the statistics begin: writers
+    wait for it.
+    """
+    with reading(database) as connection:  # kept open: those who open it meanwhile share it
+        wanted = run_named(database, run)
+        own = _decided_with(connection, wanted) if setting.name == Setting().name else None
+        if own is not None:
+            setting = replace(own, spelled=setting.spelled)
+        evidence = evidence_of(
+            connection,
+            wanted,
+            setting=setting,
+            reference=reference,
+            profile=profile,
+        )
+    decision = decide(evidence, setting.policy)
+    return Verdict(decision=decision, evidence=evidence, setting=setting)
+
+
+def _decided_with(connection: duckdb.DuckDBPyConnection, run: str) -> Setting | None:
+    """Return what `decide` decided a run with, as it wrote it down last; None where it did not."""
+    asked = tables.rows(connection, ProbeRow, run_id=run, probe=DECISION)
+    own = loads(asked[-1].detail or "{}").get("setting") if asked else None
+    return None if own is None else msgspec.convert(own, Setting)
+
+
+def evidence_of(
+    connection: duckdb.DuckDBPyConnection, run: str, *, setting: Setting, reference: str | None = None, profile: str | None = None
+) -> Evidence:
+    """Gather a run's evidence, with what profiles and the user's own load add to it."""
+    rows = [(row.arm, row.profile) for row in tables.rows(connection, ArmRow, run_id=run)]
+    known, missing = _profiles(rows, profile)
+    evidence = gather(
+        connection,
+        run,
+        reference=reference,
+        profiles={arm: found for arm, (_, found) in known.items()},
+        price=setting.price,
+    )
+    listed = next((whole.price for whole, _ in known.values() if whole.price is not None), None)
+    load, shared = setting.load, evidence.deployment
+    gpu = shared.gpu
+    if gpu.usd_per_hour is None and listed is not None:
+        gpu = replace(gpu, usd_per_hour=listed.usd_per_gpu_hour)
+    deployment = replace(
+        shared,
+        gpu=gpu,
+        peak_agents=load.peak_agents,
+        load_growth_per_month=load.load_growth_per_month,
+        spare_replicas=load.spare_replicas,
+        gpus_per_replica=load.gpus_per_replica or shared.gpus_per_replica,
+        tensor_parallel=load.tensor_parallel or shared.tensor_parallel,
+    )
+    notes = tuple(f"profile '{name}' was not found: hardware and geometry of its arms are not known" for name in missing)
+    # What the user says of a replica holds for all arms.
+    arms = evidence.arms if load.gpus_per_replica is None else tuple(replace(arm, gpus=None) for arm in evidence.arms)
+    return replace(evidence, deployment=deployment, arms=arms, notes=(*evidence.notes, *notes))
+
+
+def _profiles(
+    arms: Iterable[tuple[str, str | None]], fallback: str | None
+) -> tuple[dict[str, tuple[Profile, ArmProfile]], tuple[str, ...]]:
+    """Return the profile of each arm that names one, and the names that were not found."""
+    if fallback is not None:
+        find("profiles", fallback)  # asked for by the user, just now: refused though every arm names its own
+    read: dict[str, Profile] = {}
+    found, missing = {}, []
+    for arm, named in arms:
+        name, _, own = named.rpartition("/") if named else (fallback, "", arm)
+        if not name:
+            continue
+        if name not in read:
+            try:
+                find("profiles", name)
+            except AgentloadError:
+                missing.append(name)
+                continue
+            read[name] = profiles.read(name)
+        each = next((each for each in read[name].arms if each.name == own), None)
+        if each is not None:
+            found[arm] = (read[name], each)
+    return found, tuple(dict.fromkeys(missing))

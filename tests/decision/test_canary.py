@@ -1,0 +1,181 @@
+"""A few questions before speed is refined: what is broken, or the same, ends in the first minutes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentload.decision.answers import ordered
+from agentload.decision.canary import NO_CANARY, Canary
+from agentload.decision.forecast import shown_broken
+from agentload.decision.ledger import Ledger
+from agentload.decision.means import Means
+from agentload.decision.play import Deciding, Outcome
+from agentload.decision.sequence import ITEMS, Stage
+from agentload.run.foreground import Audience
+from agentload.run.past import asked_of
+from agentload.run.prepared import Place
+from agentload.study.kinds import Ask, Decide
+from agentload.study.parts import TraceRef, Virtual
+
+ARMS = ("bf16", "fp8")
+CHAT = (TraceRef(path="chat"),)
+SHIPPED = Path("profiles/llama-3.1-8b-h100.yaml")
+SHORT = "- {task: niah, percent: 100.0, context_tokens: 1000, source: assumed, note: a fact in a short prompt is found}"
+ROWS = f"""      {SHORT}
+      - {{task: niah, percent: 89.2, context_tokens: 128000, source: blog}}
+"""
+
+
+def score(percent: float, context_tokens: int, more: str = "") -> str:
+    return f"      - {{task: niah, percent: {percent}, context_tokens: {context_tokens}, source: assumed{more}}}\n"
+
+
+NEVER = score(0.0, 1000)
+ABOVE_100K = score(100.0, 1000) + score(93.0, 100_000) + score(0.0, 100_001)
+AT_ONE_DEPTH = ROWS + score(0.0, 1000, ", depth: [0.3, 0.45]")
+
+
+def planted(folder: Path, rows: str, *, faster: bool = True) -> str:
+    """Return a profile whose FP8 arm answers as these rows say, and is a fifth faster."""
+    text = SHIPPED.read_text(encoding="utf-8")
+    assert text.count(ROWS) == 1
+    if faster:
+        slow, fast = "decode_ms: 6.58, decode_ms_per_token: 2.37e-5", "decode_ms: 5.0, decode_ms_per_token: 2.0e-5"
+        assert text.count(slow) == 1
+        text = text.replace(slow, fast)
+    path = folder / "planted.yaml"
+    path.write_text(text.replace(ROWS, rows), encoding="utf-8")
+    return str(path)
+
+
+def deciding(folder: Path, profile: str, *, arms: tuple[str, ...] = ARMS, until: str = "never") -> tuple[Outcome, list[str]]:
+    """Decide, and stop where a question begins so."""
+    said: list[str] = []
+
+    def notice(text: str) -> None:
+        said.append(text)
+        if text.startswith(f"asking: {until}"):
+            raise KeyboardInterrupt
+
+    study = Decide(traces=CHAT, servers=Virtual(profile=profile, arms=arms))
+    return Deciding(study=study, place=Place(database=folder / "x.duckdb"), audience=Audience(notice=notice)).play(), said
+
+
+def canary_of(folder: Path, budget_s: float) -> Canary:
+    study = Decide(traces=CHAT, servers=Virtual(profile="llama-3.1-8b-h100", arms=ARMS), budget_s=budget_s)
+    place = Place(database=folder / "x.duckdb")
+    before = Ledger(database=place.database, run="r")
+    return Canary(means=Means(study=study, place=place, audience=Audience(), run="r", ledger=before))
+
+
+@pytest.mark.parametrize(
+    ("minutes", "stage"),
+    [
+        (45, Stage(criterion="canary", amount=36, lengths=(112_640, 98_304, 65_536))),
+        (25, Stage(criterion="canary", amount=24, lengths=(112_640, 98_304, 65_536))),
+        (15, Stage(criterion="canary", amount=12, lengths=(112_640,))),
+        (10, None),
+    ],
+)
+def test_a_canary_shrinks_to_a_twentieth_of_the_budget_or_is_left_out(tmp_path: Path, minutes: float, stage: Stage | None) -> None:
+    canary = canary_of(tmp_path, 60 * minutes)
+    assert canary.stage == stage
+    assert stage is None or canary.price(stage).minutes <= minutes / 20
+
+
+def test_what_does_not_fit_is_said_where_checks_are(tmp_path: Path) -> None:
+    study = Decide(traces=CHAT, servers=Virtual(profile="llama-3.1-8b-h100", arms=ARMS), budget_s=600.0)
+    made = Deciding(study=study, place=Place(database=tmp_path / "x.duckdb"), audience=Audience())
+    assert made._questions["checks"].said(None).endswith(NO_CANARY)
+    assert "canary" not in [each.criterion for each in made.forecast()]
+
+
+def test_a_canary_asks_at_all_depths_and_what_accuracy_asks_later(tmp_path: Path) -> None:
+    canary = canary_of(tmp_path, 2700.0)
+    assert canary.stage is not None
+    order = canary._order(canary.stage)
+    assert len(order) == canary.stage.amount
+    depths: dict[tuple[str, int, str, int], set[float | None]] = {}
+    for question in order:
+        depths.setdefault(question.behind, set()).add(question.depth)
+    assert {frozenset(each) for each in depths.values()} == {frozenset({0.125, 0.375, 0.625, 0.875})}
+    assert len([each for each in depths if each[1] == 112_640]) == 5
+    later = Ask(servers=canary.means.study.servers, contexts=(8192, 65_536, 98_304, 112_640), per_context=4)
+    asked = ordered(later, ITEMS[4], Place(database=tmp_path / "none.duckdb"))
+    assert {*map(asked_of, order)} <= {*map(asked_of, asked)}
+
+
+def test_a_forecast_says_how_likely_a_broken_arm_is_found() -> None:
+    assert [round(shown_broken(questions), 2) for questions in (12, 24, 36)] == [0.74, 1.0, 1.0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        (NEVER, "fp8 is broken at every length asked: 0 of 36 right at 64k to 110k where bf16 has 34 of 36."),
+        (ABOVE_100K, "fp8 is broken above 96k: 0 of 20 right at 110k where bf16 has 19 of 20."),
+    ],
+)
+def test_a_broken_arm_ends_in_the_first_minutes(tmp_path: Path, rows: str, says: str) -> None:
+    outcome, _ = deciding(tmp_path, planted(tmp_path, rows))
+    assert outcome.document is not None
+    (verdict,) = outcome.document.decision.server
+    assert (outcome.ending, verdict.verdict, verdict.reason) == ("decided", "avoid", says)
+    assert [each.stage.criterion for each in outcome.asked] == ["checks", "speed", "canary"]
+    assert sum(each.minutes for each in outcome.asked) < 5
+    assert outcome.asked[-1].said.endswith(says)
+    assert "calibrat" not in outcome.document.text()
+
+
+@pytest.mark.slow
+def test_an_arm_that_fails_at_one_depth_is_never_used(tmp_path: Path) -> None:
+    outcome, _ = deciding(tmp_path, planted(tmp_path, AT_ONE_DEPTH))
+    assert outcome.document is not None
+    (verdict,) = outcome.document.decision.server
+    assert verdict.verdict == "avoid"
+    assert "at 38% of the context: 0 of " in verdict.reason
+
+
+@pytest.mark.slow
+def test_servers_that_are_the_same_are_told_within_minutes(tmp_path: Path) -> None:
+    text = SHIPPED.read_text(encoding="utf-8")
+    first, second = text.index("  bf16:\n"), text.index("  fp8:\n")
+    twin = text[first:second].replace("  bf16:\n", "  other:\n")
+    profile = tmp_path / "twins.yaml"
+    profile.write_text(text[:second] + twin + text[second:], encoding="utf-8")
+    outcome, _ = deciding(tmp_path, str(profile), arms=("bf16", "other"))
+    assert outcome.document is not None
+    (verdict,) = outcome.document.decision.server
+    assert (outcome.ending, verdict.verdict) == ("decided", "no difference")
+    assert "say that they are the same configuration" in verdict.reason
+    assert "of 36 answers are alike" in verdict.reason
+    assert sum(each.minutes for each in outcome.asked) < 5
+
+
+@pytest.mark.slow
+def test_other_arms_go_on_where_one_is_broken(tmp_path: Path) -> None:
+    text = Path(planted(tmp_path, NEVER)).read_text(encoding="utf-8")
+    whole = SHIPPED.read_text(encoding="utf-8")
+    sound = whole[whole.index("  fp8:\n") :].replace("  fp8:\n", "  sound:\n")
+    profile = tmp_path / "three.yaml"
+    profile.write_text(text + sound, encoding="utf-8")
+    outcome, said = deciding(tmp_path, str(profile), arms=(*ARMS, "sound"), until="speed, 4")
+    assert outcome.document is not None
+    assert {each.arm: each.verdict for each in outcome.document.decision.server} == {"fp8": "avoid", "sound": "test further"}
+    assert any("fp8 is broken at every length asked" in line for line in said)
+
+
+@pytest.mark.slow
+def test_nothing_follows_where_the_reference_cannot_answer_either(tmp_path: Path) -> None:
+    text = Path(planted(tmp_path, NEVER)).read_text(encoding="utf-8")
+    reference = f"{SHORT}\n      - {{task: niah, percent: 91.2, context_tokens: 128000, source: blog}}\n"
+    assert text.count(reference) == 1
+    profile = tmp_path / "random.yaml"
+    profile.write_text(text.replace(reference, NEVER.lstrip()), encoding="utf-8")
+    outcome, said = deciding(tmp_path, str(profile), until="speed, 4")
+    assert any(line.endswith("bf16 cannot answer such questions, so nothing follows") for line in said)
+    assert outcome.document is not None
+    assert outcome.document.decision.server[0].verdict == "test further"

@@ -1,0 +1,112 @@
+"""A decision says which part of the user's trace it rests on, and reaches no further: in virtual time, on planted profiles."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from agentload.builtin import find
+from agentload.decision.play import Deciding
+from agentload.report.advise import advise
+from agentload.report.parts import Document
+from agentload.run import foreground
+from agentload.run.foreground import Audience
+from agentload.run.prepared import Place, simulation
+from agentload.run.simulated_answers import answer_all, answering
+from agentload.study.kinds import Ask, Decide, Replay
+from agentload.study.parts import Load, TraceRef, Virtual
+from agentload.verdict.policy import Setting
+
+CHAT = (TraceRef(path="chat"),)
+BEGINNINGS = Load(sessions=8, wait_cap_s={"user": 5.0}, duration_s=75.0)
+"""The first 75 seconds of sessions, whose contexts grow to 110k."""
+SOUND = "{task: niah, percent: 91.2, context_tokens: 128000, source: blog}"
+BROKEN = "\n      - ".join(
+    f"{{task: niah, percent: {percent}, context_tokens: {context}, source: blog}}" for percent, context in ((92.0, 99_000), (0.0, 101_000))
+)
+
+
+def planted(folder: Path, *, answers: str = SOUND) -> Virtual:
+    """Return arms of which FP8 takes a third less time for a step, and answers like this at long contexts."""
+    text = find("profiles", "llama-3.1-8b-h100").read_text(encoding="utf-8")
+    text = text.replace("decode_ms: 6.58", "decode_ms: 4.2").replace(
+        "- {task: niah, percent: 89.2, context_tokens: 128000, source: blog}", f"- {answers}"
+    )
+    made = folder / "planted.yaml"
+    made.write_text(text, encoding="utf-8")
+    return Virtual(profile=str(made), arms=("bf16", "fp8"))
+
+
+def played(folder: Path, servers: Virtual, *, contexts: tuple[int, ...], load: Load = BEGINNINGS) -> Document:
+    place = Place(database=folder / "x.duckdb")
+    made = simulation(Replay(traces=CHAT, servers=servers, pairs=6, blocks=1, load=load), place)
+    run = foreground.simulate(made, Audience())
+    asked = Ask(servers=servers, contexts=contexts, tasks=("needle",), items=2_000)
+    answer_all(answering(asked, Place(database=place.database, into=run)))
+    return advise(place.database, run, setting=Setting())
+
+
+def test_what_was_played_of_a_long_trace_bounds_the_headline_and_is_said_alike_in_every_format(tmp_path: Path) -> None:
+    document = played(tmp_path, planted(tmp_path), contexts=(16_384, 65_536, 112_640))
+    (found,) = document.decision.coverage
+    assert found.timed_to is not None
+    assert (found.longest, found.timed_to < 40_000, found.call_share < 0.4) == (112_501.0, True, True)
+    assert document.decision.choice.holds_to == found.timed_to
+    assert document.headline == f"use FP8 for contexts up to {round(found.timed_to / 1024)}k; test it further beyond"
+    to = f"up to {round(found.timed_to / 1024)}k"
+    assert document.lists[0].items == (f"chat {to} (FP8)",)
+    assert document.lists[3].items[0].startswith(f"contexts above {to[6:]} (")
+    assert document.arms.rows[-1][-1].text == f"use {to}"
+    line = document.coverage
+    assert line.endswith(f"contexts to {round(found.timed_to / 1024)}k of 110k")
+    assert f"Covers: {line}\n" in document.text()
+    assert f"**Covers:** {line}\n" in document.markdown()
+    assert f"<dt>Covers</dt><dd>{line}</dd>" in document.html().replace("\N{NO-BREAK SPACE}", " ")
+    told = json.loads(document.json())
+    assert (told["coverage"], told["decision"]["choice"]["holds_to"]) == (line, found.timed_to)
+    assert told["decision"]["coverage"][0]["quantiles"][0]["quantity"] == "context_tokens"
+    assert "Coverage of the whole trace" in document.markdown()
+    # The trace is long: its turns were played again and again because blocks repeat their beginnings.
+    assert "a longer trace helps" not in document.text()
+
+
+def test_a_canary_of_a_bounded_use_takes_no_longer_contexts(tmp_path: Path) -> None:
+    document = played(tmp_path, planted(tmp_path), contexts=(16_384, 65_536, 112_640))
+    to = document.decision.choice.holds_to
+    assert to is not None
+    assert document.rollout is not None
+    arguments = document.rollout.arguments
+    assert arguments[arguments.index("--max-model-len") + 1] == str(int(to))
+
+
+def test_answers_that_are_not_asked_for_at_long_contexts_bound_the_verdict(tmp_path: Path) -> None:
+    document = played(tmp_path, planted(tmp_path, answers=BROKEN), contexts=(8_192, 16_384))
+    assert document.decision.choice.verdict == "use"
+    assert document.decision.choice.holds_to == 16_384
+
+
+@pytest.mark.parametrize("answers", [SOUND, BROKEN])
+def test_a_decision_asks_up_to_the_longest_context_and_never_says_more_than_it_covered(tmp_path: Path, answers: str) -> None:
+    study = Decide(traces=CHAT, servers=planted(tmp_path, answers=answers), accuracy_margin=0.05)
+    deciding = Deciding(study=study, place=Place(database=tmp_path / "x.duckdb"), audience=Audience())
+    outcome = deciding.play()
+    assert outcome.document is not None
+    decision = outcome.document.decision
+    with duckdb.connect(str(tmp_path / "x.duckdb"), read_only=True) as database:
+        ((longest,),) = database.execute("SELECT max(context_tokens) FROM answers").fetchall()
+        asked = tuple(length for (length,) in database.execute("SELECT DISTINCT context_tokens FROM answers ORDER BY 1").fetchall())
+    assert longest == 112_640  # the trace's longest call has 112,501 tokens
+    (canary,) = (each.stage.lengths for each in outcome.asked if each.stage.criterion == "canary")
+    assert set(asked) <= {*canary, *deciding.means.lengths}  # what was priced
+    if answers != BROKEN:
+        assert set(deciding.means.lengths) <= set(asked)
+    (found,) = decision.coverage
+    if answers == BROKEN:
+        assert decision.choice.verdict in ("avoid", "calibrate")
+    else:
+        assert decision.choice.verdict == "use"
+        is_bounded = found.call_share < 0.95 or found.token_share < 0.9
+        assert decision.choice.holds_to == (found.timed_to if is_bounded else None)

@@ -1,0 +1,110 @@
+"""A stored study is what was played: read back, it lays out the same calls under the same salts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from agentload.layout.plan import of_study
+from agentload.model.plan import Plan
+from agentload.model.rows import RunRow
+from agentload.run.files import read_traces
+from agentload.run.prepared import Place, simulation
+from agentload.run.simulate import Simulation
+from agentload.study.argv import argv, built, split
+from agentload.study.change import extended, given_pairs
+from agentload.study.document import json_text
+from agentload.study.kinds import Replay, Study
+from agentload.study.parts import Live, TraceRef, Virtual
+from agentload.study.stored import stored
+from agentload.watch.play import within
+from tests.study.studies import studies
+
+DEMO = (TraceRef(path="demo-chat"),)
+LIVE = Replay(traces=DEMO, servers=Live(endpoints="e"), pairs=4, seed=7)
+VIRTUAL = Replay(traces=DEMO, servers=Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8")), pairs=2, seed=7)
+SHAPES: dict[str, dict[str, Any]] = {
+    "blocks": {"blocks": 2},
+    "windows": {"windows": 4, "sessions": 2, "duration_s": 20.0},
+    "windows of arrivals": {"windows": 4, "rate_per_s": 0.2, "duration_s": 20.0},
+    "windows as recorded": {"windows": 3, "duration_s": 2.0},
+    "capacity": {"capacity": 2, "duration_s": 60.0},
+    "cut": {"max_context_tokens": 3000},
+    "warm": {"cache": "warm"},
+    "noise": {"noise_seed": 99, "seed": 3},
+}
+
+
+def played(made: Plan) -> tuple[object, ...]:
+    """Return what a plan sends, to whom, in which order, under which salts and load."""
+    blocks = tuple((block.index, block.is_window, tuple(islice(block.sessions, 200))) for block in made.blocks)
+    return blocks, made.rounds, made.load, made.limits, made.arms
+
+
+@settings(max_examples=200, deadline=None)
+@given(study=studies())
+def test_any_study_is_the_same_from_the_database_and_from_its_command_line(study: Study) -> None:
+    assert stored(json_text(study)) == study
+    assert built(*split(argv(study))) == study
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_simulated_run_can_be_laid_out_again_from_what_it_stored(shape: str, tmp_path: Path) -> None:
+    study = extended(VIRTUAL, **SHAPES[shape])
+    place = Place(database=tmp_path / "x.duckdb", run="r")
+    first = simulation(study, place).playing
+    assert isinstance(first, Simulation)
+    row = next(each for each in first.rows() if isinstance(each, RunRow))
+    assert row.study is not None
+    read = stored(row.study)
+    assert isinstance(read, Replay)
+    typed = built(*split(argv(read)))
+    assert isinstance(typed, Replay)
+    for again in (read, typed):
+        second = simulation(again, place).playing
+        assert isinstance(second, Simulation)
+        assert played(second.plan) == played(first.plan)
+        assert second.arms == first.arms
+
+
+@pytest.mark.parametrize("shape", ["blocks", "windows", "windows of arrivals", "windows as recorded"])
+def test_a_run_that_is_given_more_pairs_plays_what_it_began_with_and_can_be_laid_out_again(shape: str) -> None:
+    trace, _ = read_traces(DEMO)
+    began = extended(LIVE, **SHAPES[shape])
+    now = given_pairs(began, extended(began, pairs=9))
+    first, more = (of_study(study, trace, ["a", "b"], run="r") for study in (began, now))
+    assert played(of_study(stored(json_text(now)), trace, ["a", "b"], run="r")) == played(more)  # type: ignore[arg-type]  # a replay's
+    salts = {play.pair: (play.block, play.salt) for round_ in more.rounds for play in round_.plays}
+    before = {play.pair: (play.block, play.salt) for round_ in first.rounds for play in round_.plays}
+    assert {pair: salts[pair] for pair in before} == before
+    sessions = {block.index: tuple(islice(block.sessions, 200)) for block in more.blocks}
+    assert all(sessions[block.index] == tuple(islice(block.sessions, 200)) for block in first.blocks)
+
+
+def test_an_execution_of_the_watch_stores_the_budget_that_it_played() -> None:
+    trace, _ = read_traces(DEMO)
+    study = within(replace_load(LIVE), 40, arms=1)
+    assert study.windows is not None
+    assert stored(json_text(study)) == study
+    assert within(study, 40, arms=1) == study
+    again = built(*split(argv(study)))
+    assert isinstance(again, Replay)
+    assert played(of_study(again, trace, ["a"], run="r")) == played(of_study(study, trace, ["a"], run="r"))
+
+
+def replace_load(study: Replay) -> Replay:
+    return extended(study, sessions=2, wait_cap_s={"user": 5.0})
+
+
+def test_another_run_id_is_other_salts_and_nothing_else() -> None:
+    trace, _ = read_traces(DEMO)
+    one, other = (of_study(extended(LIVE, **SHAPES["windows"]), trace, ["a"], run=run) for run in ("r", "s"))
+    assert played(one)[0] == played(other)[0]
+    salts = [{play.salt for round_ in made.rounds for play in round_.plays} for made in (one, other)]
+    assert not salts[0] & salts[1]
+    assert replace(one, run="s", rounds=other.rounds, blocks=other.blocks) == other
