@@ -13,8 +13,9 @@ from advisor.statistics.paired import Metric
 from advisor.statistics.quantiles import quantile
 from advisor.verdict import Capacity, LegState, ServiceLevel
 
-FEWEST = 6  # turns of a single session: fewer say nothing of an arm
-MISSED = 0.5  # where the typical turn misses a level, no draw of sessions is to blame
+FEWEST = 6  # turns of single sessions that show an arm within the level
+SESSIONS = 3  # that show it beyond the level, however few turns a slow arm has time for: one may be an exception
+MISSED = 0.5  # where the typical turn of each misses it, no draw of sessions is to blame
 
 
 def service_levels(evidence: Evidence, policy: Policy, capacities: Sequence[Capacity]) -> tuple[ServiceLevel, ...]:
@@ -49,12 +50,14 @@ def _state(evidence: Evidence, alone: Sequence[CapacityPoint], slo: Slo, found: 
             return "yes"
         if agents.high is not None and agents.high * gpus < 1:
             return "no"
-    turns, within = (sum(getattr(each, name) for each in alone) for name in ("turns", "within_slo"))
-    if turns < FEWEST:
-        return "unclear" if turns else "untested"
-    if within >= slo.share * turns:
+    heard = [each for each in alone if each.turns]
+    if not heard:
+        return "untested"
+    turns, within = (sum(getattr(each, name) for each in heard) for name in ("turns", "within_slo"))
+    if turns >= FEWEST and within >= slo.share * turns:
         return "yes"
-    return "no" if within <= MISSED * turns else "unclear"
+    misses = [each for each in heard if each.within_slo <= MISSED * each.turns]
+    return "no" if len(misses) == len(heard) >= SESSIONS else "unclear"
 
 
 def _lightest(evidence: Evidence, arm: str, slo: Slo) -> list[CapacityPoint]:

@@ -13,7 +13,7 @@ from advisor.statistics.planning import PLANNED_DISCORDANCE, items_needed
 from advisor.steps import Questions
 from advisor.verdict import Need
 
-SHORTEST = 4096  # tokens, where nothing tells what agents send
+SHORTEST = 4096  # tokens, unless no call is as long: less is read in an instant, and four questions do not fit behind it
 PROMPT_TOKENS_PER_S = 10_000.0  # that one server reads, an ordinary 8B model on one current GPU: what a dry run assumes
 
 
@@ -85,7 +85,7 @@ def ladder(first: float | None, last: float | None, *, window: int | None) -> tu
     longest = LONGEST if last is None else 1024 * max(1, math.ceil(last / 1024))
     if window is not None:
         longest = max(1024, min(longest, window // 1024 * 1024))
-    found = doubled(SHORTEST if first is None else _holding(first), longest)
+    found = doubled(min(longest, max(SHORTEST, _holding(first or 0.0))), longest)
     # The longest speaks for one that is hardly shorter.
     return tuple(each for each in found if each == longest or SLACK * each < longest)
 

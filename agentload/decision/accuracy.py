@@ -18,8 +18,6 @@ from agentload.run.questions import asking_of, generated, questions_cost, subjec
 from agentload.run.screen import SALTS
 from agentload.study.kinds import Ask
 
-TOGETHER: Final = 4
-"""Questions behind one context, which is read once for all of them, until answers show how much they differ together."""
 CANARY_SHARE: Final = 0.05
 """Of the budget that a canary and a screen may take together: only what comes later decides between sound arms."""
 
@@ -63,7 +61,7 @@ class Accuracy:
             servers=study.servers,
             contexts=stage.lengths,
             items=stage.amount,
-            per_context=TOGETHER,
+            per_context=self.means.together,
             seed=study.seed,
             tokenizer=study.tokenizer,
             request=study.request,

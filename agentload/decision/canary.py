@@ -13,10 +13,10 @@ from typing import Final
 
 from advisor.assess.accuracy import LEAST_IN_A_BUCKET
 from advisor.judge import BROKEN
-from agentload.decision.accuracy import CANARY_SHARE, TOGETHER
+from agentload.decision.accuracy import CANARY_SHARE
 from agentload.decision.answers import answered
 from agentload.decision.forecast import Price
-from agentload.decision.means import Means
+from agentload.decision.means import TOGETHER, Means
 from agentload.decision.sequence import Known, Stage
 from agentload.errors import InterruptError
 from agentload.evidence import grades
@@ -123,7 +123,9 @@ class Canary:
             servers=study.servers,
             contexts=stage.lengths,
             items=stage.amount,
-            per_context=TOGETHER,
+            per_context=self.means.together,
+            request=study.request,
+            timeouts=study.timeouts,
             seed=study.seed,
             tokenizer=study.tokenizer,
         )

@@ -42,6 +42,8 @@ from agentload.verdict.policy import Load as Peak
 from agentload.verdict.policy import Setting
 
 START_S: Final = 90.0
+TOGETHER: Final = 4
+"""Questions behind one context, where that has room for them."""
 USUAL: Final = Slo(ttft_ms=2000.0, tpot_ms=100.0)
 """Where the user names a peak and no service level."""
 
@@ -168,6 +170,11 @@ class Means:
     def lengths(self) -> tuple[int, ...]:
         """Return the lengths at which answers are compared: those of the trace's own calls, as far as the servers' window is known."""
         return questions.lengths((each.context_tokens for each in trace_shapes(self.trace, self.study.load.planned())), window=self._window)
+
+    @property
+    def together(self) -> int:
+        """Return how many questions stand behind one context, which is read once for them, before answers show how alike they are."""
+        return TOGETHER if self.lengths[0] >= questions.SHORTEST else 1
 
     @property
     def _window(self) -> int | None:

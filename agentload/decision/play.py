@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 from advisor.verdict import Decision
-from agentload.decision.accuracy import TOGETHER, Accuracy, Screen
+from agentload.decision.accuracy import Accuracy, Screen
 from agentload.decision.canary import Canary
 from agentload.decision.capacity import Capacity
 from agentload.decision.checks import Checks
@@ -261,7 +261,7 @@ class Deciding:
             budget_minutes=self.study.budget_s / 60,
             min_change=self.study.min_change,
             accuracy_margin=self.study.accuracy_margin,
-            together=TOGETHER,
+            together=self.means.together,
             capacity=self.searches,
             level=self._level.is_wanted,
             starts_each_pair=self.means.is_launching,

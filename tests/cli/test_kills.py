@@ -11,10 +11,7 @@ from tests.cli.kills import Verb, killed
 pytestmark = [pytest.mark.loopback, pytest.mark.slow]
 
 
-LATE = pytest.mark.xfail(reason="a fault, its cause not found: the client is late, loads are given up, and the command fails", strict=False)
-
-
-@pytest.mark.parametrize("verb", ["eval", "sweep", pytest.param("decide", marks=LATE), "watch", "load"])
+@pytest.mark.parametrize("verb", ["eval", "sweep", "decide", "watch", "load"])
 def test_what_is_killed_loses_nothing_and_goes_on(verb: Verb, tmp_path: Path) -> None:
     count = killed(verb, 4, folder=tmp_path, seed=5)
     assert (count.lost, count.twice, count.stuck) == ([], [], [])

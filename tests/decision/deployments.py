@@ -23,10 +23,10 @@ from advisor.deployment import Deployment
 from advisor.evidence import AccuracyBucket, Calls, CapacityPoint, Evidence, WorkloadClass
 from advisor.statistics.paired import pair_table
 from advisor.verdict import Decision
-from agentload.decision.accuracy import TOGETHER
 from agentload.decision.capacity import ORDINARY, Capacity
 from agentload.decision.forecast import Price
 from agentload.decision.ledger import Asked
+from agentload.decision.means import TOGETHER
 from agentload.decision.play import Deciding
 from agentload.decision.sequence import ITEMS, LENGTHS, PAIRS, TRIED, Criterion, Known, Stage
 from agentload.decision.twin import Twins

@@ -575,10 +575,13 @@ def said(ended: Outcome, database: Path, *, cpu_s: float) -> Said:
     found = None if ended.document is None else ended.document
     verdict = None if found is None else next((each for each in found.decision.server if each.arm == CANDIDATE), None)
     timed_to, asked_to = _longest(database)
+    reasons = [] if found is None or verdict is None else [found.why, verdict.reason, *(each.message for each in found.findings)]
     return Said(
         word="test further" if verdict is None else verdict.verdict,
         headline="" if found is None else found.headline,
-        because=" | ".join([] if found is None else [found.why, *(each.message for each in found.findings)]),
+        because=" | ".join(
+            [] if found is None or verdict is None else [found.why, verdict.reason, *(each.message for each in found.findings)]
+        ),
         pays="" if verdict is None else verdict.pays.state,
         reach=None if found is None else reach(json.loads(found.json())),
         timed=timed_to,
@@ -662,7 +665,9 @@ class Row:
     def overreaches(self) -> bool:
         """Tell whether it speaks of lengths that it did not cover."""
         said, word = self.said, self.said.word
-        rests_on_speed = word in ("use", "no difference") or (word == "avoid" and said.pays == "no")
+        # A level that a single session misses is missed by longer contexts as well.
+        is_too_slow = said.pays == "no" and "even with one session" not in said.because
+        rests_on_speed = word in ("use", "no difference") or (word == "avoid" and is_too_slow)
         if not rests_on_speed or self.planted.kind in ("an SLO nobody meets", "twins"):
             return False
         covered = min(said.timed, said.asked) if word == "use" else said.timed

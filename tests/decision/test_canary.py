@@ -13,11 +13,14 @@ from agentload.decision.ledger import Ledger
 from agentload.decision.means import Means
 from agentload.decision.play import Deciding, Outcome
 from agentload.decision.sequence import ITEMS, Stage
+from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.foreground import Audience
 from agentload.run.past import asked_of
 from agentload.run.prepared import Place
+from agentload.run.questions import asking_of, generated
 from agentload.study.kinds import Ask, Decide
 from agentload.study.parts import TraceRef, Virtual
+from agentload.tracefile.files import write
 
 ARMS = ("bf16", "fp8")
 CHAT = (TraceRef(path="chat"),)
@@ -105,6 +108,21 @@ def test_a_canary_asks_at_all_depths_and_what_accuracy_asks_later(tmp_path: Path
     later = Ask(servers=canary.means.study.servers, contexts=(8192, 65_536, 98_304, 112_640), per_context=4)
     asked = ordered(later, ITEMS[4], Place(database=tmp_path / "none.duckdb"))
     assert {*map(asked_of, order)} <= {*map(asked_of, asked)}
+
+
+@pytest.mark.parametrize("tokens", [60, 900, 1500, 3000, 5000])
+def test_contexts_of_any_length_have_room_for_their_questions(tmp_path: Path, tokens: int) -> None:
+    turn = Turn(add=(Segment(role="user", tokens=tokens, key="k"),), output=8)
+    write(tmp_path / "t.jsonl", Trace(header=Header(name="t", seed=1), sessions=(Session(session="s", workload="chat", turns=(turn,)),)))
+    study = Decide(traces=(TraceRef(path=str(tmp_path / "t.jsonl")),), servers=Virtual(profile="llama-3.1-8b-h100", arms=ARMS))
+    place = Place(database=tmp_path / "x.duckdb")
+    means = Means(study=study, place=place, audience=Audience(), run="r", ledger=Ledger(database=place.database, run="r"))
+    canary = Canary(means=means)
+    assert canary.stage is not None
+    first = Ask(servers=study.servers, contexts=means.lengths, per_context=means.together, items=80)
+    for asked, order in ((canary._study(canary.stage), canary._order(canary.stage)), (first, generated(asking_of(first)).order)):
+        made = generated(asking_of(asked))
+        assert all(made.item(question) for question in order)
 
 
 def test_a_forecast_says_how_likely_a_broken_arm_is_found() -> None:

@@ -169,7 +169,7 @@ def test_a_server_that_hangs_ends_a_decision_which_goes_on_where_it_was(tmp_path
 
         audience = Audience(progress=lambda *_: nullcontext(Hanging(pid)))
         deciding = Deciding(study=made, place=Place(database=database), audience=audience)
-        with pytest.raises(AgentloadError, match="fp8 stopped answering") as error:
+        with pytest.raises(AgentloadError, match=r"fp8 (stopped answering|did not answer)") as error:  # within a window, or after it
             deciding.play()
         assert f"--resume {deciding.run}" in (error.value.hint or "")
         kept = stored(database, "SELECT request_id FROM calls_row")

@@ -19,8 +19,8 @@ STRICT = Slo(ttft_ms=20.0, tpot_ms=2.0)
 POLICY = Policy(slos=(STRICT,))
 
 
-def alone(arm: str, within: int, turns: int = 12, *, tpot_ms: float = 7.2) -> CapacityPoint:
-    """Return trials of a single session."""
+def alone(arm: str, within: int, turns: int = 4, *, tpot_ms: float = 7.2) -> CapacityPoint:
+    """Return a trial of a single session."""
     return CapacityPoint(
         arm=arm,
         agents=1,
@@ -35,17 +35,30 @@ def alone(arm: str, within: int, turns: int = 12, *, tpot_ms: float = 7.2) -> Ca
 
 
 def tried(bf16: int, fp8: int, *, effect: float = -0.2) -> Evidence:
-    """Return two arms of which so many of twelve turns of a session are within the level."""
+    """Return two arms of which so many of four turns are within the level, in each of three sessions."""
     found = compared(effect=effect, noise=QUIET, items=400, discordance=0.02)
-    return replace(found, alone=(alone("bf16", bf16), alone("fp8", fp8, tpot_ms=3.0)))
+    return replace(found, alone=(*[alone("bf16", bf16)] * 3, *[alone("fp8", fp8, tpot_ms=3.0)] * 3))
 
 
 @pytest.mark.parametrize(
-    ("within", "turns", "state"),
-    [(12, 12, "yes"), (11, 12, "unclear"), (7, 12, "unclear"), (6, 12, "no"), (0, 12, "no"), (0, 5, "unclear")],
+    ("sessions", "state"),
+    [
+        ([], "untested"),
+        ([(0, 0)] * 3, "untested"),
+        ([(4, 4)] * 3, "yes"),
+        ([(19, 20), (20, 20)], "yes"),
+        ([(4, 4), (0, 1)], "unclear"),
+        ([(1, 1)] * 3, "unclear"),
+        ([(3, 4)] * 3, "unclear"),
+        ([(2, 4)] * 3, "no"),
+        ([(0, 1)] * 3, "no"),
+        ([(0, 12), (0, 12)], "unclear"),
+        ([(0, 12), (0, 12), (3, 4)], "unclear"),
+        ([(0, 12), (0, 12), (0, 0)], "unclear"),
+    ],
 )
-def test_an_arm_misses_a_level_that_its_typical_turn_misses_alone(within: int, turns: int, state: LegState) -> None:
-    evidence = bare(alone=(alone("bf16", within, turns),))
+def test_an_arm_misses_a_level_that_the_typical_turn_of_three_sessions_misses(sessions: list[tuple[int, int]], state: LegState) -> None:
+    evidence = bare(alone=tuple(alone("bf16", *each) for each in sessions))
     found = {each.arm: each.state for each in service_levels(evidence, POLICY, ())}
     assert found == {"bf16": state, "fp8": "untested"}
 
@@ -85,7 +98,7 @@ def test_where_no_arm_meets_the_level_that_is_the_headline_whatever_is_faster() 
 
 
 def test_where_one_arm_meets_the_level_that_decides_whatever_is_faster() -> None:
-    slower, faster = (decide(tried(*met, effect=effect), POLICY) for met, effect in (((0, 12), 0.2), ((12, 0), -0.2)))
+    slower, faster = (decide(tried(*met, effect=effect), POLICY) for met, effect in (((0, 4), 0.2), ((4, 0), -0.2)))
     assert slower.choice.headline in ("use fp8", "canary fp8, then roll out")
     assert slower.server[0].pays.reason.startswith(
         "fp8 meets ttft=20ms,tpot=2ms, and bf16 misses ttft=20ms,tpot=2ms even with one session (TPOT p95 is 7.2 ms"
@@ -96,7 +109,7 @@ def test_where_one_arm_meets_the_level_that_decides_whatever_is_faster() -> None
 
 
 def test_a_level_that_is_not_known_to_be_missed_leaves_the_decision_to_what_decides() -> None:
-    found = decide(tried(11, 12), replace(POLICY, decide_by="latency"))
+    found = decide(tried(3, 4), replace(POLICY, decide_by="latency"))
     assert "turn latency" in found.server[0].pays.reason
 
 
