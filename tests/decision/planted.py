@@ -579,9 +579,7 @@ def said(ended: Outcome, database: Path, *, cpu_s: float) -> Said:
     return Said(
         word="test further" if verdict is None else verdict.verdict,
         headline="" if found is None else found.headline,
-        because=" | ".join(
-            [] if found is None or verdict is None else [found.why, verdict.reason, *(each.message for each in found.findings)]
-        ),
+        because=" | ".join(reasons),
         pays="" if verdict is None else verdict.pays.state,
         reach=None if found is None else reach(json.loads(found.json())),
         timed=timed_to,
