@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from advisor import words
-from advisor.assess.coverage import SLACK
+from advisor.assess.coverage import SLACK, refused
 from advisor.case import Case
 from advisor.legs import questions
 from advisor.verdict import Need, Word
@@ -29,11 +29,13 @@ def bound(case: Case, arm: str, workload: str | None, word: Word, *, is_by_load:
     follows_from_load = word in ("use", "no difference") or (word == "avoid" and is_by_load)
     timed = reach.timed if follows_from_load else None
     asked = reach.asked if word == "use" else None
-    ends = [each for each in (timed, asked) if each is not None and each.bound(policy) is not None]
+    taken = refused(case.evidence, arm) if word in ("use", "no difference") else None
+    known = [each for each in (timed, asked, taken) if each is not None]
+    ends = [each for each in known if each is taken or each.bound(policy) is not None]
     found = case.accuracy_of(arm, workload)
     needs = []
     for each in ends:
-        if window is not None and window <= SLACK * each.to:
+        if each is taken or (window is not None and window <= SLACK * each.to):
             continue  # the servers take no longer contexts
         if each is asked and found is not None:
             needs.append(questions.longer(case, found))
@@ -43,6 +45,13 @@ def bound(case: Case, arm: str, workload: str | None, word: Word, *, is_by_load:
     if not ends:
         return None
     least = min(ends, key=lambda each: each.to)
+    if taken is not None and least is taken:
+        reaches = min(each.to for each in known)
+        reason = (
+            f"This holds for contexts up to {words.length(reaches)}: {arm} refuses those above {words.length(taken.to)}, "
+            f"{taken.calls:.0%} of your calls."
+        )
+        return Bound(to=reaches, calls=taken.calls, reason=reason, needs=tuple(needs))
     further = "" if reach.longest is None else f", up to {words.length(reach.longest)}"
     reason = (
         f"This holds for contexts up to {words.length(least.to)}: {least.calls:.0%} of your calls are longer{further}, and need further "

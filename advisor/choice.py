@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from advisor import words
+from advisor.assess.coverage import refused
 from advisor.assess.speed import METHOD, between
 from advisor.case import Case
 from advisor.rules.broken import description
@@ -26,7 +27,9 @@ def _key(case: Case, verdict: ArmVerdict) -> tuple[int, float, float, float]:
 def _headline(case: Case, best: ArmVerdict) -> str:
     if best.holds_to is None:
         return _said(case, best, "")
-    return f"{_said(case, best, f' for contexts up to {words.length(best.holds_to)}')}; test it further beyond"
+    found = refused(case.evidence, best.arm)
+    then = "test it further beyond" if found is None else f"it takes none above {words.length(found.to)}"
+    return f"{_said(case, best, f' for contexts up to {words.length(best.holds_to)}')}; {then}"
 
 
 def _said(case: Case, best: ArmVerdict, to: str) -> str:

@@ -40,6 +40,7 @@ class Arm:
     pool_tokens: float | None = None  # KV pool as the server reports it
     expected_pool_tokens: float | None = None  # KV pool as the page formula gives it
     max_concurrency: float | None = None  # as the server reports it
+    max_model_len: int | None = None  # longest context that it takes, answer included
     machine: str | None = None  # None when the arm moved between machines
     checks_ms: tuple[float, ...] = ()  # what a short request took alone on the server, once for each start of this run
     past_checks_ms: tuple[float, ...] = ()  # the same of other runs' starts with this model, version and cache

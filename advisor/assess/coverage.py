@@ -5,11 +5,12 @@ nothing. It stands for contexts up to a tenth longer.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from advisor.case import Beyond
-from advisor.evidence import Calls, Evidence, Floats, Ints, OwnCalls
+from advisor.evidence import Arm, Calls, Evidence, Floats, Ints, OwnCalls
 from advisor.statistics.paired import MIN_PAIRS, same_turns
 from advisor.verdict import Coverage, Quantiles, Quantity
 
@@ -80,6 +81,20 @@ def together(parts: Sequence[tuple[OwnCalls, Beyond | None]]) -> Beyond | None:
         calls=float(calls @ [each.calls for each in shares] / calls.sum()),
         tokens=float(tokens @ [each.tokens for each in shares] / max(1.0, tokens.sum())),
     )
+
+
+def refused(evidence: Evidence, arm: str) -> Beyond | None:
+    """Return what of the whole trace is longer than *arm* takes; None where the reference takes no more of it, or nobody tells."""
+    mine, theirs = (_beyond_window(evidence, each) for each in evidence.both(arm))
+    return mine if mine is not None and mine.calls > (0.0 if theirs is None else theirs.calls) else None
+
+
+def _beyond_window(evidence: Evidence, arm: Arm) -> Beyond | None:
+    window = arm.max_model_len
+    if window is None or not evidence.trace:
+        return None
+    found = together([(own, beyond(own.context_tokens, window / SLACK)) for own in evidence.trace])
+    return None if found is None else replace(found, to=window)
 
 
 def coverages(evidence: Evidence) -> tuple[Coverage, ...]:

@@ -108,7 +108,8 @@ def capacity_leg(case: Case, arm: str, workload: str | None) -> Leg:
     if measured is not None and spoiled is None:
         return _judged(case, arm, workload, *measured)
     gain = case.policy.min_capacity_gain
-    if _equal_pools(case, arm):
+    level = case.service_level(arm)
+    if _equal_pools(case, arm) and (level is None or level.state != "unclear"):
         return Leg(name="capacity", state="equal", margin=gain, reason="both pools hold the same tokens")
     mixed = None if workload is None or case.spoiled("capacity", arm, None) is not None else _measured(case, arm, None)
     if mixed is not None:  # the flag is one for the server that the class shares

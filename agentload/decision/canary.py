@@ -8,7 +8,6 @@ lengths, and count there. Their number is what a twentieth of the budget pays fo
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Final
 
 from advisor.assess.accuracy import LEAST_IN_A_BUCKET
@@ -44,7 +43,7 @@ class Canary:
 
     means: Means
 
-    @cached_property
+    @property
     def stage(self) -> Stage | None:
         """Return the largest canary that fits into its share of the budget; None where none does."""
         most = CANARY_SHARE * self.means.study.budget_s / 60
@@ -109,7 +108,7 @@ class Canary:
         lengths = self._lengths[: len(contexts)]
         return Stage(criterion="canary", amount=_contexts(contexts, lengths) * TOGETHER, lengths=lengths)
 
-    @cached_property
+    @property
     def _lengths(self) -> tuple[int, ...]:
         """Return the lengths that are asked for, the longest first; accuracy asks at two of them as well."""
         *shorter, top = self.means.lengths

@@ -11,7 +11,7 @@ from agentload.decision.sequence import Known, Stage
 from agentload.errors import EndpointError
 from agentload.run import foreground
 from agentload.run.prepared import endpoints_of
-from agentload.run.servers import pools, reached
+from agentload.run.servers import Sizes, reached, sizes
 from agentload.study.kinds import Probe
 from agentload.study.parts import Virtual
 
@@ -52,7 +52,7 @@ class Checks:
                 f"{', '.join(shared)} has in its cache what another arm was asked: both are one server, or behind one router",
                 hint="give each arm a server of its own",
             )
-        self.means.pools = self._asked_pools()
+        self.means.sizes = self._asked_sizes()
         for trouble in probed.troubles():
             self.means.audience.notice(f"warning: {trouble}")
         return None
@@ -63,15 +63,18 @@ class Checks:
         if self._probed is not None:
             hit = [each.arm for each in self._probed.reuse if each.verdict == "hit"]
             said.append(f"the prefix cache works on {', '.join(hit)}" if hit else "no prefix cache was seen to work")
-        if fits := [f"{arm} {tokens / self.means.longest:.1f}" for arm, tokens in self.means.pools.items() if tokens is not None]:
+        pools = {arm: each.pool for arm, each in self.means.sizes.items()}
+        if fits := [f"{arm} {tokens / self.means.longest:.1f}" for arm, tokens in pools.items() if tokens is not None]:
             said.append(f"the KV pools hold {', '.join(fits)} of the longest contexts ({self.means.longest:,} tokens)")
+        if self.means.is_cut:
+            said.append(f"sessions are played up to {self.means.cut:,} tokens, the most that all arms take")
         if self.canary.stage is None:
             said.append(NO_CANARY)
         return "; ".join(said) or "servers are started when they are needed"
 
-    def _asked_pools(self) -> dict[str, float | None]:
+    def _asked_sizes(self) -> dict[str, Sizes]:
         servers = self.means.study.servers
         if self.means.is_launching or isinstance(servers, Virtual):
             return {}
         with reached(endpoints_of(servers), noise=servers.noise, seed=self.means.study.seed) as found:
-            return pools(found)
+            return sizes(found)

@@ -20,11 +20,12 @@ from agentload.decision.sequence import Known, Stage
 from agentload.emulator.steptime import prefill_s
 from agentload.endpoints.read import Emulated
 from agentload.errors import EndpointError, InterruptError, PlanError
-from agentload.kvmath.pool import pool_of
 from agentload.layout.cost import assumed_prefill_s
 from agentload.layout.coverage import trace_shapes
+from agentload.layout.traces import shortened
 from agentload.model.profile import ArmProfile
 from agentload.model.profile import Price as GpuPrice
+from agentload.model.shape import TraceShape
 from agentload.model.trace import Trace
 from agentload.model.walk import contexts
 from agentload.run.files import read_traces
@@ -32,7 +33,7 @@ from agentload.run.foreground import Audience, concluded
 from agentload.run.past import began
 from agentload.run.play import Played
 from agentload.run.prepared import Place, arms_named, endpoints_of
-from agentload.run.servers import arms_of, reached, window
+from agentload.run.servers import Sizes, arms_of, profiled_sizes, reached, window
 from agentload.run.trial import Trial
 from agentload.store.places import journals
 from agentload.study.kinds import Decide, Replay, Search
@@ -80,17 +81,18 @@ class Means:
     """Those of loads around what twins carry, of each arm."""
     invalid: str | None = None
     """Why others do not: what was said most often."""
-    pools: Mapping[str, float | None] = field(default_factory=dict)
-    """Tokens of each arm's KV pool, once the servers were asked."""
+    sizes: Mapping[str, Sizes] = field(default_factory=dict)
+    """How much each arm's server holds and takes, once the servers were asked."""
     findings: tuple[Finding, ...] = ()
     """What rules found when the run was read last, even where that is too little to decide on."""
     arms: tuple[str, ...] = field(init=False)
+    _cuts: dict[int, Trace] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Read the arms' names."""
         self.arms = arms_named(self.study.servers)
         if isinstance(self.study.servers, Virtual):
-            self.pools = {each.name: float(pool_of(each).tokens) for each in self.profiles}
+            self.sizes = {each.name: profiled_sizes(each) for each in self.profiles}
 
     @cached_property
     def profiles(self) -> tuple[ArmProfile, ...]:
@@ -155,21 +157,48 @@ class Means:
             raise InterruptError("stopped")
 
     @cached_property
-    def trace(self) -> Trace:
+    def whole(self) -> Trace:
         """Return the user's sessions with the waits that they have, read once."""
         found = read_traces(self.study.traces, max_context_tokens=self.study.load.max_context_tokens)[0]
         return Trace(header=found.header, sessions=tuple(found.sessions))
 
+    @property
+    def trace(self) -> Trace:
+        """Return the user's sessions as far as all arms take them."""
+        if not self.is_cut or self.cut is None:
+            return self.whole
+        if self.cut not in self._cuts:
+            self._cuts[self.cut] = Trace(header=self.whole.header, sessions=tuple(shortened(self.whole, self.cut)))
+        return self._cuts[self.cut]
+
+    @property
+    def cut(self) -> int | None:
+        """Return what sessions end before: the shortest window where calls need more, or what the user says."""
+        if self.began is not None:
+            return self.began.load.max_context_tokens
+        window = self._window
+        return self.study.load.max_context_tokens if window is None or self.longest <= window else window
+
+    @property
+    def is_cut(self) -> bool:
+        """Tell whether calls are left out that some arm does not take."""
+        return self.cut != self.study.load.max_context_tokens
+
     @cached_property
     def longest(self) -> int:
         """Return the longest context of the trace, its answer included."""
-        calls = (each for session in self.trace.sessions for each in zip(contexts(self.trace.header, session), session.turns, strict=True))
+        calls = (each for session in self.whole.sessions for each in zip(contexts(self.whole.header, session), session.turns, strict=True))
         return max(sum(segment.tokens for segment in context) + turn.output for context, turn in calls)
 
     @cached_property
+    def shapes(self) -> tuple[TraceShape, ...]:
+        """Return what the calls of the user's trace are like, also of those that are longer than an arm takes."""
+        return trace_shapes(self.whole, self.study.load.planned())
+
+    @property
     def lengths(self) -> tuple[int, ...]:
         """Return the lengths at which answers are compared: those of the trace's own calls, as far as the servers' window is known."""
-        return questions.lengths((each.context_tokens for each in trace_shapes(self.trace, self.study.load.planned())), window=self._window)
+        return questions.lengths((each.context_tokens for each in self.shapes), window=self._window)
 
     @property
     def together(self) -> int:
@@ -179,10 +208,10 @@ class Means:
     @property
     def _window(self) -> int | None:
         """Return the longest context that all arms take; None where neither a profile nor the arms file tells."""
-        if self.profiles:
-            return min(arm.server.max_model_len for arm in self.profiles)
-        found = endpoints_of(self.study.servers) if isinstance(self.study.servers, Live) else ()
-        return None if isinstance(found, Emulated) else window((), found)
+        known = [*(each.window for each in self.sizes.values()), *(arm.server.max_model_len for arm in self.profiles)]
+        if isinstance(self.study.servers, Live) and not isinstance(found := endpoints_of(self.study.servers), Emulated):
+            known.append(window((), found))
+        return min((each for each in known if each is not None), default=None)
 
     @cached_property
     def began(self) -> Replay | None:
@@ -203,7 +232,7 @@ class Means:
         """Return the load that pairs are played under."""
         if self.began is not None:
             return self.began.load
-        known = [tokens for tokens in self.pools.values() if tokens is not None]
+        known = [each.pool for each in self.sizes.values() if each.pool is not None]
         into = Surroundings(
             budget_s=self.study.budget_s,
             arms=len(self.arms),
@@ -211,7 +240,8 @@ class Means:
             prefill_s=self.prefill_s,
             seed=self.study.seed,
         )
-        return load_after(pair_load(self.study.load, self.trace, into), self.ledger.given_up)
+        said = msgspec.structs.replace(self.study.load, max_context_tokens=self.cut)
+        return load_after(pair_load(said, self.trace, into), self.ledger.given_up)
 
     @property
     def most_load(self) -> Load:
@@ -228,7 +258,7 @@ class Means:
     def search(self, trial_s: float) -> Search:
         """Return a search for the load within the service level, with the waits that users have."""
         study, load = self.study, self.study.load
-        waits = Load(wait_cap_s=load.wait_cap_s, wait_scale=load.wait_scale, max_context_tokens=load.max_context_tokens)
+        waits = Load(wait_cap_s=load.wait_cap_s, wait_scale=load.wait_scale, max_context_tokens=self.cut)
         return Search(
             traces=study.traces,
             servers=study.servers,

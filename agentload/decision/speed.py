@@ -20,6 +20,7 @@ from agentload.run.play import Playing
 from agentload.run.prepared import Prepared, prepared, simulation
 from agentload.run.simulate import SAMPLE_S, Simulation, store
 from agentload.study.kinds import Replay
+from agentload.study.stored import Notes
 from agentload.virtual.shell import Shell
 
 SILENT_SHARE: Final = 0.1
@@ -102,7 +103,8 @@ class Speed:
         playing = made.playing
         assert isinstance(playing, Playing), playing
         said = caveat(self.means.ledger.given_up)
-        notes = playing.notes if said is None else msgspec.structs.replace(playing.notes, caveats=(said,))
+        notes = self._of_whole(playing.notes)
+        notes = notes if said is None else msgspec.structs.replace(notes, caveats=(said,))
         return replace(made, playing=replace(playing, notes=notes, stops_late=True))
 
     def _simulate(self, pairs: int) -> None:
@@ -122,7 +124,11 @@ class Speed:
         place = replace(self.means.place, run=self.means.run)
         made = simulation(self._replay(pairs), place).playing
         assert isinstance(made, Simulation)
-        return made
+        return replace(made, notes=self._of_whole(made.notes))
+
+    def _of_whole(self, notes: Notes) -> Notes:
+        """Return notes of a run that know the calls that some arm does not take."""
+        return msgspec.structs.replace(notes, trace_shape=self.means.shapes) if self.means.is_cut else notes
 
     def _minutes(self) -> float:
         return max((row.ended_ns or 0 for row in self._seen if isinstance(row, BlockRow)), default=0) / 60e9

@@ -45,6 +45,7 @@ def described(server: Server, profile: ArmProfile | None) -> Arm:
         # Each engine has a pool of its own.
         expected_pool_tokens=None if own is None else float(own.tokens * (count(facts.get("engines")) or 1)),
         max_concurrency=number(facts.get("max_concurrency")),
+        max_model_len=count(facts.get("max_model_len")),
         machine=server.machine,
         checks_ms=tuple(found for each in server.starts if (found := number(each.get("check_ms"))) is not None),
         compile_cache=tuple(state for each in server.starts if (state := text(each.get("compile_cache"))) is not None),

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -47,12 +47,27 @@ def with_control(endpoints: tuple[Endpoint, ...], arm: str | None) -> tuple[Endp
     return (*endpoints, *(replace(endpoint, name=control_of(endpoint.name)) for endpoint in copied))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """What a server holds and takes, in tokens; None where nobody tells."""
+
+    pool: float | None = None
+    window: int | None = None
+
+
+def sizes(endpoints: Sequence[Endpoint]) -> dict[str, Sizes]:
+    """Return how much each arm's server holds and takes."""
+    return {each.name: profiled_sizes(profiled(each.profile)) if each.profile else asyncio.run(_asked(each)) for each in endpoints}
+
+
+def profiled_sizes(arm: ArmProfile) -> Sizes:
+    """Return how much a server of a profile holds and takes."""
+    return Sizes(pool=float(pool_of(arm).tokens), window=arm.server.max_model_len)
+
+
 def pools(endpoints: Sequence[Endpoint]) -> dict[str, float | None]:
     """Return the tokens of each arm's pool; None where nobody tells."""
-    return {
-        endpoint.name: float(pool_of(profiled(endpoint.profile)).tokens) if endpoint.profile else asyncio.run(_asked(endpoint))
-        for endpoint in endpoints
-    }
+    return {arm: each.pool for arm, each in sizes(endpoints).items()}
 
 
 def window(identities: Iterable[Identity], arms: Iterable[Endpoint] = ()) -> int | None:
@@ -68,12 +83,13 @@ def profiled(profile: str) -> ArmProfile:
     return found
 
 
-async def _asked(endpoint: Endpoint) -> float | None:
+async def _asked(endpoint: Endpoint) -> Sizes:
     try:
-        tokens = (await identify(endpoint)).facts()["pool_tokens"]
-        return None if tokens is None else float(str(tokens))  # a metric's labels are text
+        found = await identify(endpoint)
+        tokens = found.facts()["pool_tokens"]
+        return Sizes(pool=None if tokens is None else float(str(tokens)), window=found.max_model_len)  # a metric's labels are text
     except (EndpointError, ValueError):  # it does not run yet, or says nothing of use; when it is played on, its absence is an error
-        return None
+        return Sizes()
 
 
 def arms_of(profile: str, names: Sequence[str] = (), *, is_timed: bool = True) -> tuple[ArmProfile, ...]:

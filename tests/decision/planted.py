@@ -39,24 +39,22 @@ import yaml
 import agentload
 from agentload.builtin import find
 from agentload.decision.play import Outcome
-from agentload.emulator.steptime import NoiseSource, off
+from agentload.emulator.steptime import NoiseSource
 from agentload.errors import AgentloadError
-from agentload.layout.plan import plan
-from agentload.layout.traces import another
 from agentload.model.apart import CONTEXT_SWEEP, STEP_TIMES
 from agentload.model.profile import ArmProfile, Noise
 from agentload.model.rows import CallRow
-from agentload.model.trace import Session, Trace
-from agentload.model.walk import contexts, families
+from agentload.model.trace import Trace
+from agentload.model.walk import contexts
 from agentload.remote.cores import cores
 from agentload.run.files import read_traces
 from agentload.run.servers import arms_of
 from agentload.study.kinds import Decide
 from agentload.study.parts import Load, Slo, TraceRef, Virtual
 from agentload.tracefile import files
-from agentload.virtual.shell import Shell
 from agentload.workloads import catalog
 from tests.decision.deployments import Truth
+from tests.decision.hours import Timed, steady_calls, timed
 
 ROOT: Final = Path(agentload.__file__).parents[1]
 ROOMS: Final = (
@@ -82,8 +80,6 @@ REACH_SLACK: Final = 1.02
 """A length that is said is rounded."""
 WHOLE: Final = 0.7
 """Share of the lengths that an arm serves from which on a bounded verdict has them all: answers are asked at few lengths."""
-WARM_SHARE: Final = 1 / 3
-"""Of the hours that a truth is computed from: until sessions are spread over their turns."""
 TIMES: Final = 20
 """How often a trace is played for a truth, at so many seconds a call."""
 CALL_S: Final = 4.0
@@ -414,50 +410,13 @@ class Known:
         return math.ceil(agents / carried) if carried else math.inf
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timed:
-    """A turn of the closed loop: both its arms' latencies, and its context."""
-
-    context: int
-    log_ratio: float
-
-
-def mixed(trace: Trace, rounds: int) -> Iterator[Session]:
-    """Yield the sessions of a trace over and over, each round in another order and with new content."""
-    rng, groups = Random(0), list(families(trace.sessions))
-    for copy in range(rounds):
-        for family in sorted(groups, key=lambda _: rng.random()):
-            yield from another(family, copy)
-
-
 def hours(planted: Planted, *, sessions: int, seconds: float, arms: tuple[str, ...] = ARMS) -> dict[str, list[CallRow]]:
-    """Play a closed loop of the whole trace without noise, and return each arm's calls while the load is steady."""
-    load = Load(sessions=sessions, wait_cap_s={"user": 5.0}, duration_s=seconds).planned()
-    quiet = {arm.name: off(arm) for arm in _arms(replace(planted, server={}).profile())}  # what an arm refuses takes no time
+    """Play hours of a deployment's trace, and return each arm's calls while the load is steady."""
+    served = {arm.name: arm for arm in _arms(replace(planted, server={}).profile())}  # what an arm refuses takes no time
     with TemporaryDirectory() as folder:
         trace, _ = read_traces((TraceRef(path=str(written(planted.trace, Path(folder)))),))
         own = Trace(header=trace.header, sessions=tuple(trace.sessions))
-    rounds = math.ceil(sessions * seconds / len(lengths(planted.trace))) + 1  # no call takes less than a second on average
-    many = Trace(header=own.header, sessions=tuple(mixed(own, rounds)))
-    made = plan(many, arms, run="truth", pairs=1, load=load)
-    calls: dict[str, list[CallRow]] = {arm: [] for arm in arms}
-    for row in Shell(made, {arm: quiet[arm] for arm in arms}, seed=0, sample_s=seconds).play():
-        if isinstance(row, CallRow):
-            calls[row.arm].append(row)
-    warm_ns = WARM_SHARE * seconds * 1e9
-    begins = {arm: min((row.released_ns for row in rows), default=0) for arm, rows in calls.items()}
-    return {arm: [row for row in rows if not row.tail and row.released_ns - begins[arm] > warm_ns] for arm, rows in calls.items()}
-
-
-def timed(calls: Mapping[str, Sequence[CallRow]]) -> Iterator[Timed]:
-    """Yield the turns that both arms answered."""
-    other = {(row.session, row.turn): row for row in calls[CANDIDATE] if row.status == "ok" and row.done_ns is not None}
-    for row in calls[REFERENCE]:
-        same = other.get((row.session, row.turn))
-        if same is None or row.status != "ok" or row.done_ns is None or same.done_ns is None:
-            continue
-        took, takes = row.done_ns - row.released_ns, same.done_ns - same.released_ns
-        yield Timed(context=row.context_tokens, log_ratio=math.log(takes / took))
+    return steady_calls(own, {arm: served[arm] for arm in arms}, sessions=sessions, seconds=seconds)
 
 
 def carried(planted: Planted) -> dict[str, int]:
@@ -496,7 +455,7 @@ def truth(planted: Planted) -> Known:
     """Work out what is true of a deployment."""
     found = lengths(planted.trace)
     seconds = min(max(SHORTEST_S, TIMES * CALL_S * len(found) / planted.sessions), LONGEST_S)
-    turns = [] if planted.is_twin else list(timed(hours(planted, sessions=planted.sessions, seconds=seconds)))
+    turns = [] if planted.is_twin else _timed(hours(planted, sessions=planted.sessions, seconds=seconds))
     edges = [loss.low for loss in planted.losses if loss.points == 100.0 and loss.depth is None]
     window = planted.server.get("max_model_len")
     return Known(
@@ -506,6 +465,10 @@ def truth(planted: Planted) -> Known:
         points=-statistics.fmean(sum(loss.at(context) for loss in planted.losses) for context, _ in found),
         lost_from=min([*edges, *([window] if isinstance(window, int) else [])], default=None),
     )
+
+
+def _timed(calls: Mapping[str, Sequence[CallRow]]) -> list[Timed]:
+    return list(timed(calls[REFERENCE], calls[CANDIDATE]))
 
 
 def _change(turns: Sequence[Timed]) -> float:
@@ -663,8 +626,8 @@ class Row:
     def overreaches(self) -> bool:
         """Tell whether it speaks of lengths that it did not cover."""
         said, word = self.said, self.said.word
-        # A level that a single session misses is missed by longer contexts as well.
-        is_too_slow = said.pays == "no" and "even with one session" not in said.because
+        # What a single session misses, or a window refuses, longer contexts miss as well.
+        is_too_slow = said.pays == "no" and not any(words in said.because for words in ("even with one session", "it refuses"))
         rests_on_speed = word in ("use", "no difference") or (word == "avoid" and is_too_slow)
         if not rests_on_speed or self.planted.kind in ("an SLO nobody meets", "twins"):
             return False

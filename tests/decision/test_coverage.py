@@ -19,6 +19,7 @@ from agentload.run.simulated_answers import answer_all, answering
 from agentload.study.kinds import Ask, Decide, Replay
 from agentload.study.parts import Load, TraceRef, Virtual
 from agentload.verdict.policy import Setting
+from tests.decision import planted as bed
 
 CHAT = (TraceRef(path="chat"),)
 BEGINNINGS = Load(sessions=8, wait_cap_s={"user": 5.0}, duration_s=75.0)
@@ -110,3 +111,26 @@ def test_a_decision_asks_up_to_the_longest_context_and_never_says_more_than_it_c
         assert decision.choice.verdict == "use"
         is_bounded = found.call_share < 0.95 or found.token_share < 0.9
         assert decision.choice.holds_to == (found.timed_to if is_bounded else None)
+
+
+def test_sessions_are_played_as_far_as_all_arms_take_them_and_the_run_knows_the_rest(tmp_path: Path) -> None:
+    deployment = bed.planted(9, 27, kind="beyond one window")
+    servers, traces = deployment.place(tmp_path)
+    window = deployment.server["max_model_len"]
+    study = Decide(traces=traces, servers=servers)
+    place = Place(database=tmp_path / "x.duckdb")
+    deciding = Deciding(study=study, place=place, audience=Audience())
+    means = deciding.means
+    assert isinstance(window, int)
+    assert means.longest > window == means.cut == means.load.max_context_tokens
+    assert max(means.lengths) <= window
+    assert means.search(15.0).load.max_context_tokens == window
+    whole, played = (sum(len(each.turns) for each in trace.sessions) for trace in (means.whole, means.trace))
+    assert played < whole
+    assert max(shape.context_tokens[-1] for shape in means.shapes) == means.longest
+    assert f"up to {window:,} tokens, the most that all arms take" in deciding._questions["checks"].said(None)
+    outcome = deciding.play()
+    assert outcome.document is not None
+    assert outcome.document.headline == "stay on BF16: avoid candidate"
+    assert "refuses" in outcome.document.why
+    assert sum(each.minutes for each in outcome.asked) < 5

@@ -148,7 +148,7 @@ def test_kinds_take_turns_and_equal_seeds_draw_equal_deployments() -> None:
 
 def test_hours_of_a_load_tell_how_much_longer_turns_take() -> None:
     deployment = replace(PLAIN, trace="demo-chat", times=dict.fromkeys((*bed.ALL_STEPS, "batch8_ms"), 1.2))
-    turns = list(bed.timed(bed.hours(deployment, sessions=2, seconds=600.0)))
+    turns = bed._timed(bed.hours(deployment, sessions=2, seconds=600.0))
     change = sum(turn.log_ratio for turn in turns) / len(turns)
     assert len(turns) > 100
     assert 0.17 < change < 0.21

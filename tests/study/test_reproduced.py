@@ -10,16 +10,19 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+import agentload
 from agentload.layout.plan import of_study
 from agentload.model.plan import Plan
-from agentload.model.rows import RunRow
+from agentload.model.rows import BlockRow, CallRow, RunRow
 from agentload.run.files import read_traces
 from agentload.run.prepared import Place, simulation
 from agentload.run.simulate import Simulation
+from agentload.store import tables
+from agentload.store.database import reading
 from agentload.study.argv import argv, built, split
 from agentload.study.change import extended, given_pairs
 from agentload.study.document import json_text
-from agentload.study.kinds import Replay, Study
+from agentload.study.kinds import Decide, Replay, Study
 from agentload.study.parts import Live, TraceRef, Virtual
 from agentload.study.stored import stored
 from agentload.watch.play import within
@@ -28,6 +31,7 @@ from tests.study.studies import studies
 DEMO = (TraceRef(path="demo-chat"),)
 LIVE = Replay(traces=DEMO, servers=Live(endpoints="e"), pairs=4, seed=7)
 VIRTUAL = Replay(traces=DEMO, servers=Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8")), pairs=2, seed=7)
+CALL = ("arm", "pair", "session", "turn", "context_tokens", "released_ns", "done_ns", "request_id")
 SHAPES: dict[str, dict[str, Any]] = {
     "blocks": {"blocks": 2},
     "windows": {"windows": 4, "sessions": 2, "duration_s": 20.0},
@@ -108,3 +112,23 @@ def test_another_run_id_is_other_salts_and_nothing_else() -> None:
     salts = [{play.salt for round_ in made.rounds for play in round_.plays} for made in (one, other)]
     assert not salts[0] & salts[1]
     assert replace(one, run="s", rounds=other.rounds, blocks=other.blocks) == other
+
+
+@pytest.mark.slow
+def test_what_a_decision_stores_of_its_pairs_is_what_it_played(tmp_path: Path) -> None:
+    database = tmp_path / "x.duckdb"
+    study = Decide(traces=(TraceRef(path="rag"),), servers=VIRTUAL.servers, budget_s=900.0, seed=5)
+    ended = agentload.decide(study, db=database)
+    with reading(database) as connection:
+        row = tables.rows(connection, RunRow, run_id=ended.run_id)[0]
+        calls = connection.execute(f"SELECT {', '.join(CALL)} FROM calls_row ORDER BY ALL").fetchall()
+        blocks = tables.rows(connection, BlockRow, run_id=ended.run_id)
+    assert row.study is not None
+    read = stored(row.study)
+    assert isinstance(read, Replay)
+    again = simulation(read, Place(database=tmp_path / "y.duckdb", run=ended.run_id)).playing
+    assert isinstance(again, Simulation)
+    rows = list(again.rows())
+    sent = [tuple(getattr(each, name) for name in CALL) for each in rows if isinstance(each, CallRow)]
+    assert sorted(sent) == calls
+    assert {each.salt for each in rows if isinstance(each, BlockRow)} == {each.salt for each in blocks}

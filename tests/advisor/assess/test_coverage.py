@@ -171,3 +171,32 @@ def test_nothing_is_said_of_a_run_that_does_not_know_its_trace() -> None:
     decision = decide(compared(effect=-0.15, restarts=12))
     assert (decision.coverage, decision.choice.holds_to) == ((), None)
     assert decide(bare(workloads=(WorkloadClass(name="chat"),), trace=(own(CHAT),))).coverage[0].call_share == 0.0
+
+
+def with_windows(evidence: Evidence, **tokens: int | None) -> Evidence:
+    return replace(evidence, arms=tuple(replace(each, max_model_len=tokens[each.name]) for each in evidence.arms))
+
+
+FEW_LONG = np.append(np.linspace(5_000.0, 40_000.0, 98), [60_000.0, 70_000.0, 80_000.0])
+
+
+def test_an_arm_that_refuses_much_of_the_trace_is_avoided() -> None:
+    evidence = on_trace(played(compared(effect=-0.15, restarts=12), np.linspace(5_000, 65_536, 50)))
+    verdict = of_server(decide(with_windows(evidence, bf16=131_072, fp8=65_536)))
+    assert (verdict.verdict, verdict.holds_to) == ("avoid", None)
+    assert verdict.reason == "fp8 takes contexts up to 64k: it refuses 44% of your calls, which bf16 serves."
+
+
+@pytest.mark.parametrize(("bf16", "fp8"), [(65_536, 65_536), (65_536, 131_072), (None, None), (131_072, None)])
+def test_an_arm_that_takes_as_much_as_the_reference_is_not_held_to_refuse_anything(bf16: int | None, fp8: int | None) -> None:
+    evidence = on_trace(played(compared(effect=-0.15, restarts=12), np.linspace(5_000, 65_536, 50)))
+    assert coverage.refused(with_windows(evidence, bf16=bf16, fp8=fp8), "fp8") is None
+
+
+def test_few_refused_calls_bound_what_is_said_of_an_arm() -> None:
+    evidence = on_trace(played(compared(effect=-0.15, restarts=12), np.linspace(5_000, 48_000, 50)), FEW_LONG)
+    decision = decide(with_windows(evidence, bf16=131_072, fp8=49_152))
+    assert decision.choice.headline == "use fp8 for contexts up to 47k; it takes none above 48k"
+    assert "This holds for contexts up to 47k: fp8 refuses those above 48k, 3% of your calls." in of_server(decision).reason
+    slower = on_trace(played(compared(effect=0.15, restarts=12), np.linspace(5_000, 48_000, 50)), FEW_LONG)
+    assert of_server(decide(with_windows(slower, bf16=131_072, fp8=49_152))).holds_to is None, "slower is enough to avoid it"
