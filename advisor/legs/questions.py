@@ -7,13 +7,14 @@ import numpy as np
 
 from advisor import words
 from advisor.assess.coverage import SLACK
-from advisor.assess.reach import USUAL, own
+from advisor.assess.reach import USUAL, own, standing
 from advisor.case import LONGEST, Accuracy, Case, doubled
 from advisor.statistics.planning import PLANNED_DISCORDANCE, items_needed
 from advisor.steps import Questions
 from advisor.verdict import Need
 
 SHORTEST = 4096  # tokens, unless no call is as long: less is read in an instant, and four questions do not fit behind it
+LEAST_SHARE = 0.3  # of an equal one: few calls are as long, and a loss there is to be seen
 PROMPT_TOKENS_PER_S = 10_000.0  # that one server reads, an ordinary 8B model on one current GPU: what a dry run assumes
 
 
@@ -74,6 +75,19 @@ def lengths(contexts: Iterable[Sequence[float]], *, window: int | None) -> tuple
     usual = min((float(np.quantile(each, USUAL[0])) for each in classes if each.size), default=None)
     longest = max((float(each.max()) for each in classes if each.size), default=None)
     return ladder(None if usual is None else usual / SLACK, longest, window=window)
+
+
+def shared(lengths: Sequence[int], calls: Sequence[tuple[int, Sequence[float]]]) -> dict[int, float]:
+    """Return which share of the questions each of the *lengths*, in rising order, is worth.
+
+    The error of a weighted mean is least for what it takes where each part is asked in proportion to its weight, over the square root
+    of its price. *calls* are classes: how many, and contexts that stand for them.
+    """
+    own = [(number, np.asarray(contexts, dtype=np.float64)) for number, contexts in calls if len(contexts)]
+    weights = np.sum([number * standing(lengths, contexts) for number, contexts in own], axis=0) if own else np.ones(len(lengths))
+    worth = weights / np.sqrt(np.asarray(lengths, dtype=np.float64))
+    worth = np.maximum(worth / worth.sum(), LEAST_SHARE / len(lengths))
+    return dict(zip(lengths, (worth / worth.sum()).tolist(), strict=True))
 
 
 def ladder(first: float | None, last: float | None, *, window: int | None) -> tuple[int, ...]:

@@ -11,8 +11,7 @@ from agentload.cli import _asking
 from agentload.cli._audience import TERMINAL
 from agentload.cli._decide import decide
 from agentload.cli._print import notice, print_json, print_table, transient
-from agentload.decision.answers import Sequence as Looks
-from agentload.decision.answers import in_sequence, looks
+from agentload.decision.answers import Ended, in_sequence, looks
 from agentload.decision.forecast import likely
 from agentload.dispatch.stretches import stretches, where
 from agentload.errors import GateError, InterruptError, UsageError
@@ -152,7 +151,7 @@ def _ask(study: Ask, place: Place, *, is_dry: bool, as_json: bool) -> None:
     _answered(ended, place, resume=made.goes_on_by, as_json=as_json)
 
 
-def _answered(ended: Asked, place: Place, *, resume: str, sequence: Looks | None = None, as_json: bool) -> None:
+def _answered(ended: Asked, place: Place, *, resume: str, sequence: Ended | None = None, as_json: bool) -> None:
     """Print what was answered, in a sequence of looks or at once, and what the run ended with."""
     if ended.load_error is None:
         found = grades.summarise(place.database, ended.run_id)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
+from advisor.legs.questions import shared
 from agentload.decision.answers import answered, ordered
 from agentload.decision.forecast import Price
 from agentload.decision.means import Means
@@ -14,7 +15,7 @@ from agentload.decision.sequence import Known, Stage, reasons
 from agentload.errors import EndpointError, InterruptError
 from agentload.layout.timeline import ASSUMED_PREFILL_TOKENS_PER_S
 from agentload.run import foreground
-from agentload.run.questions import asking_of, generated, questions_cost, subject_of
+from agentload.run.questions import Question, asking_of, generated, questions_cost, subject_of
 from agentload.run.screen import SALTS
 from agentload.study.kinds import Ask
 
@@ -31,7 +32,7 @@ class Accuracy:
     def price(self, stage: Stage) -> Price:
         """Return what the questions take that were not asked before."""
         study = self._study(stage)
-        asked = replace(generated(asking_of(study)), order=ordered(study, stage.amount, self.means.beside))
+        asked = replace(generated(asking_of(study)), order=self._order(stage))
         expected = questions_cost(asked, arms=len(self.means.arms), concurrency=study.concurrency, thinking_tokens=0)
         share = 1 - max(self.means.ledger.looks("accuracy"), default=0) / stage.amount
         return Price(
@@ -44,7 +45,7 @@ class Accuracy:
         """Ask until there are so many answers; a simulated one takes what it was expected to."""
         means = self.means
         minutes = self.price(stage).minutes if means.is_virtual else None
-        ended = answered(self._study(stage), stage.amount, means.beside, means.audience)
+        ended = answered(self._study(stage), stage.amount, means.beside, means.audience, order=self._order(stage))
         if minutes is None:
             foreground.concluded(ended.run_id, means.place, means.audience, load_error=ended.load_error)
         if ended.left:
@@ -54,6 +55,11 @@ class Accuracy:
     def said(self, known: Known | None) -> str:
         """Say how much more often each arm is right."""
         return "" if known is None else reasons(known, lambda verdict: verdict.safe)
+
+    def _order(self, stage: Stage) -> tuple[Question, ...]:
+        """Return the questions: most at the lengths that many of the user's calls have, fewer at those that take long to read."""
+        shares = shared(stage.lengths, [(each.calls, each.context_tokens) for each in self.means.shapes])
+        return ordered(self._study(stage), stage.amount, self.means.beside, shares=shares)
 
     def _study(self, stage: Stage) -> Ask:
         study = self.means.study

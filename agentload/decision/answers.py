@@ -4,10 +4,15 @@ The looks and what each may spend are those of a decision. A first look that fin
 """
 
 import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
 from advisor.assess.accuracy import LEAST_IN_A_BUCKET, correlation
+from advisor.evidence import AccuracyBucket
 from advisor.statistics.planning import questions_a_context
 from agentload.decision.sequence import ITEMS
 from agentload.evidence import grades
@@ -20,7 +25,7 @@ from agentload.run.ask import Asked
 from agentload.run.foreground import Audience
 from agentload.run.past import asked_of
 from agentload.run.prepared import Place, evaluation
-from agentload.run.questions import Question, asking_of
+from agentload.run.questions import Asking, Question, asking_of
 from agentload.run.simulated_answers import answer_all, answering
 from agentload.store import tables
 from agentload.store.database import reading
@@ -35,13 +40,14 @@ Ending: TypeAlias = Literal["settled", "hopeless", "open", "stopped"]
 """hopeless: the reference cannot answer; open: all items were asked, and an arm is neither as accurate nor worse."""
 
 CORRELATED: Final = 40
-"""Items at one length from which on it is estimated how much those behind one context differ together."""
+"""Items from which on it is estimated how much those behind one context differ together."""
+EVENLY: Final[Mapping[int, float]] = MappingProxyType({})
 QUESTION_TOKENS: Final = 256
 """What a further question takes: its own words, and an answer whose tokens take longer than those of a prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sequence:
+class Ended:
     """How a sequence ended."""
 
     asked: Asked
@@ -56,13 +62,13 @@ def looks(study: Ask) -> tuple[int, ...]:
     return (*(each for each in ITEMS if each < most), most)
 
 
-def in_sequence(study: Ask, place: Place, audience: Audience) -> Sequence:
+def in_sequence(study: Ask, place: Place, audience: Audience) -> Ended:
     """Ask until the answers decide."""
     study = extended(study, items=looks(study)[-1])
     for look in looks(study):
         ended = answered(study, look, place, audience)
         if ended.left or ended.load_error is not None:
-            return Sequence(asked=ended, items=look, ending="stopped", said="stopped before all was answered that was asked")
+            return Ended(asked=ended, items=look, ending="stopped", said="stopped before all was answered that was asked")
         if place.into is not None:
             planned = json.dumps({"looks": looks(study)})
             row = ProbeRow(run_id=place.into, arm="", probe=IN_SEQUENCE, at_ns=0, settings=planned, outcome="planned")
@@ -73,7 +79,7 @@ def in_sequence(study: Ask, place: Place, audience: Audience) -> Sequence:
         audience.notice(f"{look:,} items: {said}")
         if ending is not None:
             break
-    return Sequence(asked=ended, items=look, ending=ending or "open", said=said)
+    return Ended(asked=ended, items=look, ending=ending or "open", said=said)
 
 
 def answered(
@@ -94,15 +100,15 @@ def answered(
         return foreground.asked(replace(made, asked=asked), audience)
 
 
-def ordered(study: Ask, items: int, place: Place) -> tuple[Question, ...]:
-    """Return what a run is asked until it has so many answers in all.
+def ordered(study: Ask, items: int, place: Place, *, shares: Mapping[int, float] = EVENLY) -> tuple[Question, ...]:
+    """Return what a run is asked until it has so many answers in all, each length with its share of them.
 
     Behind each further context stand as many questions as are worth it, by how much those so far differed together.
     """
     asking = replace(asking_of(study), items=items)
     run, each = place.into or place.resume, asking.together
     if each == 1 or run is None or not place.database.exists():
-        return asking.questions()
+        return _shared(asking, shares)
     with reading(place.database) as connection:
         arms = [row.arm for row in tables.rows(connection, ArmRow, run_id=run)]
         buckets = paired(connection, run, arms, arms[0])[0] if arms else ()
@@ -111,14 +117,36 @@ def ordered(study: Ask, items: int, place: Place) -> tuple[Question, ...]:
             for row in tables.rows(connection, AnswerRow, run_id=run)
             if row.right is not None
         }
-    found = [correlation(bucket) for bucket in buckets if bucket.items >= CORRELATED]
     tokens = sum(bucket.context_tokens for bucket in buckets) / max(1, len(buckets))
-    fewer = questions_a_context(max(found, default=0.0), tokens, QUESTION_TOKENS, most=each)
-    if fewer == each:
+    fewer = questions_a_context(_together(buckets), tokens, QUESTION_TOKENS, most=each)
+    order = _shared(replace(asking, each=fewer), shares)
+    named = {asked_of(one) for one in order}
+    whole = _shared(replace(asking, items=items * each), shares)
+    beyond = [one for one in whole if asked_of(one) in given and asked_of(one) not in named]
+    return (*beyond, *order[: len(order) - len(beyond)])
+
+
+def _together(buckets: Sequence[AccuracyBucket]) -> float:
+    """Return how much the questions of one context differ together; while none differs, each context counts as one."""
+    if sum(each.items for each in buckets) >= CORRELATED and not any(each.reference_only or each.arm_only for each in buckets):
+        return 1.0
+    return max((correlation(each) for each in buckets if each.items >= CORRELATED), default=0.0)
+
+
+def _shared(asking: Asking, shares: Mapping[int, float]) -> tuple[Question, ...]:
+    """Return so many questions, or a few more, each length with its share; of more questions, the same come first at each length."""
+    wanted = {length: math.ceil(asking.items * share) for length, share in shares.items() if length in asking.contexts}
+    if len(wanted) < len(asking.contexts):
         return asking.questions()
-    whole, fewer_each = replace(asking, items=items * each).questions(), replace(asking, each=fewer)
-    beyond = tuple(one for one in whole if one.part not in fewer_each.parts(one.number) and asked_of(one) in given)
-    return (*beyond, *replace(fewer_each, items=items - len(beyond)).questions())
+    enough = (max(wanted.values()) + asking.together * len(asking.tasks)) * len(asking.contexts)
+    asked = Counter[int]()
+    placed: list[tuple[float, Question]] = []
+    for question in replace(asking, items=enough).questions():
+        place, most = asked[question.context], wanted[question.context]
+        asked[question.context] += 1
+        if place < most:
+            placed.append(((place + 0.5) / most, question))
+    return tuple(question for _, question in sorted(placed, key=lambda each: each[0]))
 
 
 def _looked(place: Place, run: str) -> tuple[Ending | None, str]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import duckdb
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from advisor.legs.questions import shared
 from agentload.decision.answers import in_sequence, looks, ordered
 from agentload.decision.forecast import likely
 from agentload.decision.sequence import ITEMS
@@ -131,19 +136,59 @@ def _row(question: Question, *, right: bool, arm: str) -> AnswerRow:
 @pytest.mark.parametrize("is_shared", [False, True])
 def test_fewer_questions_a_context_are_asked_where_those_so_far_differ_together(tmp_path: Path, *, is_shared: bool) -> None:
     study = extended(STUDY, per_context=4)
-    place = Place(database=tmp_path / "x.duckdb", into="r")
-    before = ordered(study, 120, place)
+    before = ordered(study, 120, Place(database=tmp_path / "none.duckdb"))
     # A fifth of the answers is lost: those of every fifth context, or one here and there.
     lost = {one for at, one in enumerate(before) if (at // 4 if is_shared else at * 7) % 5 == 0}
-    with journal.Writer(tmp_path / "leg001.journal") as writer:
-        writer.append(run_row("r", study, plan=None, kind="simulated", trace_hash=None, model="m", created_ns=0, command="", notes=Notes()))
-        for position, arm in enumerate(("bf16", "fp8")):
-            writer.append(ArmRow(run_id="r", arm=arm, position=position, url=None, model=None))
-            for one in before:
-                writer.append(_row(one, right=arm == "bf16" or one not in lost, arm=arm))
-    load([tmp_path / "leg001.journal"], place.database)
+    place = _asked(tmp_path, study, before, lost=lost)
     after = ordered(study, 160, place)
     assert len(after) == len(set(after)) == 160
     assert set(before) <= set(after)
     added = Counter(one.behind for one in after if one not in set(before))
     assert set(added.values()) == ({1} if is_shared else {4})
+
+
+def _asked(folder: Path, study: Ask, order: Sequence[Question], *, lost: Collection[Question] = ()) -> Place:
+    """Return where these questions were answered, by two arms of which one has some wrong."""
+    place = Place(database=folder / "x.duckdb", into="r")
+    with journal.Writer(folder / "leg001.journal") as writer:
+        writer.append(run_row("r", study, plan=None, kind="simulated", trace_hash=None, model="m", created_ns=0, command="", notes=Notes()))
+        for position, arm in enumerate(("bf16", "fp8")):
+            writer.append(ArmRow(run_id="r", arm=arm, position=position, url=None, model=None))
+            for one in order:
+                writer.append(_row(one, right=arm == "bf16" or one not in lost, arm=arm))
+    load([folder / "leg001.journal"], place.database)
+    return place
+
+
+def test_while_no_answer_differs_one_question_a_context_is_asked(tmp_path: Path) -> None:
+    study = extended(STUDY, per_context=4)
+    before = ordered(study, 120, Place(database=tmp_path / "none.duckdb"))
+    after = ordered(study, 160, _asked(tmp_path, study, before))
+    added = Counter(one.behind for one in after if one not in set(before))
+    assert len(after) == 160
+    assert set(before) <= set(after)
+    assert set(added.values()) == {1}
+
+
+@given(items=st.sampled_from(ITEMS), weights=st.lists(st.integers(1, 50), min_size=3, max_size=3))
+@settings(max_examples=30, deadline=None)
+def test_each_length_is_asked_by_its_share_and_later_looks_hold_earlier_ones(items: int, weights: list[int]) -> None:
+    study = Ask(servers=STUDY.servers, contexts=(4096, 8192, 16_384), per_context=4)
+    shares = {length: weight / sum(weights) for length, weight in zip(study.contexts, weights, strict=True)}
+    place = Place(database=Path("none.duckdb"))
+    order = ordered(study, items, place, shares=shares)
+    asked = Counter(one.context for one in order)
+    assert all(asked[length] == math.ceil(items * share) for length, share in shares.items())
+    assert len(order) == len(set(order))
+    assert set(order) <= set(ordered(study, 2 * items, place, shares=shares))
+    first = Counter(one.context for one in order[: items // 2])
+    assert all(abs(first[length] - items * share / 2) <= 2 for length, share in shares.items()), "a part is a fair sample"
+
+
+def test_lengths_that_many_calls_have_and_that_are_read_quickly_are_asked_most() -> None:
+    shares = shared((4096, 16_384, 65_536), [(1000, [15_000.0] * 90 + [60_000.0] * 10)])
+    assert sum(shares.values()) == pytest.approx(1)
+    assert shares[4096] == pytest.approx(0.1, abs=0.02), "no call is as short: the least share"
+    assert shares[16_384] > 0.75
+    even = shared((4096, 16_384), [(10, [4_000.0]), (10, [16_000.0])])
+    assert even[4096] == pytest.approx(2 * even[16_384])
