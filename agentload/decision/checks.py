@@ -11,7 +11,7 @@ from agentload.decision.sequence import Known, Stage
 from agentload.errors import EndpointError
 from agentload.run import foreground
 from agentload.run.prepared import endpoints_of
-from agentload.run.servers import Sizes, reached, sizes
+from agentload.run.servers import reached, sizes
 from agentload.study.kinds import Probe
 from agentload.study.parts import Virtual
 
@@ -52,7 +52,7 @@ class Checks:
                 f"{', '.join(shared)} has in its cache what another arm was asked: both are one server, or behind one router",
                 hint="give each arm a server of its own",
             )
-        self.means.sizes = self._asked_sizes()
+        self.learn_sizes()
         for trouble in probed.troubles():
             self.means.audience.notice(f"warning: {trouble}")
         return None
@@ -72,9 +72,10 @@ class Checks:
             said.append(NO_CANARY)
         return "; ".join(said) or "servers are started when they are needed"
 
-    def _asked_sizes(self) -> dict[str, Sizes]:
+    def learn_sizes(self) -> None:
+        """Ask servers that run how much they hold and take."""
         servers = self.means.study.servers
         if self.means.is_launching or isinstance(servers, Virtual):
-            return {}
+            return
         with reached(endpoints_of(servers), noise=servers.noise, seed=self.means.study.seed) as found:
-            return sizes(found)
+            self.means.sizes = sizes(found)

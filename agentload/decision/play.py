@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
 from advisor.verdict import Decision
@@ -35,7 +36,7 @@ from agentload.run.past import FIRST, began
 from agentload.run.prepared import Place, arms_named, endpoints_of
 from agentload.run.ready import asked_of, check_client
 from agentload.run.record import again, new_run_id
-from agentload.run.servers import arms_of
+from agentload.run.servers import Sizes, arms_of
 from agentload.run.simulate import simulated_id
 from agentload.store import runs, tables
 from agentload.store.database import reading, writing
@@ -79,6 +80,7 @@ class Deciding:
     run: str = field(init=False)
     means: Means = field(init=False)
     _questions: Mapping[Criterion, Question] = field(init=False)
+    _checks: Checks = field(init=False)
     _twins: Twins = field(init=False)
     _canary: Canary = field(init=False)
     _screen: Screen = field(init=False)
@@ -109,16 +111,17 @@ class Deciding:
             before = ledger(place.database, self.run)
         self._begin(before)
 
-    def _begin(self, before: Ledger) -> None:
-        """Get ready to ask what the ledger lacks."""
+    def _begin(self, before: Ledger, *, sizes: Mapping[str, Sizes] = MappingProxyType({})) -> None:
+        """Get ready to ask what the ledger lacks, of servers whose *sizes* may be known."""
         self._verdict = None
-        self.means = Means(study=self.study, place=self.place, audience=self.audience, run=self.run, ledger=before)
+        self.means = Means(study=self.study, place=self.place, audience=self.audience, run=self.run, ledger=before, sizes=sizes)
         self._twins = Twins(means=self.means, aside=before.aside)
         self._canary = Canary(means=self.means)
         self._screen = Screen(means=self.means)
         self._level = Level(means=self.means)
+        self._checks = Checks(means=self.means, canary=self._canary)
         self._questions = {
-            "checks": Checks(means=self.means, canary=self._canary),
+            "checks": self._checks,
             "service level": self._level,
             "canary": self._canary,
             "screen": self._screen,
@@ -139,6 +142,8 @@ class Deciding:
             self._forget()
         with self.means.standing(), self._resumable():
             self._look()
+            if self.means.ledger.asked:
+                self._checks.learn_sizes()
             while True:
                 try:
                     return self._play()
@@ -151,7 +156,7 @@ class Deciding:
                     before = self.means.ledger.ease(step, setting=self.means.setting)
                     self.run = before.run
                     self.place = replace(self.place, run=self.run, resume=None)
-                    self._begin(before)
+                    self._begin(before, sizes=self.means.sizes)
 
     def _look(self) -> None:
         """See that this machine can measure. Raises AgentloadError where it cannot."""

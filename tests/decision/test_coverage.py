@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import duckdb
 import pytest
 
 from agentload.builtin import find
+from agentload.decision import checks
 from agentload.decision.play import Deciding
 from agentload.report.advise import advise
 from agentload.report.parts import Document
 from agentload.run import foreground
 from agentload.run.foreground import Audience
 from agentload.run.prepared import Place, simulation
+from agentload.run.servers import Sizes
 from agentload.run.simulated_answers import answer_all, answering
 from agentload.study.kinds import Ask, Decide, Replay
-from agentload.study.parts import Load, TraceRef, Virtual
+from agentload.study.parts import Live, Load, TraceRef, Virtual
 from agentload.verdict.policy import Setting
 from tests.decision import planted as bed
 
@@ -134,3 +137,22 @@ def test_sessions_are_played_as_far_as_all_arms_take_them_and_the_run_knows_the_
     assert outcome.document.headline == "stay on BF16: avoid candidate"
     assert "refuses" in outcome.document.why
     assert sum(each.minutes for each in outcome.asked) < 5
+
+
+def test_what_servers_hold_and_take_is_asked_again_on_resume_and_kept_under_a_lighter_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {"bf16": Sizes(pool=450_000.0, window=131_072), "fp8": Sizes(pool=900_000.0, window=65_536)}
+    monkeypatch.setattr(checks, "reached", lambda *_, **__: nullcontext(()))
+    monkeypatch.setattr(checks, "sizes", lambda _: found)
+    servers = Live(endpoints="bf16=http://127.0.0.1:9/v1,fp8=http://127.0.0.1:8/v1")
+    deciding = Deciding(study=Decide(traces=CHAT, servers=servers), place=Place(database=tmp_path / "x.duckdb"), audience=Audience())
+    assert (deciding.means.cut, deciding.means.load.sessions) == (None, 8)
+    deciding._begin(deciding.means.ledger)
+    deciding._checks.learn_sizes()
+    assert (deciding.means.cut, max(deciding.means.lengths)) == (65_536, 65_536)
+    fitting = deciding.means.load.sessions
+    assert fitting is not None
+    assert fitting < 8
+    deciding._begin(deciding.means.ledger, sizes=deciding.means.sizes)
+    assert (deciding.means.cut, deciding.means.load.sessions) == (65_536, fitting)
