@@ -19,7 +19,7 @@ def _key(case: Case, verdict: ArmVerdict) -> tuple[int, float, float, float]:
     needed = None if capacity is None else capacity.gpus_at_peak
     gpus = math.inf if needed is None else needed.value
     change = 0.0 if speed is None else speed.change.relative.value
-    if case.policy.decide_by == "latency":
+    if case.decided_by == "latency":
         return _RANK[verdict.verdict], -reaches, change, gpus
     return _RANK[verdict.verdict], -reaches, gpus, change
 

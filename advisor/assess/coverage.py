@@ -86,7 +86,7 @@ def together(parts: Sequence[tuple[OwnCalls, Beyond | None]]) -> Beyond | None:
 def refused(evidence: Evidence, arm: str) -> Beyond | None:
     """Return what of the whole trace is longer than *arm* takes; None where the reference takes no more of it, or nobody tells."""
     mine, theirs = (_beyond_window(evidence, each) for each in evidence.both(arm))
-    return mine if mine is not None and mine.calls > (0.0 if theirs is None else theirs.calls) else None
+    return mine if mine is not None and theirs is not None and mine.calls > theirs.calls else None
 
 
 def _beyond_window(evidence: Evidence, arm: Arm) -> Beyond | None:

@@ -67,7 +67,7 @@ class Checks:
         if fits := [f"{arm} {tokens / self.means.longest:.1f}" for arm, tokens in pools.items() if tokens is not None]:
             said.append(f"the KV pools hold {', '.join(fits)} of the longest contexts ({self.means.longest:,} tokens)")
         if self.means.is_cut:
-            said.append(f"sessions are played up to {self.means.cut:,} tokens, the most that all arms take")
+            said.append(self.means.cut_said)
         if self.canary.stage is None:
             said.append(NO_CANARY)
         return "; ".join(said) or "servers are started when they are needed"

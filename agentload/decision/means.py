@@ -42,6 +42,7 @@ from agentload.study.stored import study_of
 from agentload.verdict.policy import Load as Peak
 from agentload.verdict.policy import Setting
 
+LEAVE_OUT: Final = "leave that arm out to decide between the others on all of the trace"
 START_S: Final = 90.0
 TOGETHER: Final = 4
 """Questions behind one context, where that has room for them."""
@@ -168,7 +169,10 @@ class Means:
         if not self.is_cut or self.cut is None:
             return self.whole
         if self.cut not in self._cuts:
-            self._cuts[self.cut] = Trace(header=self.whole.header, sessions=tuple(shortened(self.whole, self.cut)))
+            kept = tuple(shortened(self.whole, self.cut))
+            if not kept:
+                raise PlanError(f"every session begins with more than the {self.cut:,} tokens that {self._narrowest} takes", hint=LEAVE_OUT)
+            self._cuts[self.cut] = Trace(header=self.whole.header, sessions=kept)
         return self._cuts[self.cut]
 
     @property
@@ -178,6 +182,18 @@ class Means:
             return self.began.load.max_context_tokens
         window = self._window
         return self.study.load.max_context_tokens if window is None or self.longest <= window else window
+
+    @property
+    def cut_said(self) -> str:
+        """Say how far sessions are played because of which arm, and what others lose by that."""
+        said = f"sessions are played up to {self.cut:,} tokens, the most that {self._narrowest} takes"
+        return said if len(self.arms) == 2 else f"{said}: {LEAVE_OUT}"
+
+    @property
+    def _narrowest(self) -> str:
+        """Return the arm with the shortest window."""
+        known = {arm: each.window for arm, each in self.sizes.items() if each.window is not None}
+        return min(known, key=known.__getitem__, default="one of the servers")
 
     @property
     def is_cut(self) -> bool:

@@ -36,13 +36,14 @@ class Speed:
     _seen: list[Row] = field(default_factory=list)
 
     def price(self, stage: Stage) -> Price:
-        """Return what more pairs take: by what the others took, once some were played."""
+        """Return what more pairs take: by what those of finished looks took, once there is one."""
         first, played, looks = self._first, self.means.pairs, self.means.ledger.looks("speed")
         share = stage.amount / PAIRS[0]
         minutes = first.minutes * share + stage.amount * self.means.starts_minutes
         priming = first.priming_minutes * share
         if played:
-            minutes = sum(looks.values()) / played * (stage.amount - played)
+            a_pair = sum(looks.values()) / max(looks) if looks else minutes / stage.amount
+            minutes = a_pair * (stage.amount - played)
             priming = first.priming_minutes / PAIRS[0] * (stage.amount - played)
         tokens = first.prompt_tokens + first.output_tokens
         return Price(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -11,7 +12,10 @@ import pytest
 
 from agentload.builtin import find
 from agentload.decision import checks
+from agentload.decision.ledger import Asked
 from agentload.decision.play import Deciding
+from agentload.decision.sequence import Stage
+from agentload.errors import PlanError
 from agentload.report.advise import advise
 from agentload.report.parts import Document
 from agentload.run import foreground
@@ -131,7 +135,7 @@ def test_sessions_are_played_as_far_as_all_arms_take_them_and_the_run_knows_the_
     whole, played = (sum(len(each.turns) for each in trace.sessions) for trace in (means.whole, means.trace))
     assert played < whole
     assert max(shape.context_tokens[-1] for shape in means.shapes) == means.longest
-    assert f"up to {window:,} tokens, the most that all arms take" in deciding._questions["checks"].said(None)
+    assert f"up to {window:,} tokens, the most that candidate takes" in deciding._questions["checks"].said(None)
     outcome = deciding.play()
     assert outcome.document is not None
     assert outcome.document.headline == "stay on BF16: avoid candidate"
@@ -156,3 +160,29 @@ def test_what_servers_hold_and_take_is_asked_again_on_resume_and_kept_under_a_li
     assert fitting < 8
     deciding._begin(deciding.means.ledger, sizes=deciding.means.sizes)
     assert (deciding.means.cut, deciding.means.load.sessions) == (65_536, fitting)
+
+
+def test_an_arm_that_takes_no_session_at_all_is_named(tmp_path: Path) -> None:
+    servers = Live(endpoints="bf16=http://127.0.0.1:9/v1,fp8=http://127.0.0.1:8/v1,int8=http://127.0.0.1:7/v1")
+    deciding = Deciding(study=Decide(traces=CHAT, servers=servers), place=Place(database=tmp_path / "x.duckdb"), audience=Audience())
+    means = deciding.means
+    means.sizes = {"bf16": Sizes(window=131_072), "fp8": Sizes(window=16), "int8": Sizes()}
+    with pytest.raises(PlanError, match="every session begins with more than the 16 tokens that fp8 takes") as error:
+        _ = means.trace
+    assert "leave that arm out" in (error.value.hint or "")
+    means.sizes = {"bf16": Sizes(window=131_072), "fp8": Sizes(window=65_536), "int8": Sizes()}
+    assert means.cut_said.startswith("sessions are played up to 65,536 tokens, the most that fp8 takes: leave that arm out")
+
+
+def test_pairs_are_priced_by_finished_looks_alone(tmp_path: Path) -> None:
+    deciding = Deciding(
+        study=Decide(traces=CHAT, servers=planted(tmp_path)), place=Place(database=tmp_path / "x.duckdb"), audience=Audience()
+    )
+    means, four = deciding.means, Stage(criterion="speed", amount=4)
+    whole = deciding.price(four).minutes
+    means.pairs = 1  # of a look that was killed: what it took is lost time
+    assert deciding.price(four).minutes == pytest.approx(0.75 * whole)
+    finished = Asked(stage=Stage(criterion="speed", amount=1), planned_minutes=3.0, minutes=3.0, said="")
+    means.ledger = replace(means.ledger, asked=(finished,))
+    means.pairs = 3
+    assert deciding.price(four).minutes == pytest.approx(3.0)
