@@ -5,7 +5,6 @@ nothing. It stands for contexts up to a tenth longer.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -19,9 +18,9 @@ AS_OFTEN = 0.5  # of how often the trace's own calls are as long: what fails or 
 LEVELS = (0.10, 0.50, 0.90, 0.99, 1.0)
 
 
-def beyond(contexts: Floats, length: float) -> Beyond:
+def beyond(contexts: Floats, length: float, *, slack: float = SLACK) -> Beyond:
     """Return the share of calls with such contexts, and of their tokens, that is longer than what *length* speaks for."""
-    is_longer = contexts > SLACK * length
+    is_longer = contexts > slack * length
     return Beyond(to=length, calls=float(is_longer.mean()), tokens=float(contexts[is_longer].sum() / max(1.0, contexts.sum())))
 
 
@@ -93,8 +92,7 @@ def _beyond_window(evidence: Evidence, arm: Arm) -> Beyond | None:
     window = arm.max_model_len
     if window is None or not evidence.trace:
         return None
-    found = together([(own, beyond(own.context_tokens, window / SLACK)) for own in evidence.trace])
-    return None if found is None else replace(found, to=window)
+    return together([(own, beyond(own.context_tokens, window, slack=1.0)) for own in evidence.trace])
 
 
 def coverages(evidence: Evidence) -> tuple[Coverage, ...]:

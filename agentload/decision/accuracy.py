@@ -31,7 +31,7 @@ class Accuracy:
 
     def price(self, stage: Stage) -> Price:
         """Return what the questions take that were not asked before."""
-        study = self._study(stage)
+        study = self.means.questions(stage)
         asked = replace(generated(asking_of(study)), order=self._order(stage))
         expected = questions_cost(asked, arms=len(self.means.arms), concurrency=study.concurrency, thinking_tokens=0)
         share = 1 - max(self.means.ledger.looks("accuracy"), default=0) / stage.amount
@@ -45,7 +45,7 @@ class Accuracy:
         """Ask until there are so many answers; a simulated one takes what it was expected to."""
         means = self.means
         minutes = self.price(stage).minutes if means.is_virtual else None
-        ended = answered(self._study(stage), stage.amount, means.beside, means.audience, order=self._order(stage))
+        ended = answered(self.means.questions(stage), stage.amount, means.beside, means.audience, order=self._order(stage))
         if minutes is None:
             foreground.concluded(ended.run_id, means.place, means.audience, load_error=ended.load_error)
         if ended.left:
@@ -59,20 +59,7 @@ class Accuracy:
     def _order(self, stage: Stage) -> tuple[Question, ...]:
         """Return the questions: most at the lengths that many of the user's calls have, fewer at those that take long to read."""
         shares = shared(stage.lengths, [(each.calls, each.context_tokens) for each in self.means.shapes])
-        return ordered(self._study(stage), stage.amount, self.means.beside, shares=shares)
-
-    def _study(self, stage: Stage) -> Ask:
-        study = self.means.study
-        return Ask(
-            servers=study.servers,
-            contexts=stage.lengths,
-            items=stage.amount,
-            per_context=self.means.together,
-            seed=study.seed,
-            tokenizer=study.tokenizer,
-            request=study.request,
-            timeouts=study.timeouts,
-        )
+        return ordered(self.means.questions(stage), stage.amount, self.means.beside, shares=shares)
 
 
 @dataclass(kw_only=True)

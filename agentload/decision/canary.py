@@ -24,7 +24,6 @@ from agentload.run import foreground
 from agentload.run.questions import Question, asking_of, generated, questions_cost
 from agentload.store.database import reading
 from agentload.store.loader import rewrite
-from agentload.study.kinds import Ask
 
 NEARLY: Final = 7 / 8
 """Of the longest length: the one between it and an ordinary one says from where on an arm is broken."""
@@ -57,7 +56,7 @@ class Canary:
 
     def price(self, stage: Stage) -> Price:
         """Return what the questions take."""
-        study = self._study(stage)
+        study = self.means.questions(stage)
         asked = replace(generated(asking_of(study)), order=self._order(stage))
         arms = len(self.means.arms)
         found = questions_cost(asked, arms=arms, concurrency=study.concurrency, thinking_tokens=0)
@@ -74,7 +73,7 @@ class Canary:
         lengths = json.dumps({"lengths": stage.lengths})
         row = ProbeRow(run_id=means.run, arm="", probe=grades.CANARY, at_ns=0, settings=lengths, outcome="asked")
         rewrite([row], means.place.database, run_id=means.run, name=grades.CANARY)
-        ended = answered(self._study(stage), len(order), means.beside, means.audience, order=order)
+        ended = answered(self.means.questions(stage), len(order), means.beside, means.audience, order=order)
         if not means.is_virtual:
             foreground.concluded(ended.run_id, means.place, means.audience, load_error=ended.load_error)
         if ended.left:
@@ -116,23 +115,10 @@ class Canary:
         half = max((each for each in shorter if each <= between), default=0)
         return (top, *(each for each in (between, half) if SHORTEST <= each < top))
 
-    def _study(self, stage: Stage) -> Ask:
-        study = self.means.study
-        return Ask(
-            servers=study.servers,
-            contexts=stage.lengths,
-            items=stage.amount,
-            per_context=self.means.together,
-            request=study.request,
-            timeouts=study.timeouts,
-            seed=study.seed,
-            tokenizer=study.tokenizer,
-        )
-
     def _order(self, stage: Stage) -> tuple[Question, ...]:
         """Return the questions: so many contexts of each length, a task after the other."""
         size = next(each for each in SIZES if _contexts(each, stage.lengths) * TOGETHER == stage.amount)
-        asking = asking_of(self._study(stage))
+        asking = asking_of(self.means.questions(stage))
         asking = replace(asking, items=len(asking.tasks) * len(asking.contexts) * TOGETHER)
         found: list[Question] = []
         for length, contexts in zip(stage.lengths, size, strict=False):

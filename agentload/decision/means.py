@@ -36,7 +36,7 @@ from agentload.run.prepared import Place, arms_named, endpoints_of
 from agentload.run.servers import Sizes, arms_of, profiled_sizes, reached, window
 from agentload.run.trial import Trial
 from agentload.store.places import journals
-from agentload.study.kinds import Decide, Replay, Search
+from agentload.study.kinds import Ask, Decide, Replay, Search
 from agentload.study.parts import Live, Load, Slo, Virtual
 from agentload.study.stored import study_of
 from agentload.verdict.policy import Load as Peak
@@ -270,6 +270,20 @@ class Means:
     def windows(self) -> int:
         """Return how many windows of the trace pairs are played on."""
         return windows_of(self.load, self.trace) if self.began is None else self.began.windows or 0
+
+    def questions(self, stage: Stage) -> Ask:
+        """Return this many graded questions at a stage's lengths."""
+        study = self.study
+        return Ask(
+            servers=study.servers,
+            contexts=stage.lengths,
+            items=stage.amount,
+            per_context=self.together,
+            seed=study.seed,
+            tokenizer=study.tokenizer,
+            request=study.request,
+            timeouts=study.timeouts,
+        )
 
     def search(self, trial_s: float) -> Search:
         """Return a search for the load within the service level, with the waits that users have."""

@@ -129,7 +129,6 @@ class CallRow(Ending, frozen=True, kw_only=True, gc=False):
     tail: bool = False
     prime: bool = False
     """Nobody's figure: it told the server what came before a window, asked for the rest of an answer, or kept the load on behind it."""
-    """It only told the server what came before its session: no evidence."""
     prompt_hash: str | None = None
     """Of the request body without arm-specific fields: equal across arms when they got the same bytes."""
     deadline_ns: int | None = None

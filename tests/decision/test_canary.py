@@ -120,7 +120,7 @@ def test_contexts_of_any_length_have_room_for_their_questions(tmp_path: Path, to
     canary = Canary(means=means)
     assert canary.stage is not None
     first = Ask(servers=study.servers, contexts=means.lengths, per_context=means.together, items=80)
-    for asked, order in ((canary._study(canary.stage), canary._order(canary.stage)), (first, generated(asking_of(first)).order)):
+    for asked, order in ((means.questions(canary.stage), canary._order(canary.stage)), (first, generated(asking_of(first)).order)):
         made = generated(asking_of(asked))
         assert all(made.item(question) for question in order)
 
