@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -240,7 +241,9 @@ def questions_cost(asked: Questions, *, arms: int, concurrency: int, thinking_to
     )
 
 
-LENGTHS: Final = (2048, 6144)
+SHORT: Final = 1024
+LONG: Final = (6144, 3072, 1536)
+"""Words of the two prompts that are counted; the long one is the longest of these that fits the server's window."""
 SPARE: Final = 1.005
 """What the line may be wrong by: a request that is a token too long for the window is refused."""
 _DEPTH: Final = 0.5
@@ -292,14 +295,18 @@ def described(lengths: Mapping[str, Tokenizer]) -> dict[str, object]:
 
 async def _measured(asker: Asker, endpoint: str, name: str, seed: int) -> ScaledTokens:
     task = catalog.task(name)
-    words, tokens = [], []
-    for context in LENGTHS:
-        item = task.item(seed=seed, context=context, depth=_DEPTH if task.has_depth else None, number=0)
-        reply = await asker.ask(item.messages, tools=item.tools, output_tokens=1, seed=seed, request_id=named("length", name, str(context)))
+
+    async def counted(length: int) -> tuple[int, int]:
+        item = task.item(seed=seed, context=length, depth=_DEPTH if task.has_depth else None, number=0)
+        reply = await asker.ask(item.messages, tools=item.tools, output_tokens=1, seed=seed, request_id=named("length", name, str(length)))
         if not isinstance(reply, Answered):
             raise EndpointError(f"{endpoint}: cannot measure how long '{name}' is: {reply.error}", hint="--tokenizer tokenizer.json")
         if reply.prompt_tokens is None:
             raise EndpointError(f"{endpoint}: does not say how many tokens a prompt has", hint="--tokenizer tokenizer.json")
-        words.append(count(item.messages, item.tools))
-        tokens.append(reply.prompt_tokens)
-    return line(words, tokens)
+        return count(item.messages, item.tools), reply.prompt_tokens
+
+    short = await counted(SHORT)
+    for length in LONG[:-1]:
+        with suppress(EndpointError):
+            return line(*zip(short, await counted(length), strict=True))
+    return line(*zip(short, await counted(LONG[-1]), strict=True))

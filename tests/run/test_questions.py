@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
 
@@ -9,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.errors import UsageError
-from agentload.run.questions import Asking, Question, ScaledTokens, asking, generated, line, questions_cost
+from agentload.endpoints.endpoint import Endpoint
+from agentload.errors import EndpointError, UsageError
+from agentload.run.questions import Asking, Question, ScaledTokens, asking, generated, line, measured, questions_cost
 from agentload.tasks import catalog
+from tests.live.scripted import Answer, Peer, serving
 
 
 def test_every_cell_gets_one_item_where_no_number_is_given() -> None:
@@ -89,6 +92,41 @@ def test_prompts_queue_for_a_gpu_and_answers_share_it(arms: int, concurrency: in
 
 def test_a_line_through_two_prompts_tells_what_the_template_and_a_word_cost() -> None:
     assert line((2000, 6000), (2636, 7836)) == ScaledTokens(around=36, a_word=1.307)
+
+
+def counter(window: int) -> Answer:
+    """Return a server whose words are four tokens each, and which refuses prompts beyond its window."""
+
+    async def answer(peer: Peer) -> None:
+        status = b"200 OK"
+        said: dict[str, object] = {"data": [{"id": "m"}]}
+        if peer.request.line.split()[1].endswith("/chat/completions"):
+            messages = json.loads(peer.request.body)["messages"]
+            tokens = 4 * sum(len(each["content"].split()) for each in messages)
+            said = {
+                "choices": [{"index": 0, "message": {"role": "assistant", "content": "a"}, "finish_reason": "length"}],
+                "usage": {"prompt_tokens": tokens, "completion_tokens": 1},
+            }
+            if tokens > window:
+                status, said = b"400 Bad Request", {"error": {"message": f"maximum context length is {window} tokens"}}
+        body = json.dumps(said).encode()
+        await peer.send(b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (status, len(body), body))
+
+    return answer
+
+
+@pytest.mark.loopback
+async def test_lengths_are_measured_on_a_server_whose_window_holds_few_words() -> None:
+    async with serving(counter(8192)) as server:
+        found = await measured(Endpoint(name="a", url=server.url, model="m"), ["json_recall"], seed=0)
+    assert found == {"json_recall": ScaledTokens(around=0, a_word=4.02)}
+
+
+@pytest.mark.loopback
+async def test_a_window_that_holds_no_question_is_told_with_what_the_server_said() -> None:
+    async with serving(counter(1024)) as server:
+        with pytest.raises(EndpointError, match=r"cannot measure how long 'json_recall' is: 400: .*maximum context length is 1024"):
+            await measured(Endpoint(name="a", url=server.url, model="m"), ["json_recall"], seed=0)
 
 
 def test_a_server_that_counts_next_to_nothing_costs_a_tenth_of_a_token_a_word_and_no_less() -> None:
