@@ -21,6 +21,7 @@ from agentload.run.past import began
 from agentload.run.prepared import Place
 from agentload.run.record import again
 from agentload.study.kinds import Decide
+from agentload.study.parts import Virtual
 
 
 def decide(study: Decide, place: Place, *, is_dry: bool, as_json: bool, out: Path | None = None) -> Document | None:
@@ -36,7 +37,7 @@ def decide(study: Decide, place: Place, *, is_dry: bool, as_json: bool, out: Pat
         return None
     ended = deciding.play()
     if ended.document is None:
-        hint = _resume(study, place, ended) if began(place.database, ended.run_id) is not None else None
+        hint = _go_on(study, place, ended)
         if ended.ending == "stopped":
             raise InterruptError("stopped before anything could be decided", hint=hint)
         if ended.late is not None:
@@ -51,7 +52,7 @@ def decide(study: Decide, place: Place, *, is_dry: bool, as_json: bool, out: Pat
         print(summary(study, ended))
         print(f"\nReport: {next((path for path in paths if path.suffix == '.html'), folder)}")
     if ended.ending == "stopped":
-        raise InterruptError(f"run {ended.run_id} was stopped; this is decided on what is there", hint=_resume(study, place, ended))
+        raise InterruptError(f"run {ended.run_id} was stopped; this is decided on what is there", hint=_go_on(study, place, ended))
     if ended.late is not None:
         raise _late(ended)
     return ended.document
@@ -65,7 +66,12 @@ def _late(ended: Outcome) -> AgentloadError:
     )
 
 
-def _resume(study: Decide, place: Place, ended: Outcome) -> str:
+def _go_on(study: Decide, place: Place, ended: Outcome) -> str | None:
+    """Return the command that goes on with a decision; one in virtual time is made anew. None where it has not begun."""
+    if isinstance(study.servers, Virtual):
+        return f"make it anew with: {again(study, place.database)}"
+    if began(place.database, ended.run_id) is None:
+        return None
     return f"resume with: {again(study, place.database, resume=ended.run_id)}"
 
 

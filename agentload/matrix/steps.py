@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
-from typing import Final, Literal, TypeAlias, TypeVar, assert_never
+from typing import Any, Final, Literal, TypeAlias, TypeVar, assert_never
 
 from agentload.endpoints.read import EMULATED
 from agentload.layout.cost import Cost, cost
@@ -135,14 +135,17 @@ def _steps(part: Part) -> Iterator[Step]:
 
 def _step(part: Part, kind: Kind, template: S, *, name: str | None = None, arm: str | None = None) -> Step:
     """Return a step for all arms, or for one."""
-    called, server = name or kind, part.matrix.server
-    whom = {
+    called = name or kind
+    whom: dict[str, Any] = {
         "endpoints": part.endpoints(*(() if arm is None else (arm,))),
-        "logs": str(part.places.logs(part.model.name, called).resolve()),
         "launch": part.is_launched and kind != "isolation",
-        "start_timeout_s": server.start_timeout_s,
     }
-    if not part.is_launched:
+    if part.is_launched:
+        whom |= {
+            "logs": str(part.places.logs(part.model.name, called).resolve()),
+            "start_timeout_s": part.matrix.server.start_timeout_s,
+        }
+    else:
         whom["restarts"] = None
     study = extended(template, **whom)
     return Step(model=part.model.name, name=called, kind=kind, arms=part.arms if arm is None else (arm,), study=study)

@@ -59,6 +59,7 @@ from agentload.study.stored import Notes, study_of
 
 EMULATED_SPEED: Final = 1000.0
 ALONE: Final = "leave it out: the study is a run of its own"
+ANEW: Final = "leave it out: in virtual time the same study is the same run, made anew"
 Notice = Callable[[str], None]
 
 
@@ -90,7 +91,8 @@ def place_of(
     if into is not None:
         _check_joins(study)
     if resume is not None and not (isinstance(study, Ask | Replay | Decide) and isinstance(study.servers, Live)):
-        raise UsageError("--resume goes on with a replay on servers, with questions to them, or with a decision", hint=ALONE)
+        said = "--resume goes on with a replay on servers, with questions to them, or with a decision"
+        raise UsageError(said, hint=ANEW if isinstance(study.servers, Virtual) else ALONE)
     if run_id is not None and (resume or into):
         raise UsageError("--run-id names a new run, --resume and --into one that there is: give one of them", hint="leave out --run-id")
     if run_id is not None and isinstance(study, Search | Probe):

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from agentload.errors import UsageError
-from agentload.study.document import study, tag
+from agentload.study.document import IDLE, in_vain, study, tag
 from agentload.study.fields import Flag
 from agentload.study.forms import FORMS, Form, form_of
 from agentload.study.kinds import Study
@@ -25,7 +25,6 @@ SWITCHES: Final = ("--concurrency",)
 """Options that choose between the studies of a verb and have no value."""
 PLAIN: Final = ("--dry-run", "--json", "--gate", "--print-study")
 """Options without a value that say nothing of a study."""
-_IDLE: Final = (None, False, 0)
 
 
 @cache
@@ -69,11 +68,11 @@ def argv(made: Study, *, spelled: Collection[str] = ()) -> tuple[str, ...]:
         word for flag in own if flag.said.positional and not flag.option.startswith("--") for word in _written(flag, flag.value(made))
     )
     switch = (form.switch,) if form.switch is not None and all(flag.option != form.switch for flag in own) else ()
-    idle = frozenset(flag.option for flag in own if flag.value(made) in _IDLE)
+    vain = {flag.option for flag in in_vain(made)}  # they would be refused
     options = (
         word
         for flag in own
-        if flag.option.startswith("--") and (flag.option == form.switch or (_is_said(flag, made, spelled) and _counts(flag, own, idle)))
+        if flag.option.startswith("--") and (flag.option == form.switch or (_is_said(flag, made, spelled) and flag.option not in vain))
         for word in _written(flag, flag.value(made))
     )
     return (verb, *positional, *switch, *options)
@@ -91,12 +90,6 @@ def _is_unsaid(value: object) -> bool:
 def unsaid(made: Study, spelled: Collection[str]) -> tuple[str, ...]:
     """List the options among *spelled* that a study does without, so that no command line of it can name them."""
     return tuple(flag.option for flag in form_of(made)[1].flags() if flag.option in spelled and _is_unsaid(flag.value(made)))
-
-
-def _counts(flag: Flag, own: Sequence[Flag], idle: Collection[str]) -> bool:
-    """Tell whether an option does anything beside the others: one that does not would be refused."""
-    there = [each.option for each in own if each.option in flag.said.needs]
-    return not there or any(option not in idle for option in there)
 
 
 def command(
@@ -167,7 +160,7 @@ def _form(verb: str, given: Typed) -> Form:
 
 def _check_needed(verb: str, taken: Form, flag: Flag, given: Typed) -> None:
     there = [each.option for each in options(verb) if each.option in flag.said.needs]
-    if there and all(given.get(_name(option)) in _IDLE for option in there):
+    if there and all(given.get(_name(option)) in IDLE for option in there):
         forms = (form for form in FORMS[verb] if form.switch and form.kind is not taken.kind)
         others = [str(form.switch) for form in forms if any(flag.option == each.option for each in form.flags())]
         raise UsageError(f"{flag.option} does nothing without {' or '.join((*others, *there))}")

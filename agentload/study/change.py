@@ -67,7 +67,9 @@ def resumed(began: S, now: S) -> S:
 
 def given_pairs(began: Replay, now: S) -> S:
     """Return a study with more pairs than a run began with, whose trace is cut, and whose arms change places, as they were."""
-    return extended(now, blocks=began.blocks or began.pairs) if isinstance(now, Replay) and now.pairs != began.pairs else now
+    if not isinstance(now, Replay) or now.pairs == began.pairs or (now.windows is not None and not now.swap):
+        return now  # windows are drawn from all of the trace, however many pairs play them
+    return extended(now, blocks=began.blocks or began.pairs)
 
 
 def essence(study: Study) -> str:

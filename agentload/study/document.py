@@ -1,7 +1,7 @@
 """A study as a document: YAML for people, JSON in the database. `{"study": 1, "kind": "replay", …}`, all defaults written out."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, cast
 
@@ -18,6 +18,8 @@ from agentload.study.parts import Live, Virtual
 VERSION: Final = 1
 KINDS: Final[Mapping[str, type[Part]]] = {"replay": Replay, "sweep": Sweep, "search": Search, "ask": Ask, "probe": Probe, "decide": Decide}
 SHOWN: Final = "agentload replay TRACE --endpoints ENDPOINTS --print-study prints one"
+IDLE: Final = (None, False, 0)
+"""Values of a field that say that nobody asked for what it does."""
 _PLACE: Final = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`")
 
 
@@ -32,8 +34,27 @@ def builtins(made: Study) -> dict[str, Any]:
 
 
 def json_text(made: Study) -> str:
-    """Write a study as one line of JSON, equal for equal studies."""
-    return msgspec.json.encode(builtins(made)).decode()
+    """Write a study as one line of JSON, equal for equal studies; it does not say what does nothing beside the other fields."""
+    said = builtins(made)
+    for flag in in_vain(made):
+        _take(said, flag.path)
+    return msgspec.json.encode(said).decode()
+
+
+def _take(said: dict[str, Any], path: Sequence[str]) -> None:
+    for name in path[:-1]:
+        said = said[name]
+    del said[path[-1]]
+
+
+def in_vain(made: Study) -> Iterator[Flag]:
+    """Yield the fields that do nothing beside the others: none of those that they need is asked for."""
+    own = tuple(form_of(made)[1].flags())
+    asked = {flag.option: flag.value(made) not in IDLE for flag in own}
+    for flag in own:
+        there = asked.keys() & {*flag.said.needs}
+        if there and not any(asked[option] for option in there):
+            yield flag
 
 
 def yaml_text(made: Study) -> str:

@@ -36,7 +36,7 @@ class Form:
                 yield replace(flag, **self.other.get(flag.path[-1], {}))
 
 
-_LIVE_ONLY: Final = frozenset({"tokenizer", "request", "warmup", "aa", "on_dead", "workers", "on", "nodes", "share", "keep_raw", "lenient"})
+_LIVE_ONLY: Final = frozenset({"tokenizer", "request", "aa", "on_dead", "workers", "on", "nodes", "share", "keep_raw"})
 _LISTED: Final = {"option": "--trace", "text": replace(WORDS, write=lambda refs: ",".join(each.path for each in refs))}
 _TRACE: Final = {
     **_LISTED,

@@ -120,7 +120,7 @@ class Replay(_Kind, frozen=True, tag="replay"):
             raise UsageError("--capacity keeps sessions going by itself", hint="leave out --sessions, --rate and --speed")
         if self.capacity is not None and self.windows is not None:
             raise UsageError("--capacity lays out its own windows", hint="leave out --windows")
-        if self.windows is not None and self.blocks is not None:
+        if self.windows is not None and self.blocks is not None and not self.swap:
             raise UsageError("--blocks cuts the trace, and --windows draws from all of it", hint="leave out --blocks")
         if self.windows is not None and load.ramp_s:
             raise UsageError("--windows begin at full load", hint="leave out --ramp")

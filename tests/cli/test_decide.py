@@ -1,12 +1,20 @@
-"""The verbs that decide: advise, report, compare."""
+"""The verbs that decide: advise, report, compare, decide."""
 
 import json
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
 
+from agentload.cli import _decide
 from agentload.cli import main as cli
+from agentload.errors import InterruptError, UsageError
+from agentload.run.foreground import Audience
+from agentload.run.prepared import Place, place_of
+from agentload.study.argv import built, split
+from agentload.study.kinds import Decide
+from agentload.study.parts import TraceRef, Virtual
 from tests.importers import test_prometheus
 from tests.report.conftest import simulated
 
@@ -112,3 +120,23 @@ def test_a_report_says_how_its_load_compares_with_production_if_it_may_ask(
     assert (code, error) == (1, f"error: {tmp_path / 'none'}: No such file or directory\nhint: curl SERVER/metrics > FILE\n")
     code, _, error = agentload(monkeypatch, capsys, "report", str(database), "--against", str(metrics))
     assert (code, error.startswith("error: --against takes prometheus=URL or prometheus=FILE, got ")) == (2, True)
+
+
+def test_a_decision_in_virtual_time_that_was_stopped_is_made_anew_by_the_command_that_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(text: str) -> None:
+        if "block pair" in text:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(_decide, "terminal", lambda _: Audience(notice=interrupted))
+    made = Decide(traces=(TraceRef(path="demo-chat"),), servers=Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8")), budget_s=300.0)
+    with pytest.raises(InterruptError) as stopped:
+        _decide.decide(made, Place(database=tmp_path / "x.duckdb"), is_dry=False, as_json=False)
+    said, _, typed = str(stopped.value.hint).partition(": agentload ")
+    assert said == "make it anew with"
+    assert built(*split(shlex.split(typed))) == made
+    assert "--resume" not in typed
+    with pytest.raises(UsageError) as refused:
+        place_of(made, resume="sim-1")
+    assert "made anew" in str(refused.value.hint)

@@ -109,7 +109,7 @@ def test_every_step_is_a_study_that_can_be_typed(tmp_path: Path) -> None:
         "d/report",
     ]
     assert part.steps[3].study is not None
-    assert part.steps[3].study.servers == Live(endpoints=str(tmp_path / "d/arms/v.yaml"), logs=str(tmp_path / "d/logs/concurrency-short-v"))
+    assert part.steps[3].study.servers == Live(endpoints=str(tmp_path / "d/arms/v.yaml"))
 
 
 def test_questions_are_counted_by_the_tokenizer_and_taken_from_the_file_that_a_matrix_names(tmp_path: Path) -> None:
