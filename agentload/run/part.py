@@ -23,7 +23,7 @@ from agentload.endpoints.identity import Identity, identify_all, kind_of, served
 from agentload.errors import EndpointError, StoreError, alone
 from agentload.model.controls import copied, is_control
 from agentload.model.plan import Plan
-from agentload.model.rows import LegRow, Row, RunRow
+from agentload.model.rows import LegRow, Row
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.run.past import Past
 from agentload.run.record import again, arm_row, fingerprint, leg_row, run_row, shown
@@ -33,7 +33,7 @@ from agentload.store.database import READER_PATIENCE_S, WRITER_PATIENCE_S, Absen
 from agentload.store.loader import load
 from agentload.store.places import journal_folder, journals
 from agentload.study.document import json_text
-from agentload.study.kinds import Study
+from agentload.study.kinds import Replay, Study
 from agentload.study.parts import Live
 from agentload.study.stored import Notes, study_of
 
@@ -120,7 +120,7 @@ async def part(
         own = tuple(each for each in work.endpoints if each.name in met.identities)
         found = caveats(own, met.identities, before=before.began_as, names=names, is_forced=work.is_forced, notice=notice)
         row = leg_row(run, before.legs + 1)
-        opening = [*([] if is_added else [row]), *_described_again(work, before.run)]
+        opening = [*([] if is_added else [row]), *_described_again(work, before)]
         opening += [] if before.run is not None else _described(work, run, met, found)
         opening += [fingerprint(run, row.leg, name, identity, moment="before") for name, identity in met.identities.items()]
         folder = journal_folder(work.database, run)
@@ -141,11 +141,15 @@ async def part(
                 writer.append(replace(opened.row, ended_ns=time.monotonic_ns()))
 
 
-def _described_again(work: Work, began: RunRow | None) -> Iterator[Row]:
-    """Describe a run that is given more than it began with, not questions that join it: what is stored is what was played."""
-    study = json_text(shown(work.study))
-    if began is not None and type(study_of(began)) is type(work.study) and study != began.study:
-        yield replace(began, study=study, command=work.command)
+def _described_again(work: Work, before: Past) -> Iterator[Row]:
+    """Describe a run that is given more than it had, not questions that join it: what is stored is what was played."""
+    if before.run is None or before.described is None:
+        return
+    had, study = study_of(before.described), work.study
+    if type(had) is not type(study) or (isinstance(had, Replay) and isinstance(study, Replay) and study.pairs < had.pairs):
+        return
+    if (text := json_text(shown(study))) != before.described.study:
+        yield replace(before.run, study=text, command=work.command)
 
 
 def _described(work: Work, run: str, met: Met, found: tuple[str, ...]) -> Iterator[Row]:

@@ -34,6 +34,9 @@ class Past:
 
     legs: int = 0
     run: RunRow | None = None
+    """As it was described when it began."""
+    described: RunRow | None = None
+    """As it was described last: it may have been given more."""
     arms: tuple[str, ...] = ()
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What each arm's server said of itself last."""
@@ -55,9 +58,11 @@ class Past:
 
 def _past(rows: Sequence[Row]) -> Past:
     arms = sorted((row for row in rows if isinstance(row, ArmRow)), key=lambda row: row.position)
+    runs = [row for row in rows if isinstance(row, RunRow)]
     return Past(
         legs=max((row.leg for row in rows if isinstance(row, LegRow)), default=0),
-        run=next((row for row in rows if isinstance(row, RunRow)), None),
+        run=next(iter(runs), None),
+        described=next(reversed(runs), None),
         arms=tuple(row.arm for row in arms),
         facts={row.arm: json.loads(row.facts) for row in rows if isinstance(row, FingerprintRow)},
         began_as=began_as(rows),

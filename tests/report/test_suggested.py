@@ -6,8 +6,9 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -15,8 +16,10 @@ from agentload.cli import main as cli
 from agentload.report.advise import advise
 from agentload.report.formats.json import json as as_json
 from agentload.report.parts import Document
+from agentload.run.prepared import Place, simulation
 from agentload.study.argv import built, split
-from agentload.study.kinds import Sweep
+from agentload.study.forms import FORMS
+from agentload.study.kinds import Replay, Sweep
 from agentload.verdict.policy import Setting, parse
 
 KEPT = sorted(Path(__file__).parents[2].glob("reports/**/decision.json"))
@@ -107,3 +110,98 @@ def test_a_simulation_of_an_old_kernel_says_which_version_to_upgrade_to(example:
     is_old = folder.name.startswith("kernel")
     assert ("upgrade vLLM to 0.19.1, then test it again" in told.headline) == is_old
     assert any("then test" in each.text and each.command is not None for each in told.do_now) == is_old
+
+
+BUDGETS = ("4m", "6m", "8m", "12m")
+PRINTED = re.compile(r"`(agentload [^`]+)`|^(?:\s*|.*\b(?:with|Next|then|hint|try): )(agentload .+)$", re.MULTILINE)
+ENOUGH = re.compile(r"--budget (\S+) pays for it")
+
+
+def drawn(number: int) -> tuple[str, ...]:
+    """Draw the words of a decision in virtual time."""
+    rng = Random(number)
+    profile, arms = rng.choice(PROFILES)
+    words = [rng.choice(TRACES), "--profile", profile, "--arms", ",".join(rng.sample(arms, 2)), "--budget", rng.choice(BUDGETS)]
+    for option, values in OPTIONS.items():
+        if rng.random() < 0.25:
+            words += [option, str(rng.choice(values))]
+    if rng.random() < 0.3:
+        words += ["--agents", str(rng.choice((40, 400))), *rng.choice(([], ["--decide-by", "latency"], ["--decide-by", "gpus"]))]
+    words += rng.choice(([], [], ["--sessions", "3"], ["--rate", "0.5"], ["--speed", "2"]))
+    words += rng.choice(([], [], ["--no-noise"]))
+    return tuple(words)
+
+
+PROFILES = (
+    ("llama-3.1-8b-h100", ("bf16", "fp8")),
+    ("llama-3.1-8b-h100-old-kernel", ("bf16", "fp8")),
+    ("llama-3.1-8b-h100-calibrated", ("bf16", "fp8", "fp8-calibrated", "fp8-default-scales")),
+    ("llama-3.1-8b-b200", ("bf16", "fp8")),
+    ("gemma-4-e2b-h100", ("bf16", "fp8", "fp8-skip-sw")),
+    ("gpt-oss-20b-h100", ("bf16", "fp8", "fp8-skip-sw")),
+    ("gpt-oss-20b-h100-old-kernel", ("bf16", "fp8")),
+)
+TRACES = ("demo-chat", "demo-rag", "demo-prefill", "short_chat", "cron", "chat", "rag", "reasoning", "multimodal", "mix")
+OPTIONS: dict[str, tuple[object, ...]] = {
+    "--slo": ("ttft=2s,tpot=40ms", "ttft=500ms", "turn=30s", "tpot=5ms"),
+    "--price": (2.5, 1),
+    "--min-change": ("2%", 0.05),
+    "--accuracy-margin": ("2pp", 0.05),
+    "--seed": (1, 7),
+    "--wait-cap": ("user=2", "tool=1s"),
+    "--max-context": ("12k", 9000),
+    "--duration": ("20s", 45),
+    "--cancel-share": ("3%",),
+    "--retries": (2,),
+    "--max-in-flight": (4,),
+    "--first-timeout": ("1m",),
+}
+
+
+def printed(*texts: str) -> tuple[str, ...]:
+    """Return the command lines that people read, each once; those that describe the servers come before those that play on them."""
+    found = dict.fromkeys((ticked or bare).strip() for text in texts for ticked, bare in PRINTED.findall(text))
+    return tuple(sorted(found, key=lambda each: "endpoints init" not in each))
+
+
+def check(command: str, errors: Callable[[], str]) -> None:
+    """Run a command line as it is printed: dry where it sends something, laid out where virtual time would take minutes."""
+    _, verb, *words = shlex.split(command)
+    if BLANK.search(command):
+        return  # a part that the reader knows, and sees
+    if verb == "simulate":
+        study = built(*split([verb, *words]))
+        if isinstance(study, Replay):
+            simulation(study, Place())
+        return
+    assert run(verb, *words, *(("--dry-run",) if verb in DRY else ())) == 0, (command, errors())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(50))
+def test_every_command_that_a_decision_prints_runs_as_it_is_printed(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = drawn(number)
+    code = run("decide", *words, "--db", "x.duckdb", "--out", "told")
+    out, err = capsys.readouterr()
+    said = Path("told/decision.md").read_text(encoding="utf-8") if code == 0 else ""
+    commands = printed(out, err, said)
+    assert (code == 0 and len(commands) >= 4) or (code == 1 and "hint: " in err), (words, err)
+    for command in commands:
+        check(command, lambda: capsys.readouterr().err)
+    if (enough := ENOUGH.search(out)) is not None:
+        assert run("decide", *words, "--budget", enough[1], "--dry-run") == 0
+
+
+@pytest.mark.parametrize("file", sorted(Path(__file__).parents[2].glob("reports/**/decision.md")), ids=lambda file: file.parent.name)
+def test_every_command_that_a_kept_report_prints_is_read_by_its_verb(file: Path) -> None:
+    commands = printed(file.read_text(encoding="utf-8"))
+    assert len(commands) >= 2
+    for command in commands:
+        _, verb, *words = shlex.split(command)
+        if verb in FORMS:
+            built(*split([verb, *words]))
+        else:
+            assert verb in ("report", "endpoints", "advise", "calibrate"), command

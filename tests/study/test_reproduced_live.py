@@ -58,7 +58,9 @@ models: {toy: {endpoints: 'emulated:llama-3.1-8b-h100/bf16+fp8'}}
 measure:
   pairs: 1
   sessions: 2
-  waits: {user: 0.1}
+  duration_s: 2
+  noise: false
+  waits: {user: 0.1, tool: 0.1}
   accuracy: {items: 2, contexts: 2k, tasks: [needle]}
   contexts: {lengths: 512, pairs: 1, output: 4}
 """
@@ -73,7 +75,7 @@ def any_lateness_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def serving() -> Iterator[str]:
-    with start(arms_of("llama-3.1-8b-h100", ["bf16", "fp8"]), noise=False, speed=3.0) as servers:
+    with start(arms_of("llama-3.1-8b-h100", ["bf16", "fp8"]), noise=False, speed=1.0) as servers:
         yield ",".join(f"{arm}={url}" for arm, url in servers.urls.items())
 
 
