@@ -119,7 +119,7 @@ ENOUGH = re.compile(r"--budget (\S+) pays for it")
 
 def drawn(number: int) -> tuple[str, ...]:
     """Draw the words of a decision in virtual time."""
-    rng = Random(number)
+    rng = Random(f"decision {number}")
     profile, arms = rng.choice(PROFILES)
     words = [rng.choice(TRACES), "--profile", profile, "--arms", ",".join(rng.sample(arms, 2)), "--budget", rng.choice(BUDGETS)]
     for option, values in OPTIONS.items():
