@@ -42,7 +42,7 @@ from agentload.study.argv import argv, built, split
 from agentload.study.change import extended
 from agentload.study.document import json_text, parse, yaml_text
 from agentload.study.kinds import SLO, Ask, Decide, Replay, Search, Study, Sweep
-from agentload.study.parts import Live, Load, Servers, Slo, TraceRef, Virtual
+from agentload.study.parts import Live, Load, Servers, TraceRef, Virtual
 from agentload.study.stored import stored
 from tests.matrix.files import SERVED, matrix, parts_of
 
@@ -50,8 +50,8 @@ pytestmark = pytest.mark.loopback
 
 DEMO = (TraceRef(path="demo-chat"),)
 LOAD = Load(sessions=2, duration_s=1.5, wait_cap_s={"user": 0.1, "tool": 0.1})
-STOPS_AT = 6
-"""Questions: the checks, the service level, a pair, a canary and the first look at speed are over then."""
+STOPS_AT = 5
+"""Questions: the checks, a pair, a canary and the first look at speed are over then."""
 QUICK = Load(sessions=2, duration_s=0.4, wait_cap_s={"user": 0.05, "tool": 0.05})
 TOY = """
 models: {toy: {endpoints: 'emulated:llama-3.1-8b-h100/bf16+fp8'}}
@@ -167,7 +167,7 @@ def test_the_pairs_of_a_live_decision_are_laid_out_again_though_they_came_in_loo
 def test_a_live_decision_lays_its_pairs_out_again_however_it_ended(tmp_path: Path) -> None:
     database = tmp_path / "x.duckdb"
     with serving() as endpoints:
-        study = Decide(traces=DEMO, servers=Live(endpoints=endpoints), load=LOAD, slo=Slo(ttft_ms=60_000.0), budget_s=240.0, seed=3)
+        study = Decide(traces=DEMO, servers=Live(endpoints=endpoints), load=LOAD, budget_s=240.0, seed=3)
         asked = list[str]()
 
         def notice(text: str) -> None:
