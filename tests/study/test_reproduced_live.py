@@ -193,7 +193,7 @@ def test_a_replay_that_is_given_more_and_then_less_stores_all_that_it_played_and
         found = told(one, "r")
         assert found.study == extended(began, pairs=3, traces=read_traces(DEMO)[1])
         check_reproduced(found)
-        agentload.replay(found.study, db=other, run_id="r")  # type: ignore[arg-type]  # a replay's
+        agentload.replay(found.study, db=other, run_id="r")
         again = told(other, "r").sent
     both = again.keys() & found.sent.keys()
     assert both, "a window ends by the clock, and a pair may not count: some calls come in one of them"
