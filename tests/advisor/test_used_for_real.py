@@ -67,7 +67,8 @@ def _between(evidence: Evidence) -> bool:
 
 
 def test_two_criteria_that_are_both_needed_do_not_share_the_error() -> None:
-    drawn = (compared(effect=-0.05, pairs=8, items=170, seed=seed, noise=QUIET) for seed in range(400))
+    # No seed before 337 is between.
+    drawn = (compared(effect=-0.05, pairs=8, items=170, seed=seed, noise=QUIET) for seed in range(337, 800))
     evidence = next(each for each in drawn if _between(each))
     assert server(decide(evidence)).verdict == "use"
 
