@@ -51,6 +51,9 @@ types: $(READY) ## check types
 layers: $(READY) ## check which room imports which
 	$(BIN)/lint-imports --no-logo
 
+# Two processes share two cores: threads of theirs would only wait for each other.
+unit slow-beside coverage: export OPENBLAS_NUM_THREADS := 1
+
 unit: $(READY) ## run the tests
 	$(PYTEST) --numprocesses 2 --dist loadscope --durations=10
 
