@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 GET_VLLM = test -x "$(AGENTLOAD_VLLM)" || test "$(AGENTLOAD_VLLM)" != "$(CURDIR)/$(VLLM)/bin/vllm" || benchmarks/real_vllm/setup.sh $(VLLM)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types layers unit record test-slow test-browser test-cron test-ray test-vllm demo-vllm calibration calibration-full bench reports traces size coverage fuzz kills soak mutants speedups wheel clean
+.PHONY: help setup demo test lint format types layers unit record test-slow slow-beside slow-alone test-browser test-cron test-ray test-vllm demo-vllm calibration calibration-full bench reports traces size coverage fuzz kills soak mutants speedups wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,14 +51,22 @@ types: $(READY) ## check types
 layers: $(READY) ## check which room imports which
 	$(BIN)/lint-imports --no-logo
 
+# Two processes share two cores: threads of theirs would only wait for each other.
+unit slow-beside coverage: export OPENBLAS_NUM_THREADS := 1
+
 unit: $(READY) ## run the tests
 	$(PYTEST) --numprocesses 2 --dist loadscope --durations=10
 
 record: $(READY) ## replay recorded command lines, and print every difference that tests/recorded/differences.yaml does not explain
 	$(BIN)/python -m tests.recorded.record
 
-test-slow: $(READY) ## run the tests that take longer than a few seconds
-	$(PYTEST) -m slow
+test-slow: slow-beside slow-alone ## run the tests that take longer than a few seconds
+
+slow-beside: $(READY)
+	$(PYTEST) -m 'slow and not alone' --numprocesses 2 --dist worksteal --durations=10
+
+slow-alone: $(READY)
+	$(PYTEST) -m 'slow and alone' --durations=10
 
 test-browser: $(READY) ## look at the report in a headless browser (Debian: apt-get install chromium)
 	@command -v chromium >/dev/null || echo "skipped: no chromium on this machine (Debian: apt-get install chromium)"

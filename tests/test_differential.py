@@ -124,7 +124,7 @@ async def live(made: Plan, journals: tuple[Path, ...]) -> list[CallRow]:
     return [row for row in rows if isinstance(row, CallRow)]
 
 
-@pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=[1, pytest.param(2, marks=[pytest.mark.slow, pytest.mark.alone])])
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[CallRow], list[CallRow]]:
     made = planned()
     virtual = [row for row in Shell(made, ARMS, seed=0).play() if isinstance(row, CallRow)]

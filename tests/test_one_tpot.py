@@ -107,6 +107,7 @@ def test_a_limit_below_what_a_token_takes_is_held_by_no_turn(group: int, tokens:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.loopback
 def test_a_replay_and_both_sweeps_print_what_a_token_took(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

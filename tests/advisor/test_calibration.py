@@ -72,6 +72,7 @@ def test_the_table_has_a_line_for_every_size_and_the_program_says_whether_a_prom
     assert "broken promises: 0" in written[-1]
 
 
+@pytest.mark.slow
 def test_a_card_that_was_interrupted_continues_with_the_cells_that_are_missing(tmp_path: Path) -> None:
     into = tmp_path / "card.jsonl"
     options = ["--draws", "3", "--world", "plain", "--processes", "1", "--into", str(into)]

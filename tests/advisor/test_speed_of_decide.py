@@ -13,6 +13,7 @@ from tests.advisor.worlds import Noise, simulated_calls
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_million_calls_are_decided_in_two_seconds() -> None:
     rng = np.random.default_rng(1)
     classes = ("chat", "code", "rag", "cron", "reasoning")

@@ -63,11 +63,12 @@ def test_answers_are_as_good_exactly_where_the_interval_that_is_printed_says_so(
 def _between(evidence: Evidence) -> bool:
     """Say whether both criteria are proven, and neither would be if they shared the error."""
     case = assess(evidence, Policy())
-    return all(0.0125 < (each.p_for or 0.0) < 0.025 for each in (speed_leg(case, "fp8", None), safe_leg(case, "fp8", None)))
+    return all(0.0125 < (leg(case, "fp8", None).p_for or 0.0) < 0.025 for leg in (speed_leg, safe_leg))
 
 
 def test_two_criteria_that_are_both_needed_do_not_share_the_error() -> None:
-    drawn = (compared(effect=-0.05, pairs=8, items=170, seed=seed, noise=QUIET) for seed in range(400))
+    # No seed before 337 is between.
+    drawn = (compared(effect=-0.05, pairs=8, items=170, seed=seed, noise=QUIET) for seed in range(337, 800))
     evidence = next(each for each in drawn if _between(each))
     assert server(decide(evidence)).verdict == "use"
 

@@ -9,6 +9,7 @@ SCRIPT = Path(__file__).parent.parent.parent / "benchmarks" / "transport.py"
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.loopback
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux stamps")
 def test_the_transport_is_true_to_the_truth_and_loses_nothing() -> None:

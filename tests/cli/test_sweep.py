@@ -28,6 +28,7 @@ def test_a_context_sweep_is_a_run_whose_evidence_has_the_lines_of_each_arm(tmp_p
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.loopback
 def test_a_context_sweep_beside_a_replay_gives_its_report_lines_and_is_none_of_its_workloads(tmp_path: Path) -> None:
     database, short = tmp_path / "s.duckdb", tmp_path / "short.jsonl"

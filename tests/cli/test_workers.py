@@ -20,7 +20,7 @@ from agentload.store.places import journalled_runs, journals
 from tests.cli.test_replay import AGENTLOAD, agentload, assert_whole, endpoints, traced, wait_for_blocks
 from tests.conftest import Spawn
 
-pytestmark = [pytest.mark.loopback, pytest.mark.slow]
+pytestmark = [pytest.mark.loopback, pytest.mark.slow, pytest.mark.alone]
 
 
 @pytest.fixture(scope="module")

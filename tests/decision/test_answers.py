@@ -49,6 +49,7 @@ def test_a_large_loss_ends_at_the_first_look(tmp_path: Path) -> None:
     assert (count(tmp_path / "x.duckdb"), len(told)) == (30, 1)
 
 
+@pytest.mark.slow
 def test_what_stays_open_is_looked_at_until_the_items_are_used_up(tmp_path: Path) -> None:
     sound = extended(STUDY, profile="llama-3.1-8b-h100", items=200)
     told: list[str] = []
@@ -74,6 +75,7 @@ def _level(database: Path, run: str, arm: str) -> float:
     return found.level
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_joined", [False, True])
 def test_what_a_sequence_found_is_reported_at_the_level_of_its_looks(tmp_path: Path, *, is_joined: bool) -> None:
     database, sound = tmp_path / "x.duckdb", extended(STUDY, profile="llama-3.1-8b-h100", items=100, until_settled=False)

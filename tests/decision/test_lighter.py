@@ -128,6 +128,7 @@ def decided(place: Place, urls: str, busy: Busy, said: list[str]) -> Outcome:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.loopback
 def test_a_decision_whose_requests_leave_late_goes_on_with_fewer_sessions(tmp_path: Path) -> None:
     database, said = tmp_path / "x.duckdb", list[str]()
@@ -173,6 +174,7 @@ def busy_study(urls: str) -> Decide:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.loopback
 def test_a_client_that_never_keeps_up_ends_with_the_reason(tmp_path: Path) -> None:
     arms = arms_of("llama-3.1-8b-h100", ["bf16", "fp8"])
@@ -187,6 +189,7 @@ def test_a_client_that_never_keeps_up_ends_with_the_reason(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.loopback
 def test_a_decision_on_a_busy_machine_tries_a_smaller_load_after_every_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(SWITCH, raising=False)

@@ -116,7 +116,7 @@ def test_dispatcher_properties(sessions: tuple[Session, ...], load: Load, seed: 
     assert play(plan, serve, prepares=prepares) == log
 
 
-@pytest.mark.parametrize("calls", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("calls", [10_000, pytest.param(100_000, marks=[pytest.mark.slow, pytest.mark.alone])])
 def test_a_hundred_thousand_calls_take_seconds_not_minutes(calls: int) -> None:
     sessions = tuple(talk(f"s{i}", 50, start_s=i * 0.01) for i in range(calls // 50))
     assert len(play(one_block(sessions)).sent) == calls

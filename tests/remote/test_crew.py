@@ -55,6 +55,7 @@ async def test_nodes_make_the_calls_that_one_dispatcher_makes_in_the_same_order_
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 async def test_a_closed_loop_is_divided_and_its_sessions_are_all_played() -> None:
     made = planned(load=Load(arrivals=ClosedLoop(sessions=4), max_in_flight=4))
     async with served() as urls:
@@ -92,6 +93,7 @@ async def test_a_process_that_dies_ends_the_run_with_its_block_invalid_and_what_
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 async def test_a_stop_lets_what_is_in_flight_come_to_its_end_on_every_node() -> None:
     made = planned(wait_s=1.5, pairs=2)
     async with served() as urls:
@@ -126,6 +128,7 @@ class Skewed(Post):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 async def test_a_clock_that_moves_within_a_block_has_it_played_again() -> None:
     made = planned()
     async with served() as urls:
@@ -140,6 +143,7 @@ async def test_a_clock_that_moves_within_a_block_has_it_played_again() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 async def test_a_process_that_stands_still_makes_its_block_invalid_and_is_named() -> None:
     made = planned(wait_s=1.5)
     async with served() as urls:

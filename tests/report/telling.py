@@ -1,6 +1,7 @@
 """Documents of the sample decision, with something of it changed."""
 
 from dataclasses import replace
+from functools import cache
 
 from advisor.evidence import Evidence
 from advisor.policy import Policy
@@ -16,6 +17,11 @@ def made(
     decision: Decision | None = None, evidence: Evidence | None = None, facts: RunFacts | None = None, policy: Policy = POLICY
 ) -> Document:
     return document(decision or sample.decision(), evidence or sample.evidence(), facts or sample.facts(), policy=policy)
+
+
+@cache
+def told() -> Document:
+    return made()
 
 
 def chosen(choice: Choice, **changes: object) -> Decision:

@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from advisor.policy import Policy
-from agentload.report.document import document
 from agentload.report.formats.html import html
-from tests.report import sample
 from tests.report.chromium import PROGRAM, Page, browser
 from tests.report.kept import FOLDER, KEPT
+from tests.report.telling import told
 
 pytestmark = [
     pytest.mark.browser,
@@ -33,13 +31,12 @@ CONTRAST = """[...document.querySelectorAll('h1, h2, h3, p, li, dd, dt, td, th, 
           light(getComputedStyle(behind ?? document.documentElement).backgroundColor)].sort((a, b) => a - b);
         return [(high + 0.05) / (low + 0.05), part.tagName + '.' + part.className + ' ' + part.textContent.slice(0, 40)]; })
       .filter(([ratio]) => ratio < 4.5)"""
-TOLD = document(sample.decision(), sample.evidence(), sample.facts(), policy=Policy())
 
 
 @pytest_asyncio.fixture
 async def page(tmp_path: Path) -> AsyncIterator[Page]:
     file = tmp_path / "decision.html"
-    file.write_text(html(TOLD))
+    file.write_text(html(told()))
     async with browser(tmp_path / "profile") as opened:
         await opened.shape(width=DESKTOP, height=900)
         await opened.open(file)
@@ -66,7 +63,7 @@ def keep(name: str, png: bytes) -> None:
 
 
 async def test_the_page_asks_for_nothing_and_complains_of_nothing(page: Page) -> None:
-    assert await page.run("document.querySelectorAll('figure').length") == sum(len(group.charts) for group in TOLD.groups)
+    assert await page.run("document.querySelectorAll('figure').length") == sum(len(group.charts) for group in told().groups)
     assert (page.complaints, [url for url in page.requests if not url.startswith(("file:", "data:"))]) == ([], [])
 
 

@@ -4,17 +4,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from advisor.policy import Policy
 from agentload.errors import UsageError
-from agentload.report.document import document
-from agentload.report.parts import Document, Rollout
+from agentload.report.parts import Rollout
 from agentload.report.write import beside, formats, write
-from tests.report import sample
 from tests.report.golden import assert_golden
-
-
-def told() -> Document:
-    return document(sample.decision(), sample.evidence(), sample.facts(), policy=Policy())
+from tests.report.telling import made, told
 
 
 def test_every_picture_that_the_markdown_shows_lies_beside_it(tmp_path: Path) -> None:
@@ -39,7 +33,7 @@ def test_a_canary_does_not_outlive_its_verdict_but_files_of_yours_do(tmp_path: P
 
 
 def test_equal_runs_give_equal_bytes(tmp_path: Path) -> None:
-    first, second = (write(told(), tmp_path / name) for name in ("a", "b"))
+    first, second = (write(made(), tmp_path / name) for name in ("a", "b"))
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
@@ -54,7 +48,7 @@ def test_a_format_that_does_not_exist_is_named_before_anything_is_written(tmp_pa
 
 
 def rollout() -> Rollout:
-    plan = document(sample.decision(), sample.evidence(), sample.facts(), policy=Policy()).rollout
+    plan = told().rollout
     assert plan is not None
     return plan
 

@@ -66,6 +66,7 @@ def busy_loops(number: int) -> Iterator[None]:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.loopback
 def test_doctor_warns_of_a_machine_whose_cores_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(SWITCH, raising=False)

@@ -41,6 +41,7 @@ def sent(database: Path) -> tuple[dict[tuple[object, ...], list[tuple[object, ..
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.loopback
 def test_live_windows_are_those_of_virtual_time_call_by_call(tmp_path: Path) -> None:
     agentload.simulate(STUDY, db=tmp_path / "virtual.duckdb", run_id="w")

@@ -163,6 +163,7 @@ def test_retention_deletes_runs_and_their_files_and_keeps_the_reference_and_the_
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_several_arms_are_each_held_against_their_own_past_and_decided_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for limit in (
         "MAX_SEND_LAG_MS",

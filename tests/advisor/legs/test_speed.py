@@ -294,8 +294,9 @@ def test_the_time_of_all_turns_is_printed_at_the_level_that_decides() -> None:
 
 def test_where_starts_leave_hardly_any_room_a_start_for_each_pair_is_asked_for_and_not_thousands_of_pairs() -> None:
     evidence = compared(effect=-0.03, pairs=12, noise=QUIET, restarts=1)
-    speeds = [assess(evidence, Policy(start_spread=spread)).speed("fp8", None) for spread in (0.001 * each for each in range(1, 30))]
-    needs = [more_pairs(assess(evidence, Policy(start_spread=0.001 * each)), speed) for each, speed in enumerate(speeds, 1) if speed]
+    cases = [assess(evidence, Policy(start_spread=0.001 * each)) for each in range(1, 30)]
+    speeds = [(case, case.speed("fp8", None)) for case in cases]
+    needs = [more_pairs(case, speed) for case, speed in speeds if speed]
     assert {type(need.step).__name__ for need in needs} == {"MorePairs", "Restarts"}
     assert max(need.pairs or 0 for need in needs) <= MOST_PAIRS
 

@@ -26,6 +26,7 @@ def last(folder: Path) -> Execution:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_second_run_is_held_against_the_first_turn_by_turn(tmp_path: Path) -> None:
     notify = {"digest": "out/digest.md", "junit": "out/junit.xml", "prometheus": "out/agentload.prom"}
     file = watch_file(tmp_path, notify=notify, policy=LENIENT)

@@ -4,13 +4,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from advisor.policy import Policy
-from agentload.report.document import document
 from agentload.report.formats.html import html, tied
-from agentload.report.parts import Document, Group, Step
-from tests.report import sample
+from agentload.report.parts import Group, Step
 from tests.report.charts.test_draw import MAP, PLOT
 from tests.report.golden import assert_golden
+from tests.report.telling import told
 
 VOID = {"meta", "link", "br", "img", "input"}
 
@@ -43,10 +41,6 @@ class Tree(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
-
-
-def told() -> Document:
-    return document(sample.decision(), sample.evidence(), sample.facts(), policy=Policy())
 
 
 def parsed(page: str) -> Tree:

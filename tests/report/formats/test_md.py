@@ -4,16 +4,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.policy import Policy
-from agentload.report.document import document
 from agentload.report.formats.md import escaped, markdown
-from agentload.report.parts import Cell, Document, Table
-from tests.report import sample
+from agentload.report.parts import Cell, Table
 from tests.report.golden import assert_golden
-
-
-def told() -> Document:
-    return document(sample.decision(), sample.evidence(), sample.facts(), policy=Policy())
+from tests.report.telling import told
 
 
 def test_a_report_in_markdown_is_as_it_was_looked_at() -> None:
