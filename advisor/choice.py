@@ -13,15 +13,22 @@ from advisor.verdict import ArmVerdict, Choice, Word
 _RANK: dict[Word, int] = {"use": 0, "calibrate": 1, "test further": 2, "no difference": 3, "avoid": 4}
 
 
-def _key(case: Case, verdict: ArmVerdict) -> tuple[int, float, float, float]:
+ALIKE = 1.02  # contexts that two verdicts hold to: what was drawn moves them by a few tokens, and windows are rounded in many ways
+
+
+def _key(case: Case, verdict: ArmVerdict, ends: Sequence[float]) -> tuple[int, float, float, float]:
     capacity, speed = case.capacity_of(verdict.arm, None), case.speed(verdict.arm, None)
-    reaches = math.inf if verdict.holds_to is None else verdict.holds_to
+    reaches = max(each for each in ends if each <= ALIKE * _end(verdict))
     needed = None if capacity is None else capacity.gpus_at_peak
     gpus = math.inf if needed is None else needed.value
     change = 0.0 if speed is None else speed.change.relative.value
     if case.decided_by == "latency":
         return _RANK[verdict.verdict], -reaches, change, gpus
     return _RANK[verdict.verdict], -reaches, gpus, change
+
+
+def _end(verdict: ArmVerdict) -> float:
+    return math.inf if verdict.holds_to is None else verdict.holds_to
 
 
 def _headline(case: Case, best: ArmVerdict) -> str:
@@ -126,7 +133,8 @@ def split_if_refused(case: Case, classes: Sequence[ArmVerdict]) -> str:
 def choose(case: Case, server: Sequence[ArmVerdict], classes: Sequence[ArmVerdict]) -> Choice:
     """Return the choice among the verdicts on the whole server."""
     reference = case.evidence.reference
-    ranked = sorted(server, key=lambda each: _key(case, each))
+    ends = tuple(map(_end, server))
+    ranked = sorted(server, key=lambda each: _key(case, each, ends))
     best = ranked[0]
     used = best.verdict == "use"
     other = ranked[1] if len(ranked) > 1 else None

@@ -13,7 +13,7 @@ import msgspec
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.launch import Kept
-from agentload.errors import EndpointError, LaunchError
+from agentload.errors import EndpointError, EvidenceError, LaunchError
 from agentload.layout.windows import Steady
 from agentload.model.rows import BlockRow, CallRow, FingerprintRow, Row, SampleRow
 from agentload.run.capacity import Loads, drawn, search, trial_plan
@@ -52,7 +52,7 @@ class Crowd:
         def attempt(size: float, number: int) -> Trial:
             try:
                 trial = self._tried(arm, round(size), loads[number].seed if loads else drawn(self.study, arm.name, number), server)
-            except (EndpointError, LaunchError) as error:
+            except (EndpointError, EvidenceError, LaunchError) as error:
                 if not number:
                     raise
                 trial = Trial(load=size, void=error.message)

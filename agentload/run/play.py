@@ -12,7 +12,7 @@ from typing import Final
 
 from agentload.endpoints.facts import COMMANDED, LASTING
 from agentload.endpoints.identity import Identity
-from agentload.errors import EndpointError, LaunchError
+from agentload.errors import AgentloadError, EndpointError, EvidenceError, LaunchError
 from agentload.layout.cost import too_long
 from agentload.live.health import Health
 from agentload.live.runner import Listener, Runner
@@ -94,7 +94,7 @@ class Leg:
         self._task: asyncio.Task[object] | None = None
         self._stops = 0
         self._died: list[str] = []
-        self._hopeless: str | None = None
+        self._hopeless: AgentloadError | None = None
         self._own_stops = 0
 
     def stop(self) -> None:
@@ -134,8 +134,7 @@ class Leg:
         was_stopped = self._stops > self._own_stops
         error = await self._load(patience_s=WRITER_PATIENCE_S)
         if self._hopeless is not None:
-            first = TOOLS if "tool choice" in self._hopeless else "fix that"
-            raise EndpointError(self._hopeless, hint=f"{first}, then: {playing.goes_on}")
+            raise self._hopeless
         return Played(run_id=plan.run, health=health, was_stopped=was_stopped, died=tuple(self._died), load_error=error)
 
     def _takes(self, identities: Mapping[str, Identity]) -> None:
@@ -170,7 +169,8 @@ class Leg:
             write=write,
             samples=lambda: watch.rows(run_id=plan.run, leg=leg),
             lost=self._lost,
-            given_up=self._given_up,
+            given_up=self._refused,
+            spoilt=self._spoilt,
             on_dead=means.on_dead,
             pair_done=pair_done,
             is_stopping=lambda: self._stops > 0,
@@ -261,9 +261,16 @@ class Leg:
             self._own_stops = 1
             self.stop()
 
-    def _given_up(self, why: str) -> None:
+    def _refused(self, why: str) -> None:
+        first = TOOLS if "tool choice" in why else "fix that"
+        self._give_up(EndpointError(why, hint=f"{first}, then: {self._playing.goes_on}"))
+
+    def _spoilt(self, why: str) -> None:
+        self._give_up(EvidenceError(why, hint=f"fix that, then: {self._playing.goes_on}"))
+
+    def _give_up(self, error: AgentloadError) -> None:
         if self._hopeless is None and not self._stops:
-            self._hopeless = why
+            self._hopeless = error
             self.stop()
 
     def _lost(self, arm: str) -> None:

@@ -72,3 +72,13 @@ def test_the_arm_with_the_better_verdict_is_chosen_or_the_first_to_look_at_again
     server = (replace(base, arm="last", verdict=worse), replace(base, arm="first", verdict=better))
     chosen = choose(case, server, ())
     assert (chosen.verdict, "first" in (chosen.arm, chosen.runner_up)) == (better, True)
+
+
+@pytest.mark.parametrize(("holds_to", "first"), [(131_000.0, "fp8"), (129_000.0, "fp8"), (128_000.0, "slower"), (65_536.0, "slower")])
+def test_bounds_a_few_tokens_apart_leave_the_order_of_arms_to_their_speed(holds_to: float, first: str) -> None:
+    case = _case(-0.12, QUIET)
+    arms = (*case.evidence.arms, replace(case.evidence.arms[1], name="slower"))
+    case = replace(case, evidence=replace(case.evidence, arms=arms))
+    fp8 = replace(_judged(case)[0], verdict="use", holds_to=holds_to)
+    server = (replace(fp8, arm="slower", holds_to=131_072.0), fp8)  # of which nobody measured a gain
+    assert choose(case, server, ()).arm == first

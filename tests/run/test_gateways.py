@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentload.endpoints.endpoint import Endpoint
-from agentload.errors import EndpointError
+from agentload.errors import EvidenceError
 from agentload.model.rows import BlockRow, CallRow
 from agentload.store import journal
 from agentload.store.places import journals
@@ -37,7 +37,7 @@ async def test_a_gateway_that_only_passes_calls_on_voids_nothing(tmp_path: Path)
 
 async def test_three_pairs_in_a_row_that_are_invalid_for_one_reason_end_the_run(tmp_path: Path) -> None:
     async with serving(answering("x-litellm-cache-key: 5f3a")) as server:
-        with pytest.raises(EndpointError, match=r"^3 pairs in a row were invalid, for one reason: a: a gateway answered 2 calls") as error:
+        with pytest.raises(EvidenceError, match=r"^3 pairs in a row were invalid, for one reason: a: a gateway answered 2 calls") as error:
             await played(tmp_path, [Endpoint(name="a", url=server.url)], sessions=24, pairs=12)
     assert error.value.hint is not None
     assert error.value.hint.startswith("fix that, then: agentload replay")

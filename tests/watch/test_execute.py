@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Event, Thread
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -146,6 +151,38 @@ def test_a_server_that_hangs_in_its_answers_is_given_up_at_the_cost_limit(tmp_pa
 def runs_of(database: Path) -> set[str]:
     with reading(database) as connection:
         return {run for (run,) in connection.execute("SELECT run_id FROM runs UNION SELECT run_id FROM calls_row").fetchall()}
+
+
+@contextmanager
+def neighbour(url: str, model: str) -> Iterator[None]:
+    """Have somebody else ask a server short questions all the time."""
+    is_over = Event()
+    body = json.dumps({"model": model, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 2}).encode()
+    asked = Request(f"{url}/chat/completions", data=body, headers={"Content-Type": "application/json"})
+
+    def ask() -> None:
+        while not is_over.wait(0.02):
+            with suppress(OSError), urlopen(asked, timeout=10) as answer:
+                answer.read()
+
+    thread = Thread(target=ask)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+@pytest.mark.slow
+def test_a_server_that_a_neighbour_uses_all_the_time_makes_a_run_invalid_and_is_not_dead(tmp_path: Path) -> None:
+    (arm,) = arms_of("gpt-oss-20b-h100", ["bf16"])
+    with start([arm]) as servers, neighbour(servers.urls["bf16"], arm.model.name):
+        job = replace(JOB, study=on(f"prod={servers.urls['bf16']}"))
+        done = execute(job, tmp_path / "watch.duckdb", notice=unheard)
+    said = "3 pairs in a row were invalid, for one reason: prod answered"
+    assert (done.execution.outcome, (done.execution.detail.reason or "")[: len(said)], done.code) == ("void", said, 3)
+    assert not done.raised
 
 
 @pytest.mark.slow
