@@ -42,6 +42,8 @@ def decide(study: Decide, place: Place, *, is_dry: bool, as_json: bool, out: Pat
             raise InterruptError("stopped before anything could be decided", hint=hint)
         if ended.late is not None:
             raise _late(ended)
+        if (unaffordable := beyond_budget(study, ended)) is not None:
+            raise AgentloadError(f"nothing is decided. {unaffordable}", hint=hint)
         raise EndpointError("every pair that was played is invalid: the warnings above say why", hint=hint)
     folder = out or Path("reports") / ended.run_id
     paths = write(ended.document, folder)
@@ -125,18 +127,24 @@ def summary(study: Decide, ended: Outcome) -> str:
     lines.append(f"spent {budget - ended.left_minutes:.0f} of {budget:.0f} min")
     if (lighter := caveat(ended.given_up)) is not None:
         lines.append(lighter)
-    if ended.wants is not None:
-        stage, minutes = ended.wants
-        more = max(1, math.ceil(minutes - ended.left_minutes))
-        enough = math.ceil(study.budget_s / 60) + more
-        lines.append(
-            f"This budget cannot settle {stage.criterion}: {told(stage)}, would take {minutes:.0f} min, {more} more than is left; "
-            f"--budget {enough}m pays for it."
-        )
+    if (unaffordable := beyond_budget(study, ended)) is not None:
+        lines.append(unaffordable)
     elif ended.ending == "open":
         lines.append("Nothing more that could be asked here would settle what is open.")
         lines += [f"It takes {what}." for what in _needs(ended)]
     return "\n".join(lines)
+
+
+def beyond_budget(study: Decide, ended: Outcome) -> str | None:
+    """Say what the budget does not reach, and which one does; None where it was enough."""
+    if ended.wants is None:
+        return None
+    stage, minutes = ended.wants
+    more = max(1, math.ceil(minutes - ended.left_minutes))
+    return (
+        f"This budget cannot settle {stage.criterion}: {told(stage)}, would take {minutes:.0f} min, {more} more than is left; "
+        f"--budget {math.ceil(study.budget_s / 60) + more}m pays for it."
+    )
 
 
 def _needs(ended: Outcome) -> tuple[str, ...]:

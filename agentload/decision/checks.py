@@ -10,8 +10,10 @@ from agentload.decision.means import Means
 from agentload.decision.sequence import Known, Stage
 from agentload.errors import EndpointError
 from agentload.run import foreground
+from agentload.run.known import began_as
 from agentload.run.prepared import endpoints_of
-from agentload.run.servers import reached, sizes
+from agentload.run.servers import reached, said_sizes, sizes
+from agentload.store.places import journal_rows
 from agentload.study.kinds import Probe
 from agentload.study.parts import Virtual
 
@@ -73,9 +75,13 @@ class Checks:
         return "; ".join(said) or "servers are started when they are needed"
 
     def learn_sizes(self) -> None:
-        """Ask servers that run how much they hold and take."""
-        servers = self.means.study.servers
-        if self.means.is_launching or isinstance(servers, Virtual):
+        """Ask servers that run how much they hold and take; of those that are started in turn, read what they said."""
+        means, servers = self.means, self.means.study.servers
+        if isinstance(servers, Virtual):
             return
-        with reached(endpoints_of(servers), noise=servers.noise, seed=self.means.study.seed) as found:
-            self.means.sizes = sizes(found)
+        if means.is_launching:
+            rows = journal_rows(means.place.database, means.run, damaged=lambda _: None)
+            means.sizes = {arm: said_sizes(facts) for arm, facts in began_as(rows).items()}
+            return
+        with reached(endpoints_of(servers), noise=servers.noise, seed=means.study.seed) as found:
+            means.sizes = sizes(found)

@@ -22,7 +22,7 @@ from agentload.decision.lighter import EasedLoad, LateError, half_of, next_try
 from agentload.decision.means import Means, Question
 from agentload.decision.pair_load import SPEED_SHARE
 from agentload.decision.sequence import PAIRS, TRIED, Criterion, Known, Stage, following, settling
-from agentload.decision.speed import Speed
+from agentload.decision.speed import NewSizesError, Speed
 from agentload.decision.twin import Twins
 from agentload.endpoints.read import Emulated
 from agentload.errors import AgentloadError, EvidenceError, InterruptError, UsageError
@@ -147,6 +147,9 @@ class Deciding:
             while True:
                 try:
                     return self._play()
+                except NewSizesError as error:
+                    self.audience.notice(f"  {error.message}")
+                    self._begin(self.means.ledger, sizes=error.sizes)
                 except LateError as error:
                     step = half_of(self.means.load, error.message)
                     if step is None:
@@ -169,7 +172,8 @@ class Deciding:
         """Ask under one load. Raises LateError where it is too much for this client."""
         known = self.refresh()
         while wanted := [(stage, self.price(stage).minutes) for stage in self._following(known)]:
-            is_first = known is None and not self.means.pairs
+            # The first pair is played whatever it takes, but not again and again: what a pair before it took is spent.
+            is_first = known is None and not self.means.pairs and not self.means.ledger.lost_minutes
             affordable = [each for each in wanted if is_first or each[1] <= self.means.left_minutes]
             if not affordable:
                 enough = wanted[0][0] if known is None else settling(known, wanted[0][0])
@@ -218,12 +222,12 @@ class Deciding:
         self.audience.notice(f"asking: {told(stage)}, about {max(1, round(planned))} min; {self.means.left_minutes:.0f} min left")
         asked, began_s = Asked(stage=stage, planned_minutes=planned, minutes=0.0, said=""), time.monotonic()
         self._asking = stage, began_s
-        if self._is_begun:
+        if self._is_written:
             self.means.ledger.write("asking", asked, aside=self._twins.aside, setting=self.means.setting)
         try:
             simulated = self._questions[stage.criterion].ask(stage)
         except BaseException:
-            if self._is_begun:
+            if self._is_written:
                 with suppress(AgentloadError):  # the disk may be full, and that is the error already
                     self._write("stopped", replace(asked, minutes=(time.monotonic() - began_s) / 60))
             raise
@@ -249,6 +253,11 @@ class Deciding:
     def _is_begun(self) -> bool:
         """Tell whether there is a run that can be gone on with."""
         return not self.means.is_virtual and began(self.place.database, self.run) is not None
+
+    @property
+    def _is_written(self) -> bool:
+        """Tell whether questions are written down: from the checks on, so that a first pair that is killed took its time."""
+        return not self.means.is_virtual and (bool(self.means.ledger.asked) or self._is_begun)
 
     def status(self) -> tuple[str, ...]:
         """Say what is being asked, what is spent, and what is known so far."""

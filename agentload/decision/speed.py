@@ -1,6 +1,6 @@
 """Ask how fast the arms are: block pairs, a look at a time, all of one plan."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
@@ -11,6 +11,8 @@ from agentload.decision.forecast import Price
 from agentload.decision.lighter import LateError, caveat
 from agentload.decision.means import Means
 from agentload.decision.sequence import PAIRS, Known, Stage, reasons
+from agentload.endpoints.identity import Identity
+from agentload.errors import AgentloadError
 from agentload.layout.cost import Cost, cost
 from agentload.layout.plan import of_study
 from agentload.model.rows import BlockRow, Row
@@ -18,10 +20,20 @@ from agentload.run import foreground
 from agentload.run.past import began
 from agentload.run.play import Playing
 from agentload.run.prepared import Prepared, prepared, simulation
+from agentload.run.servers import Sizes, said_sizes
 from agentload.run.simulate import SAMPLE_S, Simulation, store
 from agentload.study.kinds import Replay
 from agentload.study.stored import Notes
 from agentload.virtual.shell import Shell
+
+
+class NewSizesError(AgentloadError):
+    """Servers that were started for the first pair hold or take less than the pair that was laid out for them."""
+
+    def __init__(self, sizes: Mapping[str, Sizes]) -> None:
+        super().__init__("started servers hold or take less than was laid out: the first pair is laid out again")
+        self.sizes = sizes
+
 
 SILENT_SHARE: Final = 0.1
 """Of the budget: a server that is silent for so long will not answer."""
@@ -106,7 +118,17 @@ class Speed:
         said = caveat(self.means.ledger.given_up)
         notes = self._of_whole(playing.notes)
         notes = notes if said is None else msgspec.structs.replace(notes, caveats=(said,))
-        return replace(made, playing=replace(playing, notes=notes, stops_late=True))
+        return replace(made, playing=replace(playing, notes=notes, stops_late=True, met=self.meet))
+
+    def meet(self, identities: Mapping[str, Identity]) -> None:
+        """Learn how much servers that were started hold and take. Raises NewSizesError where that makes the first pair another one."""
+        means = self.means
+        if not means.is_launching or means.sizes:
+            return
+        found = {arm: said_sizes(each.facts()) for arm, each in identities.items()}
+        if replace(means, sizes=found).load != means.load:
+            raise NewSizesError(found)
+        means.sizes = found
 
     def _simulate(self, pairs: int) -> None:
         made = self._simulation(pairs)

@@ -54,6 +54,8 @@ class Playing(Work):
     """Pairs that another part of the run plays, with the arms on other machines."""
     stops_late: bool = False
     """End behind the pair where requests left too late to count."""
+    met: Callable[[Mapping[str, Identity]], None] = lambda _: None
+    """Is told what the servers are, before anything is sent to them."""
     sample_s: float = SAMPLE_S
 
     @property
@@ -140,6 +142,7 @@ class Leg:
     def _takes(self, identities: Mapping[str, Identity]) -> None:
         """Say how many turns are longer than the servers take. Raises PlanError where they are many."""
         plan = self._playing.plan
+        self._playing.met(identities)
         said = too_long(plan.header, (session for block in plan.blocks for session in block.sessions), window(identities.values()))
         if said is not None and not any(each.profile for each in self._playing.endpoints):  # of a profile it was said before
             self._notice(f"warning: {said}")

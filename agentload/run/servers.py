@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from agentload.emulator.profile import read
@@ -83,12 +83,20 @@ def profiled(profile: str) -> ArmProfile:
     return found
 
 
+def said_sizes(facts: Mapping[str, Any]) -> Sizes:
+    """Return how much a server holds and takes by what it said of itself."""
+    tokens = facts.get("pool_tokens")
+    try:
+        pool = None if tokens is None else float(tokens)  # a metric's labels are text
+    except ValueError:
+        pool = None
+    return Sizes(pool=pool, window=facts.get("max_model_len"))
+
+
 async def _asked(endpoint: Endpoint) -> Sizes:
     try:
-        found = await identify(endpoint)
-        tokens = found.facts()["pool_tokens"]
-        return Sizes(pool=None if tokens is None else float(str(tokens)), window=found.max_model_len)  # a metric's labels are text
-    except (EndpointError, ValueError):  # it does not run yet, or says nothing of use; when it is played on, its absence is an error
+        return said_sizes((await identify(endpoint)).facts())
+    except EndpointError:  # it does not run yet; when it is played on, its absence is an error
         return Sizes()
 
 

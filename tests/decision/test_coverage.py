@@ -15,14 +15,19 @@ from agentload.decision import checks
 from agentload.decision.ledger import Asked
 from agentload.decision.play import Deciding
 from agentload.decision.sequence import Stage
+from agentload.decision.speed import NewSizesError, Speed
+from agentload.endpoints.identity import Identity
 from agentload.errors import PlanError
 from agentload.report.advise import advise
 from agentload.report.parts import Document
 from agentload.run import foreground
 from agentload.run.foreground import Audience
 from agentload.run.prepared import Place, simulation
+from agentload.run.record import fingerprint
 from agentload.run.servers import Sizes
 from agentload.run.simulated_answers import answer_all, answering
+from agentload.store.journal import Writer
+from agentload.store.places import journal_folder
 from agentload.study.kinds import Ask, Decide, Replay
 from agentload.study.parts import Live, Load, TraceRef, Virtual
 from agentload.verdict.policy import Setting
@@ -186,3 +191,38 @@ def test_pairs_are_priced_by_finished_looks_alone(tmp_path: Path) -> None:
     means.ledger = replace(means.ledger, asked=(finished,))
     means.pairs = 3
     assert deciding.price(four).minutes == pytest.approx(3.0)
+
+
+def launching(folder: Path) -> Decide:
+    arms = folder / "arms.yaml"
+    arms.write_text(
+        "arms:\n"
+        + "".join(f"  {arm}: {{url: http://127.0.0.1:{port}/v1, launch: {{command: [x]}}}}\n" for arm, port in (("bf16", 9), ("fp8", 8)))
+    )
+    return Decide(traces=CHAT, servers=Live(endpoints=str(arms), launch=True))
+
+
+def test_what_servers_say_that_are_started_for_the_first_pair_is_known_from_then_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, said, laid_out = Place(database=tmp_path / "x.duckdb", run="r"), list[str](), list[int | None]()
+    identities = {"bf16": Identity(models=("m",), max_model_len=131_072), "fp8": Identity(models=("m",), max_model_len=65_536)}
+
+    def played(speed: Speed, _: Stage) -> None:
+        speed.meet(identities)
+        laid_out.append(speed.means.cut)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Speed, "ask", played)
+    deciding = Deciding(study=launching(tmp_path), place=place, audience=Audience(notice=said.append))
+    assert deciding.means.cut is None
+    assert deciding.play().ending == "stopped"
+    assert laid_out == [65_536]
+    assert [line for line in said if "laid out again" in line] == ["  " + str(NewSizesError({}))]
+    assert {arm: each.window for arm, each in deciding.means.sizes.items()} == {"bf16": 131_072, "fp8": 65_536}
+    with Writer(journal_folder(place.database, "r") / "leg001.journal") as writer:
+        for arm, identity in identities.items():
+            writer.append(fingerprint("r", 1, arm, identity, moment="before"))
+    resumed = Deciding(study=launching(tmp_path), place=replace(place, run=None, resume="r"), audience=Audience())
+    resumed._checks.learn_sizes()
+    assert resumed.means.sizes == deciding.means.sizes

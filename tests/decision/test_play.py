@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import duckdb
+import msgspec
 import pytest
 
 from advisor.policy import Policy
+from agentload.cli._decide import beyond_budget
 from agentload.decision import play
 from agentload.decision.accuracy import Accuracy
-from agentload.decision.ledger import Asked, ledger
+from agentload.decision.forecast import Price
+from agentload.decision.ledger import Asked, Ledger, ledger
 from agentload.decision.means import Means
 from agentload.decision.pair_load import SESSIONS
 from agentload.decision.play import Deciding, Outcome, knowledge, told, usual_fault, whole_pairs
@@ -176,6 +182,75 @@ def test_a_first_pair_that_tells_nothing_is_followed_by_others(tmp_path: Path, m
     outcome = Deciding(study=STUDY, place=Place(database=tmp_path / "x.duckdb"), audience=Audience(notice=notice)).play()
     assert (outcome.ending, outcome.document) == ("stopped", None)
     assert "  1 of the 4 block pairs that a first look takes; others are invalid: 2 of 2 blocks left out: answers in one piece" in said
+
+
+CHECKS = Asked(stage=Stage(criterion="checks", amount=1), planned_minutes=0.1, minutes=0.1, said="")
+URLS = Live(endpoints="bf16=http://127.0.0.1:9/v1,fp8=http://127.0.0.1:8/v1")
+
+
+class Killed(BaseException):
+    """What a process that is killed does not even see."""
+
+
+@dataclass
+class Question:
+    """A question that takes a few minutes, as a test carries it out."""
+
+    carry_out: Callable[[], float]
+
+    def price(self, _: Stage) -> Price:
+        """Take a few minutes."""
+        return Price(minutes=3.0)
+
+    def ask(self, _: Stage) -> float:
+        """Do what the test says."""
+        return self.carry_out()
+
+    def said(self, _: Known | None) -> str:
+        """Say nothing."""
+        return ""
+
+
+def checked(study: Decide, database: Path, asked: Callable[[], float], **before: object) -> Deciding:
+    """Return a decision whose checks are over, and whose pairs are these."""
+    deciding = Deciding(study=study, place=Place(database=database, run="r"), audience=Audience())
+    deciding.means.ledger = replace(deciding.means.ledger.write("asked", CHECKS), **before)  # type: ignore[arg-type]  # fields by name
+    deciding._questions = {**deciding._questions, "speed": Question(asked)}
+    return deciding
+
+
+def test_what_a_killed_first_pair_took_is_spent_before_the_run_is_begun(tmp_path: Path) -> None:
+    database, found = tmp_path / "x.duckdb", list[Ledger]()
+
+    def killed() -> float:
+        journal = journal_folder(database, "r") / "leg001.journal"
+        with Writer(journal) as writer:  # so far as it came, two minutes later
+            writer.append(block("bf16", 0, 0.0))
+        later = time.time() + 120
+        os.utime(journal, (later, later))
+        found.append(ledger(database, "r"))
+        raise Killed
+
+    with pytest.raises(Killed):
+        checked(msgspec.structs.replace(STUDY, servers=URLS), database, killed)._play()
+    assert found[0].asked == (CHECKS,)
+    assert found[0].minutes == pytest.approx(2.1, abs=0.1)
+
+
+@pytest.mark.parametrize(("lost", "asked"), [((), 1), ((2.0,), 1), ((43.0,), 0)])
+def test_a_first_pair_that_others_went_before_is_played_within_what_they_left(tmp_path: Path, lost: tuple[float, ...], asked: int) -> None:
+    played = list[str]()
+
+    def stopped() -> float:
+        played.append("a pair")
+        raise KeyboardInterrupt
+
+    study = msgspec.structs.replace(STUDY, servers=URLS)
+    outcome = checked(study, tmp_path / "x.duckdb", stopped, lost_minutes=lost)._play()
+    assert (len(played), outcome.ending) == (asked, "stopped" if asked else "budget")
+    if not asked:
+        said = beyond_budget(study, outcome) or ""
+        assert said.endswith("would take 3 min, 2 more than is left; --budget 47m pays for it.")
 
 
 @pytest.mark.slow
