@@ -47,6 +47,7 @@ class Deployment:
     max_model_len: int | None = None
     machines: tuple[str, ...] = ()  # distinct machines that served an arm
     swapped: bool = False  # each arm ran on each machine
+    question_s: float | None = None  # that a further paired question takes, by what earlier ones took; None: by the length of its prompt
     peak_agents: int | None = None  # concurrent agents at the user's peak
     load_growth_per_month: float | None = None  # share, 0.05 is five percent
     spare_replicas: int = 0

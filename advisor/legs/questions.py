@@ -51,9 +51,10 @@ def _needed(case: Case, arm: str, discordance: float) -> int:
 
 
 def _need(case: Case, arm: str, items: int, lengths: tuple[int, ...], *, already: int = 0) -> Need:
-    """Return so many items in all, with what reading their prompts takes: every arm is asked at the same time."""
+    """Return so many items in all, with what they take: every arm is asked at the same time."""
     more = items - already
-    minutes = more * sum(lengths) / len(lengths) / PROMPT_TOKENS_PER_S / 60
+    seconds = case.evidence.deployment.question_s or sum(lengths) / len(lengths) / PROMPT_TOKENS_PER_S
+    minutes = more * seconds / 60
     what = f"paired questions on {arm} at {words.lengths(lengths)}"
     return Need(what=what, pairs=more, minutes=minutes, usd=case.usd(minutes), step=Questions(lengths=lengths, items=items))
 

@@ -42,7 +42,7 @@ def decide(study: Decide, place: Place, *, is_dry: bool, as_json: bool, out: Pat
             raise InterruptError("stopped before anything could be decided", hint=hint)
         if ended.late is not None:
             raise _late(ended)
-        if (unaffordable := beyond_budget(study, ended)) is not None:
+        if (unaffordable := beyond_budget(ended)) is not None:
             raise AgentloadError(f"nothing is decided. {unaffordable}", hint=hint)
         raise EndpointError("every pair that was played is invalid: the warnings above say why", hint=hint)
     folder = out or Path("reports") / ended.run_id
@@ -127,7 +127,7 @@ def summary(study: Decide, ended: Outcome) -> str:
     lines.append(f"spent {budget - ended.left_minutes:.0f} of {budget:.0f} min")
     if (lighter := caveat(ended.given_up)) is not None:
         lines.append(lighter)
-    if (unaffordable := beyond_budget(study, ended)) is not None:
+    if (unaffordable := beyond_budget(ended)) is not None:
         lines.append(unaffordable)
     elif ended.ending == "open":
         lines.append("Nothing more that could be asked here would settle what is open.")
@@ -135,7 +135,7 @@ def summary(study: Decide, ended: Outcome) -> str:
     return "\n".join(lines)
 
 
-def beyond_budget(study: Decide, ended: Outcome) -> str | None:
+def beyond_budget(ended: Outcome) -> str | None:
     """Say what the budget does not reach, and which one does; None where it was enough."""
     if ended.wants is None:
         return None
@@ -143,7 +143,7 @@ def beyond_budget(study: Decide, ended: Outcome) -> str | None:
     more = max(1, math.ceil(minutes - ended.left_minutes))
     return (
         f"This budget cannot settle {stage.criterion}: {told(stage)}, would take {minutes:.0f} min, {more} more than is left; "
-        f"--budget {math.ceil(study.budget_s / 60) + more}m pays for it."
+        f"--budget {math.ceil(ended.enough_minutes)}m pays for it."
     )
 
 
@@ -163,5 +163,6 @@ def _as_json(ended: Outcome) -> dict[str, Any]:
         "given_up": [asdict(each) for each in ended.given_up],
         "asked": [asdict(each) for each in ended.asked],
         "wants": None if ended.wants is None else {"stage": asdict(ended.wants[0]), "minutes": ended.wants[1]},
+        "enough_minutes": None if ended.wants is None else ended.enough_minutes,
         "decision": msgspec.json.decode(decision_json(ended.document)),
     }

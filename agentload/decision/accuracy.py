@@ -8,12 +8,11 @@ from functools import cached_property
 from typing import Final
 
 from advisor.legs.questions import shared
-from agentload.decision.answers import answered, ordered
+from agentload.decision.answers import answered, ordered, unanswered
 from agentload.decision.forecast import Price
 from agentload.decision.means import Means
 from agentload.decision.sequence import Known, Stage, reasons
 from agentload.errors import EndpointError, InterruptError
-from agentload.layout.timeline import ASSUMED_PREFILL_TOKENS_PER_S
 from agentload.run import foreground
 from agentload.run.questions import Question, asking_of, generated, questions_cost, subject_of
 from agentload.run.screen import SALTS
@@ -31,15 +30,11 @@ class Accuracy:
 
     def price(self, stage: Stage) -> Price:
         """Return what the questions take that were not asked before."""
-        study = self.means.questions(stage)
-        asked = replace(generated(asking_of(study)), order=self._order(stage))
-        expected = questions_cost(asked, arms=len(self.means.arms), concurrency=study.concurrency, thinking_tokens=0)
-        share = 1 - max(self.means.ledger.looks("accuracy"), default=0) / stage.amount
-        return Price(
-            minutes=expected.minutes * share + self.means.starts_minutes,
-            calls=round(expected.questions * share),
-            tokens=round(expected.prompt_tokens * share),
-        )
+        means, study = self.means, self.means.questions(stage)
+        left = unanswered(self._order(stage), means.beside)
+        asked = replace(generated(asking_of(study)), order=left)
+        expected = questions_cost(asked, arms=len(means.arms), concurrency=study.concurrency, thinking_tokens=0, prefill_s=means.prefill_s)
+        return Price(minutes=expected.minutes + means.starts_minutes, calls=expected.questions, tokens=expected.prompt_tokens)
 
     def ask(self, stage: Stage) -> float | None:
         """Ask until there are so many answers; a simulated one takes what it was expected to."""
@@ -101,5 +96,5 @@ class Screen:
 
     @cached_property
     def _minutes(self) -> float:
-        tokens = sum(segment.tokens for context in subject_of(self._study).contexts for segment in context)
-        return tokens * (len(SALTS) + len(self.means.arms) - 1) / ASSUMED_PREFILL_TOKENS_PER_S / 60
+        prompts = (sum(segment.tokens for segment in context) for context in subject_of(self._study).contexts)
+        return sum(map(self.means.prefill_s, prompts)) * (len(SALTS) + len(self.means.arms) - 1) / 60

@@ -20,7 +20,7 @@ from agentload.evidence.grades import IN_SEQUENCE
 from agentload.evidence.grades import accuracy as paired
 from agentload.model.rows import AnswerRow, ArmRow, ProbeRow
 from agentload.report.format import typeset
-from agentload.run import foreground
+from agentload.run import foreground, past
 from agentload.run.ask import Asked
 from agentload.run.foreground import Audience
 from agentload.run.past import asked_of
@@ -112,11 +112,7 @@ def ordered(study: Ask, items: int, place: Place, *, shares: Mapping[int, float]
     with reading(place.database) as connection:
         arms = [row.arm for row in tables.rows(connection, ArmRow, run_id=run)]
         buckets = paired(connection, run, arms, arms[0])[0] if arms else ()
-        given = {
-            (row.task, row.context_tokens, row.item, row.depth, row.repetition)
-            for row in tables.rows(connection, AnswerRow, run_id=run)
-            if row.right is not None
-        }
+    given = _given(place)
     tokens = sum(bucket.context_tokens for bucket in buckets) / max(1, len(buckets))
     fewer = questions_a_context(_together(buckets), tokens, QUESTION_TOKENS, most=each)
     order = _shared(replace(asking, each=fewer), shares)
@@ -124,6 +120,22 @@ def ordered(study: Ask, items: int, place: Place, *, shares: Mapping[int, float]
     whole = _shared(replace(asking, items=items * each), shares)
     beyond = [one for one in whole if asked_of(one) in given and asked_of(one) not in named]
     return (*beyond, *order[: len(order) - len(beyond)])
+
+
+def unanswered(order: Sequence[Question], place: Place) -> tuple[Question, ...]:
+    """Return the questions of an order that a run has no answer to."""
+    given = _given(place)
+    return tuple(each for each in order if asked_of(each) not in given)
+
+
+def _given(place: Place) -> set[past.Asked]:
+    """Return the questions that a run has an answer to."""
+    run = place.into or place.resume
+    if run is None or not place.database.exists():
+        return set()
+    with reading(place.database) as connection:
+        rows = tables.rows(connection, AnswerRow, run_id=run)
+    return {(row.task, row.context_tokens, row.item, row.depth, row.repetition) for row in rows if row.right is not None}
 
 
 def _together(buckets: Sequence[AccuracyBucket]) -> float:

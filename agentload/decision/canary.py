@@ -59,7 +59,7 @@ class Canary:
         study = self.means.questions(stage)
         asked = replace(generated(asking_of(study)), order=self._order(stage))
         arms = len(self.means.arms)
-        found = questions_cost(asked, arms=arms, concurrency=study.concurrency, thinking_tokens=0)
+        found = questions_cost(asked, arms=arms, concurrency=study.concurrency, thinking_tokens=0, prefill_s=self.means.prefill_s)
         return Price(
             minutes=found.minutes + self.means.starts_minutes,
             calls=found.questions,

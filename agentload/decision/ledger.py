@@ -21,6 +21,8 @@ from agentload.verdict.policy import DECISION, Setting
 
 EASED: Final = "eased"
 GIVEN_UP: Final = "given up"
+LEAST_PACE: Final = 0.02
+"""Less was interrupted, or played by servers that take no time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,19 @@ class Ledger:
     def looks(self, criterion: str) -> dict[int, float]:
         """Return the minutes of each look at a criterion, by how much there was in all."""
         return {each.stage.amount: each.minutes for each in self.asked if each.stage.criterion == criterion}
+
+    def pace(self, *criteria: str) -> float:
+        """Return how many times the minutes that a price is made of were taken by what was asked of these criteria; 1 before any was.
+
+        Each was planned at the pace of those before it.
+        """
+        priced = took = 0.0
+        pace = 1.0
+        for each in self.asked:
+            if each.stage.criterion in criteria and each.planned_minutes > 0:
+                priced, took = priced + each.planned_minutes / pace, took + each.minutes
+                pace = max(LEAST_PACE, took / priced)
+        return pace
 
     def write(
         self, outcome: Literal["asking", "asked", "stopped"], asked: Asked, *, aside: str | None = None, setting: Setting | None = None

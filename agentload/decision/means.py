@@ -84,6 +84,8 @@ class Means:
     """Why others do not: what was said most often."""
     sizes: Mapping[str, Sizes] = field(default_factory=dict)
     """How much each arm's server holds and takes, once the servers were asked."""
+    question_s: float | None = None
+    """Seconds that each of the questions takes that would settle accuracy; None before that is known."""
     findings: tuple[Finding, ...] = ()
     """What rules found when the run was read last, even where that is too little to decide on."""
     arms: tuple[str, ...] = field(init=False)
@@ -314,6 +316,7 @@ class Means:
                 decide_by=study.decide_by,
             ),
             load=Peak(peak_agents=study.agents),
+            question_s=self.question_s,
             price=None if study.price_usd is None else GpuPrice(usd_per_gpu_hour=study.price_usd, source="--price"),
             name="decide",
         )

@@ -16,6 +16,7 @@ from agentload.decision.canary import Canary
 from agentload.decision.capacity import Capacity
 from agentload.decision.checks import Checks
 from agentload.decision.forecast import Forecast, Price, forecast
+from agentload.decision.larger import enough_minutes
 from agentload.decision.ledger import Asked, Ledger, ledger
 from agentload.decision.level import Level
 from agentload.decision.lighter import EasedLoad, LateError, half_of, next_try
@@ -43,12 +44,14 @@ from agentload.store.database import reading, writing
 from agentload.store.places import journal_folder
 from agentload.study.kinds import Decide
 from agentload.study.parts import Live, Virtual
-from agentload.verdict.verdict import Verdict, verdict
+from agentload.verdict.verdict import Verdict, priced, verdict
 
 Ending: TypeAlias = Literal["decided", "open", "budget", "stopped", "late"]
 """decided: nothing is open; open: nothing that could be asked would settle it; budget: the next question costs more than is left;
 late: this client could not keep up with the smallest load."""
 
+GRADED: Final[tuple[Criterion, ...]] = ("canary", "accuracy")
+"""Questions of one kind: what a canary took says what later ones take."""
 SHORTEST_BLOCK_S: Final = 5.0
 """Shorter blocks end before their turns do."""
 
@@ -64,6 +67,8 @@ class Outcome:
     left_minutes: float
     wants: tuple[Stage, float] | None = None
     """What is likely to settle it, and its minutes, where the budget did not reach."""
+    enough_minutes: float = 0.0
+    """The budget that pays for that and for all before it, which a larger budget makes longer."""
     given_up: tuple[EasedLoad, ...] = ()
     """The loads that were given up because requests left late, in their order."""
     late: str | None = None
@@ -284,8 +289,10 @@ class Deciding:
         )
 
     def price(self, stage: Stage) -> Price:
-        """Return what a question takes, beyond what the run has already."""
-        return self._questions[stage.criterion].price(stage)
+        """Return what a question takes, beyond what the run has already: where some of its kind were asked, at the pace of those."""
+        found = self._questions[stage.criterion].price(stage)
+        pace = self.means.ledger.pace(*GRADED) if stage.criterion in GRADED else 1.0
+        return replace(found, minutes=pace * found.minutes)
 
     def refresh(self) -> Known | None:
         """Read what the run holds, decide, and go by that; None while it holds too little."""
@@ -321,10 +328,17 @@ class Deciding:
         is_searched = any(means.trials.values()) and self._twins.aside is not None
         tried = TRIED[-1] if is_searched else means.draws
         found = knowledge(self._verdict, answers if is_asked else (), pairs=means.pairs, tried=tried)
-        return replace(
-            found,
-            step_times=self._twins.wanted() if self.searches and not tried else 0,
-        )
+        found = replace(found, step_times=self._twins.wanted() if self.searches and not tried else 0)
+        means.question_s = self._question_s(found)
+        return found
+
+    def _question_s(self, known: Known) -> float | None:
+        """Return how long each question takes of those that would settle accuracy next; None where none is asked."""
+        asked = next((stage for stage in self._following(known) if stage.criterion == "accuracy"), None)
+        if asked is None:
+            return None
+        last = settling(known, asked)
+        return 60 * (self.price(last).minutes - self.means.starts_minutes) / (last.amount - known.items)
 
     def _is_asking(self, criterion: Criterion) -> bool:
         return self._asking is not None and self._asking[0].criterion == criterion
@@ -342,6 +356,8 @@ class Deciding:
     def _ended(self, ending: Ending, *, wants: tuple[Stage, float] | None = None, late: str | None = None) -> Outcome:
         document = None
         if self._verdict is not None:
+            if self.means.question_s != self._verdict.setting.question_s:
+                self._verdict = priced(self._verdict, question_s=self.means.question_s)
             document = document_of(self._verdict, self.place.database)
             keep(document, self.place.database, setting=self.means.setting)
         return Outcome(
@@ -351,6 +367,7 @@ class Deciding:
             ending=ending,
             left_minutes=self.means.left_minutes,
             wants=wants,
+            enough_minutes=0.0 if wants is None else enough_minutes(self.means, self._twins, *wants),
             given_up=self.means.ledger.given_up,
             late=late,
         )

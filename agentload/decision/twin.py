@@ -43,13 +43,16 @@ class Twins:
     _fitted: Mapping[str, Twin] = field(default_factory=dict)
 
     def wanted(self) -> int:
-        """Return how often the grid is still to be played on each arm: in all as often as a share of the budget has time for."""
+        """Return how often the grid is still to be played on each arm."""
         if self._grid is None or self.aside is not None:
             return 0
-        affordable = STEP_TIMES * self.means.study.budget_s / 60 / self.price(Stage(criterion="step times", amount=1)).minutes
-        most = math.floor(affordable) or round(affordable)
         with reading(self.means.place.database) as connection:
-            return max(0, min(REPEATS, most) - repeats(connection, self.means.run))
+            return max(0, self.most(self.means.study.budget_s) - repeats(connection, self.means.run))
+
+    def most(self, budget_s: float) -> int:
+        """Return how often the grid is played on each arm in all: as often as a share of such a budget has time for."""
+        affordable = STEP_TIMES * budget_s / 60 / self.price(Stage(criterion="step times", amount=1)).minutes
+        return min(REPEATS, math.floor(affordable) or round(affordable))
 
     def price(self, stage: Stage) -> Price:
         """Return about how long it takes to play the grid so many times."""

@@ -16,6 +16,7 @@ from agentload.dispatch.naming import named
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify, served_model
 from agentload.errors import EndpointError, UsageError
+from agentload.layout.cost import Prefill, assumed_prefill_s
 from agentload.layout.passages import Subject, drawn, own
 from agentload.layout.timeline import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S
 from agentload.prompts.count import count
@@ -223,18 +224,20 @@ class QuestionsCost:
     assumed: str
 
 
-def questions_cost(asked: Questions, *, arms: int, concurrency: int, thinking_tokens: int) -> QuestionsCost:
-    """Add up what is asked. Prompts queue for one GPU, answers share it; each arm has its own."""
+def questions_cost(
+    asked: Questions, *, arms: int, concurrency: int, thinking_tokens: int, prefill_s: Prefill = assumed_prefill_s
+) -> QuestionsCost:
+    """Add up what is asked. Prompts queue for one GPU, answers share it; each arm has its own. *prefill_s* says what a prompt takes."""
     questions = asked.order
     # What several questions share is read once.
-    prompt = sum(context for _, context, *_ in {each.behind for each in questions})
+    contexts = [context for _, context, *_ in {each.behind for each in questions}]
     output = len(questions) * (OUTPUT_TOKENS + thinking_tokens)
     # An item is asked of one arm after the other, so that arms wait for each other only where few items are in flight.
-    seconds = (prompt / ASSUMED_PREFILL_TOKENS_PER_S + output * ASSUMED_TOKEN_S / max(1, concurrency / arms)) * max(1.0, arms / concurrency)
+    seconds = (sum(map(prefill_s, contexts)) + output * ASSUMED_TOKEN_S / max(1, concurrency / arms)) * max(1.0, arms / concurrency)
     return QuestionsCost(
         items=len({(each.task, each.context, each.item) for each in questions}),
         questions=len(questions) * arms,
-        prompt_tokens=prompt * arms,
+        prompt_tokens=sum(contexts) * arms,
         minutes=seconds / 60,
         assumed=f"{ASSUMED_PREFILL_TOKENS_PER_S:,.0f} prompt tokens a second, {ASSUMED_TOKEN_S * 1000:g} ms a token, answers of "
         f"{OUTPUT_TOKENS}",

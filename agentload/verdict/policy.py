@@ -51,6 +51,8 @@ class Setting:
     policy: Policy = field(default_factory=Policy)
     load: Load = field(default_factory=Load)
     price: Price | None = None
+    question_s: float | None = None
+    """Seconds that a further paired question takes, where a decision knows."""
     name: str = "default"
     """The file, for the record."""
     spelled: frozenset[str] = frozenset()

@@ -63,6 +63,17 @@ def verdict(
     return Verdict(decision=decision, evidence=evidence, setting=setting)
 
 
+def priced(found: Verdict, *, question_s: float | None) -> Verdict:
+    """Return a decision whose further questions take so long."""
+    evidence = replace(found.evidence, deployment=replace(found.evidence.deployment, question_s=question_s))
+    return replace(
+        found,
+        evidence=evidence,
+        setting=replace(found.setting, question_s=question_s),
+        decision=decide(evidence, found.setting.policy),
+    )
+
+
 def _decided_with(connection: duckdb.DuckDBPyConnection, run: str) -> Setting | None:
     """Return what `decide` decided a run with, as it wrote it down last; None where it did not."""
     asked = tables.rows(connection, ProbeRow, run_id=run, probe=DECISION)
@@ -91,6 +102,7 @@ def evidence_of(
     deployment = replace(
         shared,
         gpu=gpu,
+        question_s=setting.question_s,
         peak_agents=load.peak_agents,
         load_growth_per_month=load.load_growth_per_month,
         spare_replicas=load.spare_replicas,

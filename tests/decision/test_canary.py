@@ -77,9 +77,9 @@ def canary_of(folder: Path, budget_s: float) -> Canary:
     ("minutes", "stage"),
     [
         (45, Stage(criterion="canary", amount=36, lengths=(112_640, 98_304, 65_536))),
-        (25, Stage(criterion="canary", amount=24, lengths=(112_640, 98_304, 65_536))),
-        (15, Stage(criterion="canary", amount=12, lengths=(112_640,))),
-        (10, None),
+        (20, Stage(criterion="canary", amount=24, lengths=(112_640, 98_304, 65_536))),
+        (12, Stage(criterion="canary", amount=12, lengths=(112_640,))),
+        (9, None),
     ],
 )
 def test_a_canary_shrinks_to_a_twentieth_of_the_budget_or_is_left_out(tmp_path: Path, minutes: float, stage: Stage | None) -> None:
@@ -89,7 +89,7 @@ def test_a_canary_shrinks_to_a_twentieth_of_the_budget_or_is_left_out(tmp_path: 
 
 
 def test_what_does_not_fit_is_said_where_checks_are(tmp_path: Path) -> None:
-    study = Decide(traces=CHAT, servers=Virtual(profile="llama-3.1-8b-h100", arms=ARMS), budget_s=600.0)
+    study = Decide(traces=CHAT, servers=Virtual(profile="llama-3.1-8b-h100", arms=ARMS), budget_s=540.0)
     made = Deciding(study=study, place=Place(database=tmp_path / "x.duckdb"), audience=Audience())
     assert made._questions["checks"].said(None).endswith(NO_CANARY)
     assert "canary" not in [each.criterion for each in made.forecast()]

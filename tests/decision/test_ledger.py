@@ -13,7 +13,7 @@ import pytest
 from agentload.cli._decide import summary
 from agentload.decision.ledger import Asked, Ledger, ledger
 from agentload.decision.play import Outcome
-from agentload.decision.sequence import Stage
+from agentload.decision.sequence import Criterion, Stage
 from agentload.model.rows import ProbeRow
 from agentload.store import tables
 from agentload.store.database import reading
@@ -62,3 +62,16 @@ def test_what_a_killed_question_took_is_among_what_is_spent() -> None:
     study = Decide(traces=(TraceRef(path="chat"),), servers=Live(endpoints="a=http://x/v1,b=http://y/v1"), budget_s=600.0)
     ended = Outcome(run_id="r", document=None, asked=(PAIRS,), ending="budget", left_minutes=2.0)
     assert "spent 8 of 10 min" in summary(study, ended)
+
+
+def test_the_pace_of_questions_is_what_they_took_over_their_price(tmp_path: Path) -> None:
+    def looked(criterion: Criterion, planned: float, took: float) -> Asked:
+        return Asked(stage=Stage(criterion=criterion, amount=1), planned_minutes=planned, minutes=took, said="")
+
+    canary, speed, pilot = looked("canary", 2.0, 1.0), looked("speed", 1.0, 9.0), looked("accuracy", 2.0, 5.0)
+    made = Ledger(database=tmp_path / "x.duckdb", run="r")
+    assert made.pace("canary", "accuracy") == 1.0
+    assert replace(made, asked=(canary, speed)).pace("canary", "accuracy") == 0.5
+    # Planned at half the price, the pilot was priced at four minutes.
+    assert replace(made, asked=(canary, speed, pilot)).pace("canary", "accuracy") == 1.0
+    assert replace(made, asked=(canary,)).pace("accuracy") == 1.0

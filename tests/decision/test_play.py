@@ -249,7 +249,7 @@ def test_a_first_pair_that_others_went_before_is_played_within_what_they_left(tm
     outcome = checked(study, tmp_path / "x.duckdb", stopped, lost_minutes=lost)._play()
     assert (len(played), outcome.ending) == (asked, "stopped" if asked else "budget")
     if not asked:
-        said = beyond_budget(study, outcome) or ""
+        said = beyond_budget(outcome) or ""
         assert said.endswith("would take 3 min, 2 more than is left; --budget 47m pays for it.")
 
 

@@ -35,3 +35,14 @@ def _of(lengths: list[float], *, window: int | None = None) -> Evidence:
 def test_first_questions_settle_a_class_at_lengths_that_others_share(evidence: Evidence, lengths: tuple[int, ...], items: int) -> None:
     need = questions.first(assess(evidence, Policy()), "fp8", "chat")
     assert (need.pairs, need.step) == (items, Questions(lengths=lengths, items=items))
+
+
+def test_questions_take_what_those_before_took() -> None:
+    evidence = _of([5_000.0] * 50 + [30_000.0] * 50)
+    minutes = [
+        questions.first(
+            assess(replace(evidence, deployment=replace(evidence.deployment, question_s=each)), Policy()), "fp8", "chat"
+        ).minutes
+        for each in (None, 0.5)
+    ]
+    assert minutes == [pytest.approx(1198 * 18 * K / 10_000 / 60), pytest.approx(1198 * 0.5 / 60)]
