@@ -98,8 +98,15 @@ def _window(plan: Plan, block: Block, prefill_s: Prefill) -> _Block:
         prompt_tokens=prompts,
         output_tokens=sum(call.turn.output for call in calls),
         seconds=max((call.answered_s for call in counting), default=seconds),
-        priming_s=sum(prefill_s(sum(segment.tokens for segment in call.context)) for call in primes),
+        priming_s=_priming_s(plan.header, (call.session for call in primes), prefill_s),
     )
+
+
+def _priming_s(header: Header, primed: Iterable[Session], prefill_s: Prefill) -> float:
+    """Return how long first calls take, one after the other: what several of them begin with is read once."""
+    cache = IdealCache()
+    found = [next(cache.calls(header, session)) for session in primed]
+    return sum(prefill_s(tokens) - prefill_s(known) for tokens, known in found)
 
 
 def _block(plan: Plan, block: Block) -> _Block:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from agentload.errors import PlanError
 from agentload.layout.cost import Cost, about, cost, ideal_hit_rates, too_long
 from agentload.layout.plan import plan
 from agentload.model.plan import Budget, Cache, ClosedLoop, Design, Load, OpenLoop, Recorded, WaitScale
-from agentload.model.trace import Header, Segment, Session, Trace, Turn
+from agentload.model.trace import PRIME, Header, Segment, Session, Trace, Turn
 
 # Contexts of 1,100, 3,100 and 1,100 tokens. At the assumed speeds the turns take 0.1 + 0.9 s, 4 + 0.2 + 1.8 s and 0.1 + 0.4 s.
 TURNS = (
@@ -150,3 +152,16 @@ def test_a_block_lasts_until_the_last_call_has_ended_that_was_sent_in_its_time(
     arrivals: Recorded | ClosedLoop, sent_until: float, lasts: float
 ) -> None:
     assert costs(Load(arrivals=arrivals, budget=Budget(seconds=sent_until))).minutes * 60 == pytest.approx(2 * lasts)
+
+
+def test_what_primed_contexts_begin_with_is_read_once() -> None:
+    def primed(name: str) -> Session:
+        turns = (Turn(add=(Segment(role="user", tokens=320, key=name),), output=1, event=PRIME), Turn(add=(), output=16))
+        return Session(session=name, workload="chat", start_s=0.0, prefix="P", turns=turns)
+
+    whole = Trace(header=trace(1).header, sessions=(primed("s0"), primed("s1")))
+    made = plan(
+        whole, ("bf16",), run="r", seed=0, pairs=1, blocks=1, load=Load(arrivals=ClosedLoop(sessions=2), budget=Budget(seconds=9.0))
+    )
+    window = replace(made, blocks=tuple(replace(each, is_window=True) for each in made.blocks))
+    assert 60 * cost(window, prefill_s=float).priming_minutes == pytest.approx(160 + 320 + 320)

@@ -39,10 +39,6 @@ def test_first_questions_settle_a_class_at_lengths_that_others_share(evidence: E
 
 def test_questions_take_what_those_before_took() -> None:
     evidence = _of([5_000.0] * 50 + [30_000.0] * 50)
-    minutes = [
-        questions.first(
-            assess(replace(evidence, deployment=replace(evidence.deployment, question_s=each)), Policy()), "fp8", "chat"
-        ).minutes
-        for each in (None, 0.5)
-    ]
+    known = replace(evidence, deployment=replace(evidence.deployment, question_s=0.5))
+    minutes = [questions.first(assess(each, Policy()), "fp8", "chat").minutes for each in (evidence, known)]
     assert minutes == [pytest.approx(1198 * 18 * K / 10_000 / 60), pytest.approx(1198 * 0.5 / 60)]
