@@ -1,9 +1,10 @@
 """Windows: what a server sees from a random instant of a long day on, drawn over all the time that a trace takes.
 
 A server that has run for hours holds sessions in their middle, and long ones more often. So each session that is kept going
-begins where a point on the time line of all sessions falls: points lie in equal steps behind one random start, so that few
-of them span the trace. What a session has sent before its point is primed: told once, in one call with an answer of one
-token that nobody times. Then the window plays; sessions go on with what follows, and others take the place of those that end.
+begins where a point on a line through all of them falls (`layout.line`): points lie in equal steps behind one random start, and
+sessions with contexts of like length lie side by side, so that few points span the trace. What a session has sent before its
+point is primed: told once, in one call with an answer of one token that nobody times. Then the window plays; sessions go on
+with what follows, and others take the place of those that end.
 
 All times are nominal (`layout.timeline`): every arm plays the same windows, whatever it takes for them.
 """
@@ -15,18 +16,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import heapify, heapreplace
-from itertools import accumulate, islice, takewhile
+from itertools import accumulate, count, islice, takewhile
 from typing import Final, TypeAlias
 
 from agentload.dispatch.arrivals import SECOND, open_starts, seeded
 from agentload.errors import PlanError
 from agentload.layout.carried import carried
+from agentload.layout.line import Line, line_of_arrivals, line_of_turns
 from agentload.layout.nominal import UNBOUNDED_S
 from agentload.layout.timeline import lasts_s
 from agentload.layout.traces import another
 from agentload.model.plan import Block, ClosedLoop, Load, OpenLoop, Recorded
 from agentload.model.trace import PRIME, UNDER_WAY, Header, Segment, Session, Trace, Turn
-from agentload.model.walk import families
+from agentload.model.walk import contexts, families
 
 GOLDEN: Final = (math.sqrt(5) - 1) / 2
 """Steps of this share of a circle keep any number of points apart."""
@@ -73,24 +75,25 @@ class Steady:
         """Return when each family ends, were they played one after the other."""
         return tuple(accumulate(lasts_s(family, self.load) for family in self.families))
 
-    @property
-    def seconds(self) -> float:
-        """Return how long all of them take one after the other."""
-        return self.ends_s[-1] if self.families else 0.0
+    @cached_property
+    def line(self) -> Line:
+        """Return the line that windows are drawn from: over the families one after the other, or over the trace's own starts."""
+        window_s = self.load.budget.seconds or UNBOUNDED_S
+        match self.load.arrivals:
+            case Recorded():
+                return line_of_arrivals(self.families, _starts_s(self), self.load, window_s=window_s)
+            case ClosedLoop() | OpenLoop():
+                return line_of_turns(self.families, self.load, window_s=window_s)
 
     def lasting_s(self, place: int) -> float:
         """Return how long a family takes."""
         return self.ends_s[place] - (self.ends_s[place - 1] if place else 0.0)
 
-    @property
-    def mean_s(self) -> float:
-        """Return how long a family takes on average."""
-        return self.seconds / max(1, len(self.families))
-
     def at(self, position_s: float) -> tuple[int, float]:
-        """Return the family at a place of the time line, and how far into it that is."""
-        place = min(bisect_right(self.ends_s, position_s), len(self.families) - 1)
-        return place, position_s - (self.ends_s[place - 1] if place else 0.0)
+        """Return the family at a place of the line over all of them, and how far into it that is."""
+        at_s = self.line.at(position_s)
+        place = min(bisect_right(self.ends_s, at_s), len(self.families) - 1)
+        return place, at_s - (self.ends_s[place - 1] if place else 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,10 +106,17 @@ class Laid:
 
 def steady(trace: Trace, load: Load) -> Steady:
     """Return a trace in its steady state under a load. Raises PlanError for a trace without sessions."""
-    found = tuple(_alone(family) for family in families(trace.sessions))
+    found = [_alone(family) for family in families(trace.sessions)]
     if not found:
         raise PlanError("the trace has no session", hint="agentload trace show TRACE")
-    return Steady(header=trace.header, families=found, load=load)
+    found.sort(key=lambda family: _mean_context(trace.header, family))
+    return Steady(header=trace.header, families=tuple(found), load=load)
+
+
+def _mean_context(header: Header, family: Family) -> float:
+    """Return how long the contexts of a family's calls are on average."""
+    found = [sum(segment.tokens for segment in context) for session in family for context in contexts(header, session)]
+    return sum(found) / max(1, len(found))
 
 
 def _alone(family: Sequence[Session]) -> Family:
@@ -124,7 +134,7 @@ def _alone(family: Sequence[Session]) -> Family:
 def room(stock: Steady) -> int:
     """Return how many windows of the load's duration the trace has time for, each on a stretch of its own."""
     seconds = stock.load.budget.seconds or UNBOUNDED_S
-    return max(1, math.floor(_span_s(stock) / seconds))
+    return max(1, math.floor(stock.line.seconds / seconds))
 
 
 def slots(stock: Steady) -> int:
@@ -247,40 +257,25 @@ def _prefixes(sessions: Sequence[Session]) -> Iterator[Session]:
 # --- what is alive at an instant, and what follows ---
 
 
-def _span_s(stock: Steady) -> float:
-    """Return the time line that windows are drawn from: of all sessions one after the other, or of the trace's own starts."""
-    match stock.load.arrivals:
-        case Recorded():
-            return _ends_s(stock)
-        case ClosedLoop() | OpenLoop():
-            return stock.seconds
-
-
 def _starts_s(stock: Steady) -> list[float]:
     assert isinstance(stock.load.arrivals, Recorded)
     starts = [family[0].start_s or 0.0 for family in stock.families]
-    return [(each - starts[0]) / stock.load.arrivals.speed for each in starts]
-
-
-def _ends_s(stock: Steady) -> float:
-    lasting = [lasts_s(family, stock.load) for family in stock.families]
-    return max(start_s + seconds for start_s, seconds in zip(_starts_s(stock), lasting, strict=True))
+    return [(each - min(starts)) / stock.load.arrivals.speed for each in starts]
 
 
 def _alive(stock: Steady, instant: float) -> Iterator[tuple[int, float]]:
     """Yield the place of each family that a window begins with, and how far into it the window begins."""
     match stock.load.arrivals:
         case ClosedLoop(sessions=sessions):
-            yield from (stock.at((slot + instant) / sessions * stock.seconds) for slot in range(sessions))
+            yield from (stock.at((slot + instant) / sessions * stock.line.seconds) for slot in range(sessions))
         case OpenLoop(rate_per_s=rate):
-            step_s = 1 / rate
-            count = max(0, math.ceil(stock.mean_s * rate - instant))
-            scale = len(stock.families)
-            yield from (stock.at((number + instant) * step_s * scale) for number in range(count))
+            step_s = len(stock.families) / rate
+            alive = max(0, math.ceil(stock.line.seconds / step_s - instant))
+            yield from (stock.at((number + instant) * step_s) for number in range(alive))
         case Recorded():
-            at_s = instant * _span_s(stock)
+            at_s = stock.line.at(instant * stock.line.seconds)
             for place, start_s in enumerate(_starts_s(stock)):
-                if start_s <= at_s < start_s + lasts_s(stock.families[place], stock.load):
+                if start_s <= at_s < start_s + stock.lasting_s(place):
                     yield place, at_s - start_s
 
 
@@ -295,17 +290,15 @@ def _followers(stock: Steady, instant: float, pair: int, seed: int) -> Iterator[
             drawn = _drawn(stock, seed, pair)
             yield from ((next(drawn), start_s) for start_s in takewhile(lambda start_s: start_s < horizon_s, starts))
         case Recorded():
-            at_s = instant * _span_s(stock)
-            for place, start_s in enumerate(_starts_s(stock)):
-                if at_s < start_s < at_s + horizon_s:
-                    yield place, start_s - at_s
+            at_s = stock.line.at(instant * stock.line.seconds)
+            starts = sorted((start_s, place) for place, start_s in enumerate(_starts_s(stock)))
+            yield from ((place, start_s - at_s) for start_s, place in starts if at_s < start_s < at_s + horizon_s)
 
 
 def _drawn(stock: Steady, seed: int, pair: int) -> Iterator[int]:
-    """Yield places of families without end: all of them in a drawn order, and again in another."""
-    rng = seeded(seed, "followers", pair)
-    while True:
-        yield from sorted(range(len(stock.families)), key=lambda _: rng.random())
+    """Yield places of families without end: each pair spreads its own over all of them, and all pairs the first, second, ... of theirs."""
+    start = seeded(seed, "followers").random() + pair * math.sqrt(2)
+    return (int((start + number * GOLDEN) % 1.0 * len(stock.families)) for number in count())
 
 
 def _enough(stock: Steady, seconds: float, seed: int, pair: int) -> Iterator[int]:

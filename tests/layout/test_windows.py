@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentload.errors import PlanError
+from agentload.layout.nominal import nominal_calls
 from agentload.layout.timeline import lasts_s
 from agentload.layout.windows import BEYOND_S, Steady, check_room, fitting, held_tokens, room, steady, windows
 from agentload.layout.windows import _alive as alive
+from agentload.layout.windows import _followers as followers
 from agentload.layout.windows import _instant as instant
 from agentload.model.plan import Arrivals, Budget, ClosedLoop, Load, OpenLoop, Plan, Play, Recorded, Round
 from agentload.model.trace import PRIME, UNDER_WAY, Segment, Session, Trace, Turn, TurnRef
@@ -71,7 +73,7 @@ def test_the_windows_of_a_pair_lie_in_equal_steps_of_session_time(slots: int, pa
     ends = [0.0, *stock.ends_s]
     found = sorted(ends[place] + at_s for place, at_s in alive(stock, instant(pair, 4, seed)))
     assert len(found) == slots
-    assert all(b - a == pytest.approx(stock.seconds / slots) for a, b in pairwise(found))
+    assert all(b - a == pytest.approx(stock.line.seconds / slots) for a, b in pairwise(found))
 
 
 @given(seed=st.integers(0, 50))
@@ -93,14 +95,52 @@ def test_the_windows_of_a_pair_do_not_depend_on_how_many_pairs_there_are(arrival
 def test_open_arrivals_find_as_many_alive_as_arrive_while_one_lasts() -> None:
     stock = steady(trace_of(*(talk(f"s{place}", 4.0, 6.0) for place in range(10))), load_of(OpenLoop(rate_per_s=0.7)))
     counts = [len(list(alive(stock, instant(pair, 20, 0)))) for pair in range(20)]
-    assert sum(counts) / 20 == pytest.approx(0.7 * stock.mean_s, rel=0.05)
+    assert sum(counts) / 20 == pytest.approx(0.7 * 10.0, rel=0.05)
 
 
 def test_recorded_arrivals_find_alive_who_was_at_that_time() -> None:
     stock = steady(trace_of(talk("a", 10.0), talk("b", 10.0, start_s=5.0), talk("c", 2.0, start_s=30.0)), load_of(Recorded()))
-    assert [place for place, _ in alive(stock, 7.0 / 32.01)] == [0, 1]
-    assert list(alive(stock, 20.0 / 32.01)) == []
-    assert [place for place, _ in alive(stock, 31.0 / 32.01)] == [2]
+    # An instant counts if a call is sent in the 6 s behind it: from −6 s to 5 s, and from 24 s to 30 s.
+    assert stock.line.seconds == pytest.approx(17.0)
+    assert list(alive(stock, 2.0 / 17)) == []
+    assert list(alive(stock, 8.0 / 17)) == [(0, pytest.approx(2.0))]
+    assert list(alive(stock, 13.0 / 17)) == []
+
+
+def test_recorded_arrivals_have_no_window_in_which_nothing_is_sent() -> None:
+    stock = steady(trace_of(*(talk(f"s{place}", 4.0, 3.0, start_s=3600.0 * place) for place in range(4))), load_of(Recorded()))
+    laid = windows(stock, number=fitting(stock, 12), pairs=12, seed=0)
+    played = [nominal_calls(HEADER, block, laid.load) for block in laid.blocks]
+    assert all(any(each.counts for each in calls) for calls in played)
+
+
+# --- what they meet ---
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 2.0, 6.0, 600.0])
+def test_a_call_is_met_equally_often_however_long_its_session_waits_for_it(wait_s: float) -> None:
+    asked = talk("s", *[1.0] * 30)
+    waits = replace(asked, turns=tuple(replace(turn, wait="tool", wait_s=wait_s * (place == 15)) for place, turn in enumerate(asked.turns)))
+    stock = steady(trace_of(waits), load_of(ClosedLoop(sessions=1)))
+    laid = windows(stock, number=300, pairs=300, seed=0)
+    met = Counter(
+        call.turn.add[0].key.partition("#")[0] for block in laid.blocks for call in nominal_calls(HEADER, block, laid.load) if call.counts
+    )
+    usual = sum(met[f"s.{place}"] for place in range(8, 15)) / 7
+    assert met["s.15"] == pytest.approx(usual, rel=0.1)
+
+
+def test_sessions_whose_contexts_are_alike_lie_side_by_side() -> None:
+    kinds = [replace(talk(f"s{place}", *[1.0] * (1 + place % 3))) for place in range(9)]
+    stock = steady(trace_of(*kinds), load_of(ClosedLoop(sessions=1)))
+    assert [len(family[0].turns) for family in stock.families] == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+
+
+@given(seed=SEEDS)
+def test_those_that_follow_spread_over_all_sessions(seed: int) -> None:
+    stock = steady(trace_of(*(talk(f"s{place}", 1.0) for place in range(12))), load_of(ClosedLoop(sessions=1)))
+    second = {place for pair in range(24) for place, _ in islice(followers(stock, 0.5, pair, seed), 1, 2)}
+    assert len(second) >= 11
 
 
 # --- how many ---
@@ -245,17 +285,18 @@ def test_a_trace_that_was_primed_itself_can_be_windowed() -> None:
 
 def test_a_window_in_which_nothing_is_alive_begins_at_once() -> None:
     stock = steady(trace_of(talk("a", 1.0), talk("b", 1.0, start_s=50.0)), load_of(Recorded(), seconds=30.0))
-    made = played_plan(stock, number=1, pairs=1, seed=next(seed for seed in range(99) if 20 / 51 < instant(0, 1, seed) < 40 / 51))
-    log = play(made)
+    seed = next(seed for seed in range(99) if 30 / 60 < instant(0, 1, seed) < 60 / 60)
+    log = play(played_plan(stock, number=1, pairs=1, seed=seed))
     assert [each.call.session for each in log.sent] == ["b"]
     assert log.ends[0].primed_ns == 0
 
 
 def test_what_arrives_keeps_its_distance_from_the_clock() -> None:
     stock = steady(trace_of(talk("a", 20.0), talk("b", 1.0, start_s=15.0)), load_of(Recorded(), seconds=10.0))
-    seed = next(seed for seed in range(99) if 8 / 20 < instant(0, 1, seed) < 12 / 20)
+    # Instants that count: from −10 s to 0 s, and from 5 s to 15 s.
+    seed = next(seed for seed in range(99) if 13 / 20 < instant(0, 1, seed) < 17 / 20)
     log = play(played_plan(stock, number=1, pairs=1, seed=seed), took(2.0))
-    at_s = instant(0, 1, seed) * 20.01
+    at_s = instant(0, 1, seed) * 20.0 - 5.0
     begins = next(each for each in log.sent if each.call.session == "b")
     assert log.ends[0].primed_ns == 2 * S
     assert (begins.due_ns - 2 * S) / S == pytest.approx(15.0 - at_s, abs=0.05)

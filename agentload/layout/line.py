@@ -1,0 +1,102 @@
+"""The line that windows are drawn from: the time in which one may begin, so that every call is met equally often.
+
+In hours of steady load a call is met from the D seconds before it, D being how long a window is. A window that begins in a
+wait sends the call behind it at once, so it is met from all of that wait: of a longer one, D seconds count. Where sessions
+arrive when they did, there is time in which nobody is there; an instant counts if a call is sent in the D seconds behind it.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import TypeAlias
+
+from agentload.layout.timeline import Timing, timeline
+from agentload.model.plan import Load
+from agentload.model.trace import Session
+
+Span: TypeAlias = tuple[float, float]
+"""A begin and an end, in seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """A stretch of time, and how much of a line it is."""
+
+    begins_s: float
+    lasts_s: float
+    counts_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """Stretches of time behind each other; none of them is empty."""
+
+    stretches: tuple[Stretch, ...]
+
+    @cached_property
+    def _ends_s(self) -> tuple[float, ...]:
+        return tuple(accumulate(each.counts_s for each in self.stretches))
+
+    @property
+    def seconds(self) -> float:
+        """Return how long the line is."""
+        return self._ends_s[-1] if self.stretches else 0.0
+
+    def at(self, position_s: float) -> float:
+        """Return the time at a place of the line."""
+        if not self.stretches:
+            return 0.0
+        place = min(bisect_right(self._ends_s, position_s), len(self.stretches) - 1)
+        stretch = self.stretches[place]
+        left = (self._ends_s[place] - position_s) / stretch.counts_s
+        return stretch.begins_s + (1 - left) * stretch.lasts_s
+
+
+def line_of_turns(families: Iterable[Sequence[Session]], load: Load, *, window_s: float) -> Line:
+    """Return the line of families that are played one after the other."""
+    return Line(stretches=tuple(each for each in _stretches(families, load, window_s) if each.counts_s > 0))
+
+
+def _stretches(families: Iterable[Sequence[Session]], load: Load, window_s: float) -> Iterator[Stretch]:
+    """Yield when somebody of a family is being answered, and when all of it waits."""
+    begins_s = 0.0
+    for family in families:
+        timings = timeline(family, load)
+        root = timings.get(family[0].session, ())
+        lasts_s = root[-1].answered_s if root else 0.0
+        before_s = 0.0
+        for sent_s, answered_s in _union((each.sent_s, min(each.answered_s, lasts_s)) for each in _each(timings.values(), lasts_s)):
+            wait_s = sent_s - before_s
+            yield Stretch(begins_s=begins_s + before_s, lasts_s=wait_s, counts_s=min(wait_s, window_s))
+            yield Stretch(begins_s=begins_s + sent_s, lasts_s=answered_s - sent_s, counts_s=answered_s - sent_s)
+            before_s = answered_s
+        begins_s += lasts_s
+
+
+def _each(timings: Iterable[Sequence[Timing]], until_s: float) -> Iterator[Timing]:
+    return (each for turns in timings for each in turns if each.sent_s < until_s)
+
+
+def line_of_arrivals(families: Iterable[Sequence[Session]], starts_s: Iterable[float], load: Load, *, window_s: float) -> Line:
+    """Return the line of families that start at given times."""
+    sent_s = [
+        start_s + each.sent_s
+        for family, start_s in zip(families, starts_s, strict=True)
+        for turns in timeline(family, load).values()
+        for each in turns
+    ]
+    spans = _union((each - window_s, each) for each in sent_s)
+    return Line(stretches=tuple(Stretch(begins_s=begin, lasts_s=end - begin, counts_s=end - begin) for begin, end in spans))
+
+
+def _union(spans: Iterable[Span]) -> list[Span]:
+    """Return spans in their order, joined where one begins before another ends."""
+    found: list[Span] = []
+    for begin_s, end_s in sorted(spans):
+        if found and begin_s <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end_s))
+        else:
+            found.append((begin_s, end_s))
+    return found
