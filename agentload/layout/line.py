@@ -63,11 +63,9 @@ def _stretches(families: Iterable[Sequence[Session]], load: Load, window_s: floa
     """Yield when somebody of a family is being answered, and when all of it waits."""
     begins_s = 0.0
     for family in families:
-        timings = timeline(family, load)
-        root = timings.get(family[0].session, ())
-        lasts_s = root[-1].answered_s if root else 0.0
+        calls, lasts_s = _calls(family, load)
         before_s = 0.0
-        for sent_s, answered_s in _union((each.sent_s, min(each.answered_s, lasts_s)) for each in _each(timings.values(), lasts_s)):
+        for sent_s, answered_s in _union((each.sent_s, min(each.answered_s, lasts_s)) for each in calls if each.sent_s < lasts_s):
             wait_s = sent_s - before_s
             yield Stretch(begins_s=begins_s + before_s, lasts_s=wait_s, counts_s=min(wait_s, window_s))
             yield Stretch(begins_s=begins_s + sent_s, lasts_s=answered_s - sent_s, counts_s=answered_s - sent_s)
@@ -75,20 +73,27 @@ def _stretches(families: Iterable[Sequence[Session]], load: Load, window_s: floa
         begins_s += lasts_s
 
 
-def _each(timings: Iterable[Sequence[Timing]], until_s: float) -> Iterator[Timing]:
-    return (each for turns in timings for each in turns if each.sent_s < until_s)
+def _calls(family: Sequence[Session], load: Load) -> tuple[list[Timing], float]:
+    """Return when each call of a family is made, and how long the family is there: until its first session has ended."""
+    timings = timeline(family, load)
+    root = timings.get(family[0].session, ())
+    return [each for turns in timings.values() for each in turns], root[-1].answered_s if root else 0.0
 
 
 def line_of_arrivals(families: Iterable[Sequence[Session]], starts_s: Iterable[float], load: Load, *, window_s: float) -> Line:
     """Return the line of families that start at given times."""
-    sent_s = [
-        start_s + each.sent_s
-        for family, start_s in zip(families, starts_s, strict=True)
-        for turns in timeline(family, load).values()
-        for each in turns
-    ]
-    spans = _union((each - window_s, each) for each in sent_s)
+    spans = _union(_instants(families, starts_s, load, window_s))
     return Line(stretches=tuple(Stretch(begins_s=begin, lasts_s=end - begin, counts_s=end - begin) for begin, end in spans))
+
+
+def _instants(families: Iterable[Sequence[Session]], starts_s: Iterable[float], load: Load, window_s: float) -> Iterator[Span]:
+    """Yield from when to when an instant has a call behind it whose family is there, or will be."""
+    for family, start_s in zip(families, starts_s, strict=True):
+        calls, lasts_s = _calls(family, load)
+        for each in calls:
+            begin_s, end_s = each.sent_s - window_s, min(each.sent_s, lasts_s)
+            if begin_s < end_s:
+                yield start_s + begin_s, start_s + end_s
 
 
 def _union(spans: Iterable[Span]) -> list[Span]:
