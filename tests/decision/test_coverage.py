@@ -151,7 +151,7 @@ def test_sessions_are_played_as_far_as_all_arms_take_them_and_the_run_knows_the_
 def test_what_servers_hold_and_take_is_asked_again_on_resume_and_kept_under_a_lighter_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = {"bf16": Sizes(pool=450_000.0, window=131_072), "fp8": Sizes(pool=900_000.0, window=65_536)}
+    found = {"bf16": Sizes(pool=350_000.0, window=131_072), "fp8": Sizes(pool=900_000.0, window=65_536)}
     monkeypatch.setattr(checks, "reached", lambda *_, **__: nullcontext(()))
     monkeypatch.setattr(checks, "sizes", lambda _: found)
     servers = Live(endpoints="bf16=http://127.0.0.1:9/v1,fp8=http://127.0.0.1:8/v1")
