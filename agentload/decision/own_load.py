@@ -25,14 +25,14 @@ from agentload.run.capacity import trial_plan
 from agentload.study.kinds import Search
 from agentload.virtual.shell import Shell
 
-DRAWS: Final = (6, 12)
-"""Runs of an hour at least and at most: with fewer their scatter is not known."""
+DRAWS: Final = 6
+"""Runs of an hour: with fewer their scatter is not known."""
 LASTS_S: Final = 3600.0
 WARM_SHARE: Final = 1 / 4
 """Of a run's time, left out: a full pool holds then what it holds for hours."""
 LEVEL: Final = 0.95
-SIZED: Final = 0.1
-"""Half width of an interval, as a share of the change, up to which its size is known; beyond it the change is given as a bound."""
+KEPT: Final = 0.75
+"""Share of the interval's end that is given as a bound: sessions of hours are not steady after one, and showed a fifth too much."""
 
 Turns: TypeAlias = Mapping[tuple[str, int], int]
 """How long turns took, by session and number."""
@@ -49,22 +49,13 @@ class OwnLoad:
     stock: Steady
 
     def changes(self, twins: Mapping[str, ArmProfile], *, reference: str) -> Iterator[TwinChange]:
-        """Yield the change of turn latency on each twin but the reference's, turn by turn in the same sessions.
-
-        Runs of an hour are added until the size of each change is known, or there are many.
-        """
-        others = [arm for arm in twins if arm != reference]
-        drawn: dict[str, list[list[float]]] = {arm: [] for arm in others}
-        for draw in range(DRAWS[1]):
-            turns = self._turns(twins, draw)
-            for arm in others:
-                drawn[arm].append(_log_ratios(turns[reference], turns[arm]))
-            if draw + 1 >= DRAWS[0] and all(map(is_sized, map(_estimate, drawn.values()))):
-                break
-        for arm in others:
-            found = _estimate(drawn[arm])
-            relative = found if is_sized(found) else found.as_bound()
-            yield TwinChange(arm=arm, agents=self.agents, is_own=self.is_own, relative=relative)
+        """Yield at least how large the change of turn latency is on each twin but the reference's, turn by turn in the same sessions."""
+        drawn = [self._turns(twins, draw) for draw in range(DRAWS)]
+        for arm in twins:
+            if arm != reference:
+                found = _estimate([_log_ratios(turns[reference], turns[arm]) for turns in drawn])
+                relative = found.as_bound((KEPT * (found.low or 0.0), KEPT * (found.high or 0.0)))
+                yield TwinChange(arm=arm, agents=self.agents, is_own=self.is_own, relative=relative)
 
     def _turns(self, twins: Mapping[str, ArmProfile], draw: int) -> dict[str, Turns]:
         """Return how long each turn took on each twin, once the load is steady."""
@@ -85,13 +76,6 @@ class OwnLoad:
 
 def _log_ratios(reference: Turns, other: Turns) -> list[float]:
     return [math.log(other[turn] / took) for turn, took in reference.items() if turn in other]
-
-
-def is_sized(found: Estimate) -> bool:
-    """Tell whether an interval is narrow enough to say how large a change is."""
-    assert found.low is not None
-    assert found.high is not None
-    return max(found.high - found.value, found.value - found.low) <= SIZED * abs(found.value)
 
 
 def _estimate(drawn: Sequence[Sequence[float]]) -> Estimate:
