@@ -77,6 +77,7 @@ class Speed:
     calls_per_pair: float
     minutes_per_pair: float  # of the whole run: all arms and the control
     scatter: Scatter
+    mildest: tuple[float, float]  # quartiles of the pairs' relative changes: a quarter of them is below the first, and above the second
     starts: int = 1  # pairs of starts that share no server's start
     doubted: Estimate | None = None  # the same had a start added twice as much; None: the starts themselves tell
     controls: tuple[Control, ...] = ()  # of the same figure and scope
@@ -227,7 +228,12 @@ class Case:
             return None
         level = 1 - 2 * self.level(arm)
         low, high = map(expm1, found.spread.interval(level))
-        return replace(found, change=replace(found.change, relative=replace(found.change.relative, low=low, high=high, level=level)))
+        relative = replace(found.change.relative, low=low, high=high, level=level)
+        overfull = self.evidence.overfull(self.evidence.reference, arm)
+        if overfull:
+            relative = relative.as_bound(found.mildest)
+        change = replace(found.change, relative=relative, overfull=overfull)
+        return replace(found, change=change)
 
     def level(self, arm: str, *, alone: bool = False, look: int | None = None) -> float:
         """Return the one-sided level at which a claim about *arm* is tested, and its interval printed; at another *look* than this one.

@@ -79,7 +79,7 @@ def _why(case: Case, best: ArmVerdict, other: ArmVerdict) -> str:
     if other.verdict != best.verdict:
         return f"{other.verdict}: {other.reason}"
     direct = between(case.evidence, best.arm, other.arm, case.shares, case.policy)
-    if direct is not None:
+    if direct is not None and not case.evidence.overfull(best.arm, other.arm):
         relative = direct.relative(unit="relative", method=METHOD)
         return f"its turns take {words.change(relative)} against {best.arm}"
     return other.reason

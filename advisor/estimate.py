@@ -1,5 +1,6 @@
 """One number with its interval, its count and the way it was obtained."""
 
+import math
 from dataclasses import dataclass, replace
 
 
@@ -24,6 +25,23 @@ class Estimate:
         """Return *factor* over this estimate, which is above zero; an end at or below zero becomes an open one."""
         low, high = (None if end is None or end <= 0 else factor / end for end in (self.high, self.low))
         return replace(self, value=factor / self.value, low=low, high=high, unit=unit, method=self.method if method is None else method)
+
+    @property
+    def is_bound(self) -> bool:
+        """Say whether the value is no best estimate, but an end that the truth lies beyond."""
+        return (self.low is None) != (self.high is None) and self.value in (self.low, self.high)
+
+    def as_bound(self, mildest: tuple[float, float] = (math.inf, -math.inf)) -> "Estimate":
+        """Return how far from zero the value is at least, where it surely is above or below; anything else as it is.
+
+        That is the end of the interval next to zero, or nearer where *mildest*, the least that was seen of it on either side, is.
+        """
+        low, high = mildest
+        if self.low is not None and self.low > 0:
+            return replace(self, value=(end := max(0.0, min(self.low, low))), low=end, high=None)
+        if self.high is not None and self.high < 0:
+            return replace(self, value=(end := min(0.0, max(self.high, high))), low=None, high=end)
+        return self
 
     def is_above(self, bound: float) -> bool:
         """Say whether the whole interval lies above *bound*."""

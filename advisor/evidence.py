@@ -5,12 +5,13 @@ otherwise, shares and rates lie in 0..1, lengths are tokens.
 """
 
 from dataclasses import dataclass, field, fields
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from advisor.deployment import Deployment, Model
+from advisor.estimate import Estimate
 from advisor.policy import Slo
 
 Floats = npt.NDArray[np.float64]
@@ -233,6 +234,34 @@ class CapacityPoint:
     turn_ms: float | None = None
 
 
+POOL_HOLDS: Final = 0.9
+"""Share of a KV pool up to which contexts alive at once stay in it: answers take the rest."""
+OFTEN: Final = 0.05
+"""Share of the time that a pool may be full all the same: windows hold more than said once in twenty."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairLoad:
+    """Say under which load block pairs were played, where each is a window of a long day."""
+
+    sessions: int | None = None  # kept going at once; None: they begin at a rate, or as the trace says
+    rate_per_s: float | None = None
+    user_wait_s: float | None = None  # longest that users take to answer; None: as long as in the trace
+    user_wait_scale: float = 1.0
+    cuts_waits: bool = False  # trials of capacity have the waits of the user's own load, which are longer
+    held_tokens: float | None = None  # contexts alive at once, in nineteen of twenty windows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwinChange:
+    """Hold the change of turn latency in long runs of both arms' twins, under a load that no pair was played under."""
+
+    arm: str
+    agents: int  # on one replica
+    is_own: bool  # the user's peak, with the waits that users have; False: the load of the pairs
+    relative: Estimate
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AccuracyBucket:
     """Hold the paired answers of one task at one length: the same items and seeds on the reference and on the arm.
@@ -334,6 +363,8 @@ class Evidence:
     sweeps: tuple[Sweep, ...] = ()
     capacity: tuple[CapacityPoint, ...] = ()
     alone: tuple[CapacityPoint, ...] = ()  # trials of a single session: is the level met at all?
+    pair_load: PairLoad | None = None  # None: pairs are whole sessions, or there are none
+    twin_changes: tuple[TwinChange, ...] = ()
     accuracy: tuple[AccuracyBucket, ...] = ()
     health: tuple[ClientHealth, ...] = ()
     aa: tuple[AaControl, ...] = ()
@@ -386,6 +417,23 @@ class Evidence:
         """Return the calls of *workload* on the reference, or on the arm *against*, and on *arm*; None where one of them has none."""
         theirs, mine = self.calls(workload, against or self.reference), self.calls(workload, arm)
         return None if theirs is None or mine is None else (theirs, mine)
+
+    def overfull(self, *arms: str) -> tuple[str, ...]:
+        """Return those of the *arms* whose KV pool does not hold the contexts of the pairs: who is thrown out decides how long turns take.
+
+        A window of a minute then tells which arm is faster, and not by how much.
+        """
+        if self.pair_load is None:
+            return ()
+        held = self.pair_load.held_tokens
+
+        def is_full(arm: str) -> bool:
+            pool = self.arm(arm).pool_tokens or self.arm(arm).expected_pool_tokens
+            figures = self.telemetry(None, arm)
+            is_seen = figures is not None and (figures.pool_filled_share or 0.0) > OFTEN
+            return is_seen or (held is not None and pool is not None and held > POOL_HOLDS * pool)
+
+        return tuple(filter(is_full, arms))
 
     def telemetry(self, workload: str | None, arm: str) -> Telemetry | None:
         """Return the server's figures for *workload* on *arm*; with None, those of the whole server."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from advisor.estimate import Estimate
-from advisor.evidence import Kind
+from advisor.evidence import Kind, PairLoad, TwinChange
 from advisor.steps import Step
 
 Word = Literal["use", "avoid", "calibrate", "test further", "no difference"]
@@ -144,6 +144,7 @@ class Change:
     pairs: int
     calls: int
     floor: float | None = None  # A/A noise floor of the same figure, half width
+    overfull: tuple[str, ...] = ()  # arms whose KV pool does not hold the contexts of the pairs: what is sure is then a bound
     by_pair: tuple[float, ...] = ()  # relative change of each block pair, in the order of `pair_ids`
     pair_ids: tuple[int, ...] = ()
 
@@ -294,6 +295,8 @@ class Decision:
     skipped: tuple[Skipped, ...]
     figures: tuple[Figure, ...]
     changes: tuple[Change, ...]
+    pair_load: PairLoad | None = None  # under which the changes were measured; None: pairs are whole sessions
+    twin_changes: tuple[TwinChange, ...] = ()  # under other loads
     itl: tuple[ItlLine, ...]
     ttft: tuple[TtftCurve, ...]
     break_even: tuple[BreakEven, ...]

@@ -24,7 +24,9 @@ def _spread(estimate: Estimate, say: Callable[[float], str]) -> str:
 
 
 def change(estimate: Estimate) -> str:
-    """Return a relative change with its interval."""
+    """Return a relative change with its interval; of a bound, that the change is at least so large."""
+    if estimate.is_bound:
+        return f"at least {abs(100 * estimate.value):.1f} % {'less' if estimate.low is None else 'more'}"
     return f"{percent(estimate.value)} {_spread(estimate, percent)}"
 
 

@@ -119,6 +119,7 @@ def _speed(
     spread = estimated(table, scale, known, position=policy.position_spread)
     if spread is None:
         return None
+    mildest = np.expm1(np.quantile(table.value, (0.25, 0.75)))
     pairs, calls, own = len(table), int(table.calls.sum()), workload is not None
     drawn = paired.pairs_of(table)
     few = drawn.starts < starts.ENOUGH_STARTS and metric == "turn_ms"
@@ -141,6 +142,7 @@ def _speed(
         spread=spread,
         calls_per_pair=calls / max(pairs, 1),
         minutes_per_pair=minutes,
+        mildest=(float(mildest[0]), float(mildest[1])),
         starts=drawn.starts,
         scatter=starts.scatter(drawn, scale=scale),
         doubted=None if doubted is None else doubted.relative(unit="relative", method=METHOD, level=level),

@@ -122,6 +122,14 @@ def _untested(case: Case, arm: str, workload: str | None) -> Tested:
     return Tested(leg=Leg(name="pays", state="untested", margin=case.policy.min_change, reason=reason, needs=needs))
 
 
+def _unsized(speed: Speed) -> str:
+    """Say whose KV pool the pairs overfilled: capacity alone then tells how large the change is."""
+    full = speed.change.overfull
+    if not full:
+        return ""
+    return f" (the contexts of the pairs do not fit the KV pool of {' and '.join(full)}: how much is capacity's to say)"
+
+
 def speed_leg(case: Case, arm: str, workload: str | None) -> Tested:
     """Return whether turn latency falls or rises by more than the margin, stays within it, or is undecided."""
     speed = case.speed(arm, workload)
@@ -129,7 +137,7 @@ def speed_leg(case: Case, arm: str, workload: str | None) -> Tested:
         return _untested(case, arm, workload)
     spread, relative, margin = speed.spread, speed.change.relative, case.policy.min_change
     needs = (more_pairs(case, speed),)
-    told = f"turn latency {words.change(relative)}"
+    told = f"turn latency {words.change(relative)}{_unsized(speed)}"
 
     def tested(state: LegState, reason: str, settles: tuple[Need, ...] = ()) -> Tested:
         leg = Leg(name="pays", state=state, estimate=relative, margin=margin, reason=reason, needs=settles)

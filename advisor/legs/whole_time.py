@@ -113,6 +113,8 @@ def with_total(case: Case, arm: str, workload: str | None, typical: Tested) -> T
     whole, near = (
         total.relative(unit="relative", method="log ratio of the time of all turns", level=1 - 2 * times * level) for times in (1, TWICE)
     )
+    if speed.change.overfull:
+        whole = whole.as_bound(speed.mildest)
     needs = (more_pairs(case, speed),)
     if counts == "time":
         margin = max(least, leg.margin or least)

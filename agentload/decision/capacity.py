@@ -14,19 +14,24 @@ from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Final
 
+import msgspec
+
 from agentload.decision.forecast import Price
 from agentload.decision.means import USUAL, Means
+from agentload.decision.own_load import LASTS_S, OwnLoad, rows
 from agentload.decision.sequence import TRIED, Known, Stage, reasons
 from agentload.decision.twin import Twins
 from agentload.dispatch.arrivals import seeded
-from agentload.evidence.capacity import OF_THE_TURNS
+from agentload.evidence.capacity import OF_THE_TURNS, TWINS
 from agentload.evidence.twin import Twin
-from agentload.layout.windows import Steady, steady
+from agentload.layout.windows import Steady, held_tokens, steady
+from agentload.model.plan import ClosedLoop
 from agentload.run import foreground
 from agentload.run.capacity import START, Chosen, Found, Loads, played, search, settled
 from agentload.run.trial import Trial, trouble
+from agentload.store.loader import keep
 from agentload.study.kinds import Search
-from agentload.study.parts import Live
+from agentload.study.parts import Live, Load
 from agentload.study.quantity import LIMITS
 
 BRACKET_SHARE: Final = 0.4
@@ -90,6 +95,7 @@ class Capacity:
     means: Means
     twins: Twins
     _unmet: bool = False
+    _is_sized: bool = False
     _draws: list[tuple[int, tuple[float, ...]]] = field(default_factory=list)
     """Those worth measuring, with the load that each arm's twin carries of it."""
 
@@ -102,6 +108,8 @@ class Capacity:
         """Measure what the twins say, or search where they say nothing, or what is wrong."""
         planned = self.price(stage).minutes
         found = self.bracket(stage.amount)
+        if found is not None and found.failed is None:
+            self.say_sizes(found.said)
         spent = planned if found is not None else 0.0
         if found is None or found.failed is not None:
             searching = self.price(stage).minutes
@@ -207,6 +215,32 @@ class Capacity:
             middle = (low + high) // 2
             low, high = (middle, high) if share(middle) >= study.share else (low, middle)
         return low + (share(low) - study.share) / (share(low) - share(high))
+
+    def say_sizes(self, said: Sequence[Found]) -> None:
+        """Play long runs of the twins once, at the user's own load and at that of the pairs, each where a pool does not hold it."""
+        if self._is_sized:
+            return
+        self._is_sized = True
+        means, fitted = self.means, {name: each.arm for name, each in self.twins.fitted().items()}
+        reference = means.study.reference or means.arms[0]
+        carried = next((math.floor(each.holds or 0.0) for each in said if each.arm == reference), 0)
+        peak, sessions = means.study.agents, means.load.sessions
+        loads = []
+        if peak is not None and carried:
+            agents = math.ceil(peak / math.ceil(peak / carried))
+            kept = replace(self._stock.load, arrivals=ClosedLoop(sessions=agents))
+            if means.overfills(held_tokens(self._stock.under(kept), seed=means.study.seed)):
+                loads.append(OwnLoad(agents=agents, is_own=True, study=means.search(LASTS_S), stock=self._stock))
+        if sessions is not None and means.overfills(means.held_tokens):
+            study = msgspec.structs.replace(means.search(LASTS_S), load=self._with_waits_of_pairs)
+            loads.append(OwnLoad(agents=sessions, is_own=False, study=study, stock=steady(means.trace, study.load.planned())))
+        found = [each for load in loads for each in load.changes(fitted, reference=reference)]
+        keep(rows(found, run_id=means.run), means.place.database, run_id=means.run, name=TWINS)
+
+    @property
+    def _with_waits_of_pairs(self) -> Load:
+        load = self.means.load
+        return Load(wait_cap_s=load.wait_cap_s, wait_scale=load.wait_scale, max_context_tokens=load.max_context_tokens)
 
     def _told(self, found: Found) -> str:
         assert found.holds is not None

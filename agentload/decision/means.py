@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from advisor.evidence import POOL_HOLDS
 from advisor.legs import questions
 from advisor.policy import Policy
 from advisor.policy import Slo as Level
@@ -23,6 +24,7 @@ from agentload.errors import EndpointError, InterruptError, PlanError
 from agentload.layout.cost import assumed_prefill_s
 from agentload.layout.coverage import trace_shapes
 from agentload.layout.traces import shortened
+from agentload.layout.windows import held_tokens, steady
 from agentload.model.profile import ArmProfile
 from agentload.model.profile import Price as GpuPrice
 from agentload.model.shape import TraceShape
@@ -286,6 +288,15 @@ class Means:
             request=study.request,
             timeouts=study.timeouts,
         )
+
+    @cached_property
+    def held_tokens(self) -> float:
+        """Return what the windows of pairs hold of contexts at once."""
+        return held_tokens(steady(self.trace, self.load.planned()), seed=self.study.seed)
+
+    def overfills(self, tokens: float) -> bool:
+        """Tell whether some arm's pool does not hold contexts of so many tokens."""
+        return any(each.pool is not None and tokens > POOL_HOLDS * each.pool for each in self.sizes.values())
 
     def search(self, trial_s: float) -> Search:
         """Return a search for the load within the service level, with the waits that users have."""

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from advisor.evidence import POOL_HOLDS
 from agentload.decision.sequence import PAIRS
 from agentload.layout.windows import fitting, held_tokens, longest_priming_s, steady
 from agentload.model.trace import Trace
@@ -13,8 +14,6 @@ from agentload.study.parts import Load
 
 SESSIONS: Final = 8
 USER_WAIT_S: Final = 5.0
-FILLED: Final = 0.9
-"""Share of the smallest pool that contexts may take: in a full one, who is thrown out decides how long turns take."""
 BLOCK_S: Final = 75.0
 """Longest window, which two arms have in 45 minutes: a larger budget pays for more of them, and is looked at as often."""
 SPEED_SHARE: Final = 1 / 3
@@ -57,7 +56,7 @@ def _fitting(load: Load, trace: Trace, into: Surroundings) -> int:
         return SESSIONS
     for sessions in range(SESSIONS, 1, -1):
         stock = steady(trace, msgspec.structs.replace(load, sessions=sessions).planned())
-        if held_tokens(stock, seed=into.seed) <= FILLED * into.pool_tokens:
+        if held_tokens(stock, seed=into.seed) <= POOL_HOLDS * into.pool_tokens:
             return sessions
     return 1
 

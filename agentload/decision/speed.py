@@ -145,12 +145,13 @@ class Speed:
 
     def _simulation(self, pairs: int) -> Simulation:
         place = replace(self.means.place, run=self.means.run)
-        made = simulation(self._replay(pairs), place).playing
+        made = simulation(self._replay(pairs), place, held_tokens=self.means.held_tokens).playing
         assert isinstance(made, Simulation)
         return replace(made, notes=self._of_whole(made.notes))
 
     def _of_whole(self, notes: Notes) -> Notes:
-        """Return notes of a run that know the calls that some arm does not take."""
+        """Return notes of a run that know what it leaves out of the user's load: waits, and calls that some arm does not take."""
+        notes = msgspec.structs.replace(notes, cuts_waits=self.means.load.wait_cap_s != self.means.study.load.wait_cap_s)
         return msgspec.structs.replace(notes, trace_shape=self.means.shapes) if self.means.is_cut else notes
 
     def _minutes(self) -> float:

@@ -15,7 +15,8 @@ import duckdb
 import polars as pl
 
 from advisor.assess.capacity import SHARE, limits
-from advisor.evidence import Arm, CapacityPoint, Probe, Telemetry
+from advisor.estimate import Estimate
+from advisor.evidence import Arm, CapacityPoint, Probe, Telemetry, TwinChange
 from advisor.policy import Slo
 from advisor.statistics.crossing import Crossing, Tried, crossing
 from agentload.evidence.plays import Play
@@ -29,6 +30,8 @@ from agentload.study.quantity import limits as stated
 PROBE: Final = "capacity"
 ALONE: Final = "service level"
 """Trials of a single session, whose waits are cut short: is an arm within the service level at all?"""
+TWINS: Final = "twins"
+"""Changes of turn latency in long runs of both arms' twins."""
 VOID: Final = "void"
 """Outcome of a step that says nothing of the server."""
 FULL: Final = 0.95  # a pool this full evicts for every prompt that comes
@@ -93,6 +96,15 @@ def alone(connection: duckdb.DuckDBPyConnection, run_id: str, arms: Collection[s
     searches = _searches(connection, run_id, (), probe=ALONE)
     known = {scope: steps for scope, steps in searches.items() if scope[0] in arms}
     return tuple(point for scope, steps in known.items() for point in _points(scope[0], None, steps))
+
+
+def twin_changes(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[TwinChange, ...]:
+    """Read how turn latencies compare on the twins of a run, under each load as it was said last."""
+    found: dict[tuple[str, str], TwinChange] = {}
+    for row in sorted(tables.rows(connection, ProbeRow, run_id=run_id, probe=TWINS), key=lambda row: row.at_ns):
+        relative = Estimate(**json.loads(row.detail or "{}"))
+        found[row.arm, row.settings] = TwinChange(arm=row.arm, relative=relative, **json.loads(row.settings))
+    return tuple(found.values())
 
 
 def fit(trials: Mapping[str, Sequence[Step]], *, share: float) -> Crossing:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 import duckdb
 import polars as pl
 
-from advisor.evidence import Evidence, Observation, Telemetry, WorkloadClass
+from advisor.evidence import Evidence, Observation, PairLoad, Telemetry, WorkloadClass
 from agentload.errors import EvidenceError
 from agentload.evidence import (
     capacity,
@@ -30,8 +30,8 @@ from agentload.model.profile import ArmProfile, Price
 from agentload.model.rows import RunRow
 from agentload.store import tables
 from agentload.study.kinds import Replay, Study, Sweep
+from agentload.study.stored import Notes, study_of
 from agentload.study.stored import notes as notes_of
-from agentload.study.stored import study_of
 
 
 def gather(
@@ -126,11 +126,28 @@ def gather(
         looks=starts.looks(played, _planned_pairs(study)),
         planned_answers=grades.came_in_sequence(connection, run_id, study),
         capacity=tuple(points),
+        pair_load=_pair_load(study, noted),
+        twin_changes=capacity.twin_changes(connection, run_id),
         alone=capacity.alone(connection, run_id, names),
         probes=capacity.isolation(connection, run_id, names),
         health=health.health(connection, run_id, names, played, counted),
         dated=datetime.fromtimestamp(run.created_ns / 1e9, tz=UTC).date().isoformat() if run.created_ns else None,
         notes=(*noted.caveats, *unfilled, *told, *described.differences(arms), *(unknown if run.kind == "measured" else ())),
+    )
+
+
+def _pair_load(study: Study | None, noted: Notes) -> PairLoad | None:
+    """Return the load under which pairs were played, where they are windows."""
+    if not isinstance(study, Replay) or study.windows is None:
+        return None
+    load = study.load
+    return PairLoad(
+        sessions=load.sessions,
+        rate_per_s=load.rate_per_s,
+        user_wait_s=load.wait_cap_s.get("user"),
+        user_wait_scale=load.wait_scale.get("user", 1.0),
+        cuts_waits=noted.cuts_waits,
+        held_tokens=noted.held_tokens,
     )
 
 

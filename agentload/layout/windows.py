@@ -291,8 +291,8 @@ def _followers(stock: Steady, instant: float, pair: int, seed: int) -> Iterator[
             yield from ((next(drawn), start_s) for start_s in takewhile(lambda start_s: start_s < horizon_s, starts))
         case Recorded():
             at_s = stock.line.at(instant * stock.line.seconds)
-            starts = sorted((start_s, place) for place, start_s in enumerate(_starts_s(stock)))
-            yield from ((place, start_s - at_s) for start_s, place in starts if at_s < start_s < at_s + horizon_s)
+            begun = sorted((start_s, place) for place, start_s in enumerate(_starts_s(stock)))
+            yield from ((place, start_s - at_s) for start_s, place in begun if at_s < start_s < at_s + horizon_s)
 
 
 def _drawn(stock: Steady, seed: int, pair: int) -> Iterator[int]:

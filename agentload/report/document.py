@@ -48,6 +48,7 @@ def document(decision: Decision, evidence: Evidence, facts: RunFacts, *, policy:
         sure=belief.confidence(checked),
         do_now=actions.do_now(view),
         coverage=coverage.line(view),
+        load=coverage.load(view),
         by_workload=opening.by_workload(view),
         identity=opening.identity(view),
         roll_back=actions.roll_back(view),

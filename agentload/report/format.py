@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
 
+from advisor import words
 from advisor.estimate import Estimate
-from advisor.words import interval
 
 ABSENT: Final = "–"
 MINUS: Final = "−"
@@ -68,6 +68,8 @@ def decimals(half_width: float) -> int:
 
 def change(estimate: Estimate | None) -> str:
     """Print a relative change as `−6.0% [−7.9, −4.1]`: with one decimal everywhere, as in the advisor's sentences."""
+    if estimate is not None and estimate.is_bound:
+        return typeset(words.change(estimate))
     return spread(estimate, signed, factor=100, unit="%", places=_tenths(estimate))
 
 
@@ -104,7 +106,7 @@ def spread(
     if places is None:
         places = min((_earned(*each) for each in compared if each[0] or any(each[1:])), default=0)
     ends = (None if end is None else _bound(end, print_number, places) for end in (low, high))
-    return f"{print_number(value, places)}{unit} {interval(*ends)}"
+    return f"{print_number(value, places)}{unit} {words.interval(*ends)}"
 
 
 def _scaled(estimate: Estimate, factor: float) -> tuple[float, float | None, float | None]:
@@ -159,7 +161,7 @@ def token_range(value: float | None, low: float | None, high: float | None) -> s
     """Print token counts with their interval: `7.0k [2.4k, 10k]`."""
     if low is None and high is None:
         return tokens(value)
-    return f"{tokens(value)} {interval(*(None if end is None else tokens(end) for end in (low, high)))}"
+    return f"{tokens(value)} {words.interval(*(None if end is None else tokens(end) for end in (low, high)))}"
 
 
 def _power(value: float) -> int:

@@ -294,6 +294,8 @@ class Document:
     do_now: tuple[Step, ...]
     coverage: str
     """Which part of the user's trace was played; empty where the run does not know its trace."""
+    load: str
+    """Under which load the arms were compared, and which figures are of another; empty where pairs are whole sessions."""
     by_workload: str
     """The verdict for each class, where there are several."""
     identity: str
@@ -330,6 +332,7 @@ class Document:
         """List the lines that end the first screen, each with its label; what there is nothing to say of has none."""
         lines = (
             ("Covers", self.coverage),
+            ("Load", self.load),
             ("By workload", self.by_workload),
             ("Servers", self.identity),
             ("Roll back if", self.roll_back),

@@ -20,10 +20,11 @@ from agentload.layout.coverage import trace_shapes
 from agentload.layout.long_run import Fills, long_run
 from agentload.layout.plan import of_study, with_starts
 from agentload.layout.traces import sweep
-from agentload.layout.windows import WINDOW_S
+from agentload.layout.windows import WINDOW_S, held_tokens, steady
 from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.plan import Budget
 from agentload.model.profile import ArmProfile
+from agentload.model.trace import Trace
 from agentload.prompts.local import from_file
 from agentload.prompts.tokenizer import Tokenizer
 from agentload.remote.cluster import check
@@ -162,8 +163,8 @@ def launchable(endpoints: tuple[Endpoint, ...] | Emulated, *, option: str) -> tu
     return endpoints
 
 
-def simulation(study: Replay, place: Place) -> Prepared:
-    """Lay a replay out in virtual time."""
+def simulation(study: Replay, place: Place, *, held_tokens: float | None = None) -> Prepared:
+    """Lay a replay out in virtual time; *held_tokens* are those of its windows, where they are known already."""
     assert isinstance(study.servers, Virtual), study.servers
     if study.load.history == "recorded":
         raise UsageError("a profile says how fast arms are, not what they say", hint="--history fixed, or replay on servers")
@@ -188,7 +189,11 @@ def simulation(study: Replay, place: Place) -> Prepared:
         arms={arm.name: arm for arm in arms} if study.servers.noise else quiet(arms),
         trace_hash=trace_hash(refs),
         database=place.database,
-        notes=Notes(fill_minutes={} if fills is None else dict(fills.minutes), trace_shape=shape),
+        notes=Notes(
+            fill_minutes={} if fills is None else dict(fills.minutes),
+            trace_shape=shape,
+            held_tokens=held_tokens or _held_tokens(study, trace),
+        ),
         slowness=slowness,
     )
     return Prepared(playing=played, cost=cost(made), fills=fills, beyond=beyond)
@@ -290,9 +295,15 @@ def _replay(
             calls=expected.calls_by_arm,
             fill_minutes={} if fills is None else dict(fills.minutes),
             trace_shape=shape,
+            held_tokens=_held_tokens(study, trace),
         ),
     )
     return Prepared(playing=playing, cost=expected, fills=fills, beyond=beyond)
+
+
+def _held_tokens(study: Replay, trace: Trace) -> float | None:
+    """Return what windows hold of contexts at once; None of whole sessions."""
+    return None if study.windows is None else held_tokens(steady(trace, study.load.planned()), seed=study.seed)
 
 
 def _are_apart(arms: tuple[Endpoint, ...], servers: Live) -> bool:

@@ -26,6 +26,10 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True):
     """By workload: what a cache without bounds would hit."""
     trace_shape: tuple[TraceShape, ...] = ()
     """What the calls of the whole trace are like, by workload, however many of them were played."""
+    held_tokens: float | None = None
+    """Contexts that the windows of its pairs hold at once, in nineteen of twenty."""
+    cuts_waits: bool = False
+    """Users of its pairs answer sooner than those of the trials beside it, who wait as the user's own do."""
     source: dict[str, Any] = {}
     """Where the trace came from, as its header says."""
     fill_minutes: dict[str, float] = {}
@@ -43,7 +47,7 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True):
 
     def text(self) -> str:
         """Write the notes as JSON, without what is empty."""
-        said = {name: value for name, value in msgspec.to_builtins(self).items() if value not in (None, {}, [], ())}
+        said = {name: value for name, value in msgspec.to_builtins(self).items() if value not in (None, {}, [], ()) and value is not False}
         return json.dumps(said, sort_keys=True)
 
 

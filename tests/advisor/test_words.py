@@ -46,6 +46,8 @@ OPEN = Estimate(value=2.4, low=None, high=None, n=5, unit="ms", method="mean")
         (words.money(1.0), "1 USD"),
         (words.money(0.999), "1.00 USD"),
         (words.money(1234.5), "1,234 USD"),
+        (words.change(Estimate(value=-0.24, low=None, high=-0.24, n=4, unit="relative", method="m")), "at least 24.0 % less"),
+        (words.change(Estimate(value=0.08, low=0.08, high=None, n=4, unit="relative", method="m")), "at least 8.0 % more"),
         (words.scope(None), "the mix"),
         (words.scope("chat"), "chat"),
     ],

@@ -37,9 +37,11 @@ def mixed(trace: Trace, rounds: int) -> Iterator[Session]:
             yield from another(family, copy)
 
 
-def steady_calls(trace: Trace, arms: Mapping[str, ArmProfile], *, sessions: int, seconds: float) -> dict[str, list[CallRow]]:
-    """Play a closed loop of the whole trace, and return each arm's calls while the load is steady."""
-    load = Load(sessions=sessions, wait_cap_s={"user": USER_WAIT_S}, duration_s=seconds).planned()
+def steady_calls(
+    trace: Trace, arms: Mapping[str, ArmProfile], *, sessions: int, seconds: float, user_wait_s: float | None = USER_WAIT_S
+) -> dict[str, list[CallRow]]:
+    """Play a closed loop of the whole trace, and return each arm's calls while the load is steady; with None users wait as in the trace."""
+    load = Load(sessions=sessions, wait_cap_s={} if user_wait_s is None else {"user": user_wait_s}, duration_s=seconds).planned()
     calls_a_round = sum(len(session.turns) for session in trace.sessions)
     rounds = math.ceil(sessions * seconds / calls_a_round) + 1  # no call takes less than a second on average
     many = Trace(header=trace.header, sessions=tuple(mixed(trace, rounds)))

@@ -44,6 +44,7 @@ class Report:
     why: str
     sure: Confidence
     coverage: str
+    load: str
     unmeasured: str
     flips: str
     answers: tuple[Answer, ...]

@@ -96,8 +96,19 @@ def _compared(view: View, workload: str | None) -> Iterator[_Row]:
             played = (view.evidence.calls(workload, arm) for arm in view.arms[1:])
             cells = (_typical(view, metric, workload), *(ABSENT if each is None else _uncompared(each) for each in played))
             yield _Row(name=words, cells=cells)
+    if workload is None:
+        yield from _elsewhere(view)
     yield from _first_token(view, workload)
     yield from _agents(view, workload)
+
+
+def _elsewhere(view: View) -> Iterator[_Row]:
+    """Yield how turn latencies compare under loads that no pair was played under: simulated, by the twins of the arms."""
+    found = view.decision.twin_changes
+    for is_own, agents in dict.fromkeys((each.is_own, each.agents) for each in found):
+        of = {each.arm: each.relative for each in found if (each.is_own, each.agents) == (is_own, agents)}
+        cells = (Cell(text=say.change(of.get(arm))) for arm in view.arms[1:])
+        yield _Row(name=f"turn latency {'at your peak' if is_own else 'for hours'} (twins)", cells=(_EMPTY, *cells))
 
 
 def _typical(view: View, metric: Metric, workload: str | None) -> Cell:

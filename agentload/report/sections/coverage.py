@@ -4,8 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from advisor import words
+from advisor.evidence import PairLoad, TwinChange
 from advisor.verdict import Coverage, Quantity
 from agentload.report import format as say
+from agentload.report import labels
 from agentload.report.parts import Cell, Group, group, table
 from agentload.report.sections.view import View
 from agentload.study.kinds import Replay
@@ -43,6 +45,43 @@ def line(view: View) -> str:
         "" if whole.is_whole else f"measured by the first {say.plural(whole.calls, 'call')} of a longer trace",
     )
     return "; ".join(part for part in parts if part)
+
+
+def load(view: View) -> str:
+    """Say whose load the change of latency is about, and whose the agents per GPU; empty where pairs are whole sessions."""
+    played = view.decision.pair_load
+    if played is None or not view.decision.changes:
+        return ""
+    arms = [labels.arm(arm) for arm in view.arms if any(arm in each.overfull for each in view.decision.changes)]
+    held = "" if played.held_tokens is None else f" ({say.tokens(played.held_tokens)} tokens)"
+    carries = any(each.agents_per_gpu is not None for each in view.decision.capacity)
+    parts = (
+        f"block pairs have {_at_once(played)}, {_waiting(played)}",
+        f"the KV pool of {say.listed(arms)} does not hold their contexts{held}, so changes are bounds" if arms else "",
+        "agents per GPU are of users who wait as in your trace" if carries and played.cuts_waits else "",
+        *dict.fromkeys(_on_twins(each) for each in view.decision.twin_changes),
+    )
+    return "; ".join(part for part in parts if part)
+
+
+def _on_twins(each: TwinChange) -> str:
+    """Say which load a row of the twins is about."""
+    if each.is_own:
+        return f"at your peak a replica has {say.plural(each.agents, 'agent')}, simulated for hours on twins fitted to the arms"
+    return f"{say.plural(each.agents, 'session')} were simulated for hours on twins fitted to the arms"
+
+
+def _at_once(played: PairLoad) -> str:
+    if played.sessions is not None:
+        return f"{say.plural(played.sessions, 'session')} at once"
+    return "sessions that begin as in your trace" if played.rate_per_s is None else f"{played.rate_per_s:g} session starts a second"
+
+
+def _waiting(played: PairLoad) -> str:
+    if played.user_wait_s is not None:
+        return f"users answer within {say.duration(1_000 * played.user_wait_s)}"
+    scaled = "" if played.user_wait_scale == 1 else f"{played.user_wait_scale:g} times as long "
+    return f"users wait {scaled}as in your trace"
 
 
 def _of(view: View, workload: str | None) -> Coverage | None:

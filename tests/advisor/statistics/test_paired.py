@@ -228,3 +228,16 @@ def test_ids_of_any_size_and_sign_name_one_turn_each() -> None:
     mixed_up = Calls(**taken)
     left, right = same_turns(named[0], mixed_up)
     assert sorted(zip(left.tolist(), shuffled[right].tolist(), strict=True)) == sorted(zip(*(each.tolist() for each in rows), strict=True))
+
+
+def test_calls_weigh_alike_within_a_pair_whichever_session_sent_them() -> None:
+    rng = np.random.default_rng(3)
+    reference, arm = simulated_calls(rng, pairs=3, effect=0.0, noise=Noise())
+    first = reference.session % 6 == 0
+    kept = [np.flatnonzero((reference.pair == pair) & side)[:count] for pair in range(3) for side, count in ((first, 1), (~first, 3))]
+    rows = np.concatenate(kept)
+    twice = replace(arm, turn_ms=np.where(first, 2.0, 1.0) * reference.turn_ms)
+    table = paired.pair_table(reference, twice, "turn_ms", rows=(rows, rows))
+    assert table is not None
+    assert table.calls.tolist() == [4, 4, 4]
+    assert table.value == pytest.approx([np.log(2) / 4] * 3)

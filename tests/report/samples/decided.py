@@ -9,9 +9,7 @@ import numpy as np
 
 from advisor import words
 from advisor.estimate import Estimate
-from advisor.evidence import (
-    Kind,
-)
+from advisor.evidence import Kind
 from advisor.steps import Calibrate, MorePairs
 from advisor.verdict import (
     ArmVerdict,
@@ -29,7 +27,7 @@ from advisor.verdict import (
     Word,
 )
 from tests.report.samples import fitted
-from tests.report.samples.measured import CHALLENGERS, CLASSES, TURN, estimate
+from tests.report.samples.measured import CHALLENGERS, CLASSES, PAIR_LOAD, TURN, TWIN_CHANGES, estimate
 
 SCALES = Need(what="calibrate the scales of fp8 on prompts of the trace, then ask it the same questions", step=Calibrate())
 
@@ -175,6 +173,8 @@ def decision(kind: Kind = "measured") -> Decision:
             )
             for (workload, arm), (value, half) in TURN.items()
         ),
+        pair_load=PAIR_LOAD,
+        twin_changes=TWIN_CHANGES,
         itl=fitted.ITL,
         ttft=fitted.TTFT,
         break_even=fitted.BREAK_EVEN,

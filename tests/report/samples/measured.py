@@ -16,9 +16,11 @@ from advisor.evidence import (
     Evidence,
     Kind,
     Observation,
+    PairLoad,
     Prior,
     Sweep,
     Telemetry,
+    TwinChange,
     WorkloadClass,
 )
 
@@ -44,6 +46,13 @@ LENGTHS = (8_192, 32_768, 65_536, 131_072)
 def estimate(value: float, half: float | None = None, *, unit: str = "relative", n: int = 24, method: str = "block pairs") -> Estimate:
     low, high = (None, None) if half is None else (value - half, value + half)
     return Estimate(value=value, low=low, high=high, n=n, unit=unit, method=method)
+
+
+PAIR_LOAD = PairLoad(sessions=8, user_wait_s=5.0, cuts_waits=True, held_tokens=405_319.0)
+TWIN_CHANGES = tuple(
+    TwinChange(arm=arm, agents=21, is_own=True, relative=relative)
+    for arm, relative in (("fp8", estimate(-0.35, 0.03, n=8, method="twins")), ("fp8-skip-sw", estimate(-0.4, 0.1, n=8).as_bound()))
+)
 
 
 def calls(workload: str, arm: str, *, pairs: int = 8, per_pair: int = 12) -> Calls:
@@ -122,6 +131,8 @@ def evidence(kind: Kind = "measured") -> Evidence:
         ),
         workloads=tuple(WorkloadClass(name=name, gpu_time_share=share) for name, share in CLASSES),
         observations=tuple(Observation(workload=name, arm=arm, calls=calls(name, arm)) for name, _ in CLASSES for arm in ARMS),
+        pair_load=PAIR_LOAD,
+        twin_changes=TWIN_CHANGES,
         server=tuple(
             (arm, Telemetry(pool_filled_share=share, minutes=10.0, preemptions=preempted, hit_rate=hits))
             for arm, share, preempted, hits in (("bf16", 0.9, 31.0, 0.81), ("fp8", 0.4, 2.0, 0.92), ("fp8-skip-sw", 0.8, 12.0, 0.86))

@@ -1,0 +1,110 @@
+"""Say how turn latencies compare under loads that no pair was played under: in long runs of the arms' twins, which take no server's time.
+
+Pairs are played at a load that both KV pools hold, with users who answer at once. The user's own servers carry as many agents as their
+share of the peak, who wait as long as they do. Where a pool is full there, hours tell how large a change is, and nobody measures those.
+"""
+
+import json
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+import scipy
+
+from advisor.estimate import Estimate
+from advisor.evidence import TwinChange
+from agentload.dispatch.arrivals import seeded
+from agentload.evidence.capacity import TWINS
+from agentload.layout.windows import Steady
+from agentload.model.profile import ArmProfile
+from agentload.model.rows import CallRow, ProbeRow
+from agentload.run.capacity import trial_plan
+from agentload.study.kinds import Search
+from agentload.virtual.shell import Shell
+
+DRAWS: Final = 6
+"""Runs of an hour: with fewer their scatter is not known."""
+LASTS_S: Final = 3600.0
+WARM_SHARE: Final = 1 / 4
+"""Of a run's time, left out: a full pool holds then what it holds for hours."""
+LEVEL: Final = 0.95
+KEPT: Final = 0.75
+"""Share of the interval's end that is given as a bound: sessions of hours are not steady after one, and showed a fifth too much."""
+
+Turns: TypeAlias = Mapping[tuple[str, int], int]
+"""How long turns took, by session and number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnLoad:
+    """So many agents on a replica, and how their sessions wait."""
+
+    agents: int
+    is_own: bool
+    """Of the user's peak; False: of the pairs."""
+    study: Search
+    stock: Steady
+
+    def changes(self, twins: Mapping[str, ArmProfile], *, reference: str) -> Iterator[TwinChange]:
+        """Yield at least how large the change of turn latency is on each twin but the reference's, turn by turn in the same sessions."""
+        drawn = [self._turns(twins, draw) for draw in range(DRAWS)]
+        for arm in twins:
+            if arm != reference:
+                found = _estimate([_log_ratios(turns[reference], turns[arm]) for turns in drawn])
+                relative = found.as_bound((KEPT * (found.low or 0.0), KEPT * (found.high or 0.0)))
+                yield TwinChange(arm=arm, agents=self.agents, is_own=self.is_own, relative=relative)
+
+    def _turns(self, twins: Mapping[str, ArmProfile], draw: int) -> dict[str, Turns]:
+        """Return how long each turn took on each twin, once the load is steady."""
+        seed = seeded(self.study.seed, "own load", draw).getrandbits(32)
+        found: dict[str, Turns] = {}
+        for name, arm in twins.items():
+            made = trial_plan(self.study, self.stock, name, self.agents, run="own load", seed=seed)
+            rows = [row for row in Shell(made, {name: arm}, seed=seed, sample_s=LASTS_S).play() if isinstance(row, CallRow)]
+            begin_ns = min((row.released_ns for row in rows if not row.prime), default=0)
+            warm_ns = begin_ns + WARM_SHARE * LASTS_S * 1e9
+            found[name] = {
+                (row.session, row.turn): row.done_ns - row.released_ns
+                for row in rows
+                if row.status == "ok" and row.done_ns is not None and not row.prime and not row.tail and row.released_ns >= warm_ns
+            }
+        return found
+
+
+def _log_ratios(reference: Turns, other: Turns) -> list[float]:
+    return [math.log(other[turn] / took) for turn, took in reference.items() if turn in other]
+
+
+def _estimate(drawn: Sequence[Sequence[float]]) -> Estimate:
+    """Return the mean change over all calls, with what runs say of its error: each call weighs the same, as it does in hours of load."""
+    sums, counts = np.array([sum(each) for each in drawn]), np.array([len(each) for each in drawn])
+    mean = sums.sum() / max(1, counts.sum())
+    error = float(np.std((sums - mean * counts) / max(1, counts.mean()), ddof=1)) / math.sqrt(len(drawn))
+    wide = float(scipy.special.stdtrit(len(drawn) - 1, 0.5 + LEVEL / 2)) * error
+    value, low, high = (math.expm1(each) for each in (mean, mean - wide, mean + wide))
+    return Estimate(
+        value=value,
+        low=low,
+        high=high,
+        n=len(drawn),
+        unit="relative",
+        method=f"mean log ratio of the same turns in runs of {LASTS_S / 3600:g} h on twins of both arms",
+        level=LEVEL,
+    )
+
+
+def rows(found: Iterable[TwinChange], *, run_id: str) -> Iterator[ProbeRow]:
+    """Yield what is kept of the changes beside a run."""
+    for each in found:
+        yield ProbeRow(
+            run_id=run_id,
+            arm=each.arm,
+            probe=TWINS,
+            at_ns=time.time_ns(),
+            settings=json.dumps({"agents": each.agents, "is_own": each.is_own}, sort_keys=True),
+            outcome="ok",
+            detail=json.dumps(asdict(each.relative), sort_keys=True),
+        )
