@@ -90,6 +90,17 @@ def config(shape: str, hidden: int, layers: int | None) -> dict[str, object]:
 
 def write(out: Path, shape: str, words: list[str], *, hidden: int, layers: int | None) -> None:
     """Write configuration, tokenizer and weights."""
+    write_tokenizer(out, words, length=LENGTH)
+    ours = json.dumps(config(shape, hidden, layers), indent=1)
+    (out / "config.json").write_text(ours)
+    _weights(out, SPREAD * (256 / hidden) ** 0.5)
+    # Saving rewrote it in its own words; every reader shall see ours.
+    (out / "config.json").write_text(ours)
+    (out / "generation_config.json").write_text(json.dumps({"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}))
+
+
+def write_tokenizer(out: Path, words: list[str], *, length: int, vocabulary: int = VOCABULARY) -> None:
+    """Write a tokenizer; tokens beyond those that words and prose take are filled up to *vocabulary*, so that each has a text."""
     out.mkdir(parents=True, exist_ok=True)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -97,23 +108,20 @@ def write(out: Path, shape: str, words: list[str], *, hidden: int, layers: int |
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=VOCABULARY, special_tokens=list(SPECIAL), show_progress=False, initial_alphabet=alphabet)
     tokenizer.train_from_iterator(_texts(words), trainer)
-    tokenizer.save(str(out / "tokenizer.json"))
+    made = json.loads(tokenizer.to_str())
+    known = made["model"]["vocab"]
+    known |= {f"Ġrandom{number}": number for number in range(len(known), vocabulary)}
+    (out / "tokenizer.json").write_text(json.dumps(made))
     described = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "pad_token": SPECIAL[0],
         "bos_token": SPECIAL[1],
         "eos_token": SPECIAL[2],
-        "model_max_length": LENGTH,
+        "model_max_length": length,
         "clean_up_tokenization_spaces": False,
         "chat_template": TEMPLATE,
     }
     (out / "tokenizer_config.json").write_text(json.dumps(described, indent=1))
-    ours = json.dumps(config(shape, hidden, layers), indent=1)
-    (out / "config.json").write_text(ours)
-    _weights(out, SPREAD * (256 / hidden) ** 0.5)
-    # Saving rewrote it in its own words; every reader shall see ours.
-    (out / "config.json").write_text(ours)
-    (out / "generation_config.json").write_text(json.dumps({"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}))
 
 
 def _weights(out: Path, spread: float) -> None:
