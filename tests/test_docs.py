@@ -19,6 +19,7 @@ PAGES = sorted(
         *HOUSE.glob("docs/**/*.md"),
         HOUSE / "traces" / "README.md",
         HOUSE / "profiles" / "README.md",
+        HOUSE / "benchmarks" / "gpu" / "README.md",
         HOUSE / "reports" / "README.md",
     ]
 )

@@ -87,7 +87,7 @@ def digest(folder: Path, house: Path, *, prediction: Path = PREDICTION) -> str:
         )
     parts += [*_compared(predicted, found), *_of_starts(starts), *_kept(found)]
     if is_real:
-        _publish(house / "benchmarks" / "published.yaml", rows, min(line["at"] for line in done)[:10])
+        publish(house / "benchmarks" / "published.yaml", rows, min(line["at"] for line in done)[:10])
     page = "\n\n".join(parts) + "\n"
     (out / "README.md").write_text(page, encoding="utf-8")
     return page
@@ -129,8 +129,8 @@ def figures(report: Mapping[str, Any] | None, profile: str) -> Iterator[dict[str
             yield {"what": what, "unit": unit, "profile": profile, "arm": line["arm"], "value": float(f"{line[name]['value']:.4g}")}
 
 
-def _publish(path: Path, rows: Sequence[Mapping[str, Any]], date: str) -> None:
-    """Add rows to the published figures, once for each date."""
+def publish(path: Path, rows: Sequence[Mapping[str, Any]], date: str) -> None:
+    """Add rows to a list of published figures, once for each date."""
     before, source = path.read_text(encoding="utf-8"), f"here-{date}"
     if f"  {source}:" in before or not rows:
         return
