@@ -1,4 +1,4 @@
-"""Turn a folder that phases left behind into reports, profiles, rows of published figures, a prior of starts, and the page that says it all.
+"""Turn a folder that phases left behind into reports, profiles, rows of published figures, a prior of starts, and one page about it.
 
     python -m benchmarks.gpu.digest build/gpu/kept [--house .]
 
@@ -70,7 +70,7 @@ def digest(folder: Path, house: Path, *, prediction: Path = PREDICTION) -> str:
         if not database.exists():
             continue
         with reading(database) as connection:
-            runs = [str(run) for (run,) in connection.execute("SELECT run_id FROM runs ORDER BY run_id").fetchall()]
+            runs = [str(run) for (run,) in connection.execute("SELECT run_id FROM runs ORDER BY created_ns").fetchall()]
             levels += [level for run in runs if run.startswith("restarts") for level in start_levels(connection, run)]
         for run in runs:
             report = _report(database, run, out / f"{model}-{run}")
@@ -83,7 +83,8 @@ def digest(folder: Path, house: Path, *, prediction: Path = PREDICTION) -> str:
     starts = spread_of(levels)
     if starts is not None:
         (out / "starts.yaml").write_text(
-            f"# {RANDOM} What {starts.starts} starts added, at most {starts.most:.4f}: agentload report --policy.\nstart_spread: {starts.spread:.4f}\n"
+            f"# {RANDOM} What {starts.starts} starts added, at most {starts.most:.4f}: for agentload report --policy.\n"
+            f"start_spread: {starts.spread:.4f}\n"
         )
     parts += [*_compared(predicted, found), *_of_starts(starts), *_kept(found)]
     if is_real:
@@ -135,9 +136,12 @@ def publish(path: Path, rows: Sequence[Mapping[str, Any]], date: str) -> None:
     if f"  {source}:" in before or not rows:
         return
     text = before.replace("sources:\n", f"sources:\n  {source}: measured here with random weights, {date}; reports/gpu\n", 1)
-    for (what, unit), group in groupby(sorted(rows, key=lambda row: (row["what"], row["unit"])), key=lambda row: (row["what"], row["unit"])):
+    for (what, unit), group in groupby(
+        sorted(rows, key=lambda row: (row["what"], row["unit"])), key=lambda row: (row["what"], row["unit"])
+    ):
         own = ", ".join(f"{{profile: {row['profile']}, arm: {row['arm']}, value: {row['value']}}}" for row in group)
-        text += f"  - {{what: {what}, unit: {unit}, source: {source}, place: one request at a time, origin: fitted, tolerance: 0.1, figures: [{own}]}}\n"
+        text += f"  - {{what: {what}, unit: {unit}, source: {source}, place: one request at a time, origin: fitted, tolerance: 0.1,\n"
+        text += f"     figures: [{own}]}}\n"
     path.write_text(text, encoding="utf-8")
 
 
@@ -167,7 +171,11 @@ def _profile(data: Mapping[str, Any], model: str, database: Path, path: Path) ->
     measured = {arm.name: arm for arm in read(str(path)).arms}
     pairs = [(arm, measured[arm.name]) for arm in known.arms if arm.name in measured]
     lines = [f"| {arm.name}, {length:,} tokens | {_off(arm, own, length)} |" for arm, own in pairs for length in LENGTHS]
-    return [head, f"`{path.name}` / the profile that the kit goes by, of one request:", _table("| | TTFT, ms | time per token, ms |", lines)]
+    return [
+        head,
+        f"`{path.name}` / the profile that the kit goes by, of one request:",
+        _table("| | TTFT, ms | time per token, ms |", lines),
+    ]
 
 
 def _off(arm: ArmProfile, own: ArmProfile, length: int) -> str:
@@ -183,7 +191,8 @@ def _off(arm: ArmProfile, own: ArmProfile, length: int) -> str:
 
 def _compared(predicted: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]) -> list[str]:
     """Compare what was predicted of each decision with what was measured."""
-    reports = {(each["model"], each["run"]): each["report"] for each in found}
+    # A decision that gave a load up goes on as CHAT-2-sessions: the last one counts.
+    reports = {(each["model"], each["run"].partition("-")[0]): each["report"] for each in found}
     lines = []
     for each in predicted:
         report = reports.get((each["model"], each["trace"]))
@@ -194,7 +203,8 @@ def _compared(predicted: Sequence[Mapping[str, Any]], found: Sequence[Mapping[st
             verdict = "not measured" if own is None else "held" if holds(row, own) else "did not hold"
             lines.append(f"| {name} | {_shown(row)} | {'' if own is None else _shown(own)} | {verdict} |")
     count = Counter(line.rpartition(" | ")[2].removesuffix(" |") for line in lines)
-    said = f"Of {len(lines)} predicted changes {count['held']} held, {count['did not hold']} did not, {count['not measured']} were not measured."
+    held, failed, missing = (count[name] for name in ("held", "did not hold", "not measured"))
+    said = f"Of {len(lines)} predicted changes {held} held, {failed} did not, {missing} were not measured."
     return ["## Predicted and measured", said, _table("| decision, change | predicted | measured | |", lines)]
 
 
@@ -205,13 +215,16 @@ def _shown(change: Mapping[str, float]) -> str:
 def _of_starts(starts: Starts | None) -> list[str]:
     told = "Too few starts to tell." if starts is None else ""
     if starts is not None:
-        told = f"{starts.starts} starts add {starts.spread:.1%} to a server's latency, at most {starts.most:.1%}: [starts.yaml](starts.yaml)."
+        told = (
+            f"{starts.starts} starts add {starts.spread:.1%} to a server's latency, at most {starts.most:.1%}: [starts.yaml](starts.yaml)."
+        )
     return ["## What a start adds", told]
 
 
 def _tried(done: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = [
-        f"| {line['at']} | {line['model']} | {line['phase']} | {line['step']} | {line['ended']} | {line['seconds']:.0f} s |" for line in done
+        f"| {line['at']} | {line['model']} | {line['phase']} | {line['step']} | {line['ended']} | {line['seconds']:.0f} s |"
+        for line in done
     ]
     return ["## What was tried", _table("| | model | phase | step | ended | took |", lines)]
 

@@ -1,4 +1,4 @@
-"""Make what a model takes at a site: configuration and tokenizer without weights, its arms file, its profile, and the trace of its steps."""
+"""Make what a model takes at a site: configuration and tokenizer, arms file, profile, and the trace of its steps; no weights."""
 
 from __future__ import annotations
 

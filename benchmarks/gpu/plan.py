@@ -73,7 +73,13 @@ def values(data: Mapping[str, Any], site: Site, *, programs: Mapping[str, str]) 
 
 
 def phase(
-    data: Mapping[str, Any], name: str, known: Mapping[str, str], *, tries: Mapping[str, int], begun: Sequence[str] = (), minutes: float | None = None
+    data: Mapping[str, Any],
+    name: str,
+    known: Mapping[str, str],
+    *,
+    tries: Mapping[str, int],
+    begun: Sequence[str] = (),
+    minutes: float | None = None,
 ) -> Phase:
     """Return a phase with its commands; *tries* were made of each step before, and the runs that are *begun* are resumed."""
     found = data["phases"][name]
@@ -102,7 +108,15 @@ def arms(data: Mapping[str, Any], site: Site, *, agentload: str) -> dict[str, An
             command = [agentload, "emulate", f"{profile_path(site)}/{arm}", "--port", port, "--speed", str(place["speed"])]
         else:
             memory = "128M" if site.place == "cpu" else f"{model['kv_gib']}G"
-            command = [site.vllm, "serve", str(site.work / site.model), "--served-model-name", f"random-{site.model}", "--host", "127.0.0.1"]
+            command = [
+                site.vllm,
+                "serve",
+                str(site.work / site.model),
+                "--served-model-name",
+                f"random-{site.model}",
+                "--host",
+                "127.0.0.1",
+            ]
             command += ["--port", port, "--max-model-len", str(window), "--kv-cache-memory-bytes", memory, "--enable-prompt-tokens-details"]
             command += [*place["flags"], *model.get("flags", ()), *way["flags"]]
         entries[arm] = {

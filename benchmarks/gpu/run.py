@@ -39,6 +39,8 @@ Ending: TypeAlias = Literal["done", "failed", "stopped", "no time"]
 AGENTLOAD: Final = str(Path(sys.executable).with_name("agentload"))
 LEAST_S: Final = 2.0
 """A step with less time than this is not begun."""
+STOPPING: Final = ((signal.SIGINT, 0.5), (signal.SIGINT, 0.15), (signal.SIGTERM, 0.1), (signal.SIGKILL, 0.05))
+"""How a command that ran out of time is stopped, and which share of the grace each sign gets; servers end in what is left."""
 TAIL: Final = 200_000
 """Bytes that are kept of a log."""
 MEGABYTE: Final = 1 << 20
@@ -61,7 +63,7 @@ def main() -> None:
     parser.add_argument("--pack", type=Path, help="folder for the kept folder as archives of 15 MB")
     parser.add_argument("--dry-run", action="store_true", help="print the commands; run nothing")
     given = parser.parse_args()
-    began_s = time.monotonic()
+    began_s = time.monotonic() - age_s()
     site = Site(
         place=given.place, model=given.model, folder=given.folder.resolve(), work=given.work.resolve(), vllm=given.vllm, gpu=given.gpu
     )
@@ -77,11 +79,13 @@ def main() -> None:
         print("\n".join(" ".join(step.command) for step in phase.steps))
         return
     make(data, site, agentload=AGENTLOAD)
-    until_s = began_s + phase.limit_s - data["places"][given.place]["grace_s"]
+    place = data["places"][given.place]
+    until_s = began_s + phase.limit_s - place["grace_s"]
     with ended_by_signals():
-        ended = measure(phase, site, done, until_s=until_s, start_s=data["places"][given.place]["start_s"])
+        ended = measure(phase, site, done, until_s=until_s, start_s=place["start_s"], grace_s=place["grace_s"])
     kept_mb = trim(site.folder, given.keep_mb)
-    print(f"{given.phase}: {ended}; {time.monotonic() - began_s:.0f} of {phase.limit_s:.0f} s; {kept_mb:.1f} MB in {given.folder}", flush=True)
+    took = f"{time.monotonic() - began_s:.0f} of {phase.limit_s:.0f} s"
+    print(f"{given.phase}: {dict(ended)}; {took}; {kept_mb:.1f} MB in {given.folder}", flush=True)
     if given.pack:
         pack(site.folder, given.pack)
     sys.exit(1 if ended["failed"] or kept_mb > given.keep_mb else 0)
@@ -116,7 +120,7 @@ class Done:
         return ended
 
 
-def measure(phase: Phase, site: Site, done: Done, *, until_s: float, start_s: float) -> Counter[str]:
+def measure(phase: Phase, site: Site, done: Done, *, until_s: float, start_s: float, grace_s: float) -> Counter[str]:
     """Run the steps of a phase that are not done, as far as time reaches; count how they ended."""
     ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
     steps = [step for step in phase.steps if not done.has(phase.name, step.name)]
@@ -126,7 +130,7 @@ def measure(phase: Phase, site: Site, done: Done, *, until_s: float, start_s: fl
         with _standing(site, start_s=min(start_s, until_s - began_s)) if phase.serves and steps else nullcontext({}) as servers:
             done.write(phase.name, "start", "done", began_s)
             for step in steps:
-                ended[_step(step, phase.name, site, done, until_s=until_s)] += 1
+                ended[_step(step, phase.name, site, done, until_s=until_s, grace_s=grace_s)] += 1
                 end_orphans(but=set(servers.values()))
     except (AgentloadError, KeyboardInterrupt) as error:
         ended[done.write(phase.name, "start", "failed", began_s, said=str(error)[-TAIL // 100 :])] += 1
@@ -144,7 +148,7 @@ def _standing(site: Site, *, start_s: float) -> Iterator[Mapping[str, int]]:
         yield {name: running.pid for name, running in servers.items()}
 
 
-def _step(step: Step, phase: str, site: Site, done: Done, *, until_s: float) -> Ending:
+def _step(step: Step, phase: str, site: Site, done: Done, *, until_s: float, grace_s: float) -> Ending:
     began_s = time.monotonic()
     left_s = min(until_s - began_s, step.limit_s)
     if left_s < LEAST_S:
@@ -155,13 +159,13 @@ def _step(step: Step, phase: str, site: Site, done: Done, *, until_s: float) -> 
         text.write(f"$ {' '.join(step.command)}\n")
         text.flush()
         try:
-            code = patient(step.command, text.fileno(), seconds=left_s)
+            code = patient(step.command, text.fileno(), seconds=left_s, grace_s=grace_s)
         except OSError as error:
             return done.write(phase, step.name, "failed", began_s, said=str(error))
     return done.write(phase, step.name, "stopped" if code is None else "failed" if code else "done", began_s, said=str(code))
 
 
-def patient(command: tuple[str, ...], out: int, *, seconds: float) -> int | None:
+def patient(command: tuple[str, ...], out: int, *, seconds: float, grace_s: float) -> int | None:
     """Run a command; return its code, or None where it had to be stopped: by Ctrl-C, a second one, and at last for good."""
     env = {**os.environ, "PYTHONPATH": f"{HOUSE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=env, process_group=0)
@@ -170,11 +174,11 @@ def patient(command: tuple[str, ...], out: int, *, seconds: float) -> int | None
     except subprocess.TimeoutExpired:
         pass
     finally:
-        for number, patience_s in ((signal.SIGINT, 20), (signal.SIGINT, 10), (signal.SIGTERM, 5), (signal.SIGKILL, 5)):
+        for number, share in STOPPING:
             if process.poll() is None:
                 process.send_signal(number)
                 with suppress(subprocess.TimeoutExpired):
-                    process.wait(patience_s)
+                    process.wait(share * grace_s)
     return None
 
 
@@ -217,6 +221,12 @@ def trim(folder: Path, most_mb: float) -> float:
         if size_mb(folder) > most_mb:
             shutil.rmtree(journal)
     return size_mb(folder)
+
+
+def age_s() -> float:
+    """Return for how long this process has run, its imports included."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])  # starttime (proc(5))
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
 def size_mb(folder: Path) -> float:

@@ -34,6 +34,7 @@ from tests.vllm.serving import executable, missing
 
 KIT = plan.kit()
 PROGRAMS = {"agentload": "agentload", "python": "python"}
+STARTING_S = 10  # of a Python, and its end, on a busy machine
 CARD_GIB = 79.6
 ACTIVATIONS_GIB = 2.5  # of each server, graphs included
 
@@ -68,7 +69,9 @@ def test_no_phase_is_longer_than_nine_minutes_nor_is_a_step_longer_than_its_phas
     phases = [plan.phase(KIT, name, known, tries={}) for name in KIT["phases"]]
     assert max(each.limit_s for each in phases) == 540
     assert all(step.limit_s <= each.limit_s for each in phases for step in each.steps)
-    orders = re.findall(r"^(Ten|Twenty|Thirty).*?\n```\n(.*?)```", (plan.KIT.parent / "README.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    orders = re.findall(
+        r"^(Ten|Twenty|Thirty).*?\n```\n(.*?)```", (plan.KIT.parent / "README.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
     taken = 0.0
     for (name, block), minutes in zip(orders, (10, 20, 30), strict=True):
         taken += sum(KIT["phases"][each]["minutes"] for each in re.findall(r"gpu\.run (\w+)", block))
@@ -97,7 +100,9 @@ def test_a_model_has_the_geometry_of_the_profile_that_predicts_it_and_each_pool_
 
 def test_the_prediction_was_made_for_every_decision_of_the_kit_and_with_its_arms() -> None:
     predicted = yaml.safe_load(PREDICTION.read_text(encoding="utf-8"))
-    assert [(each["trace"], each["model"]) for each in predicted] == [(trace, model) for trace in KIT["decisions"] for model in KIT["decisions"][trace]]
+    assert [(each["trace"], each["model"]) for each in predicted] == [
+        (trace, model) for trace in KIT["decisions"] for model in KIT["decisions"][trace]
+    ]
     for each in predicted:
         assert {row["arm"] for row in each["changes"]} == set(KIT["models"][each["model"]]["arms"][1:])
 
@@ -115,7 +120,9 @@ def test_what_starts_add_is_found_beside_the_scatter_of_pairs_and_bounded_in_mos
     found = []
     for seed in range(200):
         rng = np.random.default_rng(seed)
-        arms = [[(start, added + rng.normal(0, 0.01)) for start, added in enumerate(rng.normal(0, 0.02, 8)) for _ in range(2)] for _ in range(2)]
+        arms = [
+            [(start, added + rng.normal(0, 0.01)) for start, added in enumerate(rng.normal(0, 0.02, 8)) for _ in range(2)] for _ in range(2)
+        ]
         found.append(spread_of(arms))
     kept = [each for each in found if each is not None]
     assert float(np.mean([each.spread**2 for each in kept])) ** 0.5 == pytest.approx(0.02, rel=0.1)
@@ -126,13 +133,22 @@ def test_what_starts_add_is_found_beside_the_scatter_of_pairs_and_bounded_in_mos
 
 @pytest.mark.loopback
 def test_a_command_beyond_its_time_hears_ctrl_c_and_what_it_leaves_behind_is_ended(tmp_path: Path) -> None:
-    late = "import subprocess, sys; subprocess.Popen(['sleep', '600'], start_new_session=True); sys.stdin.read(); import time; time.sleep(600)"
-    script = f"import sys; sys.path.insert(0, {str(HOUSE)!r}); from benchmarks.gpu import run; import ctypes; ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)\n"
-    script += f"print(run.patient((sys.executable, '-c', {late!r}), 2, seconds=1.0), len(run.children())); run.end_orphans(but=set()); print(run.children())"
+    late = (
+        "import subprocess, sys; subprocess.Popen(['sleep', '600'], start_new_session=True); sys.stdin.read(); import time; time.sleep(600)"
+    )
+    script = f"""
+import ctypes, sys
+sys.path.insert(0, {str(HOUSE)!r})
+from benchmarks.gpu import run
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+print(run.patient((sys.executable, "-c", {late!r}), 2, seconds=1.0, grace_s=20), len(run.children()))
+run.end_orphans(but=set())
+print(run.children())
+"""
     said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60)
     assert said.stdout.splitlines() == ["None 1", "[]"], said.stderr
     with (tmp_path / "out").open("w") as out:
-        assert patient((sys.executable, "-c", "raise SystemExit(3)"), out.fileno(), seconds=60) == 3
+        assert patient((sys.executable, "-c", "raise SystemExit(3)"), out.fileno(), seconds=60, grace_s=1) == 3
 
 
 def test_a_folder_that_is_too_large_loses_its_journals_and_never_its_databases(tmp_path: Path) -> None:
@@ -163,7 +179,15 @@ def verb(line: str) -> None:
 
 
 def tried(at: Site, place: str) -> None:
-    line = {"phase": "profile", "model": at.model, "place": place, "step": "steps", "ended": "done", "seconds": 1.0, "at": "2026-01-02T03:04:05Z"}
+    line = {
+        "phase": "profile",
+        "model": at.model,
+        "place": place,
+        "step": "steps",
+        "ended": "done",
+        "seconds": 1.0,
+        "at": "2026-01-02T03:04:05Z",
+    }
     (at.folder / "done.jsonl").write_text(json.dumps(line) + "\n")
 
 
@@ -219,8 +243,10 @@ def phase(name: str, at: Site, *, minutes: float, code: int = 0) -> dict[str, st
     command += ["--folder", str(at.folder), "--work", str(at.work), "--minutes", str(minutes)]
     began_s = time.monotonic()
     done = subprocess.run(command, check=False, cwd=HOUSE, capture_output=True, text=True, timeout=60 * minutes + 60)
-    assert done.returncode == code, done.stdout + done.stderr + "".join(each.read_text()[-2000:] for each in (at.folder / "said").glob(f"*-{name}-*"))
-    assert time.monotonic() - began_s < 60 * minutes
+    assert done.returncode == code, (
+        done.stdout + done.stderr + "".join(each.read_text()[-2000:] for each in (at.folder / "said").glob(f"*-{name}-*"))
+    )
+    assert time.monotonic() - began_s < 60 * minutes + STARTING_S
     lines = [json.loads(line) for line in (at.folder / "done.jsonl").read_text().splitlines()]
     return {line["step"]: line["ended"] for line in lines if line["phase"] == name and line["step"] != "start"}
 
@@ -229,9 +255,9 @@ def phase(name: str, at: Site, *, minutes: float, code: int = 0) -> dict[str, st
 @pytest.mark.loopback
 def test_the_phases_run_whole_on_emulated_servers_and_a_decision_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     at, root = site(tmp_path, "emulated"), house(tmp_path / "house")
-    assert phase("look", at, minutes=1.5, code=1)["client"] in {"done", "failed"}  # no driver here, and maybe no fit client
+    assert phase("look", at, minutes=3, code=1)["client"] in {"done", "failed", "stopped"}  # no driver here, and maybe no fit client
     assert phase("profile", at, minutes=5) == {"facts": "done", "steps": "done", "lengths": "done", "probe": "done"}
-    assert phase("chat", at, minutes=2) == {"chat": "stopped"}
+    assert phase("chat", at, minutes=3) == {"chat": "stopped"}
     with reading(plan.database(at)) as connection:
         before = connection.execute("SELECT count(*) FROM blocks WHERE run_id = 'chat'").fetchone()
     assert phase("chat", at, minutes=7) == {"chat": "done"}
