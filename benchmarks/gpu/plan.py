@@ -69,7 +69,7 @@ def values(data: Mapping[str, Any], site: Site, *, programs: Mapping[str, str]) 
     known |= {"model": site.model, "vllm": site.vllm, "house": str(HOUSE), "folder": str(site.folder), "start_s": str(place["start_s"])}
     known |= {"db": str(database(site)), "arms": str(arms_path(site)), "steps_trace": str(site.work / f"{site.model}-steps.jsonl")}
     known["load"] = data["load"].format_map(known)
-    return known | programs
+    return {**known, **programs}
 
 
 def phase(

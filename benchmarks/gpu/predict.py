@@ -35,9 +35,10 @@ HEAD: Final = """\
 
 
 def changes(decided: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield what a decision file says of each arm's latencies, in percent of the reference."""
+    """Yield what a decision file says of each arm's latencies over all classes, in percent of the reference."""
     for each in decided["decision"]["changes"]:
-        if each["metric"] in METRICS and each["relative"] is not None and each["relative"]["low"] is not None:
+        is_whole = each["workload"] is None and each["metric"] in METRICS
+        if is_whole and each["relative"] is not None and each["relative"]["low"] is not None:
             ends = {name: round(100 * each["relative"][name], 1) for name in ("value", "low", "high")}
             yield {"arm": each["arm"], "metric": each["metric"], **ends}
 

@@ -21,7 +21,7 @@ import tarfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal, NoReturn, TypeAlias
 
@@ -112,7 +112,7 @@ class Done:
 
     def write(self, phase: str, step: str, ended: Ending, began_s: float, *, said: str = "") -> Ending:
         """Write down how a step ended."""
-        line = {"phase": phase, "model": self._site.model, "place": self._site.place, "step": step, "ended": ended}
+        line: dict[str, object] = {"phase": phase, "model": self._site.model, "place": self._site.place, "step": step, "ended": ended}
         line |= {"seconds": round(time.monotonic() - began_s, 1), "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "said": said}
         self._site.folder.mkdir(parents=True, exist_ok=True)
         with self._file.open("a", encoding="utf-8") as file:
@@ -127,7 +127,9 @@ def measure(phase: Phase, site: Site, done: Done, *, until_s: float, start_s: fl
     ended: Counter[str] = Counter()
     began_s = time.monotonic()
     try:
-        with _standing(site, start_s=min(start_s, until_s - began_s)) if phase.serves and steps else nullcontext({}) as servers:
+        with ExitStack() as stack:
+            is_served = phase.serves and steps
+            servers = stack.enter_context(_standing(site, start_s=min(start_s, until_s - began_s))) if is_served else {}
             done.write(phase.name, "start", "done", began_s)
             for step in steps:
                 ended[_step(step, phase.name, site, done, until_s=until_s, grace_s=grace_s)] += 1

@@ -201,8 +201,7 @@ def test_what_came_back_becomes_reports_a_profile_rows_and_a_page_that_compares_
     tried(at, "gpu")
     page = digest(at.folder, root)
     assert RANDOM in page
-    for name in ("chat", "profile"):
-        assert (root / "reports" / "gpu" / f"llama-8b-{name}" / "decision.md").read_text(encoding="utf-8").startswith(f"> {RANDOM}")
+    assert (root / "reports" / "gpu" / "llama-8b-chat" / "decision.md").read_text(encoding="utf-8").startswith(f"> {RANDOM}")
     assert hashlib.sha256(plan.database(at).read_bytes()).hexdigest() in page
     assert "llama-8b, chat, fp8, turn |" in page
     assert re.search(r"Of \d+ predicted changes [1-3] held, \d did not, \d+ were not measured", page)
