@@ -230,11 +230,11 @@ def _tried(done: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _kept(found: Sequence[Mapping[str, Any]]) -> list[str]:
-    lines = [
-        f"| {each['model']} | {'no report' if each['report'] is None else '[{0}]({1}-{0}/decision.md)'.format(each['run'], each['model'])} "
-        f"| {'' if each['report'] is None else each['report']['headline']} | `{each['sha256']}` |"
-        for each in found
-    ]
+    lines = []
+    for each in found:
+        run, report = each["run"], each["report"]
+        named, said = (run, "no report") if report is None else (f"[{run}]({each['model']}-{run}/decision.md)", report["headline"])
+        lines.append(f"| {each['model']} | {named} | {said} | `{each['sha256']}` |")
     return ["## Reports, and the digest of each database", _table("| model | run | says | SHA-256 of its database |", lines)]
 
 

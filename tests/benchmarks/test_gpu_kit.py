@@ -192,11 +192,11 @@ def tried(at: Site, place: str) -> None:
 
 
 def test_what_came_back_becomes_reports_a_profile_rows_and_a_page_that_compares_it_with_the_prediction(tmp_path: Path) -> None:
-    at, root = site(tmp_path, "emulated"), house(tmp_path / "house")
+    at, root = site(tmp_path), house(tmp_path / "house")
     at.folder.mkdir()
     make(KIT, at, agentload=AGENTLOAD)
     common = f"--profile {plan.profile_path(at)} --db {plan.database(at)}"
-    verb(f"simulate {at.work / 'llama-8b-steps.jsonl'} --pairs 2 --run-id profile {common}")
+    verb(f"simulate {at.work / 'llama-8b-steps.jsonl'} --pairs {KIT['places']['gpu']['values']['plays']} --run-id profile {common}")
     verb(f"simulate chat --sessions 2 --max-context 16k --windows 8 --duration 30 --pairs 4 --wait-cap user=5 --run-id chat {common}")
     tried(at, "gpu")
     page = digest(at.folder, root)
