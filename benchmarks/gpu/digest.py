@@ -25,6 +25,7 @@ import numpy as np
 import yaml
 from scipy import stats
 
+from advisor.statistics.starts import ENOUGH_STARTS
 from agentload.emulator.profile import read, text
 from agentload.emulator.steptime import prefill_s
 from agentload.evidence import plays
@@ -50,6 +51,11 @@ class Starts:
     spread: float
     most: float
     starts: int
+
+    @property
+    def prior(self) -> float:
+        """Return what to go by: what few starts show is too little to be trusted, or 0, so then the most that they allow."""
+        return self.spread if self.starts > ENOUGH_STARTS and self.spread > 0 else self.most
 
 
 def digest(folder: Path, house: Path, *, prediction: Path = PREDICTION) -> str:
@@ -83,8 +89,8 @@ def digest(folder: Path, house: Path, *, prediction: Path = PREDICTION) -> str:
     starts = spread_of(levels)
     if starts is not None:
         (out / "starts.yaml").write_text(
-            f"# {RANDOM} What {starts.starts} starts added, at most {starts.most:.4f}: for agentload report --policy.\n"
-            f"start_spread: {starts.spread:.4f}\n"
+            f"# {RANDOM} {starts.starts} starts added {starts.spread:.4f}, at most {starts.most:.4f}: for agentload report --policy.\n"
+            f"start_spread: {starts.prior:.4f}\n"
         )
     parts += [*_compared(predicted, found), *_of_starts(starts), *_kept(found)]
     if is_real:

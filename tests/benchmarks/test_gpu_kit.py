@@ -23,7 +23,7 @@ from agentload.kvmath.config import model_shape
 from agentload.kvmath.pool import pool_of
 from agentload.store.database import reading
 from benchmarks.gpu import plan
-from benchmarks.gpu.digest import RANDOM, digest, figures, publish, spread_of
+from benchmarks.gpu.digest import RANDOM, Starts, digest, figures, publish, spread_of
 from benchmarks.gpu.make import make, profiled
 from benchmarks.gpu.plan import HOUSE, Site
 from benchmarks.gpu.predict import PREDICTION, holds
@@ -128,6 +128,8 @@ def test_what_starts_add_is_found_beside_the_scatter_of_pairs_and_bounded_in_mos
     assert float(np.mean([each.spread**2 for each in kept])) ** 0.5 == pytest.approx(0.02, rel=0.1)
     assert np.mean([each.most > 0.02 for each in kept]) > 0.95
     assert {each.starts for each in kept} == {16}
+    assert Starts(spread=0.01, most=0.02, starts=16).prior == 0.01
+    assert Starts(spread=0.0, most=0.02, starts=16).prior == Starts(spread=0.01, most=0.02, starts=4).prior == 0.02
     assert spread_of([[(0, 1.0), (0, 1.1)]]) is None
 
 
