@@ -183,8 +183,11 @@ def _add(intake: Intake, thread: _Thread, request: _Request, growth: Growth, pla
 
 def _roles(request: _Request, prompt: Prompt, before: tuple[_Request, Prompt] | None) -> tuple[tuple[Role, int], ...]:
     last: Role = "tool" if "tool_result" in request.input_types else "user"
-    if before is None or prompt.parent is not before[1] or prompt.start < before[1].end:
+    if before is None:
         return ((last, prompt.end),)
+    if prompt.parent is not before[1] or prompt.start < before[1].end:
+        # A rewritten history has new ids: what it repeats is no result, only what makes it longer.
+        return (("user", min(prompt.end, before[1].end + before[0].output)), (last, prompt.end))
     answered = min(prompt.end, prompt.start + before[0].output)
     return (("assistant", answered), (last, prompt.end))
 

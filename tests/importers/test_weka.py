@@ -106,6 +106,13 @@ def test_a_trace_becomes_a_session_and_one_for_each_sub_agent(tmp_path: Path) ->
     assert (summary.sessions, summary.spawned, summary.calls) == (2, 1, 5)
 
 
+def test_a_rewritten_history_is_no_result_but_for_what_makes_it_longer(tmp_path: Path) -> None:
+    requests = [call(0.0, [1, 2, 3, 4, 5], 20, 3), call(9.0, [1, 6, 7, 8, 9, 10, 11], 28, 3, **RESULT), call(19.0, [1, 12], 8, 1, **RESULT)]
+    sessions, _ = imported(tmp_path, {"w.jsonl": jsonl(TRACE | {"requests": requests})}, block=B)
+    roles = [[(part.role, part.tokens) for part in turn.add] for turn in sessions[0].turns]
+    assert roles == [[("user", 4), ("user", 16)], [("user", 19), ("tool", 5)], [("user", 4)]]
+
+
 def test_lengths_are_the_sources_and_sharing_is_of_the_sources_blocks(tmp_path: Path) -> None:
     sessions, summary = imported(tmp_path, {"w.jsonl": jsonl(TRACE, TRACE | {"id": "trace_0002"})}, block=B)
     assert [lengths(session) for session in sessions] == 2 * [[10, 18, 9], [8, 14]]
