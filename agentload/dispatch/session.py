@@ -101,6 +101,7 @@ class Player:
             context_tokens=self._context_tokens,
             output=spec.output,
             model=spec.model,
+            asks=spec.asks,
             prime=spec.event in {PRIME, UNDER_WAY},
         )
 

@@ -23,6 +23,7 @@ def lines(trace: Trace, *, model: str = "model", forced: Literal["no", "yes"] = 
         for number, (turn, context) in enumerate(zip(session.turns, contexts(trace.header, session), strict=True)):
             messages, tools = speech.messages(context)
             body: dict[str, Any] = {"model": turn.model or model, "messages": messages, "max_tokens": turn.output}
+            body |= {name: msgspec.Raw(text.encode()) for name, text in turn.asks}
             if tools is not None:
                 body["tools"] = tools
             if forced == "yes":

@@ -145,7 +145,11 @@ class PromptCaller:
             is_forced=speech.is_forced,
             counting=speech.counting,
             seed=self._seed,
-            extra=speech.extra if ready.prompt.tools is None else {**speech.with_tools, **speech.extra},
+            extra={
+                **(speech.with_tools if ready.prompt.tools else {}),
+                **{name: msgspec.Raw(text.encode()) for name, text in call.asks},
+                **speech.extra,
+            },
         )
         request = WireRequest(
             request_id=send.request_id,

@@ -8,7 +8,7 @@ from msgspec import Struct
 from agentload.model.check import Check
 from agentload.model.record import record
 from agentload.model.stamps import Stamps
-from agentload.model.trace import Segment
+from agentload.model.trace import Extra, Segment
 
 Status: TypeAlias = Literal[
     "ok",
@@ -80,6 +80,8 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
     """What the answer is graded by."""
     recorded: str | None = None
     """What was answered where it was recorded, for comparison only."""
+    asks: Extra = ()
+    """Further fields of the request."""
     prime: bool = False
     """It only tells the server what came before: no evidence."""
 

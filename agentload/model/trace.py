@@ -81,6 +81,8 @@ class Turn:
     deadline_s: float | None = None
     thinking: int | None = None
     """How many of the output tokens are thinking."""
+    asks: Extra = ()
+    """Further fields of the request, each with its JSON text, such as tool_choice, response_format, reasoning_effort."""
     recorded: Recorded | None = None
     context: int | None = None
     """Prompt tokens where it was recorded."""

@@ -21,6 +21,9 @@ MOST_PROBLEMS: Final = 100
 CONTEXT_TOLERANCE: Final = 0.02
 """How far a context may be from the recorded one; the tolerance of a calibrated tokenizer ratio too."""
 
+OURS: Final = frozenset({"model", "messages", "tools", "max_tokens", "stream", "stream_options", "return_token_ids"})
+"""Fields of a request that no turn may ask for: answers would not be measured any more."""
+
 _ROLES: Final = {role: number for number, role in enumerate(get_args(Role))}
 _ROLE_BITS: Final = 3
 
@@ -130,6 +133,8 @@ def _turn(turn: Turn, lengths: list[int]) -> Iterator[str]:
         yield f"asks for {turn.output} tokens"
     if turn.thinking is not None and turn.thinking > turn.output:
         yield f"thinks {turn.thinking} of {turn.output} tokens"
+    if ours := sorted(OURS & {name for name, _ in turn.asks}):
+        yield f"asks for {', '.join(ours)}, which the replay sets"
     if turn.wait_s < 0:
         yield f"waits {turn.wait_s:g} s"
     for check in turn.check:

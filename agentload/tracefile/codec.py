@@ -94,6 +94,7 @@ def _turn(read: wire.Turn, raw: Mapping[str, Any]) -> Turn:
         "add": _segments(read.add, raw["add"]),
         "after": tuple(TurnRef(session=session, turn=turn) for session, turn in read.after),
         "check": tuple(map(check, read.check)),
+        "asks": tuple((name, _text(value)) for name, value in read.asks.items()),
         "recorded": None if read.recorded is None else Recorded(**msgspec.structs.asdict(read.recorded)),
         "extra": _extra(raw, _TURN),
     }
@@ -204,6 +205,8 @@ def _turn_line(said: Turn) -> dict[str, Any]:
         turn["spawn"] = said.spawn
     if said.check:
         turn["check"] = [_check_line(check) for check in said.check]
+    if said.asks:
+        turn["asks"] = _values(said.asks)
     if said.recorded is not None:
         turn["recorded"] = _present(said.recorded, "ttft_s", "api_s", "output", "cached", "start_s")
     turn |= _present(said, "thinking", "event", "model", "deadline_s", "context")

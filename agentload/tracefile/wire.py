@@ -77,6 +77,9 @@ class Turn(Struct, omit_defaults=True):
     model: Annotated[str, Meta(description="An alias that endpoints map to one of their models.")] | None = None
     deadline_s: Annotated[Seconds, Meta(description="From due to the last token.")] | None = None
     thinking: Annotated[int, Meta(ge=0, description="How many of the output tokens are thinking.")] | None = None
+    asks: Annotated[
+        dict[str, Any], Meta(description="Further fields of the request, such as tool_choice, response_format, reasoning_effort.")
+    ] = {}
     recorded: Recorded | None = None
     context: Annotated[int, Meta(ge=0, description="Recorded prompt tokens.")] | None = None
 

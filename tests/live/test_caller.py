@@ -67,6 +67,21 @@ async def test_nothing_is_kept_of_calls_that_are_cancelled_before_they_go_or_aft
 
 
 @pytest.mark.loopback
+async def test_a_call_asks_for_what_its_turn_does_unless_its_arm_says_otherwise() -> None:
+    async with serving(Peer.answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
+        speech = Speech(model="m", extra={"tool_choice": "none"})
+        caller = PromptCaller(wire, {"a": speech}, Renderer(seed=0, tokenizer=WORD_TOKENS), seed=0)
+        asks = (("reasoning_effort", '"low"'), ("response_format", '{"type":"json_object"}'), ("tool_choice", '"required"'))
+        await caller.call(replace(send("x"), call=replace(CALL, asks=asks)), lambda _: None)
+    body = json.loads(server.requests[0].body)
+    assert {name: body[name] for name, _ in asks} == {
+        "reasoning_effort": "low",
+        "response_format": {"type": "json_object"},
+        "tool_choice": "none",
+    }
+
+
+@pytest.mark.loopback
 async def test_a_call_that_may_come_is_made_ready_without_a_connection_and_dropped_when_it_never_does() -> None:
     async with serving(Peer.answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
         caller = PromptCaller(wire, {"a": Speech(model="m")}, Renderer(seed=0, tokenizer=WORD_TOKENS), seed=0)

@@ -86,6 +86,7 @@ CASES: list[tuple[Sequence[Session], list[str]]] = [
     ((session("a", Turn(add=(), output=1)),), ["session a, turn 0: sends nothing"]),
     ((session("a", turn(output=0)),), ["session a, turn 0: asks for 0 tokens"]),
     ((session("a", turn(said(-4))),), ["session a, turn 0: segment 'u' has -4 tokens"]),
+    ((session("a", turn(asks=(("stream", "false"), ("user", '"u"')))),), ["session a, turn 0: asks for stream, which the replay sets"]),
     ((session("a", turn(thinking=4)),), ["session a, turn 0: thinks 4 of 3 tokens"]),
     ((session("a", turn(wait_s=-1.0)),), ["session a, turn 0: waits -1 s"]),
     (

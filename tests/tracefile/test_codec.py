@@ -78,6 +78,7 @@ turns = st.builds(
     model=st.none() | names,
     deadline_s=st.none() | seconds,
     thinking=st.none() | counts,
+    asks=extras,
     recorded=st.none() | recorded,
     context=st.none() | counts,
     extra=extras,
