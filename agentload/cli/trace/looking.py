@@ -8,15 +8,15 @@ import msgspec
 import typer
 
 from agentload.cli._named import print_compared
-from agentload.cli._options import Against
 from agentload.cli._print import print_json, print_table
 from agentload.cli.trace._named import Named, opened
-from agentload.cli.trace._seen import beside, lines, look
+from agentload.cli.trace._seen import Seen, beside, lines, look
 from agentload.errors import TraceError
 from agentload.model.trace import Trace
 from agentload.report.format import number, plural, significant
 from agentload.tracefile.check import Report
 from agentload.tracefile.check import check as checked
+from agentload.tracefile.distance import HIGH, LOW, Distance, distances
 from agentload.tracefile.overview import overview
 from agentload.workloads import catalog
 from agentload.workloads.parts.targets import Held, held
@@ -48,7 +48,7 @@ def check(
         _print(report, targets)
     if report.problem_count:
         raise TraceError(f"{trace}: {plural(report.problem_count, 'problem')}: it cannot be played")
-    if strict and (report.off_context or report.off_order or not all(target.holds for target in targets)):
+    if strict and (report.off_context or report.off_order or any(target.holds is False for target in targets)):
         raise TraceError(f"{trace}: there are notes, which --strict does not allow")
 
 
@@ -73,9 +73,12 @@ def _print(report: Report, targets: Sequence[Held]) -> None:
     if report.off_order:
         calls = plural(report.off_order, "call")
         print(f"note: tools that do not follow the leading system message: {calls}; servers put them there, so they share another prefix")
-    missed = [target for target in targets if not target.holds]
+    compared = [target for target in targets if target.holds is not None]
     if targets:
-        print(f"{len(targets) - len(missed)} of {len(targets)} figures are what the workload was measured to be")
+        held_count = sum(target.holds is True for target in compared)
+        few = f"; too few values for {len(targets) - len(compared)} more" if len(compared) < len(targets) else ""
+        print(f"{held_count} of {len(compared)} figures are what the workload was measured to be{few}")
+    missed = [target for target in compared if not target.holds]
     if missed:
         figures = [[significant(value, 3) for value in (target.seen, target.low, target.high)] for target in missed]
         rows = [(target.field, target.figure, *three, number(target.count)) for target, three in zip(missed, figures, strict=True)]
@@ -87,7 +90,9 @@ def show(
     *,
     profile: Annotated[str | None, typer.Option(help="A profile, or PROFILE/ARM: compare the trace with its KV pool.")] = None,
     pool: Annotated[list[int] | None, typer.Option(help="A KV pool of this many tokens; may be repeated.", min=1)] = None,
-    against: Against = None,
+    against: Annotated[
+        str | None, typer.Option(help="Compare with another trace, such as a recorded one, or with production: prometheus=URL or =FILE.")
+    ] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page with charts to this file.")] = None,
     lenient: Annotated[bool, typer.Option("--lenient", help="Leave out a last line that was cut short.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
@@ -102,12 +107,18 @@ def show(
         agentload trace show mine.jsonl --profile llama-3.1-8b-h100 --html mine.html
 
         agentload trace show mine.jsonl --against prometheus=http://production:8000/metrics
+
+        agentload trace show code --against recorded.jsonl.zst
     """
-    seen = look(opened(trace, lenient=lenient), profile=profile, pools=pool or ())
+    found = opened(trace, lenient=lenient)
+    seen = look(found, profile=profile, pools=pool or ())
     if html is not None:
         from agentload.cli.trace._page import page
 
         html.write_text(page(seen), encoding="utf-8")
+    if against is not None and "=" not in against:
+        _apart(seen, tuple(distances(found, opened(against))), json=json)
+        return
     rows = None if against is None else beside(seen.overview, against)
     if json:
         print_json(seen if rows is None else {**msgspec.to_builtins(seen, str_keys=True), "against": rows})
@@ -118,3 +129,28 @@ def show(
         print()
         print_compared(rows, ours="trace")
         print("first token, batch size and KV pool: agentload report --against, of a run with this trace")
+
+
+def _apart(seen: Seen, rows: Sequence[Distance], *, json: bool) -> None:
+    """Print how far the trace is from another one."""
+    if json:
+        print_json({**msgspec.to_builtins(seen, str_keys=True), "against": rows})
+        return
+    figures = [
+        (
+            row.field,
+            row.figure,
+            significant(row.ours, 4),
+            significant(row.real, 4),
+            f"{row.ratio:.2f}",
+            "-".join(f"{end:.2f}" for end in row.halves),
+        )
+        for row in rows
+    ]
+    print_table(
+        ("", "", "trace", "other", "ratio", "its halves", ""), [(*each, row.verdict) for each, row in zip(figures, rows, strict=True)]
+    )
+    alike = sum(row.verdict in {"alike", "as its halves"} for row in rows)
+    print(
+        f"{alike} of {len(rows)} within {LOW:g} to {HIGH:g}, or no further than two halves of the other, drawn by session, from each other"
+    )

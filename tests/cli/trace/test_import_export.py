@@ -197,7 +197,8 @@ def test_a_trace_is_shown_beside_production(tmp_path: Path, run: Run) -> None:
     code, out, _ = run("show", tmp_path / "t.jsonl", "--json", "--against", f"prometheus={prom}")
     found = json.loads(out)
     assert (code, found["overview"]["turns"], len(found["against"])) == (0, 3, 9)
-    assert run("show", tmp_path / "t.jsonl", "--against", str(prom))[0] == 2
+    assert run("show", tmp_path / "t.jsonl", "--against", "metrics=x")[0] == 2
+    assert run("show", tmp_path / "t.jsonl", "--against", str(prom))[0] == 1
     assert run("show", tmp_path / "t.jsonl", "--against", f"prometheus={source}")[0] == 1
     assert run("show", tmp_path / "t.jsonl", "--against", f"prometheus={tmp_path / 'none'}")[0] == 1
 
