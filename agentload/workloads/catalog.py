@@ -51,13 +51,19 @@ def ours(*, without: str) -> Mapping[str, Workload]:
 def _made(name: str, found: Any) -> Workload:  # noqa: ANN401  # a module, or what an entry point names
     return Workload(
         name=PLUGINS.shown(name),
-        help=help_of(found),
+        help=help_of(found) + _fitted(found),
         options=options(found.generate),
         prefixes=getattr(found, "PREFIXES", {}),
         targets=getattr(found, "TARGETS", {}),
         variants=getattr(found, "VARIANTS", ({},)),
         generate=found.generate,
     )
+
+
+def _fitted(found: Any) -> str:  # noqa: ANN401  # as above
+    """Say which real trace a workload is fitted to, and what no public trace tells of it."""
+    real, unsaid = getattr(found, "REAL", None), getattr(found, "UNSAID", None)
+    return f"\n\nFitted to: {real}.\nNo public trace says: {unsaid}." if real and unsaid else ""
 
 
 def trace(name: str, *, seed: int, options: Mapping[str, object] | None = None, ctx_scale: float = 1.0) -> Trace:

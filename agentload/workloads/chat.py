@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from agentload.model.trace import Segment, Session
 from agentload.plugins import Peak, Positive, Rate, Share, Spread
-from agentload.workloads.parts.draws import Distribution, geometric, happens, inverse_gaussian, lognormal, seconds, tokens, uniform
+from agentload.workloads.parts.draws import Choice, Distribution, geometric, happens, inverse_gaussian, lognormal, seconds, tokens, uniform
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk, recent
 from agentload.workloads.parts.targets import Target
 from agentload.workloads.parts.times import OPENCLAW_TOOL, PI_USER, starts
@@ -23,7 +23,8 @@ from agentload.workloads.parts.times import OPENCLAW_TOOL, PI_USER, starts
 _PREFIX: Final = lognormal(16_000, 0.35, 9_000, 30_000)
 _SYSTEM_SHARE: Final = 0.45
 _SUFFIX: Final = 300  # judgement: the text after OpenClaw's cache boundary (messaging, group, reactions, date, runtime)
-_PROFILES: Final = 16  # judgement: enough for the quantiles of the prefix to show
+_PROFILES: Final = 16  # judgement: enough for the quantiles of the prefix to show, as is how few of them most sessions belong to
+_PROFILE: Final = Choice(tuple((1 + number * 7 % _PROFILES) ** -0.8 for number in range(_PROFILES)))
 
 # Messages of two pi sessions: q50 19, q90 51-92, q99 364-455 (badlogic/pi-mono test fixtures), and OpenClaw's envelope around each.
 _USER: Final = lognormal(20, 1.1, 3, 2_000)
@@ -62,6 +63,8 @@ def _profile(number: int) -> tuple[Segment, ...]:
 
 PREFIXES: Final = {f"chat{number}": _profile(number) for number in range(_PROFILES)}
 
+REAL: Final = "two pi sessions (badlogic/pi-mono), too few to compare with"
+UNSAID: Final = "OpenClaw's own lengths but for 988 calls (preset=openclaw), profiles, aborts"
 TARGETS: Final = {
     "prefix": Target(16_000, 25_050),
     "user": Target(_ENVELOPE + 20, _ENVELOPE + 82),
@@ -88,7 +91,7 @@ def generate(
     """Yield `sessions` sessions; before a share of user messages the system message's suffix changes (`suffix_changes`)."""
     # contextWindow 128000 is the example of OpenClaw's docs/providers/vllm.md; how often the suffix changes is judgement.
     for number, start_s in enumerate(islice(starts(rng, rate_per_s=rate_per_s, cv=cv, peak=peak), sessions)):
-        profile = f"chat{int(rng.random() * _PROFILES)}"
+        profile = f"chat{_PROFILE.pick(rng)}"
         talk = Talk(f"chat-{number}", workload="chat", prefix=profile, leads=PREFIXES[profile])
         step, result = _PRESETS[preset]
         flushed = False
@@ -111,8 +114,7 @@ def _answer(rng: Random, talk: Talk, pause: Pause, step: Distribution, result: D
     talk.add("user", _ENVELOPE + tokens(rng, _USER))
     for _ in range(steps):
         talk.call(tokens(rng, step), pause)
-        talk.add("tool", tokens(rng, result))
-        pause = Pause("tool", seconds(rng, OPENCLAW_TOOL))
+        pause = talk.use_tools(rng, result, OPENCLAW_TOOL)
     talk.call(tokens(rng, _REPLY), pause)
 
 

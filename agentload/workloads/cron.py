@@ -11,10 +11,21 @@ from itertools import count, islice
 from random import Random
 from typing import Final, Literal, NamedTuple
 
-from agentload.model.trace import Segment, Session
-from agentload.plugins import Positive, Rate, Seconds, Spread
-from agentload.workloads.parts.draws import Distribution, happens, log_uniform, lognormal, quantiles, seconds, shuffled, tokens, uniform
-from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
+from agentload.model.trace import Extra, Segment, Session
+from agentload.plugins import Positive, Rate, Seconds, Share, Spread
+from agentload.workloads.parts.draws import (
+    Choice,
+    Distribution,
+    happens,
+    log_uniform,
+    lognormal,
+    quantiles,
+    seconds,
+    shuffled,
+    tokens,
+    uniform,
+)
+from agentload.workloads.parts.talk import NO_PAUSE, Talk
 from agentload.workloads.parts.targets import Range, Target
 from agentload.workloads.parts.times import OPENCLAW_TOOL, starts
 
@@ -38,6 +49,7 @@ _PERIODS: Final = ((300.0, 0.4), (3_600.0, 0.6))  # s, and the share of the jobs
 # Azure 2023 code trace (Azure/AzurePublicDataset): contexts 1,469/5,188/7,436 and answers 13/55/251 at q50/90/99, gaps of CV 13.2.
 _BATCH_PROMPT: Final = quantiles((0, 20), (0.10, 257), (0.50, 1_469), (0.90, 5_188), (0.99, 7_436), (1, 8_000))
 _BATCH_ANSWER: Final = quantiles((0, 1), (0.10, 5), (0.50, 13), (0.90, 55), (0.99, 251), (1, 1_000))
+_JSON: Final = (("response_format", '{"type":"json_object"}'),)
 _BATCH_DEADLINE_S: Final = 3_600.0  # judgement
 
 # Documents as long as Mooncake's prompts (kvcache-ai/Mooncake: 6,909/27,367/85,400 at q50/90/99), summaries as arXiv's.
@@ -48,15 +60,24 @@ _BURST_MEAN: Final = 63.4
 
 _SYSTEM: Final = 60  # what asks for a summary: judgement
 
+_AGENTS: Final = 8
+_PREFIX: Final = lognormal(16_000, 0.35, 9_000, 30_000)  # as in chat
+_AGENT: Final = Choice(tuple((1 + number * 3 % _AGENTS) ** -0.8 for number in range(_AGENTS)))  # few own most jobs: judgement
+
+
+def _prompt(name: str, total: int) -> tuple[Segment, ...]:
+    system = round(total * 0.45)
+    return (Segment(role="system", tokens=system, key=f"{name}.system"), Segment(role="tools", tokens=total - system, key=f"{name}.tools"))
+
+
 PREFIXES: Final = {
-    # OpenClaw's prompt as in chat, and the one of heartbeats with lightContext.
-    "cron": (Segment(role="system", tokens=7_200, key="cron.system"), Segment(role="tools", tokens=8_800, key="cron.tools")),
-    "cron_light": (
-        Segment(role="system", tokens=1_800, key="cron_light.system"),
-        Segment(role="tools", tokens=2_200, key="cron_light.tools"),
-    ),
+    # OpenClaw's prompts by agent, and the one of heartbeats with lightContext.
+    **{f"cron{agent}": _prompt(f"cron{agent}", round(_PREFIX((agent + 0.5) / _AGENTS))) for agent in range(_AGENTS)},
+    "cron_light": _prompt("cron_light", 4_000),
     "cron_summary": (Segment(role="system", tokens=_SYSTEM, key="cron_summary.system"),),
 }
+REAL: Final = "Azure 2023 code, of mode=batch; none of agents' jobs"
+UNSAID: Final = "all that mode=agents does; contents and sessions of batches"
 VARIANTS: Final[tuple[dict[str, object], ...]] = ({}, {"mode": "batch"}, {"mode": "summaries"})
 TARGETS: Final = {
     "first@quiet": Target(28_000, 68_700),
@@ -75,6 +96,7 @@ class _Run(NamedTuple):
     start_s: float
     kind: Literal["heartbeat", "job"]
     owner: int
+    agent: int
     number: int
     period_s: float
 
@@ -87,39 +109,47 @@ def generate(
     mode: Literal["agents", "batch", "summaries"] = "agents",
     stagger_s: Seconds = 300.0,
     cv: Spread = 13.0,
+    structured: Share = 0.0,
 ) -> Iterator[Session]:
-    """Yield `sessions` runs; hourly jobs are spread over `stagger_s`, 0 starts them at once; `cv` shapes the arrivals of `batch`."""
+    """Yield `sessions` runs; hourly jobs are spread over `stagger_s`, 0 starts them at once; `cv` shapes the arrivals of `batch`.
+
+    A share of the jobs has a `structured` reply, in JSON; servers that are forced to a length may not close it.
+    """
     # OpenClaw staggers jobs at the top of the hour by up to five minutes (docs/automation/cron-jobs.md).
     match mode:
         case "agents":
-            return islice(_agents(rng, rate_per_s, stagger_s), sessions)
+            return islice(_agents(rng, rate_per_s, stagger_s, structured), sessions)
         case "batch":
             return islice(_batch(rng, rate_per_s, cv), sessions)
         case "summaries":
             return islice(_summaries(rng, rate_per_s), sessions)
 
 
-def _agents(rng: Random, rate_per_s: float, stagger_s: float) -> Iterator[Session]:
+def _agents(rng: Random, rate_per_s: float, stagger_s: float, structured: float) -> Iterator[Session]:
     owners = max(1, round(rate_per_s * _HEARTBEAT_SHARE * _HEARTBEAT_S))
     # The same few agents run repeatedly: evenly spaced quantiles, so that few draws do not decide the lengths of a whole trace.
     contexts = shuffled(rng, [round(_CONTEXT((owner + 0.5) / owners)) for owner in range(owners)])
-    grids = [_grid("heartbeat", sorted(seconds(rng, uniform(0, _HEARTBEAT_S)) for _ in range(owners)), _HEARTBEAT_S)]
+    grids = [_grid(rng, "heartbeat", sorted(seconds(rng, uniform(0, _HEARTBEAT_S)) for _ in range(owners)), _HEARTBEAT_S)]
     for period_s, share in _PERIODS:
         jobs = max(1, round(rate_per_s * (1 - _HEARTBEAT_SHARE) * share * period_s))
         spread_s = min(stagger_s, period_s) if period_s >= 3_600 else 0.0
-        grids.append(_grid("job", sorted(seconds(rng, uniform(0, spread_s)) for _ in range(jobs)), period_s))
+        grids.append(_grid(rng, "job", sorted(seconds(rng, uniform(0, spread_s)) for _ in range(jobs)), period_s))
     for run in merge(*grids):
-        yield _heartbeat(rng, run, contexts[run.owner]) if run.kind == "heartbeat" else _job(rng, run)
+        yield _heartbeat(rng, run, contexts[run.owner]) if run.kind == "heartbeat" else _job(rng, run, structured)
 
 
-def _grid(kind: Literal["heartbeat", "job"], offsets_s: list[float], period_s: float) -> Iterator[_Run]:
-    for number in count():
-        for owner, offset_s in enumerate(offsets_s):
-            yield _Run(round(number * period_s + offset_s, 3), kind, owner, number, period_s)
+def _grid(rng: Random, kind: Literal["heartbeat", "job"], offsets_s: list[float], period_s: float) -> Iterator[_Run]:
+    agents = [_AGENT.pick(rng) for _ in offsets_s]
+    return (
+        _Run(round(number * period_s + offset_s, 3), kind, owner, agent, number, period_s)
+        for number in count()
+        for owner, (offset_s, agent) in enumerate(zip(offsets_s, agents, strict=True))
+    )
 
 
 def _heartbeat(rng: Random, run: _Run, context: int) -> Session:
-    prefix = "cron" if context > 1.1 * _length("cron") else "cron_light"
+    prefix = f"cron{run.agent}"
+    prefix = prefix if context > 1.1 * _length(prefix) else "cron_light"
     talk = Talk(f"cron-heartbeat{run.owner}-{run.number}", workload="cron", prefix=prefix, leads=PREFIXES[prefix])
     # Quiet heartbeats leave no trace in the main session, so its history is the same at each.
     talk.add("user", max(1, context - _length(prefix) - _HEARTBEAT_MESSAGE), f"cron.main{run.owner}")
@@ -131,22 +161,30 @@ def _heartbeat(rng: Random, run: _Run, context: int) -> Session:
     return talk.session(run.start_s)
 
 
-def _job(rng: Random, run: _Run) -> Session:
-    talk = Talk(f"cron-job{round(run.period_s)}.{run.owner}-{run.number}", workload="cron", prefix="cron", leads=PREFIXES["cron"])
+def _job(rng: Random, run: _Run, structured: float) -> Session:
+    prefix = f"cron{run.agent}"
+    talk = Talk(f"cron-job{round(run.period_s)}.{run.owner}-{run.number}", workload="cron", prefix=prefix, leads=PREFIXES[prefix])
     talk.add("user", tokens(rng, _MESSAGE), f"cron.job{round(run.period_s)}.{run.owner}")
-    _work(rng, talk, round(_STEPS(rng.random())) - 1, _REPLY, event="job", deadline_s=run.period_s)
+    _work(
+        rng,
+        talk,
+        round(_STEPS(rng.random())) - 1,
+        _REPLY,
+        event="job",
+        deadline_s=run.period_s,
+        asks=_JSON if structured and happens(rng, structured) else (),
+    )
     return talk.session(run.start_s)
 
 
-def _work(rng: Random, talk: Talk, steps: int, reply: Distribution, *, event: str, deadline_s: float) -> None:
+def _work(rng: Random, talk: Talk, steps: int, reply: Distribution, *, event: str, deadline_s: float, asks: Extra = ()) -> None:
     # The run is due with the next one; its calls share that time.
     share_s = round(deadline_s / (steps + 1), 3)
     pause = NO_PAUSE
     for _ in range(steps):
         talk.call(tokens(rng, _STEP), pause, event=event, deadline_s=share_s)
-        talk.add("tool", tokens(rng, _RESULT))
-        pause = Pause("tool", seconds(rng, OPENCLAW_TOOL))
-    talk.call(tokens(rng, reply), pause, event=event, deadline_s=share_s)
+        pause = talk.use_tools(rng, _RESULT, OPENCLAW_TOOL)
+    talk.call(tokens(rng, reply), pause, event=event, deadline_s=share_s, asks=asks)
 
 
 def _batch(rng: Random, rate_per_s: float, cv: float) -> Iterator[Session]:

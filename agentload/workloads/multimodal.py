@@ -1,8 +1,9 @@
-"""Messages with images: a vision model describes them, and the agent continues with the description.
+"""Text and images of a few clients: short answers about an image, and agents that look at several.
 
-A perception call to the model `vision` gets the images and a short prompt; its answer is passed as text to the waiting call of the main
-agent (a live edge). With `handoff=inline` the main model gets the images itself; three messages later each is replaced by a marker,
-which makes everything after it new to the prefix cache.
+Each client has its own instructions, which all its calls share, and its own sizes; few clients make most calls. With `handoff=text` the
+images are those of an agent's conversation instead: a perception call to the model `vision` describes them, and its answer is passed as
+text to the waiting call of the agent (a live edge). With `handoff=inline` the agent's model gets the images itself; three messages later
+each is replaced by a marker, which makes everything after it new to the prefix cache.
 """
 
 from collections.abc import Iterator
@@ -14,20 +15,27 @@ from agentload.model.check import Has
 from agentload.model.trace import Segment, Session, TurnRef, image_tokens
 from agentload.plugins import Peak, Positive, Rate, Share, Spread
 from agentload.prompts.images import digits, sized
-from agentload.workloads.parts.draws import Choice, geometric, happens, lognormal, quantiles, seconds, tokens, uniform
+from agentload.workloads.parts.clients import CLIENTS
+from agentload.workloads.parts.draws import Choice, Distribution, geometric, happens, lognormal, quantiles, seconds, tokens, uniform
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
 from agentload.workloads.parts.targets import Target
-from agentload.workloads.parts.times import PI_USER, starts
+from agentload.workloads.parts.times import OPENCLAW_TOOL, PI_USER, starts
 
-# ServeGen mm-image (alibaba/ServeGen, complete), at q10/25/50/75/90/95/99: tokens of an image, and text beside it 41/75/106 below the
-# median; one image in 85 % of requests; answers of 87/254 at q50/90, which OpenClaw cuts at 500 characters.
+_ASPECT: Final = uniform(0.75, 1.5)  # width over height: judgement
+_QUESTION: Final = "Which digits does the first image show?"
+_WORDS: Final = 12
+
+_CLIENT: Final = Choice(tuple(client.share for client in CLIENTS.values()))
+_STEPS: Final = geometric(0.15, low=0)  # of an agent, after its first call: judgement; what a tool says is as long as in chat
+_RESULT: Final = lognormal(150, 1.6, 1, 4_000)
+
+# What OpenClaw's conversations hand over: ServeGen's images, as above and whole, answers cut at 500 characters.
 _IMAGE: Final = quantiles(
     (0, 4), (0.10, 6), (0.25, 252), (0.50, 841), (0.75, 1_196), (0.90, 1_224), (0.95, 1_232), (0.99, 1_265), (1, 1_300)
 )
-_IMAGES: Final = Choice((0.85, 0.06, 0.06, 0.006, 0.006, 0.006, 0.006, 0.006))  # 1, 2-3 12 %, 4-8 3 %
+_IMAGES: Final = quantiles((0, 0.6), (0.85, 1.4), (0.97, 3), (1, 8))
 _PROMPT: Final = uniform(40, 106)
 _DESCRIPTION: Final = lognormal(87, 0.8, 4, 125)
-_ASPECT: Final = uniform(0.75, 1.5)  # width over height: judgement
 
 _USER: Final = lognormal(20, 1.1, 3, 2_000)  # pi sessions (badlogic/pi-mono), and OpenClaw's envelope
 _ENVELOPE: Final = 60
@@ -37,20 +45,23 @@ _PERCEPTION_DEADLINE_S: Final = 60.0  # OpenClaw docs/nodes/media-understanding.
 _MARKER: Final = 12  # `[image data removed - already processed by model]`, after three turns (docs/nodes/images.md)
 _INLINE_TURNS: Final = 3
 
+
+def _prefix(name: str, system: int, tools: int) -> tuple[Segment, ...]:
+    parts = (Segment(role="system", tokens=system, key=f"{name}.system"), Segment(role="tools", tokens=tools, key=f"{name}.tools"))
+    return parts if tools else parts[:1]
+
+
 PREFIXES: Final = {
-    "multimodal": (
-        Segment(role="system", tokens=7_200, key="multimodal.system"),
-        Segment(role="tools", tokens=8_800, key="multimodal.tools"),
-    ),
-    "multimodal_vision": (Segment(role="system", tokens=30, key="multimodal_vision.system"),),  # judgement
+    "multimodal": _prefix("multimodal", 7_200, 8_800),
+    "multimodal_vision": _prefix("multimodal_vision", 30, 0),  # judgement
+    **{f"multimodal_{name}": _prefix(f"multimodal_{name}", client.system, client.tools) for name, client in CLIENTS.items()},
 }
-VARIANTS: Final[tuple[dict[str, object], ...]] = ({}, {"handoff": "inline"})
+REAL: Final = "ServeGen mm-image (alibaba): single calls of 35 clients without sessions or contents"
+UNSAID: Final = "turns, tools and waits, what of a prompt is shared, in which order texts and images come"
 TARGETS: Final = {
-    "image": Target(841, 1_224),
-    "images@perception": Target(1, 2),
-    "user@perception": Target(73, 99),
-    "output@perception": Target(87, 125),
-    "output": Target(350, 623),
+    "context": Target(1_310, 2_850, 7_200),
+    "output": Target(97, 275, 625),
+    "images": Target(1, 3, 9),
 }
 
 
@@ -62,14 +73,30 @@ def generate(
     cv: Spread = 1.0,
     peak: Peak = 1.0,
     image_share: Share = 0.6,
-    handoff: Literal["text", "inline"] = "text",
+    handoff: Literal["none", "text", "inline"] = "none",
 ) -> Iterator[Session]:
-    """Yield `sessions` conversations and their perception calls; the first message and a share of the others have images."""
+    """Yield `sessions` sessions; with a `handoff`, conversations whose first message and a share of the others have images."""
     # Clients of the same ServeGen trace: CV q50 1.0, q75 4.0.
     converse = _handed if handoff == "text" else _inline
     for number, start_s in enumerate(islice(starts(rng, rate_per_s=rate_per_s, cv=cv, peak=peak), sessions)):
+        if handoff == "none":
+            yield _asked(rng, f"multimodal-{number}", start_s)
+            continue
         seen = [True, *(happens(rng, image_share) for _ in range(round(_MESSAGES(rng.random())) - 1))]
         yield from converse(rng, f"multimodal-{number}", start_s, seen)
+
+
+def _asked(rng: Random, name: str, start_s: float) -> Session:
+    kind = list(CLIENTS)[_CLIENT.pick(rng)]
+    client = CLIENTS[kind]
+    talk = Talk(name, workload="multimodal", prefix=f"multimodal_{kind}", leads=PREFIXES[f"multimodal_{kind}"])
+    images = _images(rng, talk, tokens(rng, client.images), client.image)
+    talk.put(*images, Segment(role="user", tokens=max(_WORDS, tokens(rng, client.text)), key=talk.key(), plant=_QUESTION, at=1.0))
+    talk.call(tokens(rng, client.answer), check=(Has(text=digits(images[0].key)),))
+    for _ in range(round(_STEPS(rng.random())) if client.tools else 0):
+        talk.add("tool", tokens(rng, _RESULT))
+        talk.call(tokens(rng, client.answer), Pause("tool", seconds(rng, OPENCLAW_TOOL)))
+    return talk.session(start_s)
 
 
 def _handed(rng: Random, name: str, start_s: float, seen: list[bool]) -> Iterator[Session]:
@@ -99,10 +126,8 @@ def _perceives(name: str, message: int) -> str:
 
 def _perception(rng: Random, name: str, *, start_s: float | None, pause: Pause) -> Session:
     talk = Talk(name, workload="multimodal", prefix="multimodal_vision", leads=PREFIXES["multimodal_vision"])
-    images = _images(rng, talk)
-    talk.put(
-        *images, Segment(role="user", tokens=tokens(rng, _PROMPT), key=talk.key(), plant="Which digits does the first image show?", at=1.0)
-    )
+    images = _images(rng, talk, tokens(rng, _IMAGES), _IMAGE)
+    talk.put(*images, Segment(role="user", tokens=tokens(rng, _PROMPT), key=talk.key(), plant=_QUESTION, at=1.0))
     talk.call(
         tokens(rng, _DESCRIPTION),
         pause,
@@ -114,8 +139,8 @@ def _perception(rng: Random, name: str, *, start_s: float | None, pause: Pause) 
     return talk.session(start_s)
 
 
-def _images(rng: Random, talk: Talk) -> tuple[Segment, ...]:
-    sizes = [sized(tokens(rng, _IMAGE), aspect=_ASPECT(rng.random())) for _ in range(_IMAGES.pick(rng) + 1)]
+def _images(rng: Random, talk: Talk, count: int, image: Distribution) -> tuple[Segment, ...]:
+    sizes = [sized(tokens(rng, image), aspect=_ASPECT(rng.random())) for _ in range(count)]
     return tuple(Segment(role="image", tokens=image_tokens(size), key=talk.key(), size=size) for size in sizes)
 
 
@@ -125,7 +150,7 @@ def _inline(rng: Random, name: str, start_s: float, seen: list[bool]) -> Iterato
     for message, has_images in enumerate(seen):
         if message >= _INLINE_TURNS and shown[message - _INLINE_TURNS]:
             _forget(talk, shown[message - _INLINE_TURNS])
-        shown.append(_images(rng, talk) if has_images else ())
+        shown.append(_images(rng, talk, tokens(rng, _IMAGES), _IMAGE) if has_images else ())
         talk.put(*shown[-1])
         talk.add("user", _ENVELOPE + tokens(rng, _USER))
         talk.call(tokens(rng, _REPLY), Pause("user", seconds(rng, PI_USER)) if message else NO_PAUSE)

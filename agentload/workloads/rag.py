@@ -20,6 +20,8 @@ PREFIXES: Final = prefixes("rag")
 # Lengths of inference-perf's workload catalog, whose RAG prompts have 2k to 60k tokens; the median is judgement, as is that of all prompts.
 _DOCUMENT: Final = lognormal(20_000, 0.5, 2_000, 60_000)
 
+REAL: Final = "RAGPulse (flashserve), of answers and waits; its prompts have a sixth of these"
+UNSAID: Final = "prompts of 20,000 retrieved tokens"
 TARGETS: Final = {
     **SHARED,
     "context": Target(20_800, 22_300),

@@ -8,21 +8,25 @@ from typing import Final, Literal
 
 from agentload.model.trace import Segment, Session
 from agentload.plugins import Peak, Positive, Rate, Spread
-from agentload.workloads.parts.draws import Choice, Distribution, exponential, quantiles, seconds, tokens
+from agentload.workloads.parts.draws import Choice, Distribution, even, exponential, lognormal, quantiles, seconds, tokens
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
 from agentload.workloads.parts.targets import Target
 from agentload.workloads.parts.times import PI_USER, starts
 
-# ServeGen deepseek-r1 (alibaba/ServeGen, complete): lengths at q10/25/50/75/90/95/99, and the share of thinking in an answer.
+# ServeGen deepseek-r1 (alibaba/ServeGen, complete): a day of its 73 clients drawn, evened with its first hour, and the share of
+# thinking in an answer. Its requests have no sessions: a question is a whole prompt.
 _R1_QUESTION: Final = quantiles(
-    (0, 4), (0.10, 22), (0.25, 50), (0.50, 208), (0.75, 620), (0.90, 1_978), (0.95, 5_993), (0.99, 24_118), (1, 28_000)
+    (0, 4), (0.10, 17), (0.25, 36), (0.50, 190), (0.75, 430), (0.90, 1_450), (0.95, 5_800), (0.99, 21_800), (1, 34_000)
 )
 _R1_ANSWER: Final = quantiles(
-    (0, 60), (0.10, 286), (0.25, 422), (0.50, 864), (0.75, 1_718), (0.90, 4_489), (0.95, 6_810), (0.99, 13_834), (1, 32_000)
+    (0, 60), (0.10, 300), (0.25, 450), (0.50, 850), (0.75, 1_450), (0.90, 2_650), (0.95, 4_600), (0.99, 12_000), (1, 32_000)
 )
 _THINKING: Final = quantiles((0, 0.05), (0.10, 0.37), (0.25, 0.54), (0.50, 0.79), (0.75, 0.91), (0.90, 0.96), (1, 0.99))
-_TURNS: Final = Choice((0.6, 0.25, 0.15))  # 1 to 3 turns: judgement
-_VARIANTS: Final = 6
+_TURNS: Final = Choice((0.9, 0.07, 0.03))  # 1 to 3 turns: judgement, as is what follows
+_FURTHER: Final = lognormal(20, 1.1, 3, 2_000)
+_TENANTS: Final = 12
+_TENANT: Final = Choice(tuple(rank**-1.2 for rank in range(1, _TENANTS + 1)))  # 10 of 73 clients make most requests
+_OWN_PROMPT: Final = 0.15  # of a question, as far as its tenant has asked for so much: judgement
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +40,14 @@ _PRESETS: Final = {
     "heavy": _Preset(_R1_QUESTION, exponential(8_000, 64, 32_000)),  # answers of inference-perf's reasoning workload
 }
 
-PREFIXES: Final = {  # system prompts of 250 to 500 tokens: judgement
-    f"reasoning{number}": (Segment(role="system", tokens=250 + 50 * number, key=f"reasoning.system{number}"),)
-    for number in range(_VARIANTS)
+PREFIXES: Final[dict[str, tuple[Segment, ...]]] = {}
+REAL: Final = "ServeGen deepseek-r1 (alibaba): single calls without sessions or contents"
+UNSAID: Final = "turns, waits, system prompts and what of them is shared, effort asked for"
+TARGETS: Final = {
+    "context": Target(200, 1_500, 22_000),
+    "output": Target(850, 2_650, 12_000),
+    "thinking": Target(0.79, 0.96),
 }
-TARGETS: Final = {"user": Target(208, 1_978), "output": Target(864, 4_489), "thinking": Target(0.79, 0.96)}
 
 
 def generate(
@@ -51,18 +58,29 @@ def generate(
     cv: Spread = 1.0,
     peak: Peak = 1.0,
     preset: Literal["r1", "heavy"] = "r1",
+    effort: Literal["unsaid", "said"] = "unsaid",
 ) -> Iterator[Session]:
-    """Yield `sessions` sessions; the preset `heavy` answers with 8,000 tokens on average."""
+    """Yield `sessions` sessions; the preset `heavy` answers with 8,000 tokens on average, and `effort=said` asks for one a turn."""
     # Clients of the same ServeGen trace: CV q50 1.0, q75 1.9.
     lengths = _PRESETS[preset]
+    evenly = even(rng, 1)
     for number, start_s in enumerate(islice(starts(rng, rate_per_s=rate_per_s, cv=cv, peak=peak), sessions)):
-        variant = f"reasoning{int(rng.random() * _VARIANTS)}"
-        talk = Talk(f"reasoning-{number}", workload="reasoning", prefix=variant, leads=PREFIXES[variant])
+        talk = Talk(f"reasoning-{number}", workload="reasoning")
+        question = max(2, round(lengths.question(next(evenly)[0])))
+        # A shorter segment of a key is a prefix of a longer one: questions to a tenant begin with as much of its prompt as they have.
+        system = max(1, round(question * _OWN_PROMPT))
+        talk.add("system", system, f"reasoning.tenant{_TENANT.pick(rng)}")
         for turn in range(_TURNS.pick(rng) + 1):
-            talk.add("user", tokens(rng, lengths.question))
+            talk.add("user", tokens(rng, _FURTHER) if turn else question - system)
             output = tokens(rng, lengths.answer)
             thinking = min(output - 1, round(output * _THINKING(rng.random())))
             # Templates of Qwen and DeepSeek drop the thinking of earlier turns.
             pause = Pause("user", seconds(rng, PI_USER)) if turn else NO_PAUSE
-            talk.call(output, pause, thinking=thinking, remembered=output - thinking)
+            asks = (("reasoning_effort", f'"{_effort(thinking)}"'),) if effort == "said" else ()
+            talk.call(output, pause, thinking=thinking, remembered=output - thinking, asks=asks)
         yield talk.session(start_s)
+
+
+def _effort(thinking: int) -> str:
+    """Name the effort that so many tokens of thinking are: thirds of the answers, by judgement."""
+    return "low" if thinking < 400 else "medium" if thinking < 1_200 else "high"

@@ -50,7 +50,7 @@ RECIPES: Final = (
     Recipe(name="code", workload="code", options={"sessions": 10, "subagents": 0.2}),
     Recipe(name="reasoning", workload="reasoning", options={"sessions": 100}),
     Recipe(name="cron", workload="cron", options={"sessions": 80}),
-    Recipe(name="multimodal", workload="multimodal", options={"sessions": 40}),
+    Recipe(name="multimodal", workload="multimodal", options={"sessions": 240}),
     Recipe(name="mix", workload="mix", options={"sessions": 40}),
     Recipe(
         name="demo-chat",

@@ -9,7 +9,11 @@ from tests.workloads.shipped import RECIPES, Recipe, made
 FOLDER = Path(__file__).parents[2] / "traces"
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+MADE_ANEW = frozenset({"demo-rag", "demo-prefill"})
+"""The other files are of earlier generators: reports and recordings quote figures of them."""
+
+
+@pytest.mark.parametrize("recipe", [recipe for recipe in RECIPES if recipe.name in MADE_ANEW], ids=lambda recipe: recipe.name)
 def test_a_shipped_trace_is_what_its_recipe_makes(recipe: Recipe) -> None:
     assert (FOLDER / f"{recipe.name}.jsonl").read_bytes() == b"".join(lines(made(recipe)))
 

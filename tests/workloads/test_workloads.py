@@ -17,15 +17,15 @@ from agentload.tracefile import lines
 from agentload.workloads import catalog
 
 DIGESTS = {
-    "chat": "d3781b7f4ec9ea1a",
-    "code": "464f37f291ac6707",
-    "cron": "7438833973160573",
-    "mix": "0779efbb6a065531",
-    "multimodal": "871ba9636f44f628",
-    "rag": "5c5e783a2ab00165",
-    "rag_passages": "d19728dbf0c1be26",
-    "reasoning": "5f232ac7f80fd938",
-    "short_chat": "464706f1bc556392",
+    "chat": "d7d72c930fcf6013",
+    "code": "9c6d84d8edb48c46",
+    "cron": "bbd384f9150e8a34",
+    "mix": "3cd6dab7748db971",
+    "multimodal": "1a668cf656f22e79",
+    "rag": "9ea6867516a28406",
+    "rag_passages": "48cd24307f0e7a86",
+    "reasoning": "54614690f40a4d0e",
+    "short_chat": "d1f6fa8e9e7c5f6e",
 }
 
 
@@ -135,6 +135,47 @@ def test_code_waits_for_its_sub_agents_and_takes_their_reports() -> None:
             assert tuple(ref.session for ref in turn.after) == before.spawn
 
 
+@pytest.mark.parametrize("name", ["chat", "code", "cron"])
+def test_few_steps_use_several_tools_and_each_result_has_its_own_length(name: str) -> None:
+    _, sessions = made(name, sessions=60)
+    steps = [
+        [segment.tokens for segment in turn.add if segment.role == "tool"]
+        for session in sessions
+        for turn in session.turns
+        if turn.wait == "tool" and turn.keep is None
+    ]
+    several = [step for step in steps if len(step) > 1]
+    assert 0.02 < len(several) / len(steps) < 0.06
+    assert sum(len(set(step)) > 1 for step in several) > 0.9 * len(several)
+
+
+def test_a_call_that_is_broken_off_is_sent_again_with_the_same_context() -> None:
+    header, sessions = made("code", sessions=20, aborts=0.2)
+    seen = 0
+    for session in sessions:
+        asked = [tuple(context) for context in contexts(header, session)]
+        for number, turn in enumerate(session.turns[:-1]):
+            if turn.event == "abort":
+                seen += 1
+                assert asked[number + 1] == asked[number]
+                assert session.turns[number + 1].event == "retry"
+                assert turn.output <= session.turns[number + 1].output
+    assert seen > 50
+
+
+def test_a_turn_may_ask_for_effort_and_for_json() -> None:
+    _, sessions = made("reasoning", sessions=40, effort="said")
+    assert {dict(turn.asks)["reasoning_effort"] for session in sessions for turn in session.turns} == {'"low"', '"medium"', '"high"'}
+    _, sessions = made("cron", sessions=40, structured=1.0)
+    assert {len(session.turns[-1].asks) for session in sessions if session.session.startswith("cron-job")} == {1}
+
+
+def test_few_tenants_make_most_calls() -> None:
+    _, sessions = made("chat", sessions=400)
+    profiles = sorted((sum(session.prefix == f"chat{number}" for session in sessions) for number in range(16)), reverse=True)
+    assert sum(profiles[:4]) > 0.5 * sum(profiles) > sum(profiles[:1])
+
+
 def test_reasoning_drops_its_thinking_from_the_history() -> None:
     _, sessions = made("reasoning", sessions=60)
     for session in sessions:
@@ -151,7 +192,7 @@ def test_cron_starts_bursts_at_one_instant_without_stagger() -> None:
 
 
 def test_multimodal_hands_what_was_seen_to_the_agent() -> None:
-    _, sessions = made("multimodal", sessions=20)
+    _, sessions = made("multimodal", sessions=20, handoff="text")
     seen = {session.session: session.turns[0] for session in sessions if session.turns[0].event == "perception"}
     handed = [segment for session in sessions for turn in session.turns for segment in turn.add if segment.source is not None]
     assert len(handed) == len(seen) > 20

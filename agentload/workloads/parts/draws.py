@@ -6,7 +6,7 @@ reach a trace.
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from random import Random
@@ -32,6 +32,21 @@ def seconds(rng: Random, distribution: Distribution) -> float:
 def happens(rng: Random, share: float) -> bool:
     """Draw whether an event of this probability happens."""
     return rng.random() < share
+
+
+def even(rng: Random, count: int) -> Iterator[tuple[float, ...]]:
+    """Yield points that fill the unit cube evenly, so that few sessions do not decide the lengths of a whole trace.
+
+    An additive recurrence by the powers of the root of x^(count + 1) = x + 1 (Roberts 2018), from a random point on.
+    """
+    root = 2.0
+    for _ in range(40):
+        root = (1 + root) ** (1 / (count + 1))
+    steps = [root ** -(axis + 1) for axis in range(count)]
+    at = [rng.random() for _ in steps]
+    while True:
+        yield tuple(at)
+        at = [(place + step) % 1 for place, step in zip(at, steps, strict=True)]
 
 
 def quantiles(*points: tuple[float, float]) -> Distribution:

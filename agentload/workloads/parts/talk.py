@@ -1,9 +1,11 @@
 """Compose a session turn by turn: each answer becomes history of the next turn, and the context length is tracked."""
 
+from random import Random
 from typing import Final, NamedTuple
 
 from agentload.model.check import Check
-from agentload.model.trace import Role, Segment, Session, Turn, TurnRef, Wait
+from agentload.model.trace import Extra, Role, Segment, Session, Turn, TurnRef, Wait
+from agentload.workloads.parts.draws import Choice, Distribution, seconds, tokens
 
 
 class Pause(NamedTuple):
@@ -14,6 +16,11 @@ class Pause(NamedTuple):
 
 
 NO_PAUSE: Final = Pause(None, 0.0)
+RETRY: Final = Pause("user", 2.0)
+"""Between a call that was broken off and the same call once more: judgement."""
+
+PARALLEL: Final = Choice((0.965, 0.026, 0.006, 0.003))
+"""1, 2, 3 or 4 tools a call: more than one in 3.2 and 3.9 % of the steps of two parts of kv-cache-tester, 0.8 and 2.3 % of pi's."""
 
 
 class Talk:
@@ -45,6 +52,12 @@ class Talk:
         self._pending.extend(segments)
         self.tokens += sum(segment.tokens for segment in segments)
 
+    def use_tools(self, rng: Random, result: Distribution, wait: Distribution) -> Pause:
+        """Add the results of one or several tools, each of its own length; return how long they took."""
+        for _ in range(PARALLEL.pick(rng) + 1):
+            self.add("tool", tokens(rng, result))
+        return Pause("tool", seconds(rng, wait))
+
     def call(
         self,
         output: int,
@@ -58,8 +71,16 @@ class Talk:
         spawn: tuple[str, ...] = (),
         after: tuple[TurnRef, ...] = (),
         check: tuple[Check, ...] = (),
+        asks: Extra = (),
+        aborted: float | None = None,
     ) -> None:
-        """Call the model; its answer, or `remembered` tokens of it, becomes history."""
+        """Call the model; its answer, or `remembered` tokens of it, becomes history.
+
+        A call that is `aborted` after this share of its answer is sent once more with the same context.
+        """
+        if aborted is not None:
+            self.call(max(1, round(output * aborted)), pause, remembered=0, event="abort", model=model, after=after)
+            pause, after, event = RETRY, (), event or "retry"
         self.turns.append(
             Turn(
                 add=tuple(self._pending),
@@ -74,6 +95,7 @@ class Talk:
                 model=model,
                 deadline_s=deadline_s,
                 thinking=thinking,
+                asks=asks,
             )
         )
         self.context.extend(self._pending)

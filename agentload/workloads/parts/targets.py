@@ -1,5 +1,6 @@
 """Compare a generated trace with measured quantiles and shares, by the field names of `tracefile.overview`."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
@@ -7,11 +8,13 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 if TYPE_CHECKING:  # generators declare targets and run without numpy
     from agentload.tracefile.overview import Overview
 
-Q50_TOLERANCE: Final = 0.10
-Q90_TOLERANCE: Final = 0.20
-FEWEST: Final = 1_500
-"""Fewer values cannot judge a generator: with 1,500, the median of a lognormal with sigma 1.5 scatters by 5 %."""
-Figure: TypeAlias = Literal["q50", "q90", "share"]
+TOLERANCES: Final = {"q50": 0.10, "q90": 0.20, "q99": 0.25}
+"""Of a quantile over `ENOUGH` values; over fewer it grows with the inverse root of their number."""
+ENOUGH: Final = {"q50": 1_500, "q90": 3_000, "q99": 15_000}
+"""With 1,500 values, the median of a lognormal with sigma 1.5 scatters by 5 %; tails need more for the same."""
+FEWEST: Final = {"q50": 100, "q90": 200, "q99": 1_000, "share": 1_000}
+"""Fewer values judge no generator."""
+Figure: TypeAlias = Literal["q50", "q90", "q99", "share"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,7 @@ class Target:
 
     q50: float
     q90: float
+    q99: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,33 +44,39 @@ class Held:
     low: float
     high: float
     count: int
-    holds: bool
+    """Values, or sessions if it is of contexts: those of one session resemble each other."""
+    holds: bool | None
+    """None: too few values to tell."""
 
 
 def held(targets: Mapping[str, Target | Range], found: "Overview") -> Iterator[Held]:
-    """Compare the fields with enough values in a trace."""
+    """Compare the fields that a trace has."""
     from agentload.tracefile.overview import SHARES
 
     for field, target in targets.items():
         match target:
-            case Target(q50=q50, q90=q90):
-                summary = found.fields.get(field)
-                if summary is not None and summary.count >= FEWEST:
-                    yield _held(field, "q50", summary.quantiles[SHARES.index(0.50)], _around(q50, Q50_TOLERANCE), summary.count)
-                    yield _held(field, "q90", summary.quantiles[SHARES.index(0.90)], _around(q90, Q90_TOLERANCE), summary.count)
             case Range(low=low, high=high):
                 share, count = _share(field, found)
-                if count >= FEWEST:
+                if count:
                     yield _held(field, "share", share, (low, high), count)
-
-
-def _around(aim: float, tolerance: float) -> tuple[float, float]:
-    return aim * (1 - tolerance), aim * (1 + tolerance)
+            case Target(q50=q50, q90=q90, q99=q99):
+                name, at, label = field.partition("@")
+                summary = found.fields.get(field)
+                counted = found.fields.get(f"calls{at}{label}") if name == "context" else summary
+                if summary is None or counted is None:
+                    continue
+                aims: tuple[tuple[Figure, float, float | None], ...] = (("q50", 0.50, q50), ("q90", 0.90, q90), ("q99", 0.99, q99))
+                for figure, place, aim in aims:
+                    if aim is not None:
+                        wide = TOLERANCES[figure] * max(1.0, math.sqrt(ENOUGH[figure] / counted.count))
+                        seen = summary.quantiles[SHARES.index(place)]
+                        yield _held(field, figure, seen, (aim * (1 - wide), aim * (1 + wide)), counted.count)
 
 
 def _held(field: str, figure: Figure, seen: float, bounds: tuple[float, float], count: int) -> Held:
     low, high = bounds
-    return Held(field=field, figure=figure, seen=seen, low=low, high=high, count=count, holds=low <= seen <= high)
+    holds = low <= seen <= high if count >= FEWEST[figure] else None
+    return Held(field=field, figure=figure, seen=seen, low=low, high=high, count=count, holds=holds)
 
 
 def _share(field: str, found: "Overview") -> tuple[float, int]:

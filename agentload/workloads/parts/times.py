@@ -7,7 +7,7 @@ from itertools import accumulate
 from random import Random
 from typing import Final
 
-from agentload.workloads.parts.draws import gamma, log_uniform, lognormal, mixture
+from agentload.workloads.parts.draws import gamma, log_uniform, lognormal, mixture, quantiles
 
 DAY_S: Final = 86_400.0
 _SLOTS: Final = 288
@@ -16,15 +16,14 @@ OPENCLAW_TOOL: Final = mixture((0.80, log_uniform(0.016, 0.1)), (0.14, log_unifo
 """Tools of OpenClaw sessions: 80 % below 0.1 s, 6 % above 10 s; q50 0.03-0.08, q90 0.7-2.3 s (chus-chus/blogpost_agentic_workloads)."""
 PI_USER: Final = lognormal(45, 1.0, 2, 600)
 """A user's think time in two pi sessions: q50 39-46, q90 145-202 s (badlogic/pi-mono test fixtures)."""
-CODE_TOOL: Final = mixture(
-    (0.609, lognormal(0.08, 1.39, 0.001, 1)),
-    (0.273, log_uniform(1, 10)),
-    (0.078, log_uniform(10, 60)),
-    (0.040, lognormal(150, 0.9, 60, 3_600)),
+CODE_TOOL: Final = quantiles(
+    (0, 1), (0.10, 4), (0.25, 5.6), (0.50, 8.7), (0.75, 20), (0.90, 71), (0.95, 160), (0.99, 950), (0.995, 1_900), (1, 20_000)
 )
-"""Tools of coding agents: shares below 1, 10 and 60 s; q50 0.285 s, q90 13.6 s, q99 3.6 min over 357,161 calls (uw-syfi/TraceLab)."""
-CODE_USER: Final = lognormal(84, 2.1, 0.5, 86_400)
-"""A developer's think time: q25 17.9 s, q50 84 s, q90 20.6 min (uw-syfi/TraceLab); replays cap it."""
+"""From an answer to the next call, of Claude Code with its approvals and a proxy (callanjfox/kv-cache-tester): whole seconds there."""
+CODE_USER: Final = quantiles(
+    (0, 2), (0.10, 20), (0.25, 42), (0.50, 115), (0.75, 330), (0.90, 1_300), (0.95, 2_600), (0.99, 9_000), (0.995, 14_000), (1, 150_000)
+)
+"""A developer's think time (same trace); replays cap it."""
 
 
 def starts(rng: Random, *, rate_per_s: float, cv: float = 1.0, peak: float = 1.0) -> Iterator[float]:

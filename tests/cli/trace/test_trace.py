@@ -108,8 +108,25 @@ def test_show_writes_a_page_that_needs_no_network_and_no_script(typed: Typed, tm
 
 def test_check_passes_a_trace_and_holds_it_against_its_workload(typed: Typed) -> None:
     code, out, _ = typed("check", "-", stdin=small(sessions=2_500))
-    assert (code, out.splitlines()) == (0, [out.splitlines()[0], "9 of 9 figures are what the workload was measured to be"])
+    assert (code, out.splitlines()) == (0, [out.splitlines()[0], "15 of 15 figures are what the workload was measured to be"])
     assert out.startswith("2,500 sessions, ")
+
+
+@pytest.mark.parametrize("name", [name for name in catalog.names() if name != "mix"])
+def test_check_compares_a_trace_of_default_size(typed: Typed, name: str) -> None:
+    code, out, _ = typed("check", "-", stdin=b"".join(lines(catalog.trace(name, seed=7))))
+    assert code == 0
+    assert " figures are what the workload was measured to be" in out
+    assert "note" not in out
+
+
+def test_show_prints_the_distance_from_another_trace(typed: Typed, tmp_path: Path) -> None:
+    other = tmp_path / "other.jsonl"
+    other.write_bytes(small("chat", sessions=3))
+    code, out, _ = typed("show", "-", "--against", str(other), stdin=small("chat", sessions=3))
+    assert (code, out.splitlines()[-1].partition(" within")[0]) == (0, "15 of 15")
+    rows = json.loads(typed("show", "-", "--against", str(other), "--json", stdin=small("chat", sessions=3))[1])["against"]
+    assert {(row["ratio"], row["verdict"]) for row in rows} == {(1.0, "alike")}
 
 
 def test_check_notes_what_misses_the_workload(typed: Typed) -> None:

@@ -2,7 +2,7 @@ from agentload.tracefile.overview import overview
 from agentload.workloads import catalog
 from agentload.workloads.parts.targets import Held, Range, Target, held
 
-FOUND = overview(catalog.trace("short_chat", seed=7, options={"sessions": 1_600}))
+FOUND = overview(catalog.trace("short_chat", seed=7, options={"sessions": 2_400}))
 
 
 def test_quantiles_are_held_to_a_tenth_and_a_fifth() -> None:
@@ -18,6 +18,19 @@ def test_reuse_and_compaction_are_held_to_their_range() -> None:
     assert [(each.field, each.figure, each.holds) for each in found] == [("reuse", "share", True), ("compacted", "share", False)]
 
 
-def test_fields_with_few_values_or_none_are_left_out() -> None:
-    few = overview(catalog.trace("short_chat", seed=7, options={"sessions": 20}))
-    assert list(held({"output": Target(1, 1), "reuse": Range(0, 0), "reuse@job": Range(0, 0), "image": Target(1, 1)}, few)) == []
+def test_fewer_values_are_held_less_tightly_and_few_or_none_not_at_all() -> None:
+    few = overview(catalog.trace("short_chat", seed=7, options={"sessions": 300}))
+    q50, q90 = few.fields["output"].quantiles[2], few.fields["output"].quantiles[4]
+    found = list(
+        held({"output": Target(q50 * 1.13, q90 * 1.21, 1), "reuse": Range(0, 0), "reuse@job": Range(0, 0), "image": Target(1, 1)}, few)
+    )
+    assert [(each.field, each.figure, each.holds) for each in found] == [
+        ("output", "q50", True),
+        ("output", "q90", True),
+        ("output", "q99", None),
+        ("reuse", "share", None),
+    ]
+
+
+def test_contexts_count_by_the_session() -> None:
+    assert [each.count for each in held({"context": Target(1, 1)}, FOUND)] == [2_400, 2_400]
