@@ -16,7 +16,7 @@ from agentload.workloads.parts.times import PI_USER, starts
 # ServeGen deepseek-r1 (alibaba/ServeGen, complete): a day of its 73 clients drawn, evened with its first hour, and the share of
 # thinking in an answer. Its requests have no sessions: a question is a whole prompt.
 _R1_QUESTION: Final = quantiles(
-    (0, 4), (0.10, 17), (0.25, 36), (0.50, 190), (0.75, 430), (0.90, 1_450), (0.95, 5_800), (0.99, 21_800), (1, 34_000)
+    (0, 4), (0.10, 17), (0.25, 36), (0.50, 190), (0.75, 430), (0.90, 1_250), (0.95, 5_300), (0.99, 21_800), (1, 34_000)
 )
 _R1_ANSWER: Final = quantiles(
     (0, 60), (0.10, 300), (0.25, 450), (0.50, 850), (0.75, 1_450), (0.90, 2_650), (0.95, 4_600), (0.99, 12_000), (1, 32_000)

@@ -24,7 +24,7 @@ DIGESTS = {
     "multimodal": "1a668cf656f22e79",
     "rag": "9ea6867516a28406",
     "rag_passages": "48cd24307f0e7a86",
-    "reasoning": "54614690f40a4d0e",
+    "reasoning": "152fe7aaacc6d89a",
     "short_chat": "d1f6fa8e9e7c5f6e",
 }
 
