@@ -19,6 +19,7 @@ import scipy
 from advisor.evidence import Floats, Ints
 from advisor.statistics.spread import Spread
 
+SURE_PAIRS = 20  # of starts: before, a mode or a trend may be a few odd starts, and more of them tell
 ENOUGH_STARTS = 8  # t over starts is then as narrow as anything that knows a prior (docs/statistics.md)
 
 
