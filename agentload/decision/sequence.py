@@ -25,7 +25,7 @@ REPEATS: Final = 3
 """Plays of the grid of step times, at most."""
 STARTED_ONCE: Final = 16
 """Pairs beyond which what is left open is what a start of each server adds, which no pair of it tells."""
-ONE_START: Final = 0.08
+ONE_START: Final = 0.055
 """Half width of an interval, on the log scale, that stays whatever the number of pairs where servers were started once."""
 OF_TWINS: Final = 0.15
 """And of the ratio of two capacities, whatever the number of trials: how well twins know their own long run."""

@@ -331,3 +331,10 @@ def test_what_lies_beyond_the_tested_lengths_is_weighed_over_classes_that_are_kn
     asked = tuple(replace(assess(compared(effect=0.0, items=20), Policy()).accuracy[0], workload=name, asked_to=8192.0) for name in "abc")
     found = reach.reaches(evidence, tuple(zip("abc", (*shares, 0.1), strict=True)), asked)
     assert [each.beyond_share for each in found] == [pytest.approx(beyond), 0.4, 0.2, None]
+
+
+@pytest.mark.parametrize(("restarts", "level"), [(1, 0.017), (12, 0.0037)])
+def test_a_planned_look_at_servers_that_started_once_pays_for_one_error(restarts: int, level: float) -> None:
+    found = assess(compared(effect=0.0, pairs=12, restarts=restarts), Policy(planned_looks=True)).speed("fp8", None)
+    assert found is not None
+    assert found.change.relative.level == pytest.approx(1 - 2 * level)
