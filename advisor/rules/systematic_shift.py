@@ -1,7 +1,7 @@
 """Every bucket falls a little: no bucket proves it, all of them together do. Calibrate the scales, then test again.
 
 A one-sided sign test over buckets, at the level of the look: a single one takes six of six (p = 0.016; Kimi-K2.5 on H200, published), one
-of a planned sequence eight. It asks for calibration where scales are known not to be calibrated, and a loss of the margin is not ruled out.
+of a planned sequence eight. It asks for calibration where scales are not known to be calibrated, and a loss of the margin is not ruled out.
 """
 
 from advisor.case import Case
@@ -39,6 +39,6 @@ def check(case: Case, arm: Arm) -> Finding | None:
         next_step=Calibrate(),
         source=f"{BLOG}; llm-compressor ab1ba3e, examples/quantization_kv_cache",
         leg="safe",
-        asks_for="calibrate" if arm.scales == "default" and not is_small else None,
+        asks_for=None if is_small else "calibrate",
         screening=True,
     )
