@@ -248,7 +248,8 @@ class Case:
         if alone:
             whole = answer_level(self.evidence, self.policy)
         else:
-            whole = planning.planned_level(alpha) if planned else planning.look_level(look or self.evidence.looks, alpha)
+            once = any(each.starts == 1 for each in self.speeds if each.change.arm == arm)
+            whole = planning.planned_level(alpha, started_once=once) if planned else planning.look_level(look or self.evidence.looks, alpha)
         return whole / rivals(self.evidence) / either
 
     def spoiled(self, what: Spoiled, arm: str, workload: str | None) -> Gate | None:

@@ -78,18 +78,8 @@ def _judged(
         return None
     weights = _weight(buckets, shares)
     if all(_is_binary(each) for each in buckets):
-        difference = arm - reference
-        effect = accuracy.design_effect(difference, clusters, weights)
-        weight = np.ones(difference.size) if weights is None else weights * (difference.size / weights.sum())
-        lost, won = (float(weight @ is_changed) / effect for is_changed in (difference < 0, difference > 0))
-        n = difference.size / effect
-        contexts = np.unique(clusters).size
-        df = contexts - 1 if contexts < difference.size else None
-        return (
-            accuracy.tango(reference_only=lost, arm_only=won, n=n, level=level, df=df),
-            accuracy.p_not_worse(reference_only=lost, arm_only=won, n=n, margin=margin, df=df),
-            accuracy.p_worse(reference_only=lost, arm_only=won, n=n, margin=margin, df=df),
-        )
+        seen = accuracy.counts(arm - reference, clusters, weights)
+        return accuracy.tango(seen, level=level), accuracy.p_not_worse(seen, margin=margin), accuracy.p_worse(seen, margin=margin)
     found = accuracy.graded(reference, arm, clusters, weights)
     if found is None:
         return None
@@ -117,12 +107,10 @@ def _result(bucket: AccuracyBucket, difference: Estimate) -> BucketResult:
 
 
 def correlation(bucket: AccuracyBucket) -> float:
-    """Return how much the differences of one context resemble each other: 0 where they are as those of several contexts."""
+    """Return how much the differences of one context resemble each other, as they show and as is assumed of ten more."""
     reference, arm, clusters = _rows([bucket])
-    contexts = np.unique(clusters).size
-    if contexts < accuracy.MIN_CLUSTERS or contexts == reference.size or not np.any(arm != reference):
-        return 0.0
-    return max(0.0, (accuracy.design_effect(arm - reference, clusters) - 1) / (reference.size / contexts - 1))
+    found = accuracy.counts(arm - reference, clusters)
+    return 0.0 if found.beside == 0 else accuracy.RESEMBLANCE * (found.effect - 1) / found.beside
 
 
 def _scores(bucket: AccuracyBucket) -> bool:

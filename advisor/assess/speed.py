@@ -122,7 +122,7 @@ def _speed(
     mildest = np.expm1(np.quantile(table.value, (0.25, 0.75)))
     pairs, calls, own = len(table), int(table.calls.sum()), workload is not None
     drawn = paired.pairs_of(table)
-    few = drawn.starts < starts.ENOUGH_STARTS and metric == "turn_ms"
+    few = drawn.starts < starts.OWN_STARTS and metric == "turn_ms"
     doubted = estimated(table, 2 * scale, known, position=policy.position_spread) if few else None
     control = min((each.spread for each in known), key=lambda each: each.se, default=None)
     level = 1 - 2 * planning.look_level(evidence.looks, policy.alpha)

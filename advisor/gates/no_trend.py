@@ -14,16 +14,17 @@ import scipy
 from advisor.evidence import Evidence
 from advisor.policy import Policy
 from advisor.statistics import paired
+from advisor.statistics.starts import SURE_PAIRS
 from advisor.verdict import TIMES, Gate
 
 LEAST = 6  # starts: with fewer, what is assumed of starts and of slow wander carries the interval
 ROUNDING = 1e-9  # log ratio: emulated servers without noise differ by rounding alone
 LEVEL = 0.01  # two-sided: a rare false alarm, for it costs the comparison
+LOOKS = 5  # of a planned sequence from the first that a failure ends on: they share the level
 
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
     """Yield one failure a challenger and workload whose difference from the reference rises or falls over the starts."""
-    del policy  # the test has its own level
     for arm, workload in product(evidence.challengers, evidence.workloads):
         means = paired.start_means(evidence.sides(workload.name, arm.name))
         if means.size < LEAST:
@@ -31,7 +32,9 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
         place = np.log(1 + np.arange(means.size))
         # From the first start or from the last, whichever shows more.
         p = min([1.0, *(2 * float(scipy.stats.pearsonr(place, each).pvalue) for each in (means, means[::-1]) if np.ptp(means) > ROUNDING)])
-        if p > LEVEL:
+        # Before, a failure asks for more pairs and ends nothing.
+        level = LEVEL / LOOKS if policy.planned_looks and means.size >= SURE_PAIRS else LEVEL
+        if p > level:
             continue
         first, last = (np.expm1(means[part].mean()) for part in (slice(means.size // 3), slice(-(means.size // 3), None)))
         told = (
@@ -45,7 +48,7 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
             workload=workload.name,
             message=told,
             observed=p,
-            limit=LEVEL,
+            limit=level,
             unit="p",
             spoils=TIMES,
         )

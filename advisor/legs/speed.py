@@ -12,13 +12,14 @@ from advisor.case import Case, Speed, Tested
 from advisor.estimate import Estimate
 from advisor.statistics.paired import MIN_PAIRS
 from advisor.statistics.planning import FAMILY, LEVEL, units_needed, z_reach
-from advisor.statistics.starts import ENOUGH_STARTS
+from advisor.statistics.starts import ENOUGH_STARTS, SURE_PAIRS
 from advisor.steps import Again, MorePairs, Restarts, Swap
-from advisor.verdict import Leg, LegState, Need
+from advisor.verdict import Gate, Leg, LegState, Need
 
 INDIFFERENT = 2  # margins: between one and two of them, staying and switching are both right
 START_MINUTES = 1.5  # of one server, until it answers: an 8B model from a warm compile cache; a plan's figure, not a measured one
 MOST_PAIRS = 1_000  # ten days at a quarter of an hour each: what takes more is not settled by pairs like these
+OF_STARTS = ("one mode", "no trend")  # gates that judge starts by each other
 FEWEST = 6  # pairs, three a half: with fewer, the machine cannot be taken out of the difference
 
 
@@ -115,7 +116,7 @@ def _untested(case: Case, arm: str, workload: str | None) -> Tested:
     spoiled = case.spoiled("turn", arm, workload)
     if spoiled is not None:
         reason = f"turn latency cannot be judged, because a validity check failed ({spoiled.name}: {spoiled.message})"
-        needs = (Need(what=f"a rerun in which the check '{spoiled.name}' passes", step=Again()),)
+        needs = (_checked_again(case, spoiled, arm, workload),)
     else:
         reason = "fewer than three block pairs"
         needs = (Need(what=f"block pairs of {words.scope(workload)} on {arm}", pairs=MIN_PAIRS, step=MorePairs(pairs=MIN_PAIRS)),)
@@ -128,6 +129,16 @@ def _unsized(speed: Speed) -> str:
     if not full:
         return ""
     return f" (the contexts of the pairs do not fit the KV pool of {' and '.join(full)}: how much is capacity's to say)"
+
+
+def _checked_again(case: Case, gate: Gate, arm: str, workload: str | None) -> Need:
+    """Return what mends a failed *gate*: more starts, where it judged too few of them to end a comparison, or another run."""
+    speed = case.measured(arm, gate.workload or workload)
+    if gate.name in OF_STARTS and gate.workload is not None and speed is not None and speed.change.pairs < SURE_PAIRS:
+        more = SURE_PAIRS - speed.change.pairs
+        what = f"block pairs of {words.scope(workload)} on {arm}: of few starts, the check '{gate.name}' may be a false alarm"
+        return Need(what=what, pairs=more, minutes=more * speed.minutes_per_pair, step=MorePairs(pairs=SURE_PAIRS))
+    return Need(what=f"a rerun in which the check '{gate.name}' passes", step=Again())
 
 
 def speed_leg(case: Case, arm: str, workload: str | None) -> Tested:

@@ -8,6 +8,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import scipy
@@ -21,70 +22,137 @@ MIN_CLUSTERS = 3
 SYMMETRIC = 1e-6  # skewness below which there is nothing to correct
 
 
-def _under(difference: float, *, reference_only: float, arm_only: float, n: float) -> tuple[float, float]:
+RESEMBLANCE: Final = 0.3  # correlation of answers behind one context, of those that have not differed yet
+PRIOR: Final = 10  # answers that differ, or contexts, that what is assumed of contexts is worth
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """Count paired answers; where lengths weigh differently, as many as they are worth."""
+
+    reference_only: float
+    arm_only: float
+    n: float
+    together: float = 0.0  # variance of won less lost beyond that of independent answers: what differs together behind one context
+    beside: float = 0.0  # and what an answer that has yet to differ would add to it: the others of its context, as far as they resemble it
+    df: int | None = None  # Student's t takes the place of the normal distribution where contexts are what counts
+
+    @property
+    def effect(self) -> float:
+        """Return how many answers one independent answer is worth: as those that differed show, and as is assumed of ten more."""
+        alone = self.reference_only + self.arm_only - self.n * self.value**2
+        return 1 + (self.together + PRIOR * self.beside) / (alone + PRIOR)
+
+    @property
+    def value(self) -> float:
+        """Return the difference in the share of right answers, arm minus reference."""
+        return (self.arm_only - self.reference_only) / self.n
+
+    def tail(self, score: float) -> float:
+        """Return the chance of a score below this one."""
+        return float(scipy.special.ndtr(score) if self.df is None else scipy.special.stdtr(self.df, score))
+
+    def reach(self, level: float) -> float:
+        """Return how far an interval at a two-sided *level* reaches, in standard errors."""
+        half = 0.5 + level / 2
+        return float(scipy.special.ndtri(half) if self.df is None else scipy.special.stdtrit(self.df, half))
+
+
+def counts(difference: Floats, clusters: Ints, weights: Floats | None = None) -> Counts:
+    """Count answers of which those of one cluster share a context, and of which some may weigh more than others.
+
+    What differs together is counted as it was seen, less what chance would put together. What a hypothesis needs to differ beyond what
+    was seen is held to resemble the rest of its context by `RESEMBLANCE`. So agreement counts as evidence, a further equal answer never
+    makes an arm less safe, and a lost one never makes it safer: a correlation of all would fall with a loss that stands alone.
+    """
+    size = difference.size
+    lost, won = difference < 0, difference > 0
+    index = np.unique(clusters, return_inverse=True)[1]
+    groups = int(index.max()) + 1
+    if groups == size and weights is None:
+        return Counts(reference_only=float(lost.sum()), arm_only=float(won.sum()), n=size)
+    weight = np.ones(size) if weights is None else weights * (size / weights.sum())
+    square = float(weight @ weight)
+    unit = square / size  # Kish: so many rows are worth one that weighs as all do
+    n, down, up = size / unit, float(weight @ lost) / unit, float(weight @ won) / unit
+    sums, lost_sums, won_sums = (np.bincount(index, weights=weight * each) for each in (np.ones(size), lost, won))
+    alike = (down * (down - 1) + up * (up - 1)) / (n * (n - 1)) if n > 1 else 0.0
+    chance = (float(sums @ sums) - square) * max(0.0, alike)
+    seen = (float(lost_sums @ lost_sums + won_sums @ won_sums) - chance) / unit**2
+    return Counts(
+        reference_only=down,
+        arm_only=up,
+        n=n,
+        together=max(0.0, seen - down - up),
+        beside=RESEMBLANCE * (float(sums @ sums) / square - 1),
+        df=groups - 1 + PRIOR if groups < size else None,
+    )
+
+
+def _under(found: Counts, difference: float) -> tuple[float, float]:
     """Return the variance and third moment of won minus lost where the shares of right answers differ by *difference* (Tango 1998)."""
-    two_n = 2 * n
-    linear = -arm_only - reference_only + (two_n - arm_only + reference_only) * difference
-    constant = -reference_only * difference * (1 - difference)
-    lost = (math.sqrt(max(linear * linear - 4 * two_n * constant, 0.0)) - linear) / (2 * two_n)
+    n, changed = found.n, found.reference_only + found.arm_only
+    linear = -changed + (2 * n - found.arm_only + found.reference_only) * difference
+    constant = -found.reference_only * difference * (1 - difference)
+    lost = (math.sqrt(max(linear * linear - 8 * n * constant, 0.0)) - linear) / (4 * n)
     differ = 2 * lost + difference
-    return n * (differ - difference**2), n * difference * (1 - 3 * differ + 2 * difference**2)
+    variance, third = n * (differ - difference**2), n * difference * (1 - 3 * differ + 2 * difference**2)
+    wider = variance + found.together + found.beside * max(0.0, n * differ - changed)
+    return wider, third if variance <= 0 else third * (wider / variance) ** 2
 
 
-def tango_z(*, reference_only: float, arm_only: float, n: float, difference: float) -> float:
+def tango_z(found: Counts, difference: float) -> float:
     """Return Tango's score statistic for the hypothesis that arm - reference equals *difference*."""
-    gap = arm_only - reference_only - n * difference
+    gap = found.arm_only - found.reference_only - found.n * difference
     if gap == 0:
         return 0.0
-    variance, _ = _under(difference, reference_only=reference_only, arm_only=arm_only, n=n)
+    variance, _ = _under(found, difference)
     return math.copysign(math.inf, gap) if variance <= 0 else gap / math.sqrt(variance)
 
 
-def tango(*, reference_only: float, arm_only: float, n: float, level: float = 0.95, df: int | None = None) -> Estimate:
-    """Return the difference in the share of right answers, arm minus reference, with Tango's interval; counts may be effective ones.
-
-    With *df*, the contexts less one where several items share each, Student's t takes the place of the normal distribution.
-    """
-    assert n > 0, "no paired items"
-    value = (arm_only - reference_only) / n
-    z = float(scipy.special.ndtri(0.5 + level / 2) if df is None else scipy.special.stdtrit(max(1, df), 0.5 + level / 2))
+def tango(found: Counts, *, level: float = 0.95) -> Estimate:
+    """Return the difference in the share of right answers, arm minus reference, with Tango's interval."""
+    assert found.n > 0, "no paired items"
+    value, reach = found.value, found.reach(level)
 
     def end(target: float, edge: float) -> float:
         def excess(difference: float) -> float:
-            score = tango_z(reference_only=reference_only, arm_only=arm_only, n=n, difference=difference)
-            return max(min(score, 1e3), -1e3) - target
+            return max(min(tango_z(found, difference), 1e3), -1e3) - target
 
         inside, outside = value, edge * (1 - 1e-12)
         if excess(outside) * excess(inside) >= 0:
             return edge
         return float(scipy.optimize.brentq(excess, min(inside, outside), max(inside, outside), xtol=1e-10))
 
+    worth = max(1, round(found.n / found.effect))
     return Estimate(
-        value=value, low=end(z, -1.0), high=end(-z, 1.0), n=round(n), unit="share", method="paired items, Tango score interval", level=level
+        value=value,
+        low=end(reach, -1.0),
+        high=end(-reach, 1.0),
+        n=worth,
+        unit="share",
+        method="paired items, Tango score interval",
+        level=level,
     )
 
 
-def p_not_worse(*, reference_only: float, arm_only: float, n: float, margin: float, df: int | None = None) -> float:
+def p_not_worse(found: Counts, *, margin: float) -> float:
     """Return the one-sided p-value of the claim that the arm loses less than *margin*."""
-    return _below(-tango_z(reference_only=reference_only, arm_only=arm_only, n=n, difference=-margin), df)
+    return found.tail(-tango_z(found, -margin))
 
 
-def p_worse(*, reference_only: float, arm_only: float, n: float, margin: float, df: int | None = None) -> float:
+def p_worse(found: Counts, *, margin: float) -> float:
     """Return the one-sided p-value of the claim that the arm loses more than *margin*; never below Tango's own.
 
     Where little more differs than the margin, losses are few and rare ones many: at a level of 0.45 %, the normal distribution calls 1 %
     of the arms at the margin worse. A transformation for the skewness (Hall 1992) takes that back.
     """
-    variance, third = _under(-margin, reference_only=reference_only, arm_only=arm_only, n=n)
+    variance, third = _under(found, -margin)
     if variance <= 0:
         return 1.0
-    score = (arm_only - reference_only + n * margin) / math.sqrt(variance)
+    score = (found.arm_only - found.reference_only + found.n * margin) / math.sqrt(variance)
     skewness = min(third / variance**1.5, -SYMMETRIC)
-    return _below(max(score, skewness / 6 + 2 / skewness * (1 - (1 - skewness * score / 6) ** 3)), df)
-
-
-def _below(z: float, df: int | None) -> float:
-    return float(scipy.special.ndtr(z) if df is None else scipy.special.stdtr(max(1, df), z))
+    return found.tail(max(score, skewness / 6 + 2 / skewness * (1 - (1 - skewness * score / 6) ** 3)))
 
 
 def power(items: int, discordance: float, margin: float, *, level: float) -> float:
@@ -96,7 +164,7 @@ def power(items: int, discordance: float, margin: float, *, level: float) -> flo
         """Return how many of those that differ may be lost; -1 where none may."""
 
         def is_too_many(lost: int) -> bool:
-            return tango_z(reference_only=lost, arm_only=changed - lost, n=items, difference=-margin) < enough
+            return tango_z(Counts(reference_only=lost, arm_only=changed - lost, n=items), -margin) < enough
 
         return bisect_left(range(changed + 1), 1, key=is_too_many) - 1
 
@@ -108,24 +176,6 @@ def mcnemar(*, reference_only: int, arm_only: int) -> float:
     """Return the exact two-sided p-value that as many answers turned wrong as turned right."""
     changed = reference_only + arm_only
     return 1.0 if changed == 0 else float(scipy.stats.binomtest(arm_only, changed).pvalue)
-
-
-def design_effect(difference: Floats, clusters: Ints, weights: Floats | None = None) -> float:
-    """Return how many times fewer independent items stand behind *difference* than rows: 1 without clusters and *weights*.
-
-    Where no answer differs there is no variance to compare, and the clusters themselves are counted.
-    """
-    index = np.unique(clusters, return_inverse=True)[1]
-    size, groups = difference.size, int(index.max()) + 1
-    weight = np.ones(size) if weights is None else weights * (size / weights.sum())
-    centred = difference - weight @ difference / size
-    alone = float((weight * centred) @ centred)
-    least = float(weight @ weight) / size
-    if groups == size and weights is None:
-        return 1.0
-    if alone == 0 or groups < MIN_CLUSTERS:
-        return least * size / groups
-    return max(least, cluster_variance(weight * centred, index) * size**2 / alone)
 
 
 def graded(reference: Floats, arm: Floats, clusters: Ints | None = None, weights: Floats | None = None) -> Spread | None:

@@ -7,8 +7,9 @@ from functools import cache
 
 import numpy as np
 
-from advisor.evidence import Floats, Ints
+from advisor.evidence import Floats
 from advisor.statistics import accuracy
+from advisor.statistics.accuracy import Counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +46,11 @@ class Ends:
 
 
 @cache
-def _word(lost: float, won: float, n: float, df: int | None, *, margin: float, level: float) -> int:
+def _word(found: Counts, *, margin: float, level: float) -> int:
     """Return 1 for "as accurate", -1 for "worse", 0 for neither."""
-    if accuracy.p_not_worse(reference_only=lost, arm_only=won, n=n, margin=margin, df=df) <= level:
+    if accuracy.p_not_worse(found, margin=margin) <= level:
         return 1
-    return -1 if accuracy.p_worse(reference_only=lost, arm_only=won, n=n, margin=margin, df=df) <= level else 0
+    return -1 if accuracy.p_worse(found, margin=margin) <= level else 0
 
 
 def ends(
@@ -81,15 +82,7 @@ def ends(
         clusters = np.repeat(np.arange(contexts), together)
         for look in looks:
             asked[draw] = look
-            words[draw] = _look(difference[:look], clusters[:look], margin=margin, level=level, together=together)
+            words[draw] = _word(accuracy.counts(difference[:look], clusters[:look]), margin=margin, level=level)
             if words[draw]:
                 break
     return Ends(items=asked, words=words, together=together)
-
-
-def _look(difference: Floats, clusters: Ints, *, margin: float, level: float, together: int) -> int:
-    effect, df = 1.0, None
-    if together > 1:
-        effect, df = accuracy.design_effect(difference, clusters), int(clusters[-1])
-    lost, won = float((difference < 0).sum()), float((difference > 0).sum())
-    return _word(lost / effect, won / effect, difference.size / effect, df, margin=margin, level=level)

@@ -6,7 +6,7 @@ balanced covariates: what a second place in line or a faster machine adds is tak
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -119,6 +119,19 @@ def pairs_of(table: PairTable) -> Pairs:
         if both_ways and len(table) - design.shape[1] >= MIN_FREE and np.linalg.matrix_rank(design) == design.shape[1]:
             covariates.append(covariate.astype(np.float64))
     return Pairs(values=table.value, start=table.start, other_start=table.other_start, covariates=tuple(covariates))
+
+
+def of_place(table: PairTable) -> Spread | None:
+    """Return what the second place in a pair adds to its log ratio, or None where too few pairs tell.
+
+    Where one arm leaves the other something, and not the other way round, half of that is in the effect and half is here.
+    """
+    pairs, order = pairs_of(table), table.order.astype(np.float64)
+    if not any(np.array_equal(each, order) for each in pairs.covariates):
+        return None
+    others = [each for each in pairs.covariates if not np.array_equal(each, order)]
+    turned = replace(pairs, values=pairs.values * order, covariates=(order, *(each * order for each in others)))
+    return starts.inside(turned)
 
 
 def start_means(sides: tuple[Calls, Calls] | None) -> Floats:

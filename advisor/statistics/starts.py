@@ -6,7 +6,7 @@ what order and machine add (flat), s the scatter of pairs (log-uniform), t what 
 theirs), w a slow wander (none with probability one half, else half-normal) over l pairs. All four are integrated on a grid, so that what is
 known of the effect is a mixture of normals with exact tails: nothing is drawn, and equal evidence gives an equal decision.
 
-Eight starts carry their own scatter: from there on Student's t over starts needs no prior, and is never narrower than t over pairs.
+Five starts carry their own scatter: from there on Student's t over starts needs no prior, and is never narrower than t over pairs.
 """
 
 from dataclasses import dataclass
@@ -19,6 +19,8 @@ import scipy
 from advisor.evidence import Floats, Ints
 from advisor.statistics.spread import Spread
 
+SURE_PAIRS = 20  # of starts: before, a mode or a trend may be a few odd starts, and more of them tell
+OWN_STARTS = 5  # from here on t over starts needs no prior
 ENOUGH_STARTS = 8  # t over starts is then as narrow as anything that knows a prior (docs/statistics.md)
 
 
@@ -73,7 +75,7 @@ def spread(pairs: Pairs, *, scale: float, draws: tuple[Draw, ...] = ()) -> Sprea
 
     *draws* are differences between starts of one configuration: they tell how much a start adds, and are never taken off.
     """
-    return _over_starts(pairs) if pairs.starts >= ENOUGH_STARTS else _on_grid(pairs, scale, draws)
+    return _over_starts(pairs) if pairs.starts >= OWN_STARTS else _on_grid(pairs, scale, draws)
 
 
 def inside(pairs: Pairs) -> Spread:

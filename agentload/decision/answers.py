@@ -139,9 +139,7 @@ def _given(place: Place) -> set[past.Asked]:
 
 
 def _together(buckets: Sequence[AccuracyBucket]) -> float:
-    """Return how much the questions of one context differ together; while none differs, each context counts as one."""
-    if sum(each.items for each in buckets) >= CORRELATED and not any(each.reference_only or each.arm_only for each in buckets):
-        return 1.0
+    """Return how much the questions of one context differ together."""
     return max((correlation(each) for each in buckets if each.items >= CORRELATED), default=0.0)
 
 

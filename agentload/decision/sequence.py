@@ -23,9 +23,11 @@ TRIED: Final = (3, 6, 12)
 """Draws of sessions in all that every arm plays at two loads, look by look."""
 REPEATS: Final = 3
 """Plays of the grid of step times, at most."""
+TOLD: Final = 300
+"""Paired questions from which on it is asked whether more of them may settle anything."""
 STARTED_ONCE: Final = 16
 """Pairs beyond which what is left open is what a start of each server adds, which no pair of it tells."""
-ONE_START: Final = 0.08
+ONE_START: Final = 0.055
 """Half width of an interval, on the log scale, that stays whatever the number of pairs where servers were started once."""
 OF_TWINS: Final = 0.15
 """And of the ratio of two capacities, whatever the number of trials: how well twins know their own long run."""
@@ -103,7 +105,7 @@ def _stages(known: Known, capacity: Sequence[Stage]) -> Iterator[Stage]:
     """Yield what could settle an open verdict, the first thing first."""
     first = () if known.tried else capacity
     paying = [each for each in known.open if _pays(each)]
-    if any(each.safe.state in ("unclear", "untested") for each in paying) and (items := _next(ITEMS, known.items)) is not None:
+    if any(_is_told(each.safe, known.items) for each in paying) and (items := _next(ITEMS, known.items)) is not None:
         yield from first  # it is part of the answer, and an arm that loses there need not be asked
         yield Stage(criterion="accuracy", amount=items, lengths=lengths(known.decision, asked=known.lengths))
     # Where it takes other starts, longer trials or a quieter client, more of the same pairs settle nothing.
@@ -152,6 +154,24 @@ def _is_carried(verdict: ArmVerdict, tried: int) -> bool:
     is_slower = may_harm and any(isinstance(need.step, MorePairs | Restarts | Swap) for need in pays.needs)
     least = LIKELY if is_slower else UNLIKELY
     return _chance(capacity, share=tried / TRIED[-1], stays=OF_TWINS, within=1) >= least
+
+
+def _is_told(safe: Leg, items: int) -> bool:
+    """Tell whether more questions may settle whether an arm's answers are as right."""
+    found, margin = safe.estimate, safe.margin
+    if safe.state not in ("unclear", "untested"):
+        return False
+    if items < TOLD or found is None or found.low is None or found.high is None or margin is None:
+        return True
+    share, ends = items / ITEMS[-1], (found.low, found.high)
+    return sum(_reached(found.value, end, share=share, level=found.level, bound=-margin) for end in ends) >= UNLIKELY
+
+
+def _reached(value: float, end: float, *, share: float, level: float, bound: float) -> float:
+    """Return how likely this end of an interval passes a bound at the last look, so large a *share* being asked of what can be."""
+    now, side = abs(end - value), 1.0 if end < value else -1.0
+    moves = now * math.sqrt(1 - share) / scipy.special.ndtri(0.5 + level / 2)
+    return float(scipy.special.ndtr((side * (value - bound) - now * math.sqrt(share)) / max(moves, 1e-12)))
 
 
 def _chance(leg: Leg, *, share: float, stays: float, within: int) -> float:

@@ -23,7 +23,7 @@ from advisor.policy import Policy
 from advisor.statistics import paired, starts
 from advisor.statistics.break_even import break_even
 from advisor.statistics.planning import look_level, units_needed
-from advisor.statistics.starts import ENOUGH_STARTS, Pairs
+from advisor.statistics.starts import ENOUGH_STARTS, OWN_STARTS, Pairs
 from advisor.verdict import LegState
 from tests.advisor.cases import bare, observed
 from tests.advisor.noises import WORLDS, World, drawn, orders
@@ -133,7 +133,7 @@ def _decided(calls: tuple[Calls, Calls], *, truths: Sequence[float], added: floa
     table = paired.pair_table(*calls, "turn_ms")
     assert table is not None
     scale, count = start_scale(evidence, POLICY), paired.pairs_of(table).starts
-    scales = (scale, 2 * scale) if count < ENOUGH_STARTS else (scale,)
+    scales = (scale, 2 * scale) if count < OWN_STARTS else (scale,)
     stopped = any(
         gate.status == "fail" for check in (dropped_turns.check, one_mode.check, no_trend.check) for gate in check(evidence, POLICY)
     )

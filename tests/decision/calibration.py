@@ -32,8 +32,7 @@ import advisor
 from advisor.statistics.planning import units_needed
 from agentload.remote.cores import cores
 from tests.advisor.calibration import Promise, broken
-from tests.advisor.noises import WORLDS
-from tests.decision.deployments import POPULATION, TRUTHS, DecidingDrawn, Drawn, Truth, chosen
+from tests.decision.deployments import POPULATION, TRUTHS, WORLDS, DecidingDrawn, Drawn, Truth, chosen
 
 ROOT = Path(advisor.__file__).parents[1]
 QUIET = 0.04

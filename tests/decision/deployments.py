@@ -20,7 +20,7 @@ import yaml
 
 from advisor.decide import decide
 from advisor.deployment import Deployment
-from advisor.evidence import AccuracyBucket, Calls, CapacityPoint, Evidence, WorkloadClass
+from advisor.evidence import AccuracyBucket, Calls, CapacityPoint, Evidence, Scales, WorkloadClass
 from advisor.statistics.paired import pair_table
 from advisor.verdict import Decision
 from agentload.decision.capacity import ORDINARY, Capacity
@@ -39,7 +39,8 @@ from agentload.study.kinds import Decide, Search
 from agentload.study.parts import Slo, TraceRef, Virtual
 from tests.advisor.cases import BF16, FP8, H100, bare, observed
 from tests.advisor.grading import log_of, offset
-from tests.advisor.noises import BLOCK, CALL, SESSIONS, TURNS, WORLDS, drawn
+from tests.advisor.noises import BLOCK, CALL, SESSIONS, TURNS, Scene, World, drawn
+from tests.advisor.noises import WORLDS as GRADED
 
 POPULATION: Final[Mapping[str, Any]] = yaml.safe_load((Path(__file__).parent / "population.yaml").read_text(encoding="utf-8"))
 OWN_SD: Final = math.sqrt(2) * math.hypot(BLOCK, CALL / math.sqrt(SESSIONS * TURNS))
@@ -56,6 +57,35 @@ UNKNOWN: Final = 10_000
 BUDGET_MINUTES: Final = 600.0
 
 Drawable = TypeVar("Drawable")
+
+
+def _of_arm(added: np.ndarray) -> np.ndarray:
+    return np.stack([np.zeros_like(added), added], axis=1)[:, :, None, None]
+
+
+def carried_over(scene: Scene) -> np.ndarray:
+    """Have the arm leave something that slows the reference, and the reference nothing."""
+    return _of_arm(-0.03 * (scene.place[:, 0] > scene.place[:, 1]))
+
+
+def older(scene: Scene) -> np.ndarray:
+    """Have the arm slow with what its server has played since it started."""
+    since = np.arange(scene.pairs) - np.searchsorted(scene.start, scene.start)
+    return _of_arm(0.06 * np.minimum(since / 16, 1.0))
+
+
+def rarely_slow(scene: Scene) -> np.ndarray:
+    """Slow one block of the arm in twenty-five by two fifths: 1.35 % in the mean, which is its own."""
+    return _of_arm(math.log(1.4) * (scene.rng.random(scene.pairs) < 0.04))
+
+
+OWN: Final[Mapping[str, World]] = {
+    "carry-over of one arm": World(disturbance=carried_over, one_start="open", many_starts="open"),
+    "one arm ages": World(disturbance=older, one_start="open", many_starts="open"),
+    "rare slow blocks": World(disturbance=rarely_slow, one_start="open", many_starts="open", shifts=True),
+}
+"""In which nothing is promised: what is added is drawn once for all pairs, or too seldom to be seen."""
+WORLDS: Final[Mapping[str, World]] = {**GRADED, **OWN}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +182,8 @@ class Drawn:
         self.carried = {"bf16": carried, "fp8": carried * (self.truth.agents or 1.0)}
         self.bias = {arm: math.exp(rng.normal(0.0, POPULATION["twin_bias"])) for arm in self.carried}
         self.draw_seed = int(rng.integers(1 << 32))
+        self.scales: Scales | None = {"calibrated": "calibrated", "default": "default"}.get(chosen(rng, POPULATION["scales"]))  # type: ignore[assignment]  # a closed set
+        self.losing = chosen(rng, POPULATION["losing"])
 
     @property
     def is_searching(self) -> bool:
@@ -173,6 +205,8 @@ class Drawn:
         """Draw right answers on both arms, of as many items as may be asked, so many behind each context."""
         most = ITEMS[-1]
         lost, won = (self.flips - self.truth.points / 100) / 2, (self.flips + self.truth.points / 100) / 2
+        if self.losing == "whole contexts" and self.truth.points < 0:
+            return self._broken(most)
         shared = np.repeat(self.rng.standard_normal(-(-most // TOGETHER)), TOGETHER)[:most]
         mixed = math.sqrt(POPULATION["together"])
         level = mixed * shared + math.sqrt(1 - mixed**2) * self.rng.standard_normal(most)
@@ -180,6 +214,13 @@ class Drawn:
         reference = self.rng.random(most) < 0.9
         arm = np.where(place < lost, False, np.where(place > 1 - won, True, reference))
         return np.where(place < lost, True, np.where(place > 1 - won, False, reference)), arm
+
+    def _broken(self, most: int) -> tuple[np.ndarray, np.ndarray]:
+        """Have a few contexts lose four answers of five, and chance little else."""
+        wholly = self.rng.random(-(-most // TOGETHER)) < -self.truth.points / 100 / 0.8 / 0.9
+        lost = np.repeat(wholly, TOGETHER)[:most] & (self.rng.random(most) < 0.8)
+        reference = self.rng.random(most) < 0.9
+        return reference, reference & ~lost
 
     @property
     def scatter(self) -> float:
@@ -193,7 +234,7 @@ class Drawn:
         machines = ("a", "b") if WORLDS[self.world].apart else ("a",)
         arms = (
             replace(BF16, machine=machines[0]),
-            replace(FP8, scales="calibrated", pool_tokens=self._pool, expected_pool_tokens=self._pool, machine=machines[-1]),
+            replace(FP8, scales=self.scales, pool_tokens=self._pool, expected_pool_tokens=self._pool, machine=machines[-1]),
         )
         chat = WorkloadClass(name="chat", gpu_time_share=1.0, working_set_tokens=ALIVE if self.is_searching else None)
         return bare(

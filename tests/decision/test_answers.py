@@ -137,7 +137,7 @@ def _row(question: Question, *, right: bool, arm: str) -> AnswerRow:
 
 @pytest.mark.parametrize("is_shared", [False, True])
 def test_fewer_questions_a_context_are_asked_where_those_so_far_differ_together(tmp_path: Path, *, is_shared: bool) -> None:
-    study = extended(STUDY, per_context=4)
+    study = Ask(servers=STUDY.servers, tasks=("needle",), contexts=(4096,), depths=1, until_settled=True, per_context=4)
     before = ordered(study, 120, Place(database=tmp_path / "none.duckdb"))
     # A fifth of the answers is lost: those of every fifth context, or one here and there.
     lost = {one for at, one in enumerate(before) if (at // 4 if is_shared else at * 7) % 5 == 0}
@@ -146,7 +146,7 @@ def test_fewer_questions_a_context_are_asked_where_those_so_far_differ_together(
     assert len(after) == len(set(after)) == 160
     assert set(before) <= set(after)
     added = Counter(one.behind for one in after if one not in set(before))
-    assert set(added.values()) == ({1} if is_shared else {4})
+    assert max(added.values()) == (2 if is_shared else 4)
 
 
 def _asked(folder: Path, study: Ask, order: Sequence[Question], *, lost: Collection[Question] = ()) -> Place:
@@ -162,14 +162,14 @@ def _asked(folder: Path, study: Ask, order: Sequence[Question], *, lost: Collect
     return place
 
 
-def test_while_no_answer_differs_one_question_a_context_is_asked(tmp_path: Path) -> None:
+def test_while_no_answer_differs_as_many_questions_a_context_are_asked_as_were_planned(tmp_path: Path) -> None:
     study = extended(STUDY, per_context=4)
     before = ordered(study, 120, Place(database=tmp_path / "none.duckdb"))
     after = ordered(study, 160, _asked(tmp_path, study, before))
     added = Counter(one.behind for one in after if one not in set(before))
     assert len(after) == 160
     assert set(before) <= set(after)
-    assert set(added.values()) == {1}
+    assert set(added.values()) == {4}
 
 
 @given(items=st.sampled_from(ITEMS), weights=st.lists(st.integers(1, 50), min_size=3, max_size=3))

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from advisor.statistics.paired import pair_table
 from tests.decision.calibration import main
 from tests.decision.deployments import TRUTHS, DecidingDrawn, Drawn, Truth
 
@@ -43,6 +44,31 @@ def test_a_drawn_deployment_is_decided_by_what_the_product_asks(gain: float, wor
     assert deciding.decision is not None
     assert [each.verdict for each in deciding.decision.server] == [word]
     assert {each.stage.criterion for each in ended.asked} == {"checks", "canary", "speed"} | ({"accuracy"} if word == "use" else set())
+
+
+@pytest.mark.parametrize("world", ["plain", "carry-over of one arm", "one arm ages", "rare slow blocks"])
+def test_what_nothing_is_promised_of_is_drawn_as_its_world_says(world: str) -> None:
+    truth = Truth(gain=0.0, agents=None, points=-6)
+    table = pair_table(*Drawn(world=world, starts="one start", pair_sd=0.01, truth=truth, rng=np.random.default_rng(3)).calls, "turn_ms")
+    assert table is not None
+    by_place = table.value[table.order > 0].mean() - table.value[table.order < 0].mean()
+    aged = table.value[16:].mean() - table.value[:4].mean()
+    assert (abs(by_place) > 0.02, aged > 0.03, bool((table.value > 0.2).any())) == (
+        world == "carry-over of one arm",
+        world == "one arm ages",
+        world == "rare slow blocks",
+    )
+
+
+def test_whole_contexts_lose_as_much_as_single_answers() -> None:
+    lost: dict[str, list[float]] = {}
+    for seed in range(40):
+        truth = Truth(gain=0.0, agents=None, points=-6)
+        made = Drawn(world="plain", starts="one start", pair_sd=0.02, truth=truth, rng=np.random.default_rng(seed))
+        reference, arm = made.answers
+        lost.setdefault(made.losing, []).append(float(np.mean(arm.astype(float) - reference)))
+    assert {*lost} == {"each", "whole contexts"}
+    assert all(np.mean(each) == pytest.approx(-0.06, abs=0.01) for each in lost.values())
 
 
 @pytest.mark.slow

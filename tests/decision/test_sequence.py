@@ -168,7 +168,7 @@ def measured(value: float, low: float, high: float, *, margin: float = 0.03) -> 
         (MorePairs(pairs=30), (0.0, -0.13, 0.13), True),  # of 64 pairs, a quarter of the width is left
         (MorePairs(pairs=30), (-0.033, -0.06, -0.006), True),
         (MorePairs(pairs=30), (0.0, -1.0, 1e17), True),
-        (Restarts(restarts=8), (0.0, -0.10, 0.10), False),  # one start alone leaves 8 %
+        (Restarts(restarts=8), (0.0, -0.10, 0.10), True),  # one start alone leaves 5.5 %, and two margins are 5.9 %
         (Restarts(restarts=8), (-0.06, -0.15, 0.03), False),
         (Restarts(restarts=8), (-0.11, -0.19, -0.02), True),
         (Swap(pairs=8), (0.01, -0.09, 0.11), True),
@@ -224,3 +224,21 @@ def test_questions_are_asked_at_the_lengths_that_the_advisor_wants() -> None:
     asked = known(replace(verdict(), needs=(other, wants))).decision
     assert lengths(asked, asked=(16384, 65536)) == (16384,)
     assert lengths(asked, asked=(4096,)) == (4096,)
+
+
+@pytest.mark.parametrize(
+    ("change", "items", "asked"),
+    [
+        ((0.0, -0.045, 0.045), 300, True),
+        ((-0.03, -0.06, 0.0), 300, True),  # at the margin, a little luck may still tell
+        ((-0.03, -0.05, -0.01), 1160, False),
+        ((-0.03, -0.09, 0.03), 160, True),  # few questions say little
+        ((-0.01, -0.035, 0.015), 1160, True),
+    ],
+)
+def test_questions_are_asked_while_the_last_look_may_tell(change: tuple[float, float, float], items: int, *, asked: bool) -> None:
+    value, low, high = change
+    found = Estimate(value=value, low=low, high=high, n=items, unit="share", method="", level=0.991)
+    safe = Leg(name="safe", state="unclear", reason="", estimate=found, margin=0.03)
+    now = known(replace(verdict(pays="yes"), safe=safe), items=items)
+    assert (following_of(now) is not None) is asked

@@ -17,8 +17,8 @@ from agentload.verdict.policy import Setting
 from agentload.verdict.recheck import recheck
 from tests.cli.verbs import agentload
 
-LENGTHS = (8192, 16384, 32768, 65536, 131_072, 262_144)
-KIMI = Ask(servers=Virtual(profile="kimi-k2.5-accuracy", noise=False), tasks=("mrcr_like-4",), contexts=LENGTHS, items=1200)
+LENGTHS = (16_384, 32_768, 65_536, 131_072, 196_608, 262_144)
+KIMI = Ask(servers=Virtual(profile="kimi-k2.5-accuracy", noise=False), tasks=("mrcr_like-4",), contexts=LENGTHS, items=600)
 
 
 def answered(study: Ask, database: Path) -> str:

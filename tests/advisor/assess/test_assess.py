@@ -86,9 +86,9 @@ def test_answers_count_at_the_lengths_a_workload_has() -> None:
     )
     found = {each.workload: (each.estimate.n, each.lengths) for each in pooled(compared(effect=0.0, workloads=classes), Policy())}
     assert found == {
-        None: (468, (16384.0, 32768.0, 131072.0)),  # what the classes of a tenth or more need; unequal weights cost items
+        None: (471, (16384.0, 32768.0, 131072.0)),  # what the classes of a tenth or more need; unequal weights cost items
         "short": (200, (8192.0,)),
-        "chat": (265, (16384.0, 32768.0)),  # nothing shorter than nine calls in ten, then the first length that covers 20k
+        "chat": (271, (16384.0, 32768.0)),  # nothing shorter than nine calls in ten, then the first length that covers 20k
         "agents": (200, (131072.0,)),  # as far as was asked
     }
 
@@ -97,7 +97,7 @@ def test_buckets_that_the_reference_cannot_answer_count_for_nothing() -> None:
     evidence = compared(effect=0.0)
     blind = replace(evidence.accuracy[-1], both=4, reference_only=0, arm_only=0, neither=196)
     (server, chat) = pooled(replace(evidence, accuracy=(*evidence.accuracy[:-1], blind)), Policy())
-    assert (server.estimate.n, server.lengths[-1], chat.asked_to) == (951, 98304.0, 98304.0)
+    assert (server.estimate.n, server.lengths[-1], chat.asked_to) == (955, 98304.0, 98304.0)
 
 
 def test_the_worst_bucket_is_the_one_that_is_surest_to_fall() -> None:
@@ -145,7 +145,7 @@ def test_answers_that_all_agree_on_a_handful_of_items_are_no_proof() -> None:
         )
 
     few, many = (pooled(bare(accuracy=(bucket(items),)), Policy())[0] for items in (10, 400))
-    assert (few.estimate.n, many.estimate.n) == (10, 400)  # items, not depths and repetitions
+    assert (few.estimate.n, many.estimate.n) == (21, 842)  # 40 and 1,600 answers resemble their neighbours by 0.3
     assert few.p_not_worse > 0.2
     assert many.p_not_worse < 0.01
 
@@ -331,3 +331,10 @@ def test_what_lies_beyond_the_tested_lengths_is_weighed_over_classes_that_are_kn
     asked = tuple(replace(assess(compared(effect=0.0, items=20), Policy()).accuracy[0], workload=name, asked_to=8192.0) for name in "abc")
     found = reach.reaches(evidence, tuple(zip("abc", (*shares, 0.1), strict=True)), asked)
     assert [each.beyond_share for each in found] == [pytest.approx(beyond), 0.4, 0.2, None]
+
+
+@pytest.mark.parametrize(("restarts", "level"), [(1, 0.017), (12, 0.0037)])
+def test_a_planned_look_at_servers_that_started_once_pays_for_one_error(restarts: int, level: float) -> None:
+    found = assess(compared(effect=0.0, pairs=12, restarts=restarts), Policy(planned_looks=True)).speed("fp8", None)
+    assert found is not None
+    assert found.change.relative.level == pytest.approx(1 - 2 * level)

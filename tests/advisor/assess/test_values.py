@@ -271,7 +271,7 @@ def test_contexts_that_nobody_gave_are_prompts_and_answers_of_the_reference() ->
     assert found.tolist() == [110.0, 210.0, 410.0]
 
 
-def test_questions_of_a_context_are_as_alike_as_their_design_effect_says() -> None:
+def test_questions_of_a_context_are_as_alike_as_they_show_and_ten_more_would_be() -> None:
     # Both answers of each context are lost, won or neither: two are worth one.
     flips = np.repeat(np.tile([-1.0, 0.0, 0.0, 1.0], 25), 2)
     alike = AccuracyBucket(
@@ -286,10 +286,9 @@ def test_questions_of_a_context_are_as_alike_as_their_design_effect_says() -> No
         arm_scores=(flips >= 0).astype(np.float64),
         clusters=np.repeat(np.arange(100), 2),
     )
-    assert accuracy.correlation(alike) == pytest.approx(1.0, abs=0.03)
+    assert 0.7 < accuracy.correlation(alike) < 1.0
     assert accuracy.correlation(replace(alike, clusters=np.arange(200))) == 0.0
-    assert accuracy.correlation(replace(alike, clusters=np.arange(200) % 2)) == 0.0
-    assert accuracy.correlation(replace(alike, arm_scores=alike.reference_scores)) == 0.0
+    assert accuracy.correlation(replace(alike, arm_scores=alike.reference_scores)) == pytest.approx(0.3)
     apart = np.random.default_rng(1).permutation(200) // 2
     assert accuracy.correlation(replace(alike, clusters=apart)) < 0.2
 

@@ -15,6 +15,7 @@ from advisor.gates import no_trend, one_mode
 from advisor.policy import Policy
 from advisor.statistics import paired
 from advisor.statistics.starts import start_means
+from advisor.steps import Again, MorePairs
 from advisor.verdict import TIMES
 from tests.advisor.cases import BF16, FP8, compared, observed
 from tests.advisor.worlds import Noise, simulated_calls
@@ -57,6 +58,25 @@ def test_two_modes_stop_the_comparison_and_two_starts_show_none() -> None:
     assert (verdict.verdict, verdict.pays.state) == ("test further", "untested")
     assert verdict.pays.reason.startswith("turn latency cannot be judged, because a validity check failed (one mode: 6 pairs of starts, ")
     assert list(one_mode.check(compared(effect=0.0, restarts=2), Policy())) == []
+
+
+def test_a_flag_from_few_starts_asks_for_more_and_one_from_twenty_ends_it() -> None:
+    few, many = (decide(_started(*levels)).server[0] for levels in ((0.3, 0.3, 0.6, 0.3, 0.3, 0.6), (0.3, 0.6) * 10))
+    assert [each.pays.state for each in (few, many)] == ["untested", "untested"]
+    assert [need.step for need in (*few.pays.needs, *many.pays.needs)] == [MorePairs(pairs=20), Again()]
+    (few_more,) = few.pays.needs
+    assert few_more.pairs == 14
+
+
+def test_looks_of_a_sequence_from_twenty_starts_on_share_the_level_of_a_trend() -> None:
+    scatter, seen = np.random.default_rng(0).normal(0, 0.02, 20), set()
+    for slope in np.linspace(0.0, 0.03, 13):
+        evidence = _started(*(scatter + slope * np.log(1 + np.arange(20))), noise=Noise(call=0.0, wander=0.0, block=0.0))
+        once, planned = (list(no_trend.check(evidence, Policy(planned_looks=planned))) for planned in (False, True))
+        p = once[0].observed or 0.0 if once else 1.0
+        assert bool(planned) == (p <= no_trend.LEVEL / no_trend.LOOKS)
+        seen.add((bool(once), bool(planned)))
+    assert seen == {(False, False), (True, False), (True, True)}
 
 
 @pytest.mark.parametrize(

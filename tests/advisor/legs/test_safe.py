@@ -71,6 +71,16 @@ def test_short_buckets_do_not_thin_what_a_long_class_loses() -> None:
     assert {need.step for need in server.needs} <= {need.step for need in safe_leg(case, "fp8", "agents").leg.needs}
 
 
+@pytest.mark.parametrize(("share", "state"), [(0.99, "unclear"), (1.01, "no")])
+def test_a_loss_of_one_of_two_classes_counts_for_the_server_at_half_the_level(share: float, state: str) -> None:
+    buckets = (_bucket(BUCKETS[0], lost=6, won=6), _bucket(BUCKETS[-1], lost=36, won=6))
+    p = safe_leg(_case(buckets), "fp8", "agents").p_against
+    assert p is not None
+    classes = _case(buckets).evidence.workloads
+    case = assess(bare(accuracy=buckets, workloads=classes), Policy(alpha=2 * 2 * p * share))
+    assert (safe_leg(case, "fp8", "agents").leg.state, safe_leg(case, "fp8", None).leg.state) == ("no", state)
+
+
 def test_a_class_of_less_than_a_tenth_does_not_bind_the_server() -> None:
     case = _case(_fine_but_at_128k(), chat=0.95)
     assert (safe_leg(case, "fp8", None).leg.state, safe_leg(case, "fp8", "agents").leg.state) == ("yes", "no")
@@ -102,7 +112,7 @@ def test_a_reference_that_knows_nothing_shows_no_arm_to_be_safe() -> None:
     ("lost", "won", "items", "more", "in_all"),
     [
         # A tenth of 300 differs: 1,198 in all would do if each weighed alike; lengths stand for unequal shares of the calls.
-        (3, 2, 50, 1062, 1362),
+        (3, 2, 50, 1057, 1357),
         # None of 120 differs, and 3 in 120 still may: agreement of a few is no proof.
         (0, 0, 20, 355, 475),
     ],

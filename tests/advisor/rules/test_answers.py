@@ -48,12 +48,12 @@ def test_a_loss_that_grows_with_length_is_named_with_its_worst_bucket() -> None:
     assert "needle at 128k" in found.message  # ten items that fall by 20 points show nothing
 
 
-def _all_down(count: int) -> Evidence:
+def _all_down(count: int, *, change: float = -0.03) -> Evidence:
     rng = np.random.default_rng(2)
     lengths = [8192.0 * 2**step for step in range(count)]
     return bare(
         accuracy=tuple(
-            answers(rng, arm="fp8", task="mrcr", context_tokens=length, items=2000, right=0.8, change=-0.02, discordance=0.03)
+            answers(rng, arm="fp8", task="mrcr", context_tokens=length, items=2000, right=0.8, change=change, discordance=0.04)
             for length in lengths
         )
     )
@@ -68,6 +68,21 @@ def test_six_buckets_down_ask_for_calibration_five_do_not_and_calibrated_scales_
     assert findings(systematic_shift, replace(_all_down(6), arms=(BF16, replace(FP8, scales="calibrated")))) == []
 
 
+def test_a_shift_within_the_margin_is_told_and_asks_for_nothing() -> None:
+    one_lost = tuple(
+        AccuracyBucket(arm="fp8", task="needle", context_tokens=8192.0 * 2**step, both=300, reference_only=1, arm_only=0, neither=49)
+        for step in range(6)
+    )
+    for evidence in (_all_down(6, change=-0.015), bare(accuracy=one_lost)):
+        (small,) = findings(systematic_shift, evidence)
+        assert (small.asks_for, small.message.endswith("pooled the loss is within the margin.")) == (None, True)
+
+
+def test_a_look_of_a_sequence_takes_eight_buckets_that_fell() -> None:
+    found = [findings(systematic_shift, replace(_all_down(count), planned_answers=True)) for count in (6, 7, 8)]
+    assert [len(each) for each in found] == [0, 0, 1]
+
+
 def test_buckets_that_did_not_move_are_told() -> None:
     still = tuple(
         AccuracyBucket(arm="fp8", task="needle", context_tokens=1024.0 * (1 + step), both=80, reference_only=0, arm_only=0, neither=20)
@@ -75,7 +90,7 @@ def test_buckets_that_did_not_move_are_told() -> None:
     )
     evidence = _all_down(6)
     (found,) = findings(systematic_shift, replace(evidence, accuracy=(*evidence.accuracy, *still)))
-    assert found.message.startswith("6 of 18 buckets fell, none rose, 12 did not move (sign test p 0.031, screening)")
+    assert found.message.startswith("6 of 18 buckets fell, none rose, 12 did not move (sign test p 0.016, screening)")
 
 
 def test_lengths_that_nobody_asked_about_are_told_with_their_share() -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from advisor.deployment import Deployment
 from advisor.evidence import AaControl, AccuracyBucket, Prior
 from advisor.policy import Policy, Slo
 from advisor.rules import (
+    carry_over,
     machine_or_arm,
     missing_evidence,
     noise_floor,
@@ -59,6 +61,18 @@ def test_a_control_that_no_number_of_pairs_narrows_asks_what_disturbs_it_and_not
     (found,) = findings(noise_floor, compared(effect=0.0, pairs=3, aa=(AaControl(workload="chat", first=first, second=second),)))
     assert "over 1,000 pairs: find out what disturbs them first" in found.message
     assert found.next_step is None
+
+
+@pytest.mark.parametrize(("second", "said"), [(0.04, 1), (-0.04, 1), (0.004, 0), (0.0, 0)])
+def test_a_large_effect_of_the_place_in_a_pair_is_said_and_doubts_the_claim(second: float, said: int) -> None:
+    reference, arm = simulated_calls(np.random.default_rng(3), pairs=12, effect=-0.15, noise=QUIET, swapped=False, restarts=12)
+    is_second = arm.block > reference.block
+    left = replace(arm, turn_ms=arm.turn_ms * np.exp(second * is_second))
+    found = findings(carry_over, compared(effect=0.0, observations=observed(reference, left)))
+    assert len(found) == said
+    for each in found:
+        assert "Carry-over: turns of chat on fp8 against bf16 differ by" in each.message
+        assert (each.kind, each.leg) == ("opposes", "validity")
 
 
 def test_what_a_server_changes_by_itself_stands_beside_what_an_arm_changes() -> None:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from advisor.statistics import accuracy
-from advisor.statistics.looks import Ends, _look, ends
+from advisor.statistics.accuracy import Counts
+from advisor.statistics.looks import Ends, _word, ends
 from advisor.statistics.planning import PLANNED_ANSWERS, questions_a_context
 
 LOOKS = (30, 120, 160, 220, 300, 400, 520, 680, 880, 1160, 1550)
@@ -35,9 +36,9 @@ def test_eight_questions_a_context_read_a_quarter_of_the_contexts() -> None:
 
 
 def test_few_contexts_are_less_sure_than_as_many_independent_items() -> None:
-    normal, few = (accuracy.tango(reference_only=5, arm_only=4, n=300, df=df) for df in (None, 4))
+    normal, few = (accuracy.tango(Counts(reference_only=5, arm_only=4, n=300, df=df)) for df in (None, 4))
     assert (few.low or 0) < (normal.low or 0)
-    alone, five, many = (accuracy.p_not_worse(reference_only=5, arm_only=4, n=300, margin=0.03, df=df) for df in (None, 4, 100_000))
+    alone, five, many = (accuracy.p_not_worse(Counts(reference_only=5, arm_only=4, n=300, df=df), margin=0.03) for df in (None, 4, 100_000))
     assert five > alone
     assert many == pytest.approx(alone, rel=0.01)
 
@@ -50,10 +51,9 @@ def test_the_more_the_questions_of_a_context_resemble_each_other_the_fewer_are_a
 def test_questions_that_share_a_context_count_for_what_they_are_worth() -> None:
     difference = np.where(np.arange(400) // 2 % 10 == 0, -1.0, 0.0)  # both of a pair are lost, or neither
     for together, said in ((1, -1), (2, 0)):
-        clusters = np.arange(400) // together
-        effect = accuracy.design_effect(difference, clusters)
-        assert effect == pytest.approx(together, rel=0.1)
-        assert _look(difference, clusters, margin=0.065, level=0.01, together=together) == said
+        found = accuracy.counts(difference, np.arange(400) // together)
+        assert found.effect == pytest.approx(together, rel=0.15)
+        assert _word(found, margin=0.065, level=0.01) == said
 
 
 @pytest.mark.parametrize(("few", "many"), [(0.05, 0.3), (0.1, 0.8)])

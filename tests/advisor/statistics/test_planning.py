@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scipy import stats
 
-from advisor.statistics.accuracy import sign_test, slope_per_doubling, tango
+from advisor.statistics.accuracy import Counts, sign_test, slope_per_doubling, tango
 from advisor.statistics.planning import adjusted, answer_level, look_level, planned_level, units_needed, z_reach
 
 
@@ -13,6 +13,7 @@ from advisor.statistics.planning import adjusted, answer_level, look_level, plan
 def test_each_look_has_its_part_of_alpha(alpha: float) -> None:
     assert [look_level(look, alpha) for look in (1, 2, 3, 4)] == pytest.approx([alpha / 2, alpha / 20, alpha / 40, alpha / 80])
     assert planned_level(alpha) == pytest.approx(0.074 * alpha)
+    assert planned_level(alpha, started_once=True) == pytest.approx(0.34 * alpha)
     assert answer_level(alpha, planned=True) == pytest.approx(0.09 * alpha)
     assert answer_level(alpha, planned=False) == alpha / 2
 
@@ -60,7 +61,7 @@ def test_a_trend_takes_three_lengths_and_a_difference() -> None:
 
 
 def test_no_difference_of_shares_is_larger_than_one() -> None:
-    all_won, all_lost = tango(reference_only=0, arm_only=10, n=10), tango(reference_only=10, arm_only=0, n=10)
+    all_won, all_lost = (tango(Counts(reference_only=lost, arm_only=10 - lost, n=10)) for lost in (0, 10))
     assert (all_won.value, all_won.high, all_lost.value, all_lost.low) == (1.0, 1.0, -1.0, -1.0)
     assert all_won.low == pytest.approx(-(all_lost.high or 0.0))
 

@@ -8,6 +8,7 @@ from scipy import signal, stats
 
 from advisor.gates import steady
 from advisor.statistics import accuracy, planning, quantiles
+from advisor.statistics.accuracy import Counts
 from advisor.statistics.spread import Spread
 
 
@@ -115,7 +116,8 @@ def test_the_power_of_so_many_items_is_that_of_the_test_itself(items: int, disco
 def test_the_power_is_the_share_of_drawn_answers_that_pass() -> None:
     rng, items, level = np.random.default_rng(11), 400, 0.025
     lost, won, _ = rng.multinomial(items, [0.015, 0.015, 0.97], size=3000).T
-    passed = [accuracy.p_not_worse(reference_only=a, arm_only=b, n=items, margin=0.03) <= level for a, b in zip(lost, won, strict=True)]
+    drawn = (Counts(reference_only=down, arm_only=up, n=items) for down, up in zip(lost, won, strict=True))
+    passed = [accuracy.p_not_worse(each, margin=0.03) <= level for each in drawn]
     assert accuracy.power(items, 0.03, 0.03, level=level) == pytest.approx(np.mean(passed), abs=0.02)
 
 
@@ -178,7 +180,7 @@ def test_twelve_planned_looks_at_answers_err_in_one_run_of_forty() -> None:
         drawn = rng.choice([-1, 0, 1], p=[0.065, 0.9, 0.035], size=sizes[-1])
         lost, won = (drawn < 0).cumsum(), (drawn > 0).cumsum()
         shown = (
-            accuracy.p_not_worse(reference_only=float(lost[n - 1]), arm_only=float(won[n - 1]), n=float(n), margin=0.03) <= level
+            accuracy.p_not_worse(Counts(reference_only=float(lost[n - 1]), arm_only=float(won[n - 1]), n=float(n)), margin=0.03) <= level
             for n in sizes
         )
         wrong += any(shown)

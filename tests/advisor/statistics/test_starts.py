@@ -158,8 +158,9 @@ def test_t_over_starts_is_t_over_their_means() -> None:
     means = [pairs.values[pairs.start == each].mean() for each in range(8)]
     assert starts.start_means(pairs) == pytest.approx(means)
     assert starts.spread(pairs, scale=SCALE).interval() == pytest.approx(tuple(stats.ttest_1samp(means, 0).confidence_interval(0.95)))
-    few = Pairs(values=pairs.values[:21], start=pairs.start[:21], other_start=pairs.start[:21])
-    assert starts.spread(few, scale=SCALE).unit_name == "block pairs"
+    for count, unit in ((4, "block pairs"), (5, "starts")):
+        few = Pairs(values=pairs.values[: 3 * count], start=pairs.start[: 3 * count], other_start=pairs.start[: 3 * count])
+        assert starts.spread(few, scale=SCALE).unit_name == unit
 
 
 def test_scatter_of_pairs_and_of_starts_are_their_mean_squares_and_the_prior_counts_for_the_starts_that_are_missing() -> None:
