@@ -69,9 +69,9 @@ def _late(ended: Outcome) -> AgentloadError:
 
 
 def _go_on(study: Decide, place: Place, ended: Outcome) -> str | None:
-    """Return the command that goes on with a decision; one in virtual time is made anew. None where it has not begun."""
+    """Return the command that resumes a decision; one in virtual time is made again. None where it has not started."""
     if isinstance(study.servers, Virtual):
-        return f"make it anew with: {again(study, place.database)}"
+        return f"make it again with: {again(study, place.database)}"
     if began(place.database, ended.run_id) is None:
         return None
     return f"resume with: {again(study, place.database, resume=ended.run_id)}"

@@ -60,7 +60,7 @@ from agentload.study.stored import Notes, study_of
 
 EMULATED_SPEED: Final = 1000.0
 ALONE: Final = "leave it out: the study is a run of its own"
-ANEW: Final = "leave it out: in virtual time the same study is the same run, made anew"
+ANEW: Final = "leave it out: in virtual time the same study is the same run, made again"
 Notice = Callable[[str], None]
 
 

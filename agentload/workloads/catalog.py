@@ -61,7 +61,7 @@ def _made(name: str, found: Any) -> Workload:  # noqa: ANN401  # a module, or wh
 
 
 def _fitted(found: Any) -> str:  # noqa: ANN401  # as above
-    """Say which real trace a workload is fitted to, and what no public trace tells of it."""
+    """Say which real trace a workload is fitted to, and what no public trace says about it."""
     real, unsaid = getattr(found, "REAL", None), getattr(found, "UNSAID", None)
     return f"\n\nFitted to: {real}.\nNo public trace says: {unsaid}." if real and unsaid else ""
 

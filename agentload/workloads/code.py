@@ -1,6 +1,6 @@
 """Coding agents: a tool loop with long results, parallel tools, sub-agents and compaction.
 
-All sessions share the system prompt and tool schemas, those of one repository also its notes; half of them go on from an earlier one,
+All sessions share the system prompt and tool schemas, those of one repository also its notes; half of them continue an earlier one,
 whose history the first call brings. A user's request leads to a few or many calls, each adding a tool result or several. Some sessions
 spawn sub-agents and wait for their reports. A history that nears the window is summarised; `agentload replay --max-context` cuts what a
 server's window does not hold.
@@ -166,7 +166,7 @@ class _Agent:
         self._odds = odds
 
     def work(self, first: int, calls: int, *, delegates: int | None) -> None:
-        """Make so many calls; that of index `delegates` spawns sub-agents if its request continues after it."""
+        """Make this many calls; that of index `delegates` spawns sub-agents if its request continues after it."""
         rng, talk = self._rng, self.talk
         self._begin(min(first, self._limit))
         sent: tuple[Session, ...] = ()

@@ -82,5 +82,5 @@ def generate(
 
 
 def _effort(thinking: int) -> str:
-    """Name the effort that so many tokens of thinking are: thirds of the answers, by judgement."""
+    """Name the effort that this many tokens of thinking are: thirds of the answers, by judgement."""
     return "low" if thinking < 400 else "medium" if thinking < 1_200 else "high"

@@ -134,9 +134,9 @@ def test_a_decision_in_virtual_time_that_was_stopped_is_made_anew_by_the_command
     with pytest.raises(InterruptError) as stopped:
         _decide.decide(made, Place(database=tmp_path / "x.duckdb"), is_dry=False, as_json=False)
     said, _, typed = str(stopped.value.hint).partition(": agentload ")
-    assert said == "make it anew with"
+    assert said == "make it again with"
     assert built(*split(shlex.split(typed))) == made
     assert "--resume" not in typed
     with pytest.raises(UsageError) as refused:
         place_of(made, resume="sim-1")
-    assert "made anew" in str(refused.value.hint)
+    assert "made again" in str(refused.value.hint)

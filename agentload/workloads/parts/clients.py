@@ -17,7 +17,7 @@ class Client:
     image: Distribution
     answer: Distribution
     tools: int = 0
-    """Only agents have some; they go on with what a tool shows."""
+    """Only agents have some; they continue with what a tool shows."""
 
 
 # ServeGen mm-image (alibaba/ServeGen, complete): its 35 clients by their tables at q10/50/90/99, like ones put together. Most send the
