@@ -26,11 +26,13 @@ def _alone(case: Case, arm: str, workload: str | None) -> Tested:
         reason = "same KV dtype and kernel: nothing that touches the answers changed"
         return Tested(leg=Leg(name="safe", state="yes", margin=margin, reason=reason))
     found, spoiled = case.accuracy_of(arm, workload), case.spoiled("accuracy", arm, workload)
-    if found is None or spoiled is not None:
+    if spoiled is not None:
+        reason = f"answers cannot be judged, because a validity check failed ({spoiled.name}: {spoiled.message})"
+        needs = (Need(what=f"answers that pass the check '{spoiled.name}'"),)
+        return Tested(leg=Leg(name="safe", state="untested", margin=margin, reason=reason, needs=needs), if_unclear=needs)
+    if found is None:
         asked = any(each.arm == arm for each in case.evidence.accuracy)
         reason = f"accuracy was not tested{' at these context lengths' if asked else ''}"
-        if spoiled is not None:
-            reason = f"answers cannot be judged, because a validity check failed ({spoiled.name}: {spoiled.message})"
         needs = (questions.first(case, arm, workload),)
         return Tested(leg=Leg(name="safe", state="untested", margin=margin, reason=reason, needs=needs), if_unclear=needs)
     told = f"accuracy {words.points(found.estimate)} {_where(found.lengths)}, margin {100 * margin:.0f} pp"

@@ -161,6 +161,8 @@ def _is_told(safe: Leg, items: int) -> bool:
     found, margin = safe.estimate, safe.margin
     if safe.state not in ("unclear", "untested"):
         return False
+    if safe.state == "untested" and items:  # what was asked is judged by a check that failed, or lies at other lengths
+        return any(isinstance(need.step, Questions) for need in safe.needs)
     if items < TOLD or found is None or found.low is None or found.high is None or margin is None:
         return True
     share, ends = items / ITEMS[-1], (found.low, found.high)

@@ -242,3 +242,11 @@ def test_questions_are_asked_while_the_last_look_may_tell(change: tuple[float, f
     safe = Leg(name="safe", state="unclear", reason="", estimate=found, margin=0.03)
     now = known(replace(verdict(pays="yes"), safe=safe), items=items)
     assert (following_of(now) is not None) is asked
+
+
+def test_questions_that_the_reference_could_not_answer_are_not_asked_again() -> None:
+    spoiled = verdict(pays="yes", safe="untested")
+    assert following_of(known(spoiled)) == ("accuracy", ITEMS[0]), "nothing was asked yet"
+    assert following_of(known(spoiled, items=ITEMS[0])) is None
+    elsewhere = replace(spoiled, safe=replace(spoiled.safe, needs=(QUESTIONS,)))
+    assert following_of(known(elsewhere, items=ITEMS[0])) == ("accuracy", ITEMS[1])

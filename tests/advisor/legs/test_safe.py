@@ -130,3 +130,10 @@ def test_what_was_asked_at_other_lengths_is_told_of_the_arm_that_was_asked(arm: 
     asked = () if arm is None else (replace(_bucket(BUCKETS[0], lost=0, won=0), arm=arm),)
     case = replace(assess(bare(accuracy=asked), Policy()), accuracy=(), gates=())
     assert safe_leg(case, "fp8", None).leg.reason == f"accuracy was not tested{said}"
+
+
+def test_answers_that_the_reference_has_not_either_need_other_questions_not_more() -> None:
+    unknown = replace(_bucket(BUCKETS[0], lost=0, won=0), both=0, neither=36)
+    leg = safe_leg(assess(bare(accuracy=(unknown,)), Policy()), "fp8", None).leg
+    assert (leg.state, [need.what for need in leg.needs]) == ("untested", ["answers that pass the check 'answers possible'"])
+    assert [need.step for need in leg.needs] == [None]
