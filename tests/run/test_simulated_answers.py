@@ -9,6 +9,7 @@ import duckdb
 import pytest
 from scipy.stats import binomtest
 
+from advisor.policy import Policy
 from agentload.emulator.answers import success_rate
 from agentload.errors import PlanError, UsageError
 from agentload.evidence.grades import area, summarise
@@ -118,13 +119,15 @@ def test_without_noise_the_published_scores_and_what_is_kept_of_their_area_come_
         assert name != "fp8" or 100 * areas[name] / areas["bf16"] == pytest.approx(recovery, abs=0.5)
 
 
-def test_kimis_published_scores_ask_for_calibration(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("margin", "word"), [(0.03, "test further"), (0.02, "calibrate"), (0.01, "avoid")])
+def test_kimis_published_scores_say_what_their_loss_is_to_a_margin(margin: float, word: str, tmp_path: Path) -> None:
     database = tmp_path / "x.duckdb"
     lengths = (8192, 16384, 32768, 65536, 131_072, 262_144)
     asked = Ask(servers=Virtual(profile="kimi-k2.5-accuracy", noise=False), tasks=("mrcr_like-4",), contexts=lengths, items=6000)
-    document = advise(database, answer_all(answering(asked, Place(database=database))).run_id, setting=Setting())
+    run = answer_all(answering(asked, Place(database=database))).run_id
+    document = advise(database, run, setting=Setting(policy=Policy(accuracy_margin=margin)))
     (verdict,) = (each for each in document.decision.server if each.arm == "fp8")
-    assert verdict.verdict == "calibrate"
+    assert verdict.verdict == word
 
 
 def test_a_task_that_a_profile_has_no_scores_for_is_refused_by_name(tmp_path: Path) -> None:
