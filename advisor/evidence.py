@@ -246,6 +246,7 @@ class PairLoad:
 
     sessions: int | None = None  # kept going at once; None: they begin at a rate, or as the trace says
     rate_per_s: float | None = None
+    speed: float = 1.0  # of the trace's own starts
     user_wait_s: float | None = None  # longest that users take to answer; None: as long as in the trace
     user_wait_scale: float = 1.0
     cuts_waits: bool = False  # trials of capacity have the waits of the user's own load, which are longer

@@ -1,4 +1,4 @@
-"""Say how turn latencies compare under loads that no pair was played under: in long runs of the arms' twins, which take no server's time.
+"""Say how turn latencies compare under loads that no pair was played under: in long runs of the arms' twins, which ask no server.
 
 Pairs are played at a load that both KV pools hold, with users who answer at once. The user's own servers carry as many agents as their
 share of the peak, who wait as long as they do. Where a pool is full there, hours tell how large a change is, and nobody measures those.
@@ -49,11 +49,15 @@ class OwnLoad:
     stock: Steady
 
     def changes(self, twins: Mapping[str, ArmProfile], *, reference: str) -> Iterator[TwinChange]:
-        """Yield at least how large the change of turn latency is on each twin but the reference's, turn by turn in the same sessions."""
+        """Yield at least how large the change of turn latency is on each twin but the reference's, turn by turn in the same sessions.
+
+        Nothing is yielded of a twin that shares no turn with the reference's in some run.
+        """
         drawn = [self._turns(twins, draw) for draw in range(DRAWS)]
         for arm in twins:
-            if arm != reference:
-                found = _estimate([_log_ratios(turns[reference], turns[arm]) for turns in drawn])
+            ratios = [_log_ratios(turns[reference], turns[arm]) for turns in drawn]
+            if arm != reference and all(ratios):
+                found = _estimate(ratios)
                 relative = found.as_bound((KEPT * (found.low or 0.0), KEPT * (found.high or 0.0)))
                 yield TwinChange(arm=arm, agents=self.agents, is_own=self.is_own, relative=relative)
 
@@ -81,8 +85,8 @@ def _log_ratios(reference: Turns, other: Turns) -> list[float]:
 def _estimate(drawn: Sequence[Sequence[float]]) -> Estimate:
     """Return the mean change over all calls, with what runs say of its error: each call weighs the same, as it does in hours of load."""
     sums, counts = np.array([sum(each) for each in drawn]), np.array([len(each) for each in drawn])
-    mean = sums.sum() / max(1, counts.sum())
-    error = float(np.std((sums - mean * counts) / max(1, counts.mean()), ddof=1)) / math.sqrt(len(drawn))
+    mean = sums.sum() / counts.sum()
+    error = float(np.std((sums - mean * counts) / counts.mean(), ddof=1)) / math.sqrt(len(drawn))
     wide = float(scipy.special.stdtrit(len(drawn) - 1, 0.5 + LEVEL / 2)) * error
     value, low, high = (math.expm1(each) for each in (mean, mean - wide, mean + wide))
     return Estimate(

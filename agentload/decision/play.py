@@ -291,8 +291,10 @@ class Deciding:
     def price(self, stage: Stage) -> Price:
         """Return what a question takes, beyond what the run has already: where some of its kind were asked, at the pace of those."""
         found = self._questions[stage.criterion].price(stage)
-        pace = self.means.ledger.pace(*GRADED) if stage.criterion in GRADED else 1.0
-        return replace(found, minutes=pace * found.minutes)
+        return replace(found, minutes=self._pace(stage) * found.minutes)
+
+    def _pace(self, stage: Stage) -> float:
+        return self.means.ledger.pace(*GRADED) if stage.criterion in GRADED else 1.0
 
     def refresh(self) -> Known | None:
         """Read what the run holds, decide, and go by that; None while it holds too little."""
@@ -338,7 +340,8 @@ class Deciding:
         if asked is None:
             return None
         last = settling(known, asked)
-        return 60 * (self.price(last).minutes - self.means.starts_minutes) / (last.amount - known.items)
+        starts_minutes = self._pace(last) * self.means.starts_minutes
+        return 60 * (self.price(last).minutes - starts_minutes) / (last.amount - known.items)
 
     def _is_asking(self, criterion: Criterion) -> bool:
         return self._asking is not None and self._asking[0].criterion == criterion

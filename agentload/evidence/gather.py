@@ -144,6 +144,7 @@ def _pair_load(study: Study | None, noted: Notes) -> PairLoad | None:
     return PairLoad(
         sessions=load.sessions,
         rate_per_s=load.rate_per_s,
+        speed=load.speed,
         user_wait_s=load.wait_cap_s.get("user"),
         user_wait_scale=load.wait_scale.get("user", 1.0),
         cuts_waits=noted.cuts_waits,

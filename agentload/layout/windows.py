@@ -260,7 +260,8 @@ def _prefixes(sessions: Sequence[Session]) -> Iterator[Session]:
 def _starts_s(stock: Steady) -> list[float]:
     assert isinstance(stock.load.arrivals, Recorded)
     starts = [family[0].start_s or 0.0 for family in stock.families]
-    return [(each - min(starts)) / stock.load.arrivals.speed for each in starts]
+    first = min(starts)
+    return [(each - first) / stock.load.arrivals.speed for each in starts]
 
 
 def _alive(stock: Steady, instant: float) -> Iterator[tuple[int, float]]:

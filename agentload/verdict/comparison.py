@@ -159,6 +159,7 @@ def joined(before: Evidence, after: Evidence, arm: str) -> Evidence:
         server=tuple((side.run, figures) for side in sides for name, figures in side.server if name == arm),
         sweeps=tuple(replace(sweep, arm=side.run) for side in sides for sweep in side.sweeps if sweep.arm == arm),
         capacity=tuple(replace(point, arm=side.run) for side in sides for point in side.capacity if point.arm == arm),
+        twin_changes=(),
         accuracy=(),
         aa=(*before.aa, *after.aa),
         health=tuple(replace(each, arm=side.run) for side in sides for each in side.health if each.arm in (None, arm)),

@@ -32,6 +32,7 @@ from agentload.study.kinds import Ask, Decide, Replay
 from agentload.study.parts import Live, Load, TraceRef, Virtual
 from agentload.verdict.policy import Setting
 from tests.decision import planted as bed
+from tests.decision.test_sequence import known, verdict
 
 CHAT = (TraceRef(path="chat"),)
 BEGINNINGS = Load(sessions=8, wait_cap_s={"user": 5.0}, duration_s=75.0)
@@ -226,3 +227,15 @@ def test_what_servers_say_that_are_started_for_the_first_pair_is_known_from_then
     resumed = Deciding(study=launching(tmp_path), place=replace(place, run=None, resume="r"), audience=Audience())
     resumed._checks.learn_sizes()
     assert resumed.means.sizes == deciding.means.sizes
+
+
+def test_a_question_takes_what_is_left_of_its_price_without_starts_at_the_pace_of_those_before(tmp_path: Path) -> None:
+    deciding = Deciding(study=launching(tmp_path), place=Place(database=tmp_path / "x.duckdb", run="r"), audience=Audience())
+    means, paying = deciding.means, known(verdict(pays="yes"))
+    at_first_s = deciding._question_s(paying)
+    assert at_first_s is not None
+    assert at_first_s > 0
+    # The servers of the canary were running already.
+    canary = Asked(stage=Stage(criterion="canary", amount=12, lengths=(4096,)), planned_minutes=3.5, minutes=0.35, said="")
+    means.ledger = replace(means.ledger, asked=(canary,))
+    assert deciding._question_s(paying) == pytest.approx(0.1 * at_first_s)

@@ -69,6 +69,13 @@ def test_twins_bound_a_change_and_each_call_weighs_the_same(monkeypatch: pytest.
     assert own_load._estimate([[-0.1] * 9, [-0.2]]).value == pytest.approx(math.expm1(-0.11))
 
 
+def test_twins_that_have_no_turn_in_common_say_nothing_of_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_load, "LASTS_S", 1.0)  # no turn is sent once the load is steady, and answered
+    study = Search(traces=(TraceRef(path="demo-chat"),), servers=Virtual(profile=PROFILE, arms=ARMS), load=WAITS, trial_s=1.0, seed=1)
+    stock = steady(trace_of("demo-chat"), WAITS.planned())
+    assert list(OwnLoad(agents=1, is_own=True, study=study, stock=stock).changes(arms(), reference="bf16")) == []
+
+
 def test_a_run_of_windows_knows_its_load_and_says_it_first(tmp_path: Path) -> None:
     load = Load(sessions=2, wait_cap_s={"user": 5.0}, duration_s=20.0)
     study = Replay(traces=(TraceRef(path="demo-chat"),), servers=Virtual(profile=PROFILE, arms=ARMS), pairs=4, windows=4, load=load)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from itertools import islice, pairwise
+from time import process_time
 
 import pytest
 from hypothesis import given, settings
@@ -301,6 +302,14 @@ def test_what_arrives_keeps_its_distance_from_the_clock() -> None:
     begins = next(each for each in log.sent if each.call.session == "b")
     assert log.ends[0].primed_ns == 2 * S
     assert (begins.due_ns - 2 * S) / S == pytest.approx(15.0 - at_s, abs=0.05)
+
+
+def test_a_window_of_many_arrivals_takes_time_in_proportion_to_them() -> None:
+    stock = steady(trace_of(*(talk(f"s{place}", 1.0, start_s=float(place)) for place in range(20_000))), load_of(Recorded()))
+    assert stock.line.seconds > 0
+    began_s = process_time()
+    list(alive(stock, 0.5))
+    assert process_time() - began_s < 1.0
 
 
 @settings(max_examples=40, deadline=None)

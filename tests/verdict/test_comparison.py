@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from advisor.deployment import Deployment
-from advisor.evidence import Arm, CapacityPoint, Evidence, Sweep
+from advisor.estimate import Estimate
+from advisor.evidence import Arm, CapacityPoint, Evidence, Sweep, TwinChange
 from agentload.errors import EvidenceError
 from agentload.evidence.gather import gather
 from agentload.model.rows import CallRow
@@ -151,6 +152,13 @@ def test_sweeps_and_searches_of_the_arm_alone_are_taken_along(tmp_path: Path) ->
     found = joined(with_both(earlier), with_both(later), "fp8")
     assert [each.arm for each in found.sweeps] == ["r1", "r2"]
     assert [(each.arm, each.agents) for each in found.capacity] == [("r1", 2), ("r2", 2)]
+
+
+def test_what_the_arms_of_one_run_do_on_twins_says_nothing_of_two_runs(tmp_path: Path) -> None:
+    relative = Estimate(value=-0.2, low=None, high=-0.2, n=6, unit="relative", method="twins")
+    change = TwinChange(arm="fp8", agents=12, is_own=True, relative=relative)
+    earlier, later = (replace(each, twin_changes=(change,)) for each in both(tmp_path, (0, 1), (0, 1)))
+    assert joined(earlier, later, "fp8").twin_changes == ()
 
 
 def side(run: str, *arms: str, version: str | None = None) -> Evidence:

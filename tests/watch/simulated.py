@@ -64,6 +64,8 @@ class Nights:
     arm: ArmProfile = ARM
     marred: bool = False
     """Let our own machine have been too slow to stamp chunks one by one."""
+    held_tokens: float | None = None
+    """Let windows hold so many tokens of context at once."""
     now_ns: int = START_NS
     runs: int = 0
     executed: list[Executed] = field(default_factory=list)
@@ -92,7 +94,7 @@ class Nights:
             arms=dict.fromkeys(arms, self.arm),
             trace_hash=trace_hash(refs),
             database=database,
-            notes=Notes(job=job.name),
+            notes=Notes(job=job.name, held_tokens=self.held_tokens),
         )
         path = journal_folder(database, run) / "leg001.journal"
         path.parent.mkdir(parents=True)

@@ -109,3 +109,18 @@ def test_quiet_nights_of_one_server_raise_nothing(tmp_path: Path, monkeypatch: p
     scene = nights(monkeypatch, tmp_path, job=JOB)
     assert [scene.night().code for _ in range(16)] == [0] * 16
     assert stored_alarms(scene.database, "nightly") == ()
+
+
+def test_nights_on_a_pool_that_does_not_hold_their_windows_are_compared_window_by_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = nights(monkeypatch, tmp_path, job=replace(SHORT, control=False))
+    scene.held_tokens = 1e9
+    scene.night()
+    scene.arm = slower(ARM, 0.3)
+    slow = scene.night().execution
+    assert slow.outcome == "done"
+    (turns,) = (each for each in slow.detail.changes if each.metric == "turn_ms")
+    value, low, high = turns.relative()
+    assert low < value < high
+    assert 0.1 < value < 0.4

@@ -74,14 +74,19 @@ def _on_twins(each: TwinChange) -> str:
 def _at_once(played: PairLoad) -> str:
     if played.sessions is not None:
         return f"{say.plural(played.sessions, 'session')} at once"
-    return "sessions that begin as in your trace" if played.rate_per_s is None else f"{played.rate_per_s:g} session starts a second"
+    if played.rate_per_s is not None:
+        return f"{played.rate_per_s:g} session starts a second"
+    return f"sessions that begin {_times(played.speed, 'fast')}as in your trace"
 
 
 def _waiting(played: PairLoad) -> str:
     if played.user_wait_s is not None:
         return f"users answer within {say.duration(1_000 * played.user_wait_s)}"
-    scaled = "" if played.user_wait_scale == 1 else f"{played.user_wait_scale:g} times as long "
-    return f"users wait {scaled}as in your trace"
+    return f"users wait {_times(played.user_wait_scale, 'long')}as in your trace"
+
+
+def _times(factor: float, kind: str) -> str:
+    return "" if factor == 1 else f"{factor:g} times as {kind} "
 
 
 def _of(view: View, workload: str | None) -> Coverage | None:
