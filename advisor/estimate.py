@@ -36,11 +36,12 @@ class Estimate:
 
         That is the end of the interval next to zero, or nearer where *mildest*, the least that was seen of it on either side, is.
         """
-        low, high = mildest
-        if self.low is not None and self.low > 0:
-            return replace(self, value=(end := max(0.0, min(self.low, low))), low=end, high=None)
-        if self.high is not None and self.high < 0:
-            return replace(self, value=(end := min(0.0, max(self.high, high))), low=None, high=end)
+        low = min(mildest[0], -math.inf if self.low is None else self.low)
+        high = max(mildest[1], math.inf if self.high is None else self.high)
+        if low > 0:
+            return replace(self, value=low, low=low, high=None)
+        if high < 0:
+            return replace(self, value=high, low=None, high=high)
         return self
 
     def is_above(self, bound: float) -> bool:

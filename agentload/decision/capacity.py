@@ -18,7 +18,7 @@ import msgspec
 
 from agentload.decision.forecast import Price
 from agentload.decision.means import USUAL, Means
-from agentload.decision.own_load import LASTS_S, OwnLoad, rows
+from agentload.decision.own_load import OwnLoad, lasting_s, rows
 from agentload.decision.sequence import TRIED, Known, Stage, reasons
 from agentload.decision.twin import Twins
 from agentload.dispatch.arrivals import seeded
@@ -230,10 +230,12 @@ class Capacity:
             agents = math.ceil(peak / math.ceil(peak / carried))
             kept = replace(self._stock.load, arrivals=ClosedLoop(sessions=agents))
             if means.overfills(held_tokens(self._stock.under(kept), seed=means.study.seed)):
-                loads.append(OwnLoad(agents=agents, is_own=True, study=means.search(LASTS_S), stock=self._stock))
+                study = means.search(lasting_s(self._stock, agents))
+                loads.append(OwnLoad(agents=agents, is_own=True, study=study, stock=self._stock))
         if sessions is not None and means.overfills(means.held_tokens):
-            study = msgspec.structs.replace(means.search(LASTS_S), load=self._with_waits_of_pairs)
-            loads.append(OwnLoad(agents=sessions, is_own=False, study=study, stock=steady(means.trace, study.load.planned())))
+            stock = steady(means.trace, self._with_waits_of_pairs.planned())
+            study = msgspec.structs.replace(means.search(lasting_s(stock, sessions)), load=self._with_waits_of_pairs)
+            loads.append(OwnLoad(agents=sessions, is_own=False, study=study, stock=stock))
         found = [each for load in loads for each in load.changes(fitted, reference=reference)]
         keep(rows(found, run_id=means.run), means.place.database, run_id=means.run, name=TWINS)
 

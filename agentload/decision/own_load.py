@@ -26,8 +26,11 @@ from agentload.study.kinds import Search
 from agentload.virtual.shell import Shell
 
 DRAWS: Final = 6
-"""Runs of an hour: with fewer their scatter is not known."""
-LASTS_S: Final = 3600.0
+"""Runs of an hour at most: with fewer their scatter is not known."""
+LASTS_S: Final = (600.0, 3600.0)
+"""Of a run, at least and at most."""
+CALLS: Final = 600
+"""Of a run, about: where sessions answer at once, an hour has ten thousand."""
 WARM_SHARE: Final = 1 / 4
 """Of a run's time, left out: a full pool holds then what it holds for hours."""
 LEVEL: Final = 0.95
@@ -46,6 +49,7 @@ class OwnLoad:
     is_own: bool
     """Of the user's peak; False: of the pairs."""
     study: Search
+    """Of trials that last as long as a run."""
     stock: Steady
 
     def changes(self, twins: Mapping[str, ArmProfile], *, reference: str) -> Iterator[TwinChange]:
@@ -67,15 +71,22 @@ class OwnLoad:
         found: dict[str, Turns] = {}
         for name, arm in twins.items():
             made = trial_plan(self.study, self.stock, name, self.agents, run="own load", seed=seed)
-            rows = [row for row in Shell(made, {name: arm}, seed=seed, sample_s=LASTS_S).play() if isinstance(row, CallRow)]
+            rows = [row for row in Shell(made, {name: arm}, seed=seed, sample_s=self.study.trial_s).play() if isinstance(row, CallRow)]
             begin_ns = min((row.released_ns for row in rows if not row.prime), default=0)
-            warm_ns = begin_ns + WARM_SHARE * LASTS_S * 1e9
+            warm_ns = begin_ns + WARM_SHARE * self.study.trial_s * 1e9
             found[name] = {
                 (row.session, row.turn): row.done_ns - row.released_ns
                 for row in rows
                 if row.status == "ok" and row.done_ns is not None and not row.prime and not row.tail and row.released_ns >= warm_ns
             }
         return found
+
+
+def lasting_s(stock: Steady, agents: int) -> float:
+    """Return how long a run of so many agents lasts: an hour, or less where that has more calls than are wanted."""
+    calls = sum(len(session.turns) for family in stock.families for session in family)
+    seconds = CALLS * stock.ends_s[-1] / (agents * calls)
+    return max(LASTS_S[0], min(LASTS_S[1], seconds))
 
 
 def _log_ratios(reference: Turns, other: Turns) -> list[float]:
@@ -95,7 +106,7 @@ def _estimate(drawn: Sequence[Sequence[float]]) -> Estimate:
         high=high,
         n=len(drawn),
         unit="relative",
-        method=f"mean log ratio of the same turns in runs of {LASTS_S / 3600:g} h on twins of both arms",
+        method=f"mean log ratio of the same turns in {len(drawn)} runs on twins of both arms",
         level=LEVEL,
     )
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from agentload.dispatch.arrivals import SECOND
 from agentload.dispatch.intake import intake
-from agentload.model.plan import Block, Plan
+from agentload.model.plan import Block, Foretelling, Plan
 from agentload.model.trace import PRIME, Session
 
 CONNECT_NS: Final = SECOND // 50  # on a local network; where it takes longer, the call waits for it and says so
@@ -29,7 +29,7 @@ def foresight(plan: Plan, block: Block) -> Foresight:
     """Look through a block's sessions."""
     quoted: set[tuple[str, int]] = set()
     primes = 0
-    for session in block.sessions:
+    for session in block.sessions.telling() if isinstance(block.sessions, Foretelling) else block.sessions:
         for turn in session.turns:
             quoted |= {(each.source.session, each.source.turn) for each in turn.add if each.source is not None}
             primes += block.is_window and turn.event == PRIME

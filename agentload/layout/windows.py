@@ -12,7 +12,7 @@ All times are nominal (`layout.timeline`): every arm plays the same windows, wha
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import heapify, heapreplace
@@ -84,6 +84,12 @@ class Steady:
                 return line_of_arrivals(self.families, _starts_s(self), self.load, window_s=window_s)
             case ClosedLoop() | OpenLoop():
                 return line_of_turns(self.families, self.load, window_s=window_s)
+
+    @cached_property
+    def quotes(self) -> bool:
+        """Tell whether any call quotes an answer."""
+        turns = (turn for family in self.families for session in family for turn in session.turns)
+        return any(segment.source is not None for turn in turns for segment in turn.add)
 
     def lasting_s(self, place: int) -> float:
         """Return how long a family takes."""
@@ -207,6 +213,10 @@ class _Window:
         yield from first
         for place, start_s in islice(self._followers(), followers, None):
             yield from _starting(self.stock.fresh(place, copies), start_s)
+
+    def telling(self) -> Iterable[Session]:
+        """Return the sessions that prime contexts or quote answers: no family primes that follows another."""
+        return self if self.stock.quotes else self._first[0]
 
     def _followers(self) -> Iterator[tuple[int, float]]:
         return _followers(self.stock, self.instant, self.pair, self.seed)

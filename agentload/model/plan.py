@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from agentload.model.commands import Limits
 from agentload.model.trace import Header, Session
@@ -83,6 +83,15 @@ class Load:
     history: Literal["fixed", "live", "recorded"] = "fixed"
     retries: int = 0
     """How often a failed call is sent again, as a further attempt with its own row."""
+
+
+@runtime_checkable
+class Foretelling(Protocol):
+    """Sessions that are dear to make, the first of which tell what a block needs before it begins."""
+
+    def telling(self) -> Iterable[Session]:
+        """Return the sessions that prime contexts or quote answers, and any others."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

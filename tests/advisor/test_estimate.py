@@ -35,7 +35,7 @@ def test_the_inverse_turns_the_ends_round_and_opens_one_that_is_not_above_zero()
     [
         (HALF, (-0.3, -0.01), replace(HALF, value=-0.01, low=None, high=-0.01)),  # a quarter of the pairs shows less than the interval
         (HALF, (-0.3, -0.1), replace(HALF, value=-0.02, low=None, high=-0.02)),
-        (HALF, (-0.3, 0.1), replace(HALF, value=0.0, low=None, high=0.0)),
+        (HALF, (-0.3, 0.1), HALF),  # a quarter shows the other side: there is no such bound
         (replace(HALF, value=0.05, low=0.02, high=0.08), (0.01, 0.3), replace(HALF, value=0.01, low=0.01, high=None)),
         (replace(HALF, high=0.02), (-0.3, -0.01), replace(HALF, high=0.02)),
     ],

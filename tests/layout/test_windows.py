@@ -18,7 +18,7 @@ from agentload.layout.windows import BEYOND_S, Steady, check_room, fitting, held
 from agentload.layout.windows import _alive as alive
 from agentload.layout.windows import _followers as followers
 from agentload.layout.windows import _instant as instant
-from agentload.model.plan import Arrivals, Budget, ClosedLoop, Load, OpenLoop, Plan, Play, Recorded, Round
+from agentload.model.plan import Arrivals, Budget, ClosedLoop, Foretelling, Load, OpenLoop, Plan, Play, Recorded, Round
 from agentload.model.trace import PRIME, UNDER_WAY, Segment, Session, Trace, Turn, TurnRef
 from tests.dispatch.playing import S, play, took
 from tests.layout.family_draws import HEADER, traces
@@ -330,3 +330,21 @@ def test_block_sessions_may_be_read_again() -> None:
     block = windows(stock, number=2, pairs=1, seed=0).blocks[0]
     assert list(block.sessions) == list(block.sessions)
     assert UNDER_WAY in {turn.event for each in block.sessions for turn in each.turns}
+
+
+# --- what is known before they begin ---
+
+
+@pytest.mark.parametrize("quotes", [False, True])
+def test_what_a_block_needs_is_told_by_the_sessions_that_it_is_likely_to_play_unless_others_quote_answers(*, quotes: bool) -> None:
+    source = TurnRef(session="a", turn=0) if quotes else None
+    first = talk("a", *[4.0] * 5)
+    quoting = replace(first.turns[3], add=(Segment(role="user", tokens=5, key="q", source=source),))
+    trace = trace_of(replace(first, turns=(*first.turns[:3], quoting, first.turns[4])), talk("b", 4.0, 4.0))
+    laid = windows(steady(trace, load_of(ClosedLoop(sessions=2))), number=4, pairs=2, seed=0)
+    for block in laid.blocks:
+        assert isinstance(block.sessions, Foretelling)
+        told, every = ([*block.sessions.telling()], [*block.sessions])
+        assert told == every[: len(told)]
+        assert (len(told) < len(every)) is not quotes
+        assert all(turn.event != PRIME for session in every[len(told) :] for turn in session.turns)
