@@ -193,6 +193,7 @@ def tried(at: Site, place: str) -> None:
     (at.folder / "done.jsonl").write_text(json.dumps(line) + "\n")
 
 
+@pytest.mark.slow
 def test_what_came_back_becomes_reports_a_profile_rows_and_a_page_that_compares_it_with_the_prediction(tmp_path: Path) -> None:
     at, root = site(tmp_path), house(tmp_path / "house")
     at.folder.mkdir()

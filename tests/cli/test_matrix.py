@@ -55,7 +55,7 @@ def test_a_dry_run_tells_cells_calls_minutes_and_cost_and_leaves_nothing_behind(
         "toy: context                     18       –        1     –",
         "toy: concurrency, 4 searches      –       –       56     –",
         "toy: accuracy                    12       –        0     –",
-        "new: replay                      72       5       11  0.36",
+        "new: replay                      72       5       11  0.35",
         "new: context                     18       7       15  0.49",
         "new: concurrency, 4 searches      –       4       64  2.13",
         "new: accuracy                    12       3        6  0.20",
