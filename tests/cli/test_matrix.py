@@ -60,7 +60,7 @@ def test_a_dry_run_tells_cells_calls_minutes_and_cost_and_leaves_nothing_behind(
         "new: concurrency, 4 searches      –       4       64  2.13",
         "new: accuracy                    12       3        6  0.20",
         "",
-        "204 calls and those of the searches, 19 starts of servers, about 3 h, 3.19 USD",
+        "204 calls and those of the searches, 19 starts of servers, about 3 h, 3.18 USD",
         "assumed: 20 ms a token, 10,000 new prompt tokens a second, 2 min a start",
         "nothing was started (--dry-run)",
     ]
