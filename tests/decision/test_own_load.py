@@ -56,8 +56,7 @@ def test_changes_on_twins_are_kept_beside_a_run_and_the_last_of_each_load_counts
         assert twin_changes(connection, "r") == others
 
 
-def test_twins_bound_a_change_and_each_call_weighs_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_load, "LASTS_S", 120.0)
+def test_twins_bound_a_change_and_each_call_weighs_the_same() -> None:
     study = Search(traces=(TraceRef(path="demo-chat"),), servers=Virtual(profile=PROFILE, arms=ARMS), load=WAITS, trial_s=120.0, seed=1)
     stock = steady(trace_of("demo-chat"), WAITS.planned())
     (found,) = OwnLoad(agents=3, is_own=True, study=study, stock=stock).changes(arms(), reference="bf16")
@@ -69,8 +68,7 @@ def test_twins_bound_a_change_and_each_call_weighs_the_same(monkeypatch: pytest.
     assert own_load._estimate([[-0.1] * 9, [-0.2]]).value == pytest.approx(math.expm1(-0.11))
 
 
-def test_twins_that_have_no_turn_in_common_say_nothing_of_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_load, "LASTS_S", 1.0)  # no turn is sent once the load is steady, and answered
+def test_twins_that_have_no_turn_in_common_say_nothing_of_a_change() -> None:
     study = Search(traces=(TraceRef(path="demo-chat"),), servers=Virtual(profile=PROFILE, arms=ARMS), load=WAITS, trial_s=1.0, seed=1)
     stock = steady(trace_of("demo-chat"), WAITS.planned())
     assert list(OwnLoad(agents=1, is_own=True, study=study, stock=stock).changes(arms(), reference="bf16")) == []
@@ -113,9 +111,16 @@ def test_pairs_that_overfill_a_pool_never_have_the_wrong_sign_and_bound_what_hou
 def test_hours_of_a_load_keep_the_bound_that_twins_say(name: str, agents: int, hours_s: float) -> None:
     longest = min(arm.server.max_model_len for arm in arms().values())
     trace, load = trace_of(name, longest=longest), Load(max_context_tokens=longest)
-    study = Search(traces=(TraceRef(path=name),), servers=Virtual(profile=PROFILE, arms=ARMS), load=load, trial_s=own_load.LASTS_S)
-    made = OwnLoad(agents=agents, is_own=True, study=study, stock=steady(trace, load.planned()))
+    stock = steady(trace, load.planned())
+    lasts_s = own_load.lasting_s(stock, agents)
+    study = Search(traces=(TraceRef(path=name),), servers=Virtual(profile=PROFILE, arms=ARMS), load=load, trial_s=lasts_s)
+    made = OwnLoad(agents=agents, is_own=True, study=study, stock=stock)
     (found,) = made.changes(arms(), reference="bf16")
     hours = steady_calls(trace, arms(), sessions=agents, seconds=hours_s, user_wait_s=None)
     truth = math.expm1(np.mean([turn.log_ratio for turn in timed(hours["bf16"], hours["fp8"])]))
     assert truth <= found.relative.value < 0
+
+
+@pytest.mark.parametrize(("name", "agents", "seconds"), [("code", 1, 3600.0), ("demo-chat", 12, 600.0)])
+def test_a_run_of_twins_is_an_hour_or_shorter_where_an_hour_has_many_calls(name: str, agents: int, seconds: float) -> None:
+    assert own_load.lasting_s(steady(trace_of(name), WAITS.planned()), agents) == seconds
