@@ -154,6 +154,7 @@ def test_hours_of_a_load_tell_how_much_longer_turns_take() -> None:
     assert 0.17 < change < 0.21
 
 
+@pytest.mark.slow
 def test_an_interrupted_grading_continues_and_a_small_decision_is_graded(tmp_path: Path) -> None:
     faster = dict.fromkeys((*bed.ALL_STEPS, "batch8_ms"), 0.6)
     never = (Loss(low=2, high=200_000, points=100.0),)

@@ -28,7 +28,8 @@ def checkout(folder: Path, *, lint: str = "true", slow: str = "echo '2 passed in
     shutil.copy(RUN, folder / ".ci" / "run")
     (folder / "Makefile").write_text(MAKEFILE.format(lint=lint, slow=slow), encoding="utf-8")
     (folder / "chromium").touch(mode=0o755)
-    return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "AGENTLOAD_VLLM": "/bin/true"}
+    outside = {name: value for name, value in os.environ.items() if name not in ("MAKELEVEL", "MAKEFLAGS", "MFLAGS")}
+    return {**outside, "PATH": f"{folder}:{os.environ['PATH']}", "AGENTLOAD_VLLM": "/bin/true"}
 
 
 def checked(folder: Path, environment: dict[str, str]) -> tuple[int, list[str]]:

@@ -172,7 +172,7 @@ def test_a_trace_without_sessions_is_refused() -> None:
 # --- what they hold ---
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(trace=traces(), arrivals=ARRIVALS, seed=SEEDS)
 def test_windows_play_to_their_end(trace: Trace, arrivals: Arrivals, seed: int) -> None:
     stock = steady(trace, load_of(arrivals))
