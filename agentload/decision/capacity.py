@@ -24,7 +24,7 @@ from agentload.decision.twin import Twins
 from agentload.dispatch.arrivals import seeded
 from agentload.evidence.capacity import OF_THE_TURNS, TWINS
 from agentload.evidence.twin import Twin
-from agentload.layout.windows import Steady, held_tokens, steady
+from agentload.layout.windows import held_tokens
 from agentload.model.plan import ClosedLoop
 from agentload.run import foreground
 from agentload.run.capacity import START, Chosen, Found, Loads, played, search, settled
@@ -228,12 +228,12 @@ class Capacity:
         loads = []
         if peak is not None and carried:
             agents = math.ceil(peak / math.ceil(peak / carried))
-            kept = replace(self._stock.load, arrivals=ClosedLoop(sessions=agents))
-            if means.overfills(held_tokens(self._stock.under(kept), seed=means.study.seed)):
-                study = means.search(lasting_s(self._stock, agents))
-                loads.append(OwnLoad(agents=agents, is_own=True, study=study, stock=self._stock))
+            kept = replace(self.means.stock.load, arrivals=ClosedLoop(sessions=agents))
+            if means.overfills(held_tokens(self.means.stock.under(kept), seed=means.study.seed)):
+                study = means.search(lasting_s(self.means.stock, agents))
+                loads.append(OwnLoad(agents=agents, is_own=True, study=study, stock=self.means.stock))
         if sessions is not None and means.overfills(means.held_tokens):
-            stock = steady(means.trace, self._with_waits_of_pairs.planned())
+            stock = means.stock.under(self._with_waits_of_pairs.planned())
             study = msgspec.structs.replace(means.search(lasting_s(stock, sessions)), load=self._with_waits_of_pairs)
             loads.append(OwnLoad(agents=sessions, is_own=False, study=study, stock=stock))
         found = [each for load in loads for each in load.changes(fitted, reference=reference)]
@@ -255,13 +255,8 @@ class Capacity:
 
     def _on(self, twin: Twin, study: Search, size: float, number: int) -> Trial:
         """Play a draw on a twin, and judge it as the arm is judged: live, by the server's own trouble as well."""
-        trial = played(study, self._stock, twin.arm, size, seed=self._seed(number))
+        trial = played(study, self.means.stock, twin.arm, size, seed=self._seed(number))
         return replace(trial, trouble=trouble(trial, study.share)) if isinstance(study.servers, Live) else trial
-
-    @cached_property
-    def _stock(self) -> Steady:
-        """Return the user's sessions, laid out once for hundreds of trials."""
-        return steady(self.means.trace, self.means.study.load.planned())
 
 
 def around(limit: float) -> tuple[int, int]:

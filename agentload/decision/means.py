@@ -24,7 +24,7 @@ from agentload.errors import EndpointError, InterruptError, PlanError
 from agentload.layout.cost import assumed_prefill_s
 from agentload.layout.coverage import trace_shapes
 from agentload.layout.traces import shortened
-from agentload.layout.windows import held_tokens, steady
+from agentload.layout.windows import Steady, held_tokens, steady
 from agentload.model.profile import ArmProfile
 from agentload.model.profile import Price as GpuPrice
 from agentload.model.shape import TraceShape
@@ -92,6 +92,7 @@ class Means:
     """What rules found when the run was read last, even where that is too little to decide on."""
     arms: tuple[str, ...] = field(init=False)
     _cuts: dict[int, Trace] = field(default_factory=dict)
+    _stocks: dict[int | None, Steady] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Read the arms' names."""
@@ -180,6 +181,18 @@ class Means:
         return self._cuts[self.cut]
 
     @property
+    def stock(self) -> Steady:
+        """Return these sessions laid out once, with the waits that users have."""
+        if self.cut not in self._stocks:
+            self._stocks[self.cut] = steady(self.trace, self.study.load.planned())
+        return self._stocks[self.cut]
+
+    @cached_property
+    def pair_stock(self) -> Steady:
+        """Return these sessions as pairs play them."""
+        return self.stock.under(self.load.planned())
+
+    @property
     def cut(self) -> int | None:
         """Return what sessions end before: the shortest window where calls need more, or what the user says."""
         if self.began is not None:
@@ -261,7 +274,7 @@ class Means:
             seed=self.study.seed,
         )
         said = msgspec.structs.replace(self.study.load, max_context_tokens=self.cut)
-        return load_after(pair_load(said, self.trace, into), self.ledger.given_up)
+        return load_after(pair_load(said, self.stock, into), self.ledger.given_up)
 
     @property
     def most_load(self) -> Load:
@@ -273,7 +286,7 @@ class Means:
     @cached_property
     def windows(self) -> int:
         """Return how many windows of the trace pairs are played on."""
-        return windows_of(self.load, self.trace) if self.began is None else self.began.windows or 0
+        return windows_of(self.pair_stock) if self.began is None else self.began.windows or 0
 
     def questions(self, stage: Stage) -> Ask:
         """Return this many graded questions at a stage's lengths."""
@@ -292,7 +305,7 @@ class Means:
     @cached_property
     def held_tokens(self) -> float:
         """Return what the windows of pairs hold of contexts at once."""
-        return held_tokens(steady(self.trace, self.load.planned()), seed=self.study.seed)
+        return held_tokens(self.pair_stock, seed=self.study.seed)
 
     def overfills(self, tokens: float) -> bool:
         """Tell whether some arm's pool does not hold contexts of so many tokens."""

@@ -8,8 +8,7 @@ import msgspec
 
 from advisor.evidence import POOL_HOLDS
 from agentload.decision.sequence import PAIRS
-from agentload.layout.windows import fitting, held_tokens, longest_priming_s, steady
-from agentload.model.trace import Trace
+from agentload.layout.windows import Steady, fitting, held_tokens, longest_priming_s
 from agentload.study.parts import Load
 
 SESSIONS: Final = 8
@@ -33,37 +32,38 @@ class Surroundings:
     seed: int
 
 
-def pair_load(said: Load, trace: Trace, into: Surroundings) -> Load:
+def pair_load(said: Load, stock: Steady, into: Surroundings) -> Load:
     """Return what the user said of the load, and for the rest: some sessions at once, short waits, windows that the budget has time for."""
     load = said
     if not load.wait_cap_s and not load.wait_scale:
         load = msgspec.structs.replace(load, wait_cap_s={"user": USER_WAIT_S})
+    stock = stock.under(load.planned())
     if (load.sessions, load.rate_per_s, load.speed) == (None, None, 1.0):
-        load = msgspec.structs.replace(load, sessions=_fitting(load, trace, into))
+        load = msgspec.structs.replace(load, sessions=_fitting(load, stock, into))
     if load.duration_s is None:
-        load = msgspec.structs.replace(load, duration_s=_lasting(load, trace, into))
+        load = msgspec.structs.replace(load, duration_s=_lasting(load, stock, into))
     return load
 
 
-def windows_of(load: Load, trace: Trace) -> int:
+def windows_of(stock: Steady) -> int:
     """Return how many windows pairs play before one is played twice: as many as the trace has time for, and a last look may play."""
-    return fitting(steady(trace, load.planned()), PAIRS[-1])
+    return fitting(stock, PAIRS[-1])
 
 
-def _fitting(load: Load, trace: Trace, into: Surroundings) -> int:
+def _fitting(load: Load, stock: Steady, into: Surroundings) -> int:
     """Return how many sessions are kept going: as many as the smallest pool holds, up to the usual number."""
     if into.pool_tokens is None:
         return SESSIONS
     for sessions in range(SESSIONS, 1, -1):
-        stock = steady(trace, msgspec.structs.replace(load, sessions=sessions).planned())
-        if held_tokens(stock, seed=into.seed) <= POOL_HOLDS * into.pool_tokens:
+        crowd = stock.under(msgspec.structs.replace(load, sessions=sessions).planned())
+        if held_tokens(crowd, seed=into.seed) <= POOL_HOLDS * into.pool_tokens:
             return sessions
     return 1
 
 
-def _lasting(load: Load, trace: Trace, into: Surroundings) -> float:
+def _lasting(load: Load, stock: Steady, into: Surroundings) -> float:
     """Return how long a window lasts: twice its priming where that takes longer, if four pairs of that still fit the budget."""
     most_s = SPEED_SHARE * into.budget_s / into.arms
     usual_s = min(BLOCK_S, most_s / PAIRS[2])
-    priming_s = longest_priming_s(steady(trace, load.planned()), into.prefill_s, seed=into.seed)
+    priming_s = longest_priming_s(stock.under(load.planned()), into.prefill_s, seed=into.seed)
     return float(round(max(usual_s, min(2 * priming_s, most_s / PAIRS[0] - priming_s))))

@@ -14,8 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from agentload.layout.timeline import Timing, timeline
-from agentload.model.plan import Load
+from agentload.layout.timeline import Timeline
 from agentload.model.trace import PRIME, UNDER_WAY, Header, Segment, Session, Turn, TurnRef
 from agentload.model.walk import contexts
 
@@ -29,9 +28,9 @@ class Carried:
     """How long ago the last of its answers ended; 0 where one is under way."""
 
 
-def carried(header: Header, family: Sequence[Session], load: Load, *, at_s: float) -> Carried:
+def carried(header: Header, family: Sequence[Session], timings: Timeline, *, at_s: float) -> Carried:
     """Carry a family over an instant, so many seconds after it began."""
-    cut = _Cut(header=header, at_s=at_s, timings=timeline(family, load), members={each.session: each for each in family})
+    cut = _Cut(header=header, at_s=at_s, timings=timings, members={each.session: each for each in family})
     root, *others = family
     if not cut.is_begun(root):
         return Carried(sessions=tuple(family), idle_s=0.0)
@@ -50,7 +49,7 @@ class _Cut:
 
     header: Header
     at_s: float
-    timings: Mapping[str, Sequence[Timing]]
+    timings: Timeline
     members: Mapping[str, Session]
 
     def answered(self, session: Session) -> int:
@@ -120,7 +119,7 @@ class _Cut:
         told = self._context(session)
         prefix = self.header.prefixes[session.prefix] if session.prefix is not None else ()
         shared = len(prefix) if told[: len(prefix)] == prefix else 0
-        add = [replace(segment, source=None) for segment in told[shared:]]
+        add = [segment if segment.source is None else replace(segment, source=None) for segment in told[shared:]]
         if self.is_under_way(session) and (said := self._said(session)):
             add.append(Segment(role="assistant", tokens=said, key=f"{session.session}~{len(told)}"))
         model = session.turns[self.answered(session) - (not self.is_under_way(session))].model

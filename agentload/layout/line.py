@@ -12,12 +12,13 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TypeAlias
 
-from agentload.layout.timeline import Timing, timeline
-from agentload.model.plan import Load
+from agentload.layout.timeline import Timeline, Timing
 from agentload.model.trace import Session
 
 Span: TypeAlias = tuple[float, float]
 """A begin and an end, in seconds."""
+Timed: TypeAlias = tuple[Sequence[Session], Timeline]
+"""A family, and when its turns are sent and answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,16 +55,16 @@ class Line:
         return stretch.begins_s + (1 - left) * stretch.lasts_s
 
 
-def line_of_turns(families: Iterable[Sequence[Session]], load: Load, *, window_s: float) -> Line:
+def line_of_turns(families: Iterable[Timed], *, window_s: float) -> Line:
     """Return the line of families that are played one after the other."""
-    return Line(stretches=tuple(each for each in _stretches(families, load, window_s) if each.counts_s > 0))
+    return Line(stretches=tuple(each for each in _stretches(families, window_s) if each.counts_s > 0))
 
 
-def _stretches(families: Iterable[Sequence[Session]], load: Load, window_s: float) -> Iterator[Stretch]:
+def _stretches(families: Iterable[Timed], window_s: float) -> Iterator[Stretch]:
     """Yield when somebody of a family is being answered, and when all of it waits."""
     begins_s = 0.0
-    for family in families:
-        calls, lasts_s = _calls(family, load)
+    for timed in families:
+        calls, lasts_s = _calls(timed)
         before_s = 0.0
         for sent_s, answered_s in _union((each.sent_s, min(each.answered_s, lasts_s)) for each in calls if each.sent_s < lasts_s):
             wait_s = sent_s - before_s
@@ -73,23 +74,23 @@ def _stretches(families: Iterable[Sequence[Session]], load: Load, window_s: floa
         begins_s += lasts_s
 
 
-def _calls(family: Sequence[Session], load: Load) -> tuple[list[Timing], float]:
+def _calls(timed: Timed) -> tuple[list[Timing], float]:
     """Return when each call of a family is made, and how long the family is there: until its first session has ended."""
-    timings = timeline(family, load)
+    family, timings = timed
     root = timings.get(family[0].session, ())
     return [each for turns in timings.values() for each in turns], root[-1].answered_s if root else 0.0
 
 
-def line_of_arrivals(families: Iterable[Sequence[Session]], starts_s: Iterable[float], load: Load, *, window_s: float) -> Line:
+def line_of_arrivals(families: Iterable[Timed], starts_s: Iterable[float], *, window_s: float) -> Line:
     """Return the line of families that start at given times."""
-    spans = _union(_instants(families, starts_s, load, window_s))
+    spans = _union(_instants(families, starts_s, window_s))
     return Line(stretches=tuple(Stretch(begins_s=begin, lasts_s=end - begin, counts_s=end - begin) for begin, end in spans))
 
 
-def _instants(families: Iterable[Sequence[Session]], starts_s: Iterable[float], load: Load, window_s: float) -> Iterator[Span]:
+def _instants(families: Iterable[Timed], starts_s: Iterable[float], window_s: float) -> Iterator[Span]:
     """Yield from when to when an instant has a call behind it whose family is there, or will be."""
-    for family, start_s in zip(families, starts_s, strict=True):
-        calls, lasts_s = _calls(family, load)
+    for timed, start_s in zip(families, starts_s, strict=True):
+        calls, lasts_s = _calls(timed)
         for each in calls:
             begin_s, end_s = each.sent_s - window_s, min(each.sent_s, lasts_s)
             if begin_s < end_s:

@@ -67,9 +67,9 @@ def timeline(family: Sequence[Session], load: Load) -> Timeline:
     return {name: tuple(timings) for name, timings in found.items()}
 
 
-def lasts_s(family: Sequence[Session], load: Load) -> float:
+def lasts_s(family: Sequence[Session], timings: Timeline) -> float:
     """Return how long a family keeps its place in a closed loop: until its first session has ended."""
-    root = timeline(family, load).get(family[0].session, ())
+    root = timings.get(family[0].session, ())
     return root[-1].answered_s if root else 0.0
 
 

@@ -21,10 +21,10 @@ from typing import Final, TypeAlias
 
 from agentload.dispatch.arrivals import SECOND, open_starts, seeded
 from agentload.errors import PlanError
-from agentload.layout.carried import carried
-from agentload.layout.line import Line, line_of_arrivals, line_of_turns
+from agentload.layout.carried import Carried, carried
+from agentload.layout.line import Line, Timed, line_of_arrivals, line_of_turns
 from agentload.layout.nominal import UNBOUNDED_S
-from agentload.layout.timeline import lasts_s
+from agentload.layout.timeline import Timeline, lasts_s, timeline
 from agentload.layout.traces import another
 from agentload.model.plan import Block, ClosedLoop, Load, OpenLoop, Recorded
 from agentload.model.trace import PRIME, UNDER_WAY, Header, Segment, Session, Trace, Turn
@@ -55,10 +55,24 @@ class Steady:
     load: Load
     copies: dict[tuple[int, int], Family] = field(default_factory=dict, compare=False, repr=False)
     """Families with new content, by place and copy: trials play the same ones again and again."""
+    timings: dict[int, Timeline] = field(default_factory=dict, compare=False, repr=False)
+    """When the turns of families are sent and answered, by place."""
 
     def under(self, load: Load) -> "Steady":
         """Return the same families under another load."""
-        return replace(self, load=load)
+        return replace(self, load=load, timings=self.timings if load.waits == self.load.waits else {})
+
+    def timeline(self, place: int) -> Timeline:
+        """Return when the turns of a family are sent and answered."""
+        if place not in self.timings:
+            self.timings[place] = timeline(self.families[place], self.load)
+        return self.timings[place]
+
+    def from_then_on(self, place: int, at_s: float, copies: Counter[int]) -> Carried:
+        """Carry a family over an instant; with new content where it was carried before."""
+        family = self.fresh(place, copies)
+        timings = self.timeline(place) if family is self.families[place] else timeline(family, self.load)
+        return carried(self.header, family, timings, at_s=at_s)
 
     def fresh(self, place: int, copies: Counter[int]) -> Family:
         """Return a family as often as it is wanted, each time but the first with new content; *copies* counts how often it was."""
@@ -73,7 +87,10 @@ class Steady:
     @cached_property
     def ends_s(self) -> tuple[float, ...]:
         """Return when each family ends, were they played one after the other."""
-        return tuple(accumulate(lasts_s(family, self.load) for family in self.families))
+        return tuple(accumulate(lasts_s(family, timings) for family, timings in self._timed()))
+
+    def _timed(self) -> Iterator[Timed]:
+        yield from ((family, self.timeline(place)) for place, family in enumerate(self.families))
 
     @cached_property
     def line(self) -> Line:
@@ -81,9 +98,9 @@ class Steady:
         window_s = self.load.budget.seconds or UNBOUNDED_S
         match self.load.arrivals:
             case Recorded():
-                return line_of_arrivals(self.families, _starts_s(self), self.load, window_s=window_s)
+                return line_of_arrivals(self._timed(), _starts_s(self), window_s=window_s)
             case ClosedLoop() | OpenLoop():
-                return line_of_turns(self.families, self.load, window_s=window_s)
+                return line_of_turns(self._timed(), window_s=window_s)
 
     @cached_property
     def quotes(self) -> bool:
@@ -226,7 +243,7 @@ class _Window:
         """Return the sessions that are likely to be played, how often each family is among them, and how many of them follow others."""
         stock, copies = self.stock, Counter[int]()
         alive = list(_alive(stock, self.instant))
-        begun = [carried(stock.header, stock.fresh(place, copies), stock.load, at_s=at_s) for place, at_s in alive]
+        begun = [stock.from_then_on(place, at_s, copies) for place, at_s in alive]
         begun.sort(key=lambda each: -each.idle_s)
         soon = list(_soon(stock, alive, self._followers()))
         following = [session for place, start_s in soon for session in _starting(stock.fresh(place, copies), start_s)]
@@ -338,7 +355,7 @@ def _held(stock: Steady, instant: float) -> float:
     prefixes: set[str] = set()
     tokens = 0
     for place, at_s in _alive(stock, instant):
-        for session in carried(stock.header, stock.families[place], stock.load, at_s=at_s).sessions:
+        for session in stock.from_then_on(place, at_s, Counter()).sessions:
             if session.turns[0].event == PRIME:
                 tokens += sum(segment.tokens for turn in session.turns[:2] for segment in turn.add)
                 tokens += sum(turn.output for turn in session.turns[:2])
@@ -356,7 +373,7 @@ def _priming_s(stock: Steady, instant: float, prefill_s: Callable[[int], float])
     primes = (
         sum(segment.tokens for segment in session.turns[0].add)
         for place, at_s in _alive(stock, instant)
-        for session in carried(stock.header, stock.families[place], stock.load, at_s=at_s).sessions
+        for session in stock.from_then_on(place, at_s, Counter()).sessions
         if session.turns[0].event == PRIME
     )
     return sum(map(prefill_s, primes))

@@ -48,7 +48,7 @@ def test_a_join_waits_for_the_last_of_those_it_names() -> None:
     found = timeline(family, Load())
     assert found["p"] == (Timing(0.0, 1.0), Timing(5.0, 6.0))
     assert found["b"] == (Timing(1.0, 5.0), Timing(5.0, 6.0))
-    assert lasts_s(family, Load()) == 6.0
+    assert lasts_s(family, timeline(family, Load())) == 6.0
 
 
 def test_what_nobody_starts_has_no_timings_and_what_others_do_is_not_waited_for() -> None:
@@ -77,4 +77,4 @@ def test_turns_follow_each_other_and_whom_they_wait_for(family: Family) -> None:
 def test_a_session_alone_lasts_as_long_as_its_turns(family: Family) -> None:
     alone = family[0]
     if not any(turn.after for turn in alone.turns):
-        assert lasts_s([alone], LOAD) == pytest.approx(seconds_of(LOAD, alone))
+        assert lasts_s([alone], timeline([alone], LOAD)) == pytest.approx(seconds_of(LOAD, alone))

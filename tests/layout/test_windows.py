@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agentload.errors import PlanError
 from agentload.layout.nominal import nominal_calls
-from agentload.layout.timeline import lasts_s
+from agentload.layout.timeline import lasts_s, timeline
 from agentload.layout.windows import BEYOND_S, Steady, check_room, fitting, held_tokens, room, steady, windows
 from agentload.layout.windows import _alive as alive
 from agentload.layout.windows import _followers as followers
@@ -322,7 +322,7 @@ def test_what_windows_hold_grows_with_sessions(trace: Trace, sessions: int) -> N
 def test_followers_last_beyond_the_window_even_on_a_fast_server() -> None:
     stock = steady(trace_of(*(talk(f"s{place}", 2.0) for place in range(3))), load_of(ClosedLoop(sessions=2)))
     sessions = windows(stock, number=2, pairs=1, seed=0).blocks[0].sessions
-    assert sum(lasts_s([each], stock.load) for each in sessions) > 4 * 2 * (6.0 + BEYOND_S) - 10
+    assert sum(lasts_s([each], timeline([each], stock.load)) for each in sessions) > 4 * 2 * (6.0 + BEYOND_S) - 10
 
 
 def test_block_sessions_may_be_read_again() -> None:
