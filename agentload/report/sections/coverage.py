@@ -67,8 +67,8 @@ def load(view: View) -> str:
 def _on_twins(each: TwinChange) -> str:
     """Say which load a row of the twins is about."""
     if each.is_own:
-        return f"at your peak a replica has {say.plural(each.agents, 'agent')}, simulated for hours on twins fitted to the arms"
-    return f"{say.plural(each.agents, 'session')} were simulated for hours on twins fitted to the arms"
+        return f"at your peak a replica has {say.plural(each.agents, 'agent')} (twins)"
+    return f"{say.plural(each.agents, 'session')} for hours (twins)"
 
 
 def _at_once(played: PairLoad) -> str:
