@@ -164,9 +164,13 @@ class Means:
 
     @cached_property
     def whole(self) -> Trace:
-        """Return the user's sessions with the waits that they have, read once."""
-        found = read_traces(self.study.traces, max_context_tokens=self.study.load.max_context_tokens)[0]
-        return Trace(header=found.header, sessions=tuple(found.sessions))
+        """Return the user's sessions with the waits that they have, read once. Raises PlanError where none of them is short enough."""
+        most = self.study.load.max_context_tokens
+        found = read_traces(self.study.traces, max_context_tokens=most)[0]
+        sessions = tuple(found.sessions)
+        if not sessions and most is not None:
+            raise PlanError(f"every session begins with more than the {most:,} tokens of --max-context", hint="a larger --max-context")
+        return Trace(header=found.header, sessions=sessions)
 
     @property
     def trace(self) -> Trace:

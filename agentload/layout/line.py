@@ -2,18 +2,23 @@
 
 In hours of steady load a call is met from the D seconds before it, D being how long a window is. A window that begins in a
 wait sends the call behind it at once, so it is met from all of that wait: of a longer one, D seconds count. Where sessions
-arrive when they did, there is time in which nobody is there; an instant counts if a call is sent in the D seconds behind it.
+arrive when they did, an instant counts if somebody is there and a call is sent in the D seconds behind it. Time in which nobody
+is there is a wait for the next who comes: a window begins with that one.
 """
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from agentload.layout.timeline import Timeline, Timing
 from agentload.model.trace import Session
+
+BEFORE_S: Final = 1e-6
+"""Ahead of who comes: at that instant the first call would be under way, and its answer count for nothing."""
 
 Span: TypeAlias = tuple[float, float]
 """A begin and an end, in seconds."""
@@ -32,7 +37,7 @@ class Stretch:
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """Stretches of time behind each other; none of them is empty."""
+    """Stretches of time behind each other; each of them counts."""
 
     stretches: tuple[Stretch, ...]
 
@@ -82,19 +87,36 @@ def _calls(timed: Timed) -> tuple[list[Timing], float]:
 
 
 def line_of_arrivals(families: Iterable[Timed], starts_s: Iterable[float], *, window_s: float) -> Line:
-    """Return the line of families that start at given times."""
-    spans = _union(_instants(families, starts_s, window_s))
-    return Line(stretches=tuple(Stretch(begins_s=begin, lasts_s=end - begin, counts_s=end - begin) for begin, end in spans))
+    """Return the line of families that start at given times; where nobody is there, a window begins with the next who comes."""
+    found = [(start_s, *_calls(timed)) for timed, start_s in zip(families, starts_s, strict=True)]
+    there = _union((start_s, start_s + lasts_s) for start_s, calls, lasts_s in found if calls)
+    followed = _union(
+        (start_s + each.sent_s - window_s, start_s + min(each.sent_s, lasts_s))
+        for start_s, calls, lasts_s in found
+        for each in calls
+        if each.sent_s - window_s < lasts_s
+    )
+    stretches = [
+        Stretch(begins_s=begin_s, lasts_s=end_s - begin_s, counts_s=end_s - begin_s) for begin_s, end_s in _overlap(there, followed)
+    ]
+    before_s = -math.inf
+    for begin_s, end_s in there:
+        stretches.append(Stretch(begins_s=begin_s - BEFORE_S, lasts_s=0.0, counts_s=min(begin_s - before_s, window_s)))
+        before_s = end_s
+    return Line(stretches=tuple(sorted(stretches, key=lambda each: (each.begins_s, each.lasts_s))))
 
 
-def _instants(families: Iterable[Timed], starts_s: Iterable[float], window_s: float) -> Iterator[Span]:
-    """Yield from when to when an instant has a call behind it whose family is there, or will be."""
-    for timed, start_s in zip(families, starts_s, strict=True):
-        calls, lasts_s = _calls(timed)
-        for each in calls:
-            begin_s, end_s = each.sent_s - window_s, min(each.sent_s, lasts_s)
-            if begin_s < end_s:
-                yield start_s + begin_s, start_s + end_s
+def _overlap(some: Sequence[Span], others: Sequence[Span]) -> Iterator[Span]:
+    """Yield where spans of both are; those of each are in order, and apart."""
+    left = right = 0
+    while left < len(some) and right < len(others):
+        begin_s, end_s = max(some[left][0], others[right][0]), min(some[left][1], others[right][1])
+        if begin_s < end_s:
+            yield begin_s, end_s
+        if some[left][1] < others[right][1]:
+            left += 1
+        else:
+            right += 1
 
 
 def _union(spans: Iterable[Span]) -> list[Span]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
+import agentload
 from agentload.builtin import find
 from agentload.decision import checks
 from agentload.decision.ledger import Asked
@@ -239,3 +240,10 @@ def test_a_question_takes_what_is_left_of_its_price_without_starts_at_the_pace_o
     canary = Asked(stage=Stage(criterion="canary", amount=12, lengths=(4096,)), planned_minutes=3.5, minutes=0.35, said="")
     means.ledger = replace(means.ledger, asked=(canary,))
     assert deciding._question_s(paying) == pytest.approx(0.1 * at_first_s)
+
+
+def test_a_limit_that_no_session_begins_within_is_named(tmp_path: Path) -> None:
+    servers = Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8"))
+    study = Decide(traces=(TraceRef(path="chat"),), servers=servers, load=Load(max_context_tokens=9000))
+    with pytest.raises(PlanError, match="every session begins with more than the 9,000 tokens of --max-context"):
+        agentload.decide(study, db=tmp_path / "x.duckdb")

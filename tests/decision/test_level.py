@@ -66,7 +66,7 @@ def test_an_arm_that_is_slower_within_the_level_on_half_the_gpus_is_used(tmp_pat
     assert (verdict.verdict, decision.choice.arm) == ("use", "fp8")
     assert "turn latency +" in verdict.pays.reason
     assert "GPUs decide because --slo and --agents were given" in verdict.reason
-    assert asked(outcome)[2:] == ["service level", "canary", "step times", "capacity", "accuracy"]
+    assert asked(outcome)[2:] == ["service level", "canary", "screen", "step times", "capacity", "accuracy"]
     pairs = [each.stage.amount for each in outcome.asked if each.stage.criterion == "speed"]
     assert pairs == [1, 4], "capacity decides, so speed is not refined before it"
     # Whoever reads the run judges it alike, the decider included.

@@ -101,13 +101,16 @@ def test_open_arrivals_find_as_many_alive_as_arrive_while_one_lasts() -> None:
 
 def test_recorded_arrivals_find_alive_who_was_at_that_time() -> None:
     stock = steady(trace_of(talk("a", 10.0), talk("b", 10.0, start_s=5.0), talk("c", 2.0, start_s=30.0)), load_of(Recorded()))
-    # An instant counts if a call is sent in the 6 s behind it: from −6 s to 5 s, and from 24 s to 30 s.
+    # From 0 s to 5 s a call is sent in the 6 s behind; of the time before, and between 15 s and 30 s, 6 s count as a wait for who comes.
     assert stock.line.seconds == pytest.approx(17.0)
-    assert list(alive(stock, 2.0 / 17)) == []
     ((place, at_s),) = alive(stock, 8.0 / 17)
     assert place == 0
     assert at_s == pytest.approx(2.0)
-    assert list(alive(stock, 13.0 / 17)) == []
+    for place, nobody_is_there in ((0, 2.0 / 17), (2, 13.0 / 17)):
+        assert list(alive(stock, nobody_is_there)) == []
+        comes, in_s = next(followers(stock, nobody_is_there, 0, 0))
+        assert comes == place
+        assert in_s == pytest.approx(0.0, abs=1e-5)
 
 
 def test_recorded_arrivals_have_no_window_in_which_nothing_is_sent() -> None:
