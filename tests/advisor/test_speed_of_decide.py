@@ -14,7 +14,7 @@ from tests.advisor.worlds import Noise, simulated_calls
 
 @pytest.mark.slow
 @pytest.mark.alone
-def test_a_million_calls_are_decided_in_two_seconds() -> None:
+def test_a_million_calls_are_decided_in_seconds() -> None:
     rng = np.random.default_rng(1)
     classes = ("chat", "code", "rag", "cron", "reasoning")
     observations: list[Observation] = []
@@ -31,5 +31,5 @@ def test_a_million_calls_are_decided_in_two_seconds() -> None:
     assert sum(len(each.calls) for each in observations if each.calls is not None) == 1_000_000
     started = process_time()
     decision = decide(evidence, Policy(slos=(Slo(ttft_ms=8000.0),)))
-    assert process_time() - started < 2.0
+    assert process_time() - started < 6.0  # one to two on an idle machine; what is quadratic takes minutes
     assert decision.choice.arm == "fp8"
