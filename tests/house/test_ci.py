@@ -15,7 +15,8 @@ test: lint unit
 lint: ; @{lint}
 unit: ; @echo '20 passed in 3.1s'
 test-slow: ; @{slow}
-test-browser test-ray test-vllm: ; @echo '4 passed in 1.0s'
+test-browser test-vllm: ; @echo '4 passed in 1.0s'
+test-ray: ; @echo '==== 4 passed in 1.0s ===='
 """
 FAILURE = "echo 'FAILED tests/test_a.py::test_b - assert 1'; echo '1 failed, 2 passed in 3.1s'; false"
 
