@@ -228,10 +228,10 @@ class Capacity:
         loads = []
         if peak is not None and carried:
             agents = math.ceil(peak / math.ceil(peak / carried))
-            kept = replace(self.means.stock.load, arrivals=ClosedLoop(sessions=agents))
-            if means.overfills(held_tokens(self.means.stock.under(kept), seed=means.study.seed)):
-                study = means.search(lasting_s(self.means.stock, agents))
-                loads.append(OwnLoad(agents=agents, is_own=True, study=study, stock=self.means.stock))
+            crowd = replace(means.stock.load, arrivals=ClosedLoop(sessions=agents))
+            if means.overfills(held_tokens(means.stock.under(crowd), seed=means.study.seed)):
+                study = means.search(lasting_s(means.stock, agents))
+                loads.append(OwnLoad(agents=agents, is_own=True, study=study, stock=means.stock))
         if sessions is not None and means.overfills(means.held_tokens):
             stock = means.stock.under(self._with_waits_of_pairs.planned())
             study = msgspec.structs.replace(means.search(lasting_s(stock, sessions)), load=self._with_waits_of_pairs)

@@ -44,7 +44,7 @@ from agentload.store.database import reading, writing
 from agentload.store.places import journal_folder
 from agentload.study.kinds import Decide
 from agentload.study.parts import Live, Virtual
-from agentload.verdict.verdict import Verdict, priced, verdict
+from agentload.verdict.verdict import Verdict, verdict, with_question_time
 
 Ending: TypeAlias = Literal["decided", "open", "budget", "stopped", "late"]
 """decided: nothing is open; open: nothing that could be asked would settle it; budget: the next question costs more than is left;
@@ -360,7 +360,7 @@ class Deciding:
         document = None
         if self._verdict is not None:
             if self.means.question_s != self._verdict.setting.question_s:
-                self._verdict = priced(self._verdict, question_s=self.means.question_s)
+                self._verdict = with_question_time(self._verdict, question_s=self.means.question_s)
             document = document_of(self._verdict, self.place.database)
             keep(document, self.place.database, setting=self.means.setting)
         return Outcome(

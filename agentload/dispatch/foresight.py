@@ -29,15 +29,17 @@ def foresight(plan: Plan, block: Block) -> Foresight:
     """Look through a block's sessions."""
     quoted: set[tuple[str, int]] = set()
     primes = 0
-    for session in block.sessions.telling() if isinstance(block.sessions, Foretelling) else block.sessions:
+    sessions = block.sessions
+    told = sessions.telling() if isinstance(sessions, Foretelling) else sessions
+    for session in told:
         for turn in session.turns:
             quoted |= {(each.source.session, each.source.turn) for each in turn.add if each.source is not None}
             primes += block.is_window and turn.event == PRIME
     if block.lead_ns is not None:
         return Foresight(quoted=frozenset(quoted), primes=primes, lead_ns=block.lead_ns)
-    sessions = intake(plan, block, started_ns=0)
-    first = [session for session, start_ns in sessions.take(0) if start_ns is not None]
-    tokens = sum(_first_tokens(plan, session) for session in (*first, *sessions.followers()))
+    begun = intake(plan, block, started_ns=0)
+    first = [session for session, start_ns in begun.take(0) if start_ns is not None]
+    tokens = sum(_first_tokens(plan, session) for session in (*first, *begun.followers()))
     return Foresight(quoted=frozenset(quoted), primes=primes, lead_ns=min(CONNECT_NS + TOKEN_NS * tokens, MOST_NS))
 
 

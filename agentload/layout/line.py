@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Final, TypeAlias
 
-from agentload.layout.timeline import Timeline, Timing
+from agentload.layout.timeline import Timeline, Timing, lasts_s
 from agentload.model.trace import Session
 
 BEFORE_S: Final = 1e-6
@@ -36,7 +36,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class DrawingLine:
     """Stretches of time behind each other; each of them counts."""
 
     stretches: tuple[Stretch, ...]
@@ -60,9 +60,9 @@ class Line:
         return stretch.begins_s + (1 - left) * stretch.lasts_s
 
 
-def line_of_turns(families: Iterable[Timed], *, window_s: float) -> Line:
+def line_of_turns(families: Iterable[Timed], *, window_s: float) -> DrawingLine:
     """Return the line of families that are played one after the other."""
-    return Line(stretches=tuple(each for each in _stretches(families, window_s) if each.counts_s > 0))
+    return DrawingLine(stretches=tuple(each for each in _stretches(families, window_s) if each.counts_s > 0))
 
 
 def _stretches(families: Iterable[Timed], window_s: float) -> Iterator[Stretch]:
@@ -80,13 +80,12 @@ def _stretches(families: Iterable[Timed], window_s: float) -> Iterator[Stretch]:
 
 
 def _calls(timed: Timed) -> tuple[list[Timing], float]:
-    """Return when each call of a family is made, and how long the family is there: until its first session has ended."""
+    """Return when each call of a family is made, and how long the family is there."""
     family, timings = timed
-    root = timings.get(family[0].session, ())
-    return [each for turns in timings.values() for each in turns], root[-1].answered_s if root else 0.0
+    return [each for turns in timings.values() for each in turns], lasts_s(family, timings)
 
 
-def line_of_arrivals(families: Iterable[Timed], starts_s: Iterable[float], *, window_s: float) -> Line:
+def line_of_arrivals(families: Iterable[Timed], starts_s: Iterable[float], *, window_s: float) -> DrawingLine:
     """Return the line of families that start at given times; where nobody is there, a window begins with the next who comes."""
     found = [(start_s, *_calls(timed)) for timed, start_s in zip(families, starts_s, strict=True)]
     there = _union((start_s, start_s + lasts_s) for start_s, calls, lasts_s in found if calls)
@@ -103,7 +102,7 @@ def line_of_arrivals(families: Iterable[Timed], starts_s: Iterable[float], *, wi
     for begin_s, end_s in there:
         stretches.append(Stretch(begins_s=begin_s - BEFORE_S, lasts_s=0.0, counts_s=min(begin_s - before_s, window_s)))
         before_s = end_s
-    return Line(stretches=tuple(sorted(stretches, key=lambda each: (each.begins_s, each.lasts_s))))
+    return DrawingLine(stretches=tuple(sorted(stretches, key=lambda each: (each.begins_s, each.lasts_s))))
 
 
 def _overlap(some: Sequence[Span], others: Sequence[Span]) -> Iterator[Span]:

@@ -22,7 +22,7 @@ from typing import Final, TypeAlias
 from agentload.dispatch.arrivals import SECOND, open_starts, seeded
 from agentload.errors import PlanError
 from agentload.layout.carried import Carried, carried
-from agentload.layout.line import Line, Timed, line_of_arrivals, line_of_turns
+from agentload.layout.line import DrawingLine, Timed, line_of_arrivals, line_of_turns
 from agentload.layout.nominal import UNBOUNDED_S
 from agentload.layout.timeline import Timeline, lasts_s, timeline
 from agentload.layout.traces import another
@@ -93,7 +93,7 @@ class Steady:
         yield from ((family, self.timeline(place)) for place, family in enumerate(self.families))
 
     @cached_property
-    def line(self) -> Line:
+    def line(self) -> DrawingLine:
         """Return the line that windows are drawn from: over the families one after the other, or over the trace's own starts."""
         window_s = self.load.budget.seconds or UNBOUNDED_S
         match self.load.arrivals:

@@ -57,7 +57,7 @@ class Barrier:
     """Is told once of an arm that has stopped answering."""
     given_up: Callable[[str], None]
     """Is told why a server takes no call of ours, once that is certain."""
-    spoilt: Callable[[str], None]
+    on_invalid: Callable[[str], None]
     """Is told why no pair will be valid although servers answer, once that is certain."""
     pair_done: Callable[[int], Awaitable[None]]
     is_stopping: Callable[[], bool]
@@ -163,7 +163,7 @@ class Barrier:
                 self._invalid.append(re.sub(r"\d+", "#", void[pair]))
                 is_hopeless = len(self._invalid) >= IN_A_ROW and len(set(self._invalid[-IN_A_ROW:])) == 1
                 if is_hopeless and settle.next_round is not None:
-                    self.spoilt(f"{IN_A_ROW} pairs in a row were invalid, for one reason: {void[pair]}")
+                    self.on_invalid(f"{IN_A_ROW} pairs in a row were invalid, for one reason: {void[pair]}")
             elif self._played[pair] == self.pair_size and all(end.is_whole for end in ends):
                 self._invalid.clear()
                 await self.pair_done(pair)

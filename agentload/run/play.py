@@ -173,7 +173,7 @@ class Leg:
             samples=lambda: watch.rows(run_id=plan.run, leg=leg),
             lost=self._lost,
             given_up=self._refused,
-            spoilt=self._spoilt,
+            on_invalid=self._invalid,
             on_dead=means.on_dead,
             pair_done=pair_done,
             is_stopping=lambda: self._stops > 0,
@@ -268,7 +268,7 @@ class Leg:
         first = TOOLS if "tool choice" in why else "fix that"
         self._give_up(EndpointError(why, hint=f"{first}, then: {self._playing.goes_on}"))
 
-    def _spoilt(self, why: str) -> None:
+    def _invalid(self, why: str) -> None:
         self._give_up(EvidenceError(why, hint=f"fix that, then: {self._playing.goes_on}"))
 
     def _give_up(self, error: AgentloadError) -> None:

@@ -63,7 +63,7 @@ def verdict(
     return Verdict(decision=decision, evidence=evidence, setting=setting)
 
 
-def priced(found: Verdict, *, question_s: float | None) -> Verdict:
+def with_question_time(found: Verdict, *, question_s: float | None) -> Verdict:
     """Return a decision whose further questions take so long."""
     evidence = replace(found.evidence, deployment=replace(found.evidence.deployment, question_s=question_s))
     return replace(

@@ -253,7 +253,7 @@ async def test_what_nodes_found_wrong_makes_a_block_invalid_and_has_it_played_ag
             on_dead="wait",
             lost=lambda _: None,
             given_up=lambda _: None,
-            spoilt=lambda _: None,
+            on_invalid=lambda _: None,
             pair_done=loaded,
             is_stopping=lambda: False,
             notice=lambda _: None,
