@@ -29,7 +29,7 @@ DRAWS: Final = 6
 """Runs of an hour at most: with fewer their scatter is not known."""
 LASTS_S: Final = (600.0, 3600.0)
 """Of a run, at least and at most."""
-CALLS: Final = 600
+CALLS: Final = 1500
 """Of a run, about: where sessions answer at once, an hour has ten thousand."""
 WARM_SHARE: Final = 1 / 4
 """Of a run's time, left out: a full pool holds then what it holds for hours."""
