@@ -1,8 +1,8 @@
 """Kill what measures and what loads at random moments, and count what is lost: `python -m tests.cli.kills --number 100`.
 
-The servers write down which answers left them whole. Of those that were complete a second before a kill none may be missing, none may be
-there twice, and what was killed goes on: a replay, questions and a decision with `--resume`, a sweep with `--into`, a job with its next
-execution, a load with the next load.
+The servers write down which answers left them whole. Of those that were complete before the last second of a run (and what a busy machine
+takes to wake the client) none may be missing, none may be there twice, and what was killed goes on: a replay, questions and a decision
+with `--resume`, a sweep with `--into`, a job with its next execution, a load with the next load.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ A_RUN: Final = 8
 """Kills of one run, before it may come to its end."""
 CALLS: Final = 30_000
 PAIRS: Final = 12
-
+LAST_NS: Final = 1_500_000_000
+"""Before a kill, within which an answer may be lost: a second, and half of one until a client whose machine is busy has seen it."""
 
 NAMED: Final = 32
 """Letters of the name that a call of a run has; the server gives others, such as a check's before a decision, a shorter one."""
@@ -96,7 +97,7 @@ def killed(verb: Verb, number: int, *, folder: Path, seed: int, a_run: int = A_R
     for path in folder.glob("truth-*.jsonl"):
         for name, ended_ns in answered(path):
             count.answers += 1
-            if name not in known and not any(0 < kill - ended_ns < 10**9 for kill in kills_ns):
+            if name not in known and not any(0 < kill - ended_ns < LAST_NS for kill in kills_ns):
                 count.lost.append(name)
     return count
 
