@@ -397,6 +397,9 @@ class _DrawnCapacity(Capacity):
         self.means.trials = self.deployment.trials = {arm: (*before.get(arm, ()), *own) for arm, own in tried.items()}
         return settled(self.means.trials, share=study.share)
 
+    def say_sizes(self, said: Sequence[Found]) -> None:
+        """Say nothing: no turn is played on a twin that is drawn."""
+
     def _seed(self, number: int) -> int:
         return number
 
