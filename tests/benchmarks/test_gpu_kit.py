@@ -272,6 +272,7 @@ def test_the_phases_run_whole_on_emulated_servers_and_a_decision_goes_on_where_i
     assert before <= after
     assert legs is not None
     assert legs[0] > 1
+    assert phase("edge", at, minutes=5) == {"far": "done", "full": "done"}
     assert phase("restarts", at, minutes=5) == {"restarts": "done"}
     assert phase("client", at, minutes=3) == {"thousand": "done", "thousands": "done"}
     page = digest(at.folder, root)
