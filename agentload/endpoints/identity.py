@@ -19,6 +19,7 @@ from agentload.endpoints.endpoint import Endpoint, Launch, without_credentials
 from agentload.endpoints.reach import exporter, reach
 from agentload.errors import EndpointError
 from agentload.exposition.scrape import DIGITS, Scrape, of_replicas, parse
+from agentload.exposition.text import OversizeError
 from agentload.telemetry.gpu import of_page
 from agentload.telemetry.log_lines import StartUp, start_up
 from agentload.telemetry.reach import document_of, plain, text_of
@@ -327,6 +328,8 @@ async def _scrape(session: aiohttp.ClientSession, url: str, missing: list[str]) 
             missing.append(f"{without_credentials(url)}: {response.status}")
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         missing.append(f"{without_credentials(url)}: {type(error).__name__}")
+    except OversizeError as error:
+        missing.append(f"{without_credentials(url)}: {error}")
     except ValueError:
         missing.append(f"{without_credentials(url)}: no metrics text, a web page perhaps")
     return None

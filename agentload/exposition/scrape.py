@@ -12,10 +12,9 @@ from itertools import pairwise
 from typing import Final
 
 import msgspec
-from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.samples import Sample
 
 from agentload import documents
+from agentload.exposition.text import Sample, samples
 
 _NAMES: Final = documents.parsed((files("agentload.exposition") / "names.yaml").read_text(encoding="utf-8"), at="names.yaml")
 VALUES: Final = msgspec.convert(_NAMES["values"], dict[str, tuple[str, ...]])
@@ -31,6 +30,12 @@ LARGEST: Final = 1e300
 """What is larger, infinite or no number is no measurement."""
 INFO: Final = "vllm:cache_config_info"
 """A gauge of 1 an engine; its labels are the configuration."""
+WANTED: Final = frozenset(
+    {INFO, *SPLIT}
+    | {name for theirs in VALUES.values() for name in theirs}
+    | {f"{name}_{part}" for theirs in HISTOGRAMS.values() for name in theirs for part in ("bucket", "sum", "count")}
+)
+"""What is read of a page."""
 EACH: Final = ("kv_cache_size_tokens", "kv_cache_max_concurrency")
 """Labels that differ between engines, …"""
 DIGITS: Final = 16  # more are no number of tokens
@@ -92,14 +97,6 @@ def is_level(name: str) -> bool:
     return name in LEVELS or name.startswith("waiting_")
 
 
-def samples(text: str) -> tuple[Sample, ...]:
-    """Return the samples of an exposition text. Raises ValueError if it is not one."""
-    try:
-        return tuple(sample for family in text_string_to_metric_families(text) for sample in family.samples)
-    except (KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:  # how its parser refuses a text
-        raise ValueError(f"not a metrics text: {type(error).__name__}") from error
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scrape:
     """One reading or the difference of two, by our names, summed over engines and models (shares: the largest)."""
@@ -149,7 +146,7 @@ def parse(text: str) -> Scrape:
     parts: dict[str, float] = {}
     upto: dict[str, dict[float, float]] = {}
     engines: dict[str, Mapping[str, str]] = {}
-    for sample in samples(text):
+    for sample in samples(text, WANTED):
         if sample.name == INFO:
             engines[sample.labels.get("engine", "")] = sample.labels
         elif not abs(sample.value) <= LARGEST:

@@ -7,7 +7,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Final
 
-from agentload.exposition.scrape import samples
+from agentload.exposition.text import samples
 
 # What exporters call it: our name and the factor to our unit. DCGM's memory is in MiB, its clocks in MHz.
 EXPORTED: Final[Mapping[str, tuple[str, float]]] = {
@@ -22,6 +22,7 @@ EXPORTED: Final[Mapping[str, tuple[str, float]]] = {
 
 OF_AN_INSTANCE: Final = frozenset({"gpu_memory_bytes", "gpu_busy"})
 """What DCGM knows of each part of a split GPU; all else it knows of the whole, and repeats for each part."""
+EXPORTERS: Final = frozenset(EXPORTED)
 WHOLE: Final = "all"
 BLANK: Final = 0x7FFFFFF0
 """From here on DCGM means that it does not know (`dcgm_structs.h`); no figure of ours is so large."""
@@ -54,10 +55,10 @@ class GpuSample:
 def of_page(text: str) -> Iterator[GpuSample]:
     """Yield what the page of an exporter, or of a Prometheus that federates it, says of each GPU. Raises ValueError for another page."""
     told: set[tuple[str, str]] = set()
-    for sample in samples(text):
-        if (found := EXPORTED.get(sample.name)) is None or not abs(sample.value) < BLANK:  # nor NaN
+    for sample in samples(text, EXPORTERS):
+        if not abs(sample.value) < BLANK:  # nor NaN
             continue
-        (name, factor), gpu, instance = found, sample.labels.get("gpu", "0"), sample.labels.get("GPU_I_ID") or None
+        (name, factor), gpu, instance = EXPORTED[sample.name], sample.labels.get("gpu", "0"), sample.labels.get("GPU_I_ID") or None
         if instance is not None and name not in OF_AN_INSTANCE:
             if (gpu, name) in told:
                 continue

@@ -21,6 +21,7 @@ import aiohttp
 from agentload.dispatch.framing import MOST_BYTES
 from agentload.errors import EndpointError, TraceError
 from agentload.exposition.scrape import Scrape, parse
+from agentload.exposition.text import OversizeError
 
 TIMEOUT_S: Final = 10.0
 HINT: Final = "curl SERVER/metrics > FILE"
@@ -63,7 +64,7 @@ def is_same_server(url: str, location: str) -> bool:
 
 
 async def text_of(response: aiohttp.ClientResponse) -> str:
-    """Return what a page says. Raises ValueError for more than any says, and for what is no text."""
+    """Return what a page says. Raises OversizeError for more than any says, ValueError for what is no text."""
     return (await _bytes_of(response)).decode()
 
 
@@ -72,7 +73,7 @@ async def _bytes_of(response: aiohttp.ClientResponse) -> bytearray:
     async for piece in response.content.iter_any():
         page += piece
         if len(page) > MOST_BYTES:
-            raise ValueError(f"more than {MOST_BYTES >> 20} MB")
+            raise OversizeError(f"more than {MOST_BYTES >> 20} MB")
     return page
 
 

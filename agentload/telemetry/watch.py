@@ -1,4 +1,4 @@
-"""Sample servers while they work: fetch now, parse when the round is over, so that a parser never delays a call.
+"""Sample servers while they work: pages are read in a thread as they arrive, and what they say is kept, not they.
 
 Pages that are refused are fetched less and less often and never given up: what refuses them may be a gateway's bad minute.
 """
@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 import aiohttp
 
 from agentload.errors import AgentloadError
 from agentload.exposition.scrape import of_replicas, parse
+from agentload.exposition.text import OversizeError
 from agentload.model.rows import SampleRow
 from agentload.telemetry.gpu import Gpus, GpuSample, of_page
 from agentload.telemetry.log_lines import LogTail
@@ -24,6 +25,7 @@ from agentload.telemetry.reach import Reach, plain, shown, text_of
 LONGEST_S: Final = 300.0
 PATIENCE: Final = aiohttp.ClientTimeout(total=5)
 FROM_LOG: Final = json.dumps({"source": "log"})
+Read = TypeVar("Read")
 REFUSALS: Final = frozenset({403, 404, 405})
 """Answers that will hardly be another one at the next look."""
 SPARED_LOOKS: Final = 2
@@ -79,12 +81,11 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class _Page:
+class _Look:
     at_ns: int
     arm: str
-    texts: tuple[str, ...] = ()
+    scraped: tuple[tuple[str, float], ...] = ()
     logged: tuple[tuple[str, float], ...] = ()
-    gpu_text: str | None = None
     gpus: tuple[GpuSample, ...] = ()
 
 
@@ -102,9 +103,10 @@ class Watch:
         self._sources = sources
         self._every_s = every_s
         self._gpus = gpus or Gpus()
-        self._pages: list[_Page] = []
+        self._looks: list[_Look] = []
         self._refusals = Refusals(first_s=SPARED_LOOKS * every_s)
         self._seen: set[str] = set()
+        self._oversize: set[str] = set()
         self._notice = notice
         self._headers: dict[str, Mapping[str, str]] = {}
         self._tails: dict[str, LogTail] = {}
@@ -136,45 +138,51 @@ class Watch:
             self._tails[arm] = LogTail(log)
 
     def rows(self, *, run_id: str, leg: int) -> Iterator[SampleRow]:
-        """Yield what was kept since the last time, as rows; parsing takes a while: call it between rounds."""
-        pages, self._pages = self._pages, []
-        for page in pages:
-            own = self._sources[page.arm].gpu_ids
+        """Yield what was kept since the last time, as rows."""
+        looks, self._looks = self._looks, []
+        for look in looks:
 
-            def row(name: str, value: float, labels: str | None = None, page: _Page = page) -> SampleRow:
-                return SampleRow(run_id=run_id, leg=leg, arm=page.arm, at_ns=page.at_ns, name=name, value=value, labels=labels)
+            def row(name: str, value: float, labels: str | None = None, look: _Look = look) -> SampleRow:
+                return SampleRow(run_id=run_id, leg=leg, arm=look.arm, at_ns=look.at_ns, name=name, value=value, labels=labels)
 
-            with contextlib.suppress(ValueError):  # half a page, or no exposition at all: nothing was observed
-                scraped = of_replicas([parse(text) for text in page.texts])
-                yield from (row(name, value) for name, value in scraped.samples())
-            yield from (row(name, value, FROM_LOG) for name, value in page.logged)
-            with contextlib.suppress(ValueError):
-                told = of_page(page.gpu_text) if page.gpu_text is not None else iter(page.gpus)
-                yield from (row(each.name, each.value, each.labels) for each in told if each.is_of(own))
+            yield from (row(name, value) for name, value in look.scraped)
+            yield from (row(name, value, FROM_LOG) for name, value in look.logged)
+            yield from (row(each.name, each.value, each.labels) for each in look.gpus)
 
     async def _look(self, session: aiohttp.ClientSession, exporter: aiohttp.ClientSession, arm: str, source: Source) -> None:
         headers = self._headers.get(arm, {})
-        texts = await asyncio.gather(*(self._text(session, arm, url, headers) for url in source.urls))
+        pages = await asyncio.gather(*(self._page(session, arm, url, headers, parse) for url in source.urls))
         # Counters of some replicas alone would seem to run backwards: all of them, or none.
-        whole = tuple(text for text in texts if text is not None) if None not in texts else ()
+        whole = [page for page in pages if page is not None] if None not in pages else []
+        scraped = tuple(of_replicas(whole).samples()) if whole else ()
         tail = self._tails.get(arm)
         logged = await asyncio.to_thread(lambda: tuple(tail.values())) if tail is not None and not whole else ()
-        gpu_text = None if source.gpu_url is None else await self._text(exporter, arm, source.gpu_url, {})
-        asks_here = source.is_here and source.gpu_url is None and self._gpus.count
-        # A driver may take milliseconds: not on the loop that stamps answers.
-        gpus = await asyncio.to_thread(lambda: tuple(self._gpus.samples())) if asks_here else ()
-        if whole or logged or gpu_text is not None or gpus:
-            self._pages.append(_Page(time.monotonic_ns(), arm, whole, logged, gpu_text, gpus))
+        if source.gpu_url is not None:
+            gpus = await self._page(exporter, arm, source.gpu_url, {}, lambda text: tuple(of_page(text))) or ()
+        else:
+            # A driver may take milliseconds: not on the loop that stamps answers.
+            gpus = await asyncio.to_thread(lambda: tuple(self._gpus.samples())) if source.is_here and self._gpus.count else ()
+        gpus = tuple(each for each in gpus if each.is_of(source.gpu_ids))
+        if scraped or logged or gpus:
+            self._looks.append(_Look(time.monotonic_ns(), arm, scraped, logged, gpus))
 
-    async def _text(self, session: aiohttp.ClientSession, arm: str, url: str, headers: Mapping[str, str]) -> str | None:
+    async def _page(
+        self, session: aiohttp.ClientSession, arm: str, url: str, headers: Mapping[str, str], read: Callable[[str], Read]
+    ) -> Read | None:
+        """Return what a page says; a sample that could not be taken is no sample."""
         if not self._refusals.is_due(url, time.monotonic()):
             return None
         try:
             async with session.get(plain(url), headers=headers) as response:
                 self._tell(arm, url, response.status)
-                return await text_of(response) if response.status == 200 else None
+                return await asyncio.to_thread(read, await text_of(response)) if response.status == 200 else None
+        except OversizeError as error:
+            if url not in self._oversize:
+                self._oversize.add(url)
+                self._notice(f"{arm}: {shown(url)}: {error}: left out")
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
-            return None  # a sample that could not be taken is no sample
+            pass
+        return None
 
     def _tell(self, arm: str, url: str, status: int) -> None:
         """Say that a page that was there is refused, and that it is there again; that it never was is known before the run."""

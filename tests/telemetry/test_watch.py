@@ -124,3 +124,31 @@ def test_a_page_that_answers_again_says_for_how_long_it_was_refused_and_begins_a
     assert refusals.is_due("page", 41)
     refusals.refused("page", 50)
     assert refusals.is_due("page", 60)
+
+
+@pytest.mark.loopback
+async def test_a_page_beyond_the_bounds_is_said_once_and_its_text_is_not_kept() -> None:
+    asked = 0
+    enough = asyncio.Event()
+
+    async def page(request: web.Request) -> web.Response:
+        nonlocal asked
+        if request.path == "/good":
+            return web.Response(text="vllm:num_requests_running 2\n" + "# nothing\n" * 100_000)
+        asked += 1
+        if asked > 3:
+            enough.set()
+        return web.Response(text='vllm:num_requests_running{a="' + "x" * 100_000 + '"} 1\n')
+
+    said: list[str] = []
+    app = web.Application()
+    app.router.add_get("/{any}", page)
+    async with TestServer(app) as server:
+        sources = {name: Source(urls=(str(server.make_url(f"/{name}")),)) for name in ("good", "long")}
+        watch = Watch(sources, every_s=0.01, notice=said.append)
+        task = asyncio.create_task(watch.run())
+        await asyncio.wait_for(enough.wait(), 30)
+        task.cancel()
+    (line,) = said
+    assert line.endswith("/long: a line of more than 64 kB: left out")
+    assert {(row.arm, row.name, row.value) for row in watch.rows(run_id="r", leg=1)} == {("good", "running", 2.0)}
