@@ -178,7 +178,8 @@ class CallMachine:
     def _status(self, parsed: Parsed) -> tuple[Status, str | None]:
         asked, code = self._asked, self._http_status
         is_refusal = code is not None and code >= 300
-        is_complete = parsed.finish_reason is not None and (parsed.has_end_mark or not (asked.is_streamed and asked.ends_with_mark))
+        needs_mark = asked.is_streamed and (asked.ends_with_mark or not self._is_whole)
+        is_complete = parsed.finish_reason is not None and (parsed.has_end_mark or not needs_mark)
         # A whole answer stays whole when the connection misbehaves after it.
         if self._failure is not None and not (is_complete and parsed.fault is None and not is_refusal):
             return self._failure, self._error

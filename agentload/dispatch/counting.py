@@ -49,7 +49,7 @@ class Counted:
 
 def counted(chunks: Sequence[Chunk], *, total: int | None) -> Counted:
     """Count the tokens of every chunk by the best evidence there is; *total* is the final usage."""
-    if any(chunk.ids is not None for chunk in chunks):
+    if any(chunk.ids is not None for chunk in chunks) and not _lacks_ids(chunks, total):
         kept = [chunk for chunk in chunks if chunk.ids]
         return Counted(kept, [chunk.ids or 0 for chunk in kept], "token_ids" if kept else None)
     shown = [chunk for chunk in chunks if chunk.shows != "nothing"]
@@ -59,6 +59,19 @@ def counted(chunks: Sequence[Chunk], *, total: int | None) -> Counted:
         likely = tuple(chunk for chunk in shown if chunk.shows != "finish")
         return Counted(likely, (1,) * len(likely), "one_a_chunk" if likely else None)
     return _fitted(shown, total)
+
+
+def _lacks_ids(chunks: Sequence[Chunk], total: int | None) -> bool:
+    """Tell whether some texts came without the ids of their tokens, and tokens are missing: a server that stopped to list them."""
+    listed = sum(chunk.ids or 0 for chunk in chunks)
+    return (total is None or listed < total) and any(chunk.shows == "text" and not chunk.ids for chunk in chunks)
+
+
+def fallen(chunks: Sequence[Chunk], total: int | None) -> str | None:
+    """Say where a running usage contradicts itself or the final one, which is *total*; None: nowhere."""
+    said = [chunk.total for chunk in chunks if chunk.total is not None]
+    said += [] if total is None else [total]
+    return next((f"usage counts {before} tokens, and later {after}" for before, after in pairwise(said) if after < before), None)
 
 
 def _grown(chunks: Sequence[Chunk]) -> Counted:

@@ -46,6 +46,7 @@ class Delta(msgspec.Struct, gc=False):
 class Choice(msgspec.Struct, gc=False):
     """One choice: `delta` in a chat stream, `message` in a chat answer, `text` in both forms of a completion."""
 
+    index: int | None = None
     delta: Delta | None = None
     message: Delta | None = None
     text: str | None = None

@@ -7,7 +7,7 @@ from operator import eq
 import msgspec
 from msgspec import Struct
 
-from agentload.dispatch.counting import Chunk, Kind, Shows, counted
+from agentload.dispatch.counting import Chunk, Kind, Shows, counted, fallen
 from agentload.dispatch.fault import Fault, body_fault, fault, word
 from agentload.dispatch.framing import Framing
 from agentload.dispatch.shapes import LARGE, UNREADABLE, Choice, Delta, ErrorEvent, Function, ToolPiece, Usage, decode, uncrowded
@@ -63,6 +63,7 @@ class Parsed(Struct, frozen=True, kw_only=True, gc=False):
 _DONE = b"[DONE]"
 CHUNK_BYTES = 200  # that one is kept in
 TOOL_BYTES = 400
+OTHER_CHOICE = "a choice {} came where one choice was asked for"
 
 
 class StreamParser:
@@ -126,13 +127,15 @@ class StreamParser:
             finish_reason=word(self._finish_reason) if self._finish_reason else None,
             has_end_mark=self.has_end_mark,
             fault=self._fault,
-            unreadable=self._unreadable or usage.contradiction or self._overcounted(sum(found.tokens), found.rule, total),
+            unreadable=self._unreadable or usage.contradiction or self._contradiction(sum(found.tokens), found.rule, total),
             text="".join(self._text),
             thinking="".join(self._thinking),
             tool_calls=tuple(ToolCall(name="".join(name), arguments="".join(arguments)) for name, arguments in self._tools.values()),
         )
 
-    def _overcounted(self, listed: int, rule: TokenRule | None, total: int | None) -> str | None:
+    def _contradiction(self, listed: int, rule: TokenRule | None, total: int | None) -> str | None:
+        if rule == "running_usage":
+            return fallen(self._chunks, total)
         # Texts may be cut finer than tokens, and tokens may come again: only that nearly all of it came twice is beyond doubt.
         if total is None or listed == 0:
             return None
@@ -165,11 +168,17 @@ class StreamParser:
             self._choice(stamp_ns, event.choices[0], event.usage)
 
     def _choice(self, stamp_ns: int, choice: Choice, usage: Usage | None) -> None:
+        if choice.index:
+            self._unreadable = self._unreadable or OTHER_CHOICE.format(choice.index)
+            return
         if self._has_finished and (_length(choice) or choice.token_ids):
             after = "end mark" if self.has_end_mark else "finish reason"
             self._unreadable = self._unreadable or f"tokens came after the {after}"
             return
         if choice.finish_reason:
+            if self._finish_reason not in (None, choice.finish_reason):
+                changed = f"{word(self._finish_reason)}, and later {word(choice.finish_reason)}"
+                self._unreadable = self._unreadable or f"the finish reason is {changed}"
             self._finish_reason = choice.finish_reason
             self._has_finished = True
         delta = choice.delta
@@ -285,7 +294,7 @@ def document(body: bytes | bytearray) -> Parsed:
         output_tokens=usage.completion_tokens,
         thinking_tokens=usage.thinking_tokens,
         finish_reason=word(choice.finish_reason) if choice.finish_reason else None,
-        unreadable=usage.contradiction,
+        unreadable=OTHER_CHOICE.format(choice.index) if choice.index else usage.contradiction,
         text=message.content or message.refusal or "",
         thinking=message.reasoning or message.reasoning_content or "",
         tool_calls=tuple(ToolCall(name=function.name or "", arguments=function.arguments or "") for function in functions),

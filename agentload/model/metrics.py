@@ -44,7 +44,7 @@ def ttft_ms(row: CallRow, since_ns: int) -> float | None:
 
 
 def tpot_ms(row: CallRow) -> float | None:
-    """Return the mean time per output token after the first chunk; None where nothing came after it.
+    """Return the mean time per output token after the first chunk; None where nothing came after it, or nothing later.
 
     A first chunk of several tokens says nothing of the time between them: only those after it took `last_ns - first_ns`.
     """
@@ -54,7 +54,7 @@ def tpot_ms(row: CallRow) -> float | None:
         tokens, of_first = sum(counts) if tokens is None else tokens, counts[0]
     if row.first_ns is None or row.last_ns is None or tokens is None or tokens <= of_first:
         return None
-    return (row.last_ns - row.first_ns) / MS / (tokens - of_first)
+    return (row.last_ns - row.first_ns) / MS / (tokens - of_first) if row.last_ns > row.first_ns else None
 
 
 def turn_ms(row: CallRow, since_ns: int) -> float | None:

@@ -62,7 +62,7 @@ clocked AS (
 )
 SELECT * EXCLUDE (tokens_after_first),
     (first_ns - since_ns) / 1e6 AS ttft_ms,
-    CASE WHEN tokens_after_first > 0 THEN (last_ns - first_ns) / 1e6 / tokens_after_first END AS tpot_ms,
+    CASE WHEN tokens_after_first > 0 AND last_ns > first_ns THEN (last_ns - first_ns) / 1e6 / tokens_after_first END AS tpot_ms,
     (done_ns - since_ns) / 1e6 AS turn_ms,
     -- Without a connection that was opened the difference is NULL, and greatest() leaves it out.
     (sent_ns - released_ns - greatest(0, opened_ns - greatest(released_ns, dialled_ns))) / 1e6 AS lag_ms,

@@ -278,6 +278,14 @@ def test_the_first_end_counts() -> None:
     assert call.outcome(_with(finish_reason=None)).status == "cancelled"
 
 
+def test_an_answer_without_an_end_mark_is_whole_where_its_framing_ends_and_not_where_its_connection_dies() -> None:
+    asked = Asked(tokens=3, is_forced=True, ends_with_mark=False)
+    ended, died = streaming(asked), streaming(asked)
+    ended.closed(T0 + 90)
+    died.failed(T0 + 90, "reset", "reset by peer")
+    assert [call.outcome(_with(has_end_mark=False)).status for call in (ended, died)] == ["ok", "reset"]
+
+
 @given(heard=st.lists(st.integers(1, 4_000), min_size=1))
 def test_telling_only_the_last_byte_gives_the_same_deadline_as_telling_all(heard: list[int]) -> None:
     every, last = machine(), machine()

@@ -232,9 +232,9 @@ def event(payload: bytes, *, name: bytes | None = None) -> bytes:
     return (b"" if name is None else b"event: " + name + b"\n") + b"data: " + payload + b"\n\n"
 
 
-def chunk(text: str, *, finish: str | None = None, ids: int | None = None) -> bytes:
-    choice = {"delta": {"content": text}, "finish_reason": finish, "token_ids": None if ids is None else [7] * ids}
-    return event(json.dumps({"choices": [choice]}).encode())
+def chunk(text: str, *, finish: str | None = None, ids: int | None = None, total: int | None = None, index: int = 0) -> bytes:
+    choice = {"index": index, "delta": {"content": text}, "finish_reason": finish, "token_ids": None if ids is None else [7] * ids}
+    return event(json.dumps({"choices": [choice], "usage": None if total is None else {"completion_tokens": total}}).encode())
 
 
 DONE = b"data: [DONE]\n\n"
@@ -287,6 +287,11 @@ def test_an_event_that_is_named_error_keeps_its_text_whatever_it_is() -> None:
          "10 token ids are listed, and 5 tokens counted"),
         ([each for text in "abcde" for each in [chunk(text)] * 2] + [event(b'{"choices":[],"usage":{"completion_tokens":5}}'), DONE],
          "10 chunks, each sent twice, and 5 tokens counted"),
+        ([*(chunk(str(total), total=total) for total in (9, 1, 7, 2, 5)), DONE], "usage counts 9 tokens, and later 1"),
+        ([chunk("a", total=4), chunk("b", total=9), event(b'{"choices":[],"usage":{"completion_tokens":5}}'), DONE],
+         "usage counts 9 tokens, and later 5"),
+        ([chunk("a"), chunk("b", finish="length"), chunk("", finish="stop"), DONE], "the finish reason is length, and later stop"),
+        ([chunk("a"), chunk("b", index=9), chunk("c", finish="stop"), DONE], "a choice 9 came where one choice was asked for"),
     ],
 )  # fmt: skip
 def test_an_answer_that_contradicts_itself_is_unreadable(events: list[bytes], why: str) -> None:

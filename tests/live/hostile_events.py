@@ -233,7 +233,27 @@ async def two_counts_that_differ(peer: Peer) -> None:
     await raw(peer, *(event(each) for each in good(3)[:-2]), event(usage(3)), event(usage(4)), event(usage(2)), DONE)
 
 
-@mode("aborted")
+@mode("unreadable", says="usage counts")
+async def running_usage_that_falls(peer: Peer) -> None:
+    texts = (b'{"choices":[{"delta":{"content":"a"}}],"usage":{"completion_tokens":%d}}' % total for total in (3, 1, 2))
+    await raw(peer, *map(event, texts), event(finish("length")), event(usage(3)), DONE)
+
+
+@mode("unreadable", says="a choice 9")
+async def a_choice_nobody_asked_for(peer: Peer) -> None:
+    await raw(
+        peer, event(token("a")), event(b'{"choices":[{"index":9,"delta":{"content":"b"}}]}'), event(finish("length")), event(usage(3)), DONE
+    )
+
+
+@mode("reset", "truncated")
+async def a_connection_that_dies_in_the_end_mark(peer: Peer) -> None:
+    await peer.send(STREAM)
+    await body(peer, event(token("a")) + event(token("b")) + event(finish("length", text="c")) + event(usage(3)) + b"data: [DO")
+    peer.reset()
+
+
+@mode("unreadable")
 async def two_finish_reasons_that_differ(peer: Peer) -> None:
     await raw(peer, event(token("a")), event(token("b")), event(finish("length", text="c")), event(finish("error")), event(usage(3)), DONE)
 

@@ -127,7 +127,7 @@ import os, sys, time
 from pathlib import Path
 from agentload.store import journal
 from tests.store.rows import call
-journal.SECOND = int(sys.argv[2])
+journal.DUE_NS = int(sys.argv[2])
 number = 0
 with journal.Writer(Path(sys.argv[1])) as writer:
     while True:
