@@ -27,6 +27,8 @@ from agentload.store.codec import MAGIC, Fault, Frame, frames
 DUE_NS: Final = 500_000_000
 """Between flushes: callers that try as often have no row wait for a second."""
 RESERVE: Final = 16 * 1024 * 1024  # about half a minute at 50,000 chunks/s
+COPIED: Final = 1 << 20
+"""Bytes at once."""
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -67,7 +69,8 @@ class Writer:
             self.flush()
 
     def flush(self) -> None:
-        """Hand all rows to the kernel; raise `StoreError` on a full disk, losing none."""
+        """Hand all rows to the kernel; raise `StoreError` on a full disk, losing none, and where the file is not the one that was written."""
+        self._require_in_place()
         wanted = len(self._buffer) + self._ahead
         refusal = self._reserve()
         self._write()
@@ -87,10 +90,12 @@ class Writer:
         if self._fd < 0:
             return
         try:
+            self._require_in_place()
             self._write()
         finally:
             fd, self._fd = self._fd, -1
-            os.ftruncate(fd, self._end)
+            if os.fstat(fd).st_size > self._end:
+                os.ftruncate(fd, self._end)
             os.fsync(fd)
             os.close(fd)
 
@@ -111,6 +116,29 @@ class Writer:
                 f"{self.path}: {error.strerror}: {len(self._buffer):,} bytes of rows are still in memory",
                 hint="free some disk space, then resume the run, or make a simulation again; what was flushed before is kept",
             ) from error
+
+    def _require_in_place(self) -> None:
+        """Raise `StoreError` where the file is gone, another one or shorter than was written; one that is gone is written anew first."""
+        own, there = os.fstat(self._fd), _stat(self.path)
+        if there is None:
+            self._write_anew()
+            self._write()
+            what, left = "was removed", f"its {self._rows:,} rows were written anew"
+        elif (there.st_dev, there.st_ino) != (own.st_dev, own.st_ino):
+            what, left = "was replaced by another file", f"the {self._rows:,} rows that were written are not in it"
+        elif own.st_size < self._end:
+            what, left = "was cut", f"{own.st_size:,} of {self._end:,} bytes are left"
+        else:
+            return
+        raise StoreError(f"{self.path} {what} while it was written: {left}", hint="let nothing else touch it, then resume the run")
+
+    def _write_anew(self) -> None:
+        gone, self._fd = self._fd, _locked(self.path)
+        for start in range(0, self._end, COPIED):
+            os.pwrite(self._fd, os.pread(gone, min(COPIED, self._end - start), start), start)
+        os.fsync(self._fd)
+        os.close(gone)
+        self._reserved = self._end
 
     def _reserve(self) -> OSError | None:
         wanted = self._end + len(self._buffer)
@@ -202,6 +230,13 @@ def is_held(path: Path) -> bool:
     except OSError:
         return False
     return False
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
 
 
 def _locked(path: Path) -> int:

@@ -1,10 +1,12 @@
 import io
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from itertools import accumulate
 from pathlib import Path
 
@@ -59,6 +61,39 @@ def test_rows_reach_the_kernel_within_a_second_of_callers_who_try_twice_a_second
         before = list(read(path))
         journal.flush_if_due(6 * S)
         assert (before, list(read(path))) == ([], [call(1)])
+
+
+@pytest.mark.parametrize("loses", [shutil.rmtree, lambda folder: (folder / "a.journal").unlink()])
+def test_a_journal_that_is_removed_is_written_anew_and_that_is_an_error(loses: Callable[[Path], None], tmp_path: Path) -> None:
+    path = tmp_path / "run" / "a.journal"
+    with Writer(path) as journal:
+        journal.append(call(1))
+        journal.flush()
+        loses(path.parent)
+        journal.append(call(2))
+        with pytest.raises(StoreError, match="was removed while it was written: its 2 rows were written anew"):
+            journal.flush()
+        journal.append(call(3))
+    assert list(read(path)) == [call(1), call(2), call(3)]
+
+
+def test_a_journal_that_is_cut_is_an_error_that_says_what_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "a.journal"
+    with pytest.raises(StoreError, match=r"was cut while it was written: 30 of [0-9,]+ bytes are left"), Writer(path) as journal:
+        journal.append(call(1))
+        journal.flush()
+        os.truncate(path, 30)
+    assert path.stat().st_size == 30
+
+
+def test_a_journal_that_is_replaced_is_an_error_and_the_other_file_stays_as_it_is(tmp_path: Path) -> None:
+    path, other = tmp_path / "a.journal", tmp_path / "b.journal"
+    write(other, call(9))
+    with pytest.raises(StoreError, match="was replaced by another file"), Writer(path) as journal:
+        journal.append(call(1))
+        journal.flush()
+        other.rename(path)
+    assert list(read(path)) == [call(9)]
 
 
 def test_a_journal_is_readable_while_it_is_written_and_reading_goes_on_where_it_stopped(tmp_path: Path) -> None:
