@@ -69,7 +69,7 @@ class Writer:
             self.flush()
 
     def flush(self) -> None:
-        """Hand all rows to the kernel; raise `StoreError` on a full disk, losing none, and where the file is not the one that was written."""
+        """Hand all rows to the kernel; raise `StoreError` on a full disk, losing none, or where the file is no longer what was written."""
         self._require_in_place()
         wanted = len(self._buffer) + self._ahead
         refusal = self._reserve()

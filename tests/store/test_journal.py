@@ -79,20 +79,24 @@ def test_a_journal_that_is_removed_is_written_anew_and_that_is_an_error(loses: C
 
 def test_a_journal_that_is_cut_is_an_error_that_says_what_is_left(tmp_path: Path) -> None:
     path = tmp_path / "a.journal"
-    with pytest.raises(StoreError, match=r"was cut while it was written: 30 of [0-9,]+ bytes are left"), Writer(path) as journal:
-        journal.append(call(1))
-        journal.flush()
-        os.truncate(path, 30)
+    journal = Writer(path)
+    journal.append(call(1))
+    journal.flush()
+    os.truncate(path, 30)
+    with pytest.raises(StoreError, match=r"was cut while it was written: 30 of [0-9,]+ bytes are left"):
+        journal.close()
     assert path.stat().st_size == 30
 
 
 def test_a_journal_that_is_replaced_is_an_error_and_the_other_file_stays_as_it_is(tmp_path: Path) -> None:
     path, other = tmp_path / "a.journal", tmp_path / "b.journal"
     write(other, call(9))
-    with pytest.raises(StoreError, match="was replaced by another file"), Writer(path) as journal:
-        journal.append(call(1))
-        journal.flush()
-        other.rename(path)
+    journal = Writer(path)
+    journal.append(call(1))
+    journal.flush()
+    other.rename(path)
+    with pytest.raises(StoreError, match="was replaced by another file"):
+        journal.close()
     assert list(read(path)) == [call(9)]
 
 
