@@ -56,12 +56,12 @@ def explained(arms: Sequence[Endpoint]) -> str:
         "# /server_info and POST /reset_prefix_cache need VLLM_SERVER_DEV_MODE=1; not for servers that others reach.",
     ]
     for arm in arms:
-        lines += ["", f"# {arm.name}: {why(arm) or 'as the arms file says.'}"]
+        lines += ["", " ".join(f"# {arm.name}: {why(arm) or 'as the arms file says.'}".splitlines())]
         if arm.launch is None:
             lines.append(f"# started elsewhere: {arm.shown_url}")
             continue
-        env = [f"{name}={shlex.quote(value)}" for name, value in arm.launch.env.items()]
-        lines.append(" ".join([*env, shlex.join(arm.launch.command)]))
+        env = [f"{name}={value}" for name, value in arm.launch.env.items()]
+        lines.append(shlex.join((*(("env", *env) if env else ()), *arm.launch.command)))
     return "\n".join(lines) + "\n"
 
 

@@ -100,7 +100,8 @@ def _image(arm: Endpoint) -> str:
 
 def compose(arms: Sequence[Endpoint]) -> str:
     """Return a compose file with a service an arm."""
-    return COMPOSE + yaml.safe_dump(next(_rendered("compose", arms)), sort_keys=False, width=1000)
+    text = yaml.safe_dump(next(_rendered("compose", arms)), sort_keys=False, width=1000)
+    return COMPOSE + text.replace("$", "$$")  # compose would put a variable there
 
 
 def kubernetes(arms: Sequence[Endpoint]) -> str:

@@ -1,8 +1,14 @@
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 from agentload.endpoints.commands import Pins, explained, planned
+from agentload.endpoints.endpoint import Endpoint, Launch
 from agentload.kvmath.pool import TRIED
 
 PINS = Pins(max_model_len=8192, batched_tokens=2048, kv_memory="40G", revision="abc")
@@ -27,6 +33,21 @@ def test_each_command_is_pinned_and_stands_below_what_it_is_for() -> None:
     assert found["fp8"] == (f"vllm serve org/M --port 8001 --revision abc {PINNED} --kv-cache-dtype fp8 --enable-prompt-tokens-details")
     assert [PINNED in command for command in found.values()] == [True] * 4
     assert planned("org/M", pins=PINS)[0].expect["max_model_len"] == 8192
+
+
+def test_what_an_arms_file_says_reaches_the_program_and_no_shell(tmp_path: Path) -> None:
+    env = {"A;touch hit #": "1", "B": "$(touch hit)"}
+    program = (
+        sys.executable,
+        "-c",
+        "import json, os, sys; print(json.dumps([sys.argv[1:], {name: os.environ.get(name) for name in sys.argv[1:]}]))",
+    )
+    arm = Endpoint(name="a", url="http://127.0.0.1:8000/v1", model="M\ntouch hit", launch=Launch(command=(*program, *env), env=env))
+    done = subprocess.run(
+        ["sh"], input=explained([arm, replace(arm, name="fp8-calibrated")]), cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [[[*env], env]] * 2
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_calibrated_weights_are_served_under_the_models_name_and_their_making_is_told() -> None:

@@ -130,3 +130,8 @@ def test_a_folder_that_is_served_is_given_to_the_container_under_the_name_it_is_
 def test_arms_that_nobody_launches_have_no_manifest() -> None:
     with pytest.raises(LaunchError, match="no arm of the file has a 'launch'"):
         compose([Endpoint(name="a", url="http://127.0.0.1:8000/v1")])
+
+
+def test_compose_puts_no_variable_where_an_arm_has_a_dollar() -> None:
+    found = service(served("vllm", "serve", "M", "--api-key", "a$HOME", env={"B": "$x"}))
+    assert (found["command"][-1], found["environment"]["B"]) == ("a$$HOME", "$$x")
