@@ -7,6 +7,7 @@ it without a bound of its own.
 
 import gzip
 import io
+import math
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -25,6 +26,9 @@ MOST_NODES: Final = 1 << 19
 LONGEST_LINE: Final = 1 << 28
 """Bytes of one line; what is longer is no log line, and would not fit into memory many times over."""
 BUFFER: Final = 1 << 18
+ORDINARY: Final = 1 << 28
+EXPANDS: Final = 2_000
+"""Times: logs that repeat each context whole expand some hundreds of times, and a file that is made to keep its reader busy 30,000."""
 UNREADABLE: Final = (ValueError, RecursionError)
 """What decoding JSON raises: of a wrong form, not UTF-8, or nested without end."""
 TEXT: Final = "name a file of text in UTF-8, such as a YAML file"
@@ -137,9 +141,14 @@ def opened(path: Path) -> gzip.GzipFile | io.BufferedReader:
 
 
 def chunks(path: Path) -> Iterator[bytes]:
-    """Yield the expanded bytes of a file; raise OSError or one of `DAMAGED` likewise."""
+    """Yield the expanded bytes of a file; raise OSError or one of `DAMAGED` likewise, and `TraceError` for one that expands without end."""
+    size, read = path.stat().st_size, 0
+    most = max(ORDINARY, EXPANDS * size) if size else math.inf  # a pipe has no size
     with opened(path) as file:
         while chunk := file.read1(BUFFER):
+            read += len(chunk)
+            if read > most:
+                raise TraceError(f"{path}: {size:,} bytes expand to more than {most // (1 << 20):,} MiB", hint="is it a log or a trace?")
             yield chunk
 
 

@@ -105,3 +105,16 @@ def test_a_line_without_end_is_refused_at_the_bound(monkeypatch: pytest.MonkeyPa
 def test_a_file_is_expanded_whatever_its_name(tmp_path: Path, packed: object) -> None:
     (tmp_path / "x").write_bytes(packed(b"a\nb"))  # type: ignore[operator]  # one of three functions
     assert list(documents.lines(documents.chunks(tmp_path / "x"), at="x")) == [b"a\n", b"b"]
+
+
+def test_a_file_that_expands_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "ORDINARY", 1 << 20)
+    for name, packed in (("a.gz", gzip.compress(b"{}\n" * (1 << 20))), ("a.zst", zstandard.compress(b"{}\n" * (3 << 20)))):
+        path = tmp_path / name
+        path.write_bytes(packed)
+        monkeypatch.setattr(documents, "EXPANDS", 100)
+        with pytest.raises(TraceError, match=r"bytes expand to more than 1 MiB"):
+            for _ in documents.chunks(path):
+                pass
+        monkeypatch.setattr(documents, "EXPANDS", 100_000)
+        assert sum(map(len, documents.chunks(path))) >= 3 << 20

@@ -85,3 +85,8 @@ def test_a_row_that_is_none_is_named(tmp_path: Path, text: str, what: str) -> No
     with pytest.raises(TraceError) as caught:
         imported(tmp_path, {"a.csv": AZURE + text})
     assert caught.value.message == f"{tmp_path / 'a.csv'}:4: {what}"
+
+
+def test_a_cell_may_be_as_long_as_a_prompt(tmp_path: Path) -> None:
+    noted = "".join(f"{line},{note}\n" for line, note in zip(AZURE.splitlines(), ("Note", "x" * 200_000, ""), strict=True))
+    assert imported(tmp_path, {"a.csv": noted})[0] == imported(tmp_path, {"b.csv": AZURE})[0]

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from agentload.documents import LONGEST_LINE
 from agentload.errors import TraceError
 from agentload.importers.parts.dialogue import Usage
 from agentload.importers.parts.files import HALF, lines, object_in, what_is_wrong
@@ -19,6 +20,7 @@ _MILLIS: Final = 5e9
 _MICROS: Final = 5e12
 _NANOS: Final = 5e15
 T = TypeVar("T")
+csv.field_size_limit(LONGEST_LINE)  # 128 kB by default, and a prompt may be longer
 
 
 def seconds(found: object) -> float | None:
