@@ -13,7 +13,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Final
 
-from agentload.cli._print import ABSENT, is_watched, length, notice, table, transient, visible
+from agentload.cli._print import ABSENT, is_watched, length, notice, table, transient
 from agentload.cli._signals import heard
 from agentload.layout.cost import Cost
 from agentload.model.commands import Send
@@ -23,6 +23,7 @@ from agentload.run.ask import Listener
 from agentload.run.foreground import Audience
 from agentload.run.latest import Latest, Spread
 from agentload.run.questions import Question
+from agentload.visible import visible
 
 Above = Callable[[], Sequence[str]]
 PLAIN_S = 10.0

@@ -9,6 +9,8 @@ from contextvars import ContextVar
 from threading import Lock
 from typing import Final, Literal, TextIO
 
+from agentload.visible import visible
+
 ABSENT: Final = "–"
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
 Style = Literal["bad", "doubtful", "good", "strong", "faint"]
@@ -20,11 +22,6 @@ def styled(text: str, style: Style, stream: TextIO) -> str:
     """Give text a colour on a terminal, unless NO_COLOR is set."""
     is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty()
     return text if is_plain or not text else f"\x1b[{_CODES[style]}m{text}\x1b[0m"
-
-
-def visible(text: str) -> str:
-    """Return a text whose control characters can be seen and do nothing: servers name models and settings, and logs hold anything."""
-    return "".join(char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode() for char in text)
 
 
 def highlighted(text: str, styles: Mapping[str, Style]) -> str:
@@ -103,7 +100,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Yield the lines of a table: columns of figures to the right, others to the left, none wider than it must be."""
-    lines = [tuple(head), *map(tuple, rows)]
+    lines = [tuple(map(visible, line)) for line in (head, *rows)]
     widths = [max(len(line[place]) for line in lines) for place in range(len(head))]
     right = [bool(rows) and all(_is_figure(row[place]) for row in rows) for place in range(len(head))]
     for line in lines:

@@ -17,9 +17,10 @@ from typer.main import get_command
 
 from agentload import __version__
 from agentload.cli._lazy import LazyGroup
-from agentload.cli._print import Style, styled, visible
+from agentload.cli._print import Style, styled
 from agentload.cli._signals import handled
 from agentload.errors import AgentloadError, GateError, InterruptError, UsageError, first_of, is_out_of_memory
+from agentload.visible import visible
 
 FAILED: Final = 1
 USAGE: Final = 2

@@ -118,12 +118,12 @@ class Writer:
             ) from error
 
     def _require_in_place(self) -> None:
-        """Raise `StoreError` where the file is gone, another one or shorter than was written; one that is gone is written anew first."""
+        """Raise `StoreError` where the file is gone, another one or shorter than was written; one that is gone is written again first."""
         own, there = os.fstat(self._fd), _stat(self.path)
         if there is None:
-            self._write_anew()
+            self._write_again()
             self._write()
-            what, left = "was removed", f"its {self._rows:,} rows were written anew"
+            what, left = "was removed", f"its {self._rows:,} rows were written again"
         elif (there.st_dev, there.st_ino) != (own.st_dev, own.st_ino):
             what, left = "was replaced by another file", f"the {self._rows:,} rows that were written are not in it"
         elif own.st_size < self._end:
@@ -132,7 +132,7 @@ class Writer:
             return
         raise StoreError(f"{self.path} {what} while it was written: {left}", hint="let nothing else touch it, then resume the run")
 
-    def _write_anew(self) -> None:
+    def _write_again(self) -> None:
         gone, self._fd = self._fd, _locked(self.path)
         for start in range(0, self._end, COPIED):
             os.pwrite(self._fd, os.pread(gone, min(COPIED, self._end - start), start), start)

@@ -88,7 +88,7 @@ def ago(at_ns: int | None, now_ns: int) -> str:
 
 def _shown(value: object) -> object:
     """Mask passwords in URLs: a server's error may repeat one."""
-    return without_user(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return html.shown(without_user(value) if isinstance(value, str) and not isinstance(value, Markup) else value)
 
 
 def _change_text(change: Change) -> str:

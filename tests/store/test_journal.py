@@ -64,14 +64,14 @@ def test_rows_reach_the_kernel_within_a_second_of_callers_who_try_twice_a_second
 
 
 @pytest.mark.parametrize("loses", [shutil.rmtree, lambda folder: (folder / "a.journal").unlink()])
-def test_a_journal_that_is_removed_is_written_anew_and_that_is_an_error(loses: Callable[[Path], None], tmp_path: Path) -> None:
+def test_a_journal_that_is_removed_is_written_again_and_that_is_an_error(loses: Callable[[Path], None], tmp_path: Path) -> None:
     path = tmp_path / "run" / "a.journal"
     with Writer(path) as journal:
         journal.append(call(1))
         journal.flush()
         loses(path.parent)
         journal.append(call(2))
-        with pytest.raises(StoreError, match="was removed while it was written: its 2 rows were written anew"):
+        with pytest.raises(StoreError, match="was removed while it was written: its 2 rows were written again"):
             journal.flush()
         journal.append(call(3))
     assert list(read(path)) == [call(1), call(2), call(3)]

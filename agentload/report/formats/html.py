@@ -15,6 +15,7 @@ from agentload.report.charts.data import csv, vega_lite
 from agentload.report.charts.draw import FILTERS
 from agentload.report.labels import slug
 from agentload.report.parts import Document
+from agentload.visible import visible
 
 _UNIT = re.compile(r"(?<=[0-9]) (?=(?:%|pp|ms|s|min|h|USD|TB/s|calls?|agents?)(?:\W|$))")
 _INSIDE = re.compile(r", (?=[^\[(]*[\])])")
@@ -64,9 +65,14 @@ def _hash(text: str) -> str:
 def environment(loader: BaseLoader | None = None) -> Environment:
     """Return what renders HTML templates, those of reports unless others are named, with what they need to place charts."""
     own = loader or PackageLoader("agentload.report")
-    made = Environment(loader=own, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made = Environment(loader=own, autoescape=True, finalize=shown, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     made.filters |= {**FILTERS, "tied": tied, "slug": slug, "csv": csv, "vega": lambda chart: json.dumps(vega_lite(chart))}
     return made
+
+
+def shown(value: object) -> object:
+    """Return what a template shows of a value: of a text each character, and nothing that it does."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def tied(words: str) -> str:

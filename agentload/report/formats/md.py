@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from agentload.report.charts.draw import picture
 from agentload.report.charts.spec import Chart
 from agentload.report.parts import Cell, Check, Document, Table
+from agentload.visible import visible
 
 _MARKS: Final = {"ok": "✓", "bad": "✗", "unknown": "–"}
 # Signs that would format, link or break a table; an underscore inside a word formats nothing, nor does a bracket alone.
@@ -51,7 +52,7 @@ def escaped(words: object) -> str:
     """Return words as Markdown that shows them as they are, on one line."""
     if isinstance(words, Ready):
         return words
-    return _SPECIAL.sub(r"\\\1", re.sub(r"\s*\n\s*", " ", str(words)))
+    return _SPECIAL.sub(r"\\\1", visible(re.sub(r"\s*\n\s*", " ", str(words))))
 
 
 @cache
