@@ -63,7 +63,7 @@ def test_the_order_of_the_layers_is_the_agreed_one() -> None:
         "cli : api > watch : ui : matrix : decision > report > verdict > run > remote > live : virtual : serve : ask > "
         "endpoints : telemetry > evidence > store > layout > study > dispatch > emulator > "
         "workloads : importers : exporters : degrade : tasks > prompts > tracefile > kvmath : exposition > model > "
-        "plugins > builtin : compiled : documents : errors"
+        "plugins > builtin : compiled : documents : errors : visible"
     )
 
 
