@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.decision.forecast import Forecast, Price, forecast
+from agentload.decision.forecast import Forecast, Price, forecast, gains_shown
 from agentload.decision.sequence import ITEMS, PAIRS, TRIED, Stage
+from tests.decision.forecasts import PROMISED, SAME, of_answers, of_pairs
 
 MINUTES = {"speed": 1.5, "capacity": 10.0 / TRIED[0], "accuracy": 0.05}
 
@@ -51,6 +54,29 @@ def test_one_start_a_pair_settles_what_one_start_cannot() -> None:
     once, each_pair = (dict(foretold(300, starts_each_pair=starts)[0].chances) for starts in (False, True))
     assert once["6% faster"] < 0.15
     assert each_pair["6% faster"] > 0.7
+
+
+def test_every_look_may_show_a_gain_and_rivals_share_the_error() -> None:
+    few, many, shared = (
+        gains_shown(0.03, pairs=pairs, starts_each_pair=False, rivals=rivals) for pairs, rivals in ((4, 1), (8, 1), (8, 3))
+    )
+    for one, other in ((few, many), (shared, many)):
+        assert all(mine[1] < theirs[1] for mine, theirs in zip(one, other, strict=True))
+
+
+def test_servers_that_start_alike_settle_what_others_leave_open() -> None:
+    alike, usual = (dict(gains_shown(0.03, pairs=12, starts_each_pair=False, start_spread=spread)) for spread in (0.0, 0.015))
+    assert usual["6% faster"] < 0.15
+    assert alike["6% faster"] > 0.4
+
+
+@pytest.mark.slow
+def test_chances_are_the_shares_of_simulated_decisions() -> None:
+    draws = 150
+    off = PROMISED[True] + 2.5 * math.sqrt(0.25 / draws)
+    speed = [row[-2:] for row in of_pairs(draws, noises=[SAME])]
+    answers = [row[-2:] for row in of_answers(draws, resembling=[SAME])]
+    assert all(abs(printed - share) < off for printed, share in (*speed, *answers))
 
 
 def test_capacity_is_priced_only_where_it_is_asked_for() -> None:
