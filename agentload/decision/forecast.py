@@ -99,8 +99,8 @@ def forecast(
         out.append(Forecast(criterion="capacity", amount=TRIED[0], price=search, chances=()))
     items = _most(ITEMS, lambda amount: price(Stage(criterion="accuracy", amount=amount, lengths=lengths)), left) or ITEMS[0]
     asked = price(Stage(criterion="accuracy", amount=items, lengths=lengths))
-    ended = likely(ITEMS, margin=accuracy_margin, together=together, rivals=rivals)
-    chances = tuple((truth, each.by(items, 1 if truth == EQUAL else -1)) for truth, each in ended.items() if truth != SMALL)
+    ended = likely(ITEMS, margin=accuracy_margin, together=together, rivals=rivals, truths=(EQUAL, WORSE), most=items)
+    chances = tuple((truth, each.by(items, 1 if truth == EQUAL else -1)) for truth, each in ended.items())
     out.append(Forecast(criterion="accuracy", amount=items, price=asked, chances=chances))
     return tuple(out)
 
@@ -114,9 +114,28 @@ def shown_broken(questions: int) -> float:
     return float(scipy.special.bdtrc(LEAST_LOST - 1, questions, ANSWERED))
 
 
+TRUTHS: Final[Mapping[str, tuple[float, float]]] = {
+    EQUAL: (0.0, PLANNED_DISCORDANCE),
+    SMALL: (-0.01, PLANNED_DISCORDANCE),
+    WORSE: (-0.10, PLANNED_DISCORDANCE + 0.02),
+}
+"""By what may be true of an arm's answers: the change of the share of right ones, and the share that differs."""
+
+
 @cache
-def likely(looks: tuple[int, ...], *, margin: float, together: int, rivals: int = 1) -> Mapping[str, Ends]:
-    """Return how looks at answers are likely to end, so many *together* behind each context, by what may be true of an arm; simulated."""
+def likely(
+    looks: tuple[int, ...],
+    *,
+    margin: float,
+    together: int,
+    rivals: int = 1,
+    truths: tuple[str, ...] = tuple(TRUTHS),
+    most: int | None = None,
+) -> Mapping[str, Ends]:
+    """Return how looks at answers are likely to end, so many *together* behind each context, by what may be true of an arm; simulated.
+
+    Any of the *rivals* could be chosen, so they share the level. Nothing is looked at beyond *most* answers.
+    """
     return {
         truth: ends(
             looks,
@@ -127,12 +146,10 @@ def likely(looks: tuple[int, ...], *, margin: float, together: int, rivals: int 
             draws=DRAWS,
             together=together,
             correlation=PLANNED_CORRELATION,
+            most=most,
         )
-        for truth, change, flips in (
-            (EQUAL, 0.0, PLANNED_DISCORDANCE),
-            (SMALL, -0.01, PLANNED_DISCORDANCE),
-            (WORSE, -0.10, PLANNED_DISCORDANCE + 0.02),
-        )
+        for truth, (change, flips) in TRUTHS.items()
+        if truth in truths
     }
 
 

@@ -17,7 +17,6 @@ from itertools import product
 from typing import Final
 
 import numpy as np
-import scipy
 
 from advisor.assess.speed import estimated
 from advisor.evidence import Calls, Floats, Ints
@@ -42,8 +41,6 @@ LOOKS: Final = tuple(look for look in PAIRS if look <= 16)
 SHOWN: Final = (4, 6, 10, 16)
 MARGINS: Final = (2, 4)
 SAME: Final = "as expected"
-RESEMBLING: Final[Mapping[str, float]] = {SAME: PLANNED_CORRELATION, "independent": 0.0, "three times as alike": 3 * PLANNED_CORRELATION}
-"""How much the answers behind one context differ together."""
 ASKED: Final = (120, 300, 680, 1160, 2100)
 MANY: Final = 2000
 PROMISED: Final[Mapping[bool, float]] = {True: 0.07, False: 0.10}
@@ -112,13 +109,31 @@ def of_pairs(draws: int, seed: int = 1, noises: Collection[str] = NOISES) -> Ite
                 yield name, each, pairs, MARGINS[place], chance, float(np.mean(ended[:, place] <= pairs))
 
 
-def answered(rng: np.random.Generator, *, points: float, flips: float, correlation: float) -> tuple[float, int]:
+def _alike(rng: np.random.Generator, shares: Floats, contexts: int) -> Floats:
+    drawn_shares: Floats = rng.dirichlet(shares * (1 / PLANNED_CORRELATION - 1), contexts)
+    return drawn_shares
+
+
+def _whole(rng: np.random.Generator, shares: Floats, contexts: int) -> Floats:
+    """Have all answers of some contexts end alike, and those of the others each by itself."""
+    alike = rng.random((contexts, 1)) < PLANNED_CORRELATION
+    return np.where(alike, np.eye(shares.size)[rng.choice(shares.size, contexts, p=shares)], shares)
+
+
+RESEMBLING: Final[Mapping[str, Callable[[np.random.Generator, Floats, int], Floats]]] = {
+    SAME: _alike,
+    "whole contexts": _whole,
+    "independent": lambda _, shares, contexts: np.tile(shares, (contexts, 1)),
+}
+"""How likely the answers of each context are lost, won and equal, where such shares of all are."""
+
+
+def answered(noise: str, rng: np.random.Generator, *, points: float, flips: float) -> tuple[float, int]:
     """Return after how many questions a decision says "as accurate" (1) or "worse" (-1) of an arm; 0 where it ends without."""
     context = np.arange(ITEMS[-1]) // TOGETHER
-    shared = math.sqrt(correlation) * rng.standard_normal(context[-1] + 1)[context]
-    place = scipy.special.ndtr(shared + math.sqrt(1 - correlation) * rng.standard_normal(context.size))
-    lost, won = place < (flips - points / 100) / 2, place > 1 - (flips + points / 100) / 2
-    difference = won.astype(np.float64) - lost
+    shares = np.array([(flips - points / 100) / 2, (flips + points / 100) / 2, 1 - flips])
+    ended = np.cumsum(RESEMBLING[noise](rng, shares, context[-1] + 1), axis=1)[context]
+    difference = np.array([-1.0, 1.0, 0.0])[(rng.random((context.size, 1)) > ended[:, :2]).sum(axis=1)]
     level = answer_level(POLICY.alpha, planned=True)
     for look in ITEMS:
         word, told = _judged(difference[:look], context[:look], level=level)
@@ -146,7 +161,7 @@ def of_answers(draws: int, seed: int = 1, resembling: Collection[str] = RESEMBLI
         for truth, points, word in ((EQUAL, 0.0, 1), (WORSE, -10.0, -1)):
             rng = np.random.default_rng(seed)
             flips = PLANNED_DISCORDANCE + (0.02 if points else 0.0)
-            ended = [answered(rng, points=points, flips=flips, correlation=RESEMBLING[name]) for _ in range(draws)]
+            ended = [answered(name, rng, points=points, flips=flips) for _ in range(draws)]
             for items in ASKED:
                 printed = likely(ITEMS, margin=POLICY.accuracy_margin, together=TOGETHER)[truth].by(items, word)
                 yield name, items, truth, printed, float(np.mean([said == word and look <= items for look, said in ended]))

@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentload.cli._decide import foretold as as_text
 from agentload.decision.forecast import Forecast, Price, forecast, gains_shown
 from agentload.decision.sequence import ITEMS, PAIRS, TRIED, Stage
+from agentload.study.kinds import Decide
+from agentload.study.parts import TraceRef, Virtual
 from tests.decision.forecasts import PROMISED, SAME, of_answers, of_pairs
 
 MINUTES = {"speed": 1.5, "capacity": 10.0 / TRIED[0], "accuracy": 0.05}
@@ -81,6 +84,19 @@ def test_chances_are_the_shares_of_simulated_decisions() -> None:
 
 def test_capacity_is_priced_only_where_it_is_asked_for() -> None:
     assert [each.criterion for each in foretold(100, capacity=False)] == ["speed", "accuracy"]
+
+
+@pytest.mark.parametrize(("budget", "said"), [(300.0, "of a budget of 300; it ends"), (12.0, "of a budget of 12, 8 more than there is")])
+def test_parts_that_take_more_than_the_budget_are_said_to(budget: float, said: str) -> None:
+    study = Decide(traces=(TraceRef(path="chat"),), servers=Virtual(profile="llama-3.1-8b-h100"), budget_s=60 * budget)
+    assert said in as_text(study, foretold(budget))
+
+
+def test_every_arm_has_a_gpu_that_costs() -> None:
+    arms = ("bf16", "fp8", "fp8-skip-sw")
+    study = Decide(traces=(TraceRef(path="chat"),), servers=Virtual(profile="gpt-oss-20b-h100", arms=arms), budget_s=6000.0, price_usd=2.0)
+    (speed, *_) = foretold(100.0)
+    assert f"{speed.price.minutes / 60 * 3 * 2:.2f}" in as_text(study, foretold(100.0))
 
 
 def test_what_gpus_cost_is_told_where_their_price_is_known() -> None:
