@@ -60,13 +60,17 @@ def _more(noise: str) -> float:
     return math.sqrt(max(0.0, PAIR_SPREAD**2 - float(table.value.var())))
 
 
-def first_shown(noise: str, rng: np.random.Generator, *, starts_each_pair: bool) -> tuple[int | None, ...]:
-    """Return after how many pairs a decision shows a gain, for gains of some margins; None where it ends without."""
+def played(noise: str, rng: np.random.Generator, *, starts_each_pair: bool) -> tuple[Calls, Calls]:
+    """Return the calls of as many pairs as are looked at, of arms that are equally fast."""
     most = LOOKS[-1]
     world = World(disturbance=lambda scene: starts_of_the_prior(scene) + NOISES[noise](scene))
-    calls = drawn(rng, world, pairs=most, starts=most if starts_each_pair else 1)
+    reference, arm = drawn(rng, world, pairs=most, starts=most if starts_each_pair else 1)
     more = _more(noise) * rng.standard_normal(most)
-    calls = calls[0], replace(calls[1], turn_ms=calls[1].turn_ms * np.exp(more[calls[1].pair]))
+    return reference, replace(arm, turn_ms=arm.turn_ms * np.exp(more[arm.pair]))
+
+
+def first_shown(calls: tuple[Calls, Calls]) -> tuple[int | None, ...]:
+    """Return after how many pairs a decision shows a gain, for gains of some margins; None where it ends without."""
     table = pair_table(*calls, "turn_ms")
     assert table is not None
     spoiled = [look for look in LOOKS if _is_spoiled(calls, look)]
@@ -103,7 +107,8 @@ def of_pairs(draws: int, seed: int = 1, noises: Collection[str] = NOISES) -> Ite
     """Yield noise, how servers start, pairs, margins of gain, the chance that is printed, and the share of the draws that show it."""
     for name, each in product(noises, (False, True)):
         rng = np.random.default_rng(seed)
-        ended = np.array([[look or math.inf for look in first_shown(name, rng, starts_each_pair=each)] for _ in range(draws)])
+        found = (first_shown(played(name, rng, starts_each_pair=each)) for _ in range(draws))
+        ended = np.array([[look or math.inf for look in looks] for looks in found])
         for pairs in SHOWN:
             for place, (_, chance) in enumerate(gains_shown(POLICY.min_change, pairs=pairs, starts_each_pair=each)):
                 yield name, each, pairs, MARGINS[place], chance, float(np.mean(ended[:, place] <= pairs))

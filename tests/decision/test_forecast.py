@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from advisor.decide import decide
 from agentload.cli._decide import foretold as as_text
 from agentload.decision.forecast import Forecast, Price, forecast, gains_shown
 from agentload.decision.sequence import ITEMS, PAIRS, TRIED, Stage
 from agentload.study.kinds import Decide
 from agentload.study.parts import TraceRef, Virtual
-from tests.decision.forecasts import PROMISED, SAME, of_answers, of_pairs
+from tests.advisor.cases import bare, observed
+from tests.decision.deployments import first_pairs
+from tests.decision.forecasts import POLICY, PROMISED, SAME, first_shown, of_answers, of_pairs, played
 
 MINUTES = {"speed": 1.5, "capacity": 10.0 / TRIED[0], "accuracy": 0.05}
 
@@ -71,6 +76,20 @@ def test_servers_that_start_alike_settle_what_others_leave_open() -> None:
     alike, usual = (dict(gains_shown(0.03, pairs=12, starts_each_pair=False, start_spread=spread)) for spread in (0.0, 0.015))
     assert usual["6% faster"] < 0.15
     assert alike["6% faster"] > 0.4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("each", [False, True])
+def test_what_chances_are_compared_with_is_what_a_decision_says(*, each: bool) -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(4):
+        reference, arm = calls = played(SAME, rng, starts_each_pair=each)
+        faster = replace(arm, turn_ms=(1 - 0.12) * arm.turn_ms, ttft_ms=np.full(len(arm), np.nan), tpot_ms=np.full(len(arm), np.nan))
+        said = (
+            decide(bare(kind="measured", observations=observed(first_pairs(reference, look), first_pairs(faster, look))), POLICY)
+            for look in PAIRS
+        )
+        assert first_shown(calls)[-1] == next(look for look, found in zip(PAIRS, said, strict=False) if found.server[0].pays.state == "yes")
 
 
 @pytest.mark.slow
