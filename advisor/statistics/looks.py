@@ -64,8 +64,11 @@ def ends(
     seed: int = 0,
     together: int = 1,
     correlation: float = 0.0,
+    most: int | None = None,
 ) -> Ends:
     """Simulate sequences in which *flips* of the items differ and the share of right ones changes by *change*.
+
+    Nothing is looked at beyond *most* items; what is said up to there is the same without it.
 
     With *together*, so many questions stand behind one context, and those of one context differ together by *correlation*.
     """
@@ -80,7 +83,7 @@ def ends(
         picked = (rng.random((contexts, together, 1)) > np.cumsum(drawn, axis=1)[:, None, :]).sum(axis=2)
         difference = np.where(picked == 0, -1.0, np.where(picked == 1, 1.0, 0.0)).ravel()
         clusters = np.repeat(np.arange(contexts), together)
-        for look in looks:
+        for look in (each for each in looks if most is None or each <= most):
             asked[draw] = look
             words[draw] = _word(accuracy.counts(difference[:look], clusters[:look]), margin=margin, level=level)
             if words[draw]:

@@ -18,7 +18,7 @@ from agentload.report.formats.json import json as decision_json
 from agentload.report.parts import Document
 from agentload.report.write import write
 from agentload.run.past import began
-from agentload.run.prepared import Place
+from agentload.run.prepared import Place, arms_named
 from agentload.run.record import again
 from agentload.study.kinds import Decide
 from agentload.study.parts import Virtual
@@ -79,7 +79,7 @@ def _go_on(study: Decide, place: Place, ended: Outcome) -> str | None:
 
 def foretold(study: Decide, forecasts: tuple[Forecast, ...]) -> str:
     """Return what a budget can settle, for people."""
-    gpus = 2 if study.price_usd is not None else 1
+    gpus = len(arms_named(study.servers)) if study.price_usd is not None else 1
     rows = [
         (
             each.criterion,
@@ -96,13 +96,15 @@ def foretold(study: Decide, forecasts: tuple[Forecast, ...]) -> str:
     priming = sum(each.price.priming_minutes for each in forecasts)
     primed = [f"priming the contexts of windows takes {priming:.1f} min of it"] if priming else []
     lines = table(("criterion", "at most", "minutes", "calls", "tokens", "$", "chance that it is settled"), rows)
+    budget = study.budget_s / 60
+    beyond = "" if whole <= budget else f", {max(1, math.ceil(whole - budget))} more than there is: what does not fit is not asked"
     spared = () if any(each.criterion == "canary" for each in forecasts) else (NO_CANARY,)
     return "\n".join(
         (
             *lines,
             "",
             *spared,
-            f"all of it: {whole:.0f} min of a budget of {study.budget_s / 60:.0f}; it ends as soon as the decision is made",
+            f"all of it: {whole:.0f} min of a budget of {budget:.0f}{beyond}; it ends as soon as the decision is made",
             *primed,
             _DRY,
         )

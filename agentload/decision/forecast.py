@@ -4,22 +4,24 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from typing import Final, TypeAlias
 
 import scipy
 
 from advisor.assess.accuracy import LEAST_LOST
 from advisor.policy import Policy
 from advisor.statistics.looks import Ends, ends
-from advisor.statistics.planning import PLANNED_ANSWERS, PLANNED_CORRELATION, PLANNED_DISCORDANCE, PLANNED_LEVEL
+from advisor.statistics.pair_looks import shown
+from advisor.statistics.planning import PLANNED_ANSWERS, PLANNED_CORRELATION, PLANNED_DISCORDANCE, planned_level
 from agentload.decision.sequence import ITEMS, LENGTHS, PAIRS, TRIED, Criterion, Stage
 
 PAIR_SPREAD: Final = 0.03
 """Standard deviation of the change from pair to pair that is expected before any was played."""
 STEP_TIMES: Final = 0.15
 """Share of the budget that the step times of twins may take; how much of it they need is known once servers have said what they are."""
-EQUAL, SMALL = "equally accurate", "1 pp worse"
+EQUAL, SMALL, WORSE = "equally accurate", "1 pp worse", "10 pp worse"
 DRAWS: Final = 400
+Chances: TypeAlias = tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +46,7 @@ class Forecast:
     criterion: Criterion
     amount: int
     price: Price
-    chances: tuple[tuple[str, float], ...]
+    chances: Chances
     """By what may be true: the chance that it is shown."""
 
 
@@ -57,6 +59,8 @@ def forecast(
     together: int,
     capacity: bool,
     starts_each_pair: bool,
+    rivals: int = 1,
+    start_spread: float = Policy().start_spread,
     level: bool = False,
     canary: Stage | None = None,
     lengths: tuple[int, ...] = LENGTHS,
@@ -79,10 +83,15 @@ def forecast(
     pairs = _most(PAIRS, lambda amount: price(Stage(criterion="speed", amount=amount)), budget_minutes / 3) or PAIRS[0]
     speed = price(Stage(criterion="speed", amount=pairs))
     left -= speed.minutes
-    starts = pairs if starts_each_pair else 1
-    changes = (2 * min_change, 4 * min_change)
-    shown = ((f"{change:.0%} faster", _speed_chance(change, min_change, pairs=pairs, starts=starts)) for change in changes)
-    out.append(Forecast(criterion="speed", amount=pairs, price=speed, chances=tuple(shown)))
+    faster = gains_shown(
+        min_change,
+        pairs=pairs,
+        rivals=rivals,
+        capacity=capacity,
+        start_spread=start_spread,
+        starts_each_pair=starts_each_pair,
+    )
+    out.append(Forecast(criterion="speed", amount=pairs, price=speed, chances=faster))
     if capacity:
         twins, search = Price(minutes=STEP_TIMES * budget_minutes), price(Stage(criterion="capacity", amount=TRIED[0]))
         left -= twins.minutes + search.minutes
@@ -90,8 +99,8 @@ def forecast(
         out.append(Forecast(criterion="capacity", amount=TRIED[0], price=search, chances=()))
     items = _most(ITEMS, lambda amount: price(Stage(criterion="accuracy", amount=amount, lengths=lengths)), left) or ITEMS[0]
     asked = price(Stage(criterion="accuracy", amount=items, lengths=lengths))
-    ended = likely(ITEMS, margin=accuracy_margin, together=together)
-    chances = tuple((truth, each.by(items, 1 if truth == EQUAL else -1)) for truth, each in ended.items() if truth != SMALL)
+    ended = likely(ITEMS, margin=accuracy_margin, together=together, rivals=rivals, truths=(EQUAL, WORSE), most=items)
+    chances = tuple((truth, each.by(items, 1 if truth == EQUAL else -1)) for truth, each in ended.items())
     out.append(Forecast(criterion="accuracy", amount=items, price=asked, chances=chances))
     return tuple(out)
 
@@ -102,28 +111,45 @@ ANSWERED: Final = 0.85
 
 def shown_broken(questions: int) -> float:
     """Return the chance that so many questions show an arm to be broken that has none of them right."""
-    return float(scipy.stats.binom.sf(LEAST_LOST - 1, questions, ANSWERED))
+    return float(scipy.special.bdtrc(LEAST_LOST - 1, questions, ANSWERED))
+
+
+TRUTHS: Final[Mapping[str, tuple[float, float]]] = {
+    EQUAL: (0.0, PLANNED_DISCORDANCE),
+    SMALL: (-0.01, PLANNED_DISCORDANCE),
+    WORSE: (-0.10, PLANNED_DISCORDANCE + 0.02),
+}
+"""By what may be true of an arm's answers: the change of the share of right ones, and the share that differs."""
 
 
 @cache
-def likely(looks: tuple[int, ...], *, margin: float, together: int) -> Mapping[str, Ends]:
-    """Return how looks at answers are likely to end, so many *together* behind each context, by what may be true of an arm; simulated."""
+def likely(
+    looks: tuple[int, ...],
+    *,
+    margin: float,
+    together: int,
+    rivals: int = 1,
+    truths: tuple[str, ...] = tuple(TRUTHS),
+    most: int | None = None,
+) -> Mapping[str, Ends]:
+    """Return how looks at answers are likely to end, so many *together* behind each context, by what may be true of an arm; simulated.
+
+    Any of the *rivals* could be chosen, so they share the level. Nothing is looked at beyond *most* answers.
+    """
     return {
         truth: ends(
             looks,
             flips=flips,
             change=change,
             margin=margin,
-            level=PLANNED_ANSWERS,
+            level=PLANNED_ANSWERS / rivals,
             draws=DRAWS,
             together=together,
             correlation=PLANNED_CORRELATION,
+            most=most,
         )
-        for truth, change, flips in (
-            (EQUAL, 0.0, PLANNED_DISCORDANCE),
-            (SMALL, -0.01, PLANNED_DISCORDANCE),
-            ("10 pp worse", -0.10, PLANNED_DISCORDANCE + 0.02),
-        )
+        for truth, (change, flips) in TRUTHS.items()
+        if truth in truths
     }
 
 
@@ -132,7 +158,27 @@ def _most(looks: tuple[int, ...], price: Callable[[int], Price], minutes: float)
     return next((look for look in reversed(looks) if price(look).minutes <= minutes), None)
 
 
-def _speed_chance(change: float, margin: float, *, pairs: int, starts: int) -> float:
-    """Return the chance that a change is shown to exceed the margin."""
-    deviation = math.sqrt(PAIR_SPREAD**2 / pairs + 2 * Policy().start_spread ** 2 / starts)
-    return float(scipy.special.ndtr((change - margin) / deviation + scipy.special.ndtri(PLANNED_LEVEL)))
+def gains_shown(
+    min_change: float,
+    *,
+    pairs: int,
+    starts_each_pair: bool,
+    rivals: int = 1,
+    capacity: bool = False,
+    start_spread: float = Policy().start_spread,
+    deviation: float = PAIR_SPREAD,
+) -> Chances:
+    """Return how likely so many pairs, looked at as they are played, show gains of two and four margins."""
+    whole = planned_level(Policy().alpha, started_once=not starts_each_pair) / rivals
+    # Once capacity was measured as well, either of them would do: they share the level.
+    looks = [(look, whole / 2 if capacity and look > PAIRS[0] else whole) for look in PAIRS if look <= pairs]
+    changes = (2 * min_change, 4 * min_change)
+    found = shown(
+        looks,
+        gains=[-math.log1p(-change) for change in changes],
+        margin=-math.log1p(-min_change),
+        deviation=deviation,
+        scale=math.sqrt(2) * start_spread,
+        starts_each_pair=starts_each_pair,
+    )
+    return tuple((f"{change:.0%} faster", chance) for change, chance in zip(changes, found, strict=True))

@@ -21,6 +21,7 @@ from agentload.decision.sequence import Known, Stage
 from agentload.emulator.steptime import prefill_s
 from agentload.endpoints.read import Emulated
 from agentload.errors import EndpointError, InterruptError, PlanError
+from agentload.evidence.starts import of_profile
 from agentload.layout.cost import assumed_prefill_s
 from agentload.layout.coverage import trace_shapes
 from agentload.layout.traces import shortened
@@ -127,6 +128,12 @@ class Means:
     def is_launching(self) -> bool:
         """Tell whether servers are started for their blocks."""
         return isinstance(self.study.servers, Live) and self.study.servers.launch
+
+    @property
+    def start_spread(self) -> float:
+        """Return what a start adds to an arm's latencies: as the profile has it, or as is assumed of servers."""
+        known = [found.spread for each in self.profiles if (found := of_profile(self.study, each)) is not None]
+        return max(known, default=Policy().start_spread)
 
     @property
     def left_minutes(self) -> float:

@@ -282,6 +282,8 @@ class Deciding:
             accuracy_margin=self.study.accuracy_margin,
             together=self.means.together,
             capacity=self.searches,
+            rivals=len(self.means.arms) - 1,
+            start_spread=self.means.start_spread,
             level=self._level.is_wanted,
             starts_each_pair=self.means.is_launching,
             lengths=self.means.lengths,

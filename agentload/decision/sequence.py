@@ -105,11 +105,11 @@ def _stages(known: Known, capacity: Sequence[Stage]) -> Iterator[Stage]:
     """Yield what could settle an open verdict, the first thing first."""
     first = () if known.tried else capacity
     paying = [each for each in known.open if _pays(each)]
-    if any(_is_told(each.safe, known.items) for each in paying) and (items := _next(ITEMS, known.items)) is not None:
+    if any(is_told(each.safe, known.items) for each in paying) and (items := _next(ITEMS, known.items)) is not None:
         yield from first  # it is part of the answer, and an arm that loses there need not be asked
         yield Stage(criterion="accuracy", amount=items, lengths=lengths(known.decision, asked=known.lengths))
     # Where it takes other starts, longer trials or a quieter client, more of the same pairs settle nothing.
-    if any(_is_narrowed(each.pays, need.step, known.pairs) for each in known.open for need in each.pays.needs):
+    if any(is_narrowed(each.pays, need.step, known.pairs) for each in known.open for need in each.pays.needs):
         # A look at few pairs says little: the load that they carry is asked for once, as soon as speed alone has not settled it.
         if known.pairs >= PAIRS[2]:
             yield from first
@@ -131,7 +131,7 @@ def settling(known: Known, stage: Stage) -> Stage:
     return replace(stage, amount=next((look for look in looks if look >= max((stage.amount, *wanted))), looks[-1]))
 
 
-def _is_narrowed(pays: Leg, step: Step | None, pairs: int) -> bool:
+def is_narrowed(pays: Leg, step: Step | None, pairs: int) -> bool:
     """Tell whether more of the same pairs may settle an arm, where this is what settles it for certain."""
     match step:
         case MorePairs() | Swap():
@@ -156,7 +156,7 @@ def _is_carried(verdict: ArmVerdict, tried: int) -> bool:
     return _chance(capacity, share=tried / TRIED[-1], stays=OF_TWINS, within=1) >= least
 
 
-def _is_told(safe: Leg, items: int) -> bool:
+def is_told(safe: Leg, items: int) -> bool:
     """Tell whether more questions may settle whether an arm's answers are as right."""
     found, margin = safe.estimate, safe.margin
     if safe.state not in ("unclear", "untested"):

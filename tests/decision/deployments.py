@@ -242,7 +242,7 @@ class Drawn:
             arms=arms,
             deployment=Deployment(version="0.33.0", gpu=H100, machines=machines, peak_agents=400 if self.is_searching else None),
             workloads=(chat,),
-            observations=observed(*(_first(calls, self.pairs) for calls in self.calls)),
+            observations=observed(*(first_pairs(calls, self.pairs) for calls in self.calls)),
             capacity=tuple(_point(arm, trial) for arm, trials in self.trials.items() for trial in trials),
             accuracy=tuple(self._bucket(number) for number in range(len(self.lengths))) if self.items else (),
         )
@@ -301,7 +301,7 @@ def _scaled(calls: Calls, rng: np.random.Generator, sd: float) -> Calls:
     return replace(calls, ttft_ms=unseen, tpot_ms=unseen, turn_ms=calls.turn_ms * by)
 
 
-def _first(calls: Calls, pairs: int) -> Calls:
+def first_pairs(calls: Calls, pairs: int) -> Calls:
     taken = calls.pair < pairs
     columns: dict[str, Any] = {each.name: getattr(calls, each.name) for each in fields(calls)}
     return replace(calls, **{name: column[taken] for name, column in columns.items() if column is not None})

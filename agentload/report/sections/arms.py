@@ -26,6 +26,7 @@ METRICS: Final[tuple[tuple[Metric, str], ...]] = (
 _SIGNS: Final[dict[LegState, tuple[str, Tone]]] = {"yes": (" ✓", "good"), "equal": (" ✓", "good"), "no": (" ✗", "bad")}
 _UNSIGNED: Final[tuple[str, Tone]] = ("", "plain")
 SECONDARY: Final = "The mix decides. Verdicts on classes are secondary: their intervals are not adjusted for how many classes there are."
+DEARER: Final = "To settle a class by itself takes more than to settle the mix, which does not wait for it."
 ABSENT: Final = Cell(text=say.ABSENT, tone="muted")
 _EMPTY: Final = Cell(text="")
 HOURS_A_MONTH: Final = 730  # a twelfth of a year
@@ -72,7 +73,27 @@ def classes(view: View) -> Table:
         found = (*_compared(view, name), *_verdicts(view, name))
         share = "" if shares[name] is None else f" {say.percent(shares[name])}"
         rows += [_Row(name=f"{name}{share}: {row.name}", cells=row.cells, noise=row.noise) for row in found]
-    return _table(view, "By workload class, with its share of server time", rows, SECONDARY if len(view.workloads) > 1 else "")
+    told = (SECONDARY, DEARER if _is_dearer(view) else "") if len(view.workloads) > 1 else ()
+    return _table(view, "By workload class, with its share of server time", rows, " ".join(filter(None, told)))
+
+
+def _is_dearer(view: View) -> bool:
+    """Tell whether some class takes longer to settle than the mix."""
+    by_arm = [(view.verdict(arm, None), [view.verdict(arm, name) for name in view.workloads]) for arm in view.arms[1:]]
+    return any(_minutes(each) > _minutes(whole) > 0 for whole, classes in by_arm for each in classes)
+
+
+def _minutes(verdict: ArmVerdict | None) -> float:
+    return 0.0 if verdict is None else sum(each.minutes or 0.0 for each in _wanted(verdict).values())
+
+
+def _wanted(verdict: ArmVerdict) -> dict[str, Need]:
+    """Return what is missing to settle a verdict, the first of each kind whose cost is known."""
+    wanted: dict[str, Need] = {}
+    for each in verdict.needs:
+        if verdict.verdict == "test further" and not isinstance(each.step, Again) and labels.cost(each):
+            wanted.setdefault(labels.noun(each), each)
+    return wanted
 
 
 def _table(view: View, title: str, rows: Sequence[_Row], note: str = "", *, head: str = "") -> Table:
@@ -315,18 +336,12 @@ def words(verdict: ArmVerdict) -> str:
 
 def need(verdict: ArmVerdict, *, is_whole: bool = False) -> str:
     """Say what the missing evidence takes: `: +260 calls, 7 min`; what has to be played again is named though nobody knows its cost."""
-    if verdict.verdict != "test further":
-        return ""
-    first: dict[str, str] = {}
-    costs: list[Need] = []
-    for each in verdict.needs:
-        if isinstance(each.step, Again):
-            first.setdefault("again", "a run without the failed check")
-        elif (told := labels.cost(each)) and labels.noun(each) not in first:
-            first[labels.noun(each)] = f"+{told}"
-            costs.append(each)
+    wanted = _wanted(verdict)
+    first = {kind: f"+{labels.cost(each)}" for kind, each in wanted.items()}
+    if verdict.verdict == "test further" and any(isinstance(each.step, Again) for each in verdict.needs):
+        first = {"again": "a run without the failed check"} | first
     if is_whole or len(first) < 2:
         return f": {' and '.join(first.values())}" if first else ""
     # A cell has room for counts, and for what all of them take.
     counts = (told.partition(", ")[0].replace("paired ", "") for told in first.values())
-    return f": {', '.join((' and '.join(counts), *(labels.spent(costs) if len(costs) == len(first) else ())))}"
+    return f": {', '.join((' and '.join(counts), *(labels.spent(wanted.values()) if len(wanted) == len(first) else ())))}"

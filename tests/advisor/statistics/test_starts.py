@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -254,3 +255,21 @@ def test_a_plan_separates_what_pairs_and_what_starts_scatter() -> None:
     each_pair = starts.scatter(_pairs(rng, n=48, k=48, start=0.03), scale=SCALE)
     assert each_pair.start == 0.0
     assert each_pair.pair == pytest.approx(0.036, rel=0.35)
+
+
+@pytest.mark.parametrize(("count", "k"), [(4, 1), (8, 1), (4, 4), (7, 7)])
+def test_many_upper_ends_at_once_are_those_of_each_interval(count: int, k: int) -> None:
+    values = 0.05 * np.random.default_rng(2).standard_normal((count, 6)) - 0.1
+    start = np.arange(count) * k // count
+    order = (np.resize([1.0, -1.0, -1.0, 1.0], count),) if count >= 6 else ()
+    pairs = Pairs(values=values[:, 0], start=start, other_start=start, covariates=order)
+    found = starts.highest(pairs, values, scale=0.02, level=0.017)
+    alone = [starts.spread(replace(pairs, values=column), scale=0.02).interval(1 - 2 * 0.017)[1] for column in values.T]
+    assert found == pytest.approx(alone, abs=3e-4)
+
+
+def test_what_starts_add_lies_below_a_bound_as_their_prior_says() -> None:
+    bounds = np.array([-0.02, 0.0, 0.02])
+    low, middle, high = starts.below(bounds, scale=0.02)
+    assert (middle, low + high) == (pytest.approx(0.5), pytest.approx(1.0))
+    assert starts.below(bounds, scale=0.0).tolist() == [0.0, 0.0, 1.0]
