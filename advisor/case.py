@@ -79,6 +79,7 @@ class Speed:
     scatter: Scatter
     mildest: tuple[float, float]  # quartiles of the pairs' relative changes: a quarter of them is below the first, and above the second
     starts: int = 1  # pairs of starts that share no server's start
+    in_turn: int | None = None  # of these, those that pairs take turns on; None: no start is returned to
     doubted: Estimate | None = None  # the same had a start added twice as much; None: the starts themselves tell
     controls: tuple[Control, ...] = ()  # of the same figure and scope
 
@@ -248,8 +249,8 @@ class Case:
         if alone:
             whole = answer_level(self.evidence, self.policy)
         else:
-            once = any(each.starts == 1 for each in self.speeds if each.change.arm == arm)
-            whole = planning.planned_level(alpha, started_once=once) if planned else planning.look_level(look or self.evidence.looks, alpha)
+            starts = next((each.in_turn for each in self.speeds if (each.change.arm, each.change.workload) == (arm, None)), None)
+            whole = planning.planned_level(alpha, starts=starts) if planned else planning.look_level(look or self.evidence.looks, alpha)
         return whole / rivals(self.evidence) / either
 
     def spoiled(self, what: Spoiled, arm: str, workload: str | None) -> Gate | None:

@@ -144,6 +144,7 @@ def _speed(
         minutes_per_pair=minutes,
         mildest=(float(mildest[0]), float(mildest[1])),
         starts=drawn.starts,
+        in_turn=starts.in_turn(drawn),
         scatter=starts.scatter(drawn, scale=scale),
         doubted=None if doubted is None else doubted.relative(unit="relative", method=METHOD, level=level),
         controls=known,

@@ -17,7 +17,7 @@ LEVEL = 0.025  # one-sided, of a claim that no other can replace
 FAMILY = 2  # claims that any of which would do: faster turns, or more agents
 LATER_LOOKS = 0.005  # one-sided, what all looks after the first may spend together
 PLANNED_LEVEL = 0.0037  # one-sided and at each of twelve looks: 2.5 % over all (simulated, docs/statistics.md)
-ONE_START_LEVEL = 0.017  # where servers were started once: an error that is drawn once is paid once (tests/advisor/one_start.py)
+STARTED_LEVELS = {1: 0.017, 2: 0.0135, 4: 0.012, 8: 0.009}  # by the starts that pairs take turns on (tests/advisor/one_start.py)
 PLANNED_ANSWERS = 0.0045  # likewise, of twelve looks at answers, which are fewer in kind: right or wrong
 MOST_UNITS = 100_000
 PLANNED_DISCORDANCE = 0.10  # share of items that differ, before any were asked
@@ -34,12 +34,14 @@ def look_level(look: int, alpha: float) -> float:
     return alpha / 2 if look == 1 else LATER_LOOKS * alpha / (2 * LEVEL) / 2 ** (look - 1)
 
 
-def planned_level(alpha: float, *, started_once: bool = False) -> float:
+def planned_level(alpha: float, *, starts: int | None = None) -> float:
     """Return the one-sided level of each look of a sequence that has at most twelve, and was planned so.
 
-    Where servers were *started once*, all looks share the error of that start, and only as many are made as still narrow the interval.
+    Where pairs take turns on a few *starts*, all looks share their errors: what is drawn once is paid once, and only as many looks are made
+    as still narrow the interval.
     """
-    return (ONE_START_LEVEL if started_once else PLANNED_LEVEL) * alpha / (2 * LEVEL)
+    level = PLANNED_LEVEL if starts is None else STARTED_LEVELS[min((each for each in STARTED_LEVELS if each >= starts), default=8)]
+    return level * alpha / (2 * LEVEL)
 
 
 def answer_level(alpha: float, *, planned: bool) -> float:

@@ -71,12 +71,20 @@ class Pairs:
         return int(self.units.max()) + 1
 
 
+def in_turn(pairs: Pairs) -> int | None:
+    """Count the starts that *pairs* take turns on, one included; None where they leave starts for good, or each has its own."""
+    starts = pairs.starts
+    return starts if starts < pairs.values.size and np.unique(pairs.units[:starts]).size == starts else None
+
+
 def spread(pairs: Pairs, *, scale: float, draws: tuple[Draw, ...] = ()) -> Spread:
     """Return what *pairs* say of the effect, *scale* being that of the prior of what a start adds to a ratio.
 
     *draws* are differences between starts of one configuration: they tell how much a start adds, and are never taken off.
     """
-    return _over_starts(pairs) if pairs.starts >= OWN_STARTS else _on_grid(pairs, scale, draws)
+    # Pairs that take turns on starts see one wander: from start to start it is not drawn anew.
+    is_apart = pairs.starts >= OWN_STARTS and in_turn(pairs) is None
+    return _over_starts(pairs) if is_apart else _on_grid(pairs, scale, draws)
 
 
 def highest(pairs: Pairs, values: Floats, *, scale: float, level: float) -> Floats:

@@ -19,6 +19,7 @@ from agentload.decision.lighter import load_after
 from agentload.decision.pair_load import SESSIONS, Surroundings, pair_load, windows_of
 from agentload.decision.sequence import Known, Stage
 from agentload.emulator.steptime import prefill_s
+from agentload.endpoints.endpoint import replica_pairs
 from agentload.endpoints.read import Emulated
 from agentload.errors import EndpointError, InterruptError, PlanError
 from agentload.evidence.starts import of_profile
@@ -128,6 +129,12 @@ class Means:
     def is_launching(self) -> bool:
         """Tell whether servers are started for their blocks."""
         return isinstance(self.study.servers, Live) and self.study.servers.launch
+
+    @cached_property
+    def replicas(self) -> int:
+        """Count the pairs of replicas, each a start that pairs take turns on; 1 where an arm has one server."""
+        found = endpoints_of(self.study.servers) if isinstance(self.study.servers, Live) else ()
+        return 1 if isinstance(found, Emulated) else len(replica_pairs(found)) or 1
 
     @property
     def start_spread(self) -> float:

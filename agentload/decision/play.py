@@ -332,7 +332,8 @@ class Deciding:
         is_searched = any(means.trials.values()) and self._twins.aside is not None
         tried = TRIED[-1] if is_searched else means.draws
         found = knowledge(self._verdict, answers if is_asked else (), pairs=means.pairs, tried=tried)
-        found = replace(found, step_times=self._twins.wanted() if self.searches and not tried else 0)
+        wanted = self._twins.wanted() if self.searches and not tried else 0
+        found = replace(found, step_times=wanted, starts=means.replicas)
         means.question_s = self._question_s(found)
         return found
 

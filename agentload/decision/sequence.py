@@ -1,8 +1,9 @@
 """What a decision asks next: the cheapest question that can still change it, and nothing once it is made."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
 import scipy
@@ -25,10 +26,11 @@ REPEATS: Final = 3
 """Plays of the grid of step times, at most."""
 TOLD: Final = 300
 """Paired questions from which on it is asked whether more of them may settle anything."""
-STARTED_ONCE: Final = 16
-"""Pairs beyond which what is left open is what a start of each server adds, which no pair of it tells."""
-ONE_START: Final = 0.055
-"""Half width of an interval, on the log scale, that stays whatever the number of pairs where servers were started once."""
+STARTED: Final[Mapping[int, int]] = MappingProxyType({1: 16, 2: 20, 4: 26, 8: 34})
+"""Pairs, by the starts that they take turns on, beyond which what is left open is what those add, which no pair of theirs tells."""
+STAYS: Final[Mapping[int, float]] = MappingProxyType({1: 0.055, 2: 0.0275, 4: 0.013, 8: 0.008})
+"""Half width of an interval, on the log scale, that stays whatever the number of pairs, by the starts that they take turns on: of several,
+which tell by how much they differ, what a quarter of them leave at most."""
 OF_TWINS: Final = 0.15
 """And of the ratio of two capacities, whatever the number of trials: how well twins know their own long run."""
 UNLIKELY: Final = 0.05
@@ -51,6 +53,8 @@ class Known:
     """Draws of sessions that were played for capacity; as many as there can be where it was searched."""
     step_times: int = 0
     """Plays of the grid that are wanted before capacity is measured."""
+    starts: int = 1
+    """Which pairs take turns on, where servers run all the time."""
 
     @property
     def challengers(self) -> tuple[ArmVerdict, ...]:
@@ -109,7 +113,7 @@ def _stages(known: Known, capacity: Sequence[Stage]) -> Iterator[Stage]:
         yield from first  # it is part of the answer, and an arm that loses there need not be asked
         yield Stage(criterion="accuracy", amount=items, lengths=lengths(known.decision, asked=known.lengths))
     # Where it takes other starts, longer trials or a quieter client, more of the same pairs settle nothing.
-    if any(is_narrowed(each.pays, need.step, known.pairs) for each in known.open for need in each.pays.needs):
+    if any(is_narrowed(each.pays, need.step, known.pairs, starts=known.starts) for each in known.open for need in each.pays.needs):
         # A look at few pairs says little: the load that they carry is asked for once, as soon as speed alone has not settled it.
         if known.pairs >= PAIRS[2]:
             yield from first
@@ -131,15 +135,26 @@ def settling(known: Known, stage: Stage) -> Stage:
     return replace(stage, amount=next((look for look in looks if look >= max((stage.amount, *wanted))), looks[-1]))
 
 
-def is_narrowed(pays: Leg, step: Step | None, pairs: int) -> bool:
+def pairs_of_starts(starts: int) -> int:
+    """Return how many pairs are looked at where they take turns on so many starts."""
+    return STARTED[_counted(starts)]
+
+
+def _counted(starts: int) -> int:
+    return max(each for each in STARTED if each <= starts)
+
+
+def is_narrowed(pays: Leg, step: Step | None, pairs: int, *, starts: int = 1) -> bool:
     """Tell whether more of the same pairs may settle an arm, where this is what settles it for certain."""
+    most, stays = pairs_of_starts(starts), STAYS[_counted(starts)]
     match step:
-        case MorePairs() | Swap():
-            return _chance(pays, share=pairs / PAIRS[-1], stays=0.0, within=2) >= UNLIKELY
-        case Restarts():
-            return pairs < STARTED_ONCE and _chance(pays, share=pairs / STARTED_ONCE, stays=ONE_START, within=2) >= UNLIKELY
+        case MorePairs() | Swap() if starts == 1:
+            most, stays = PAIRS[-1], 0.0
+        case MorePairs() | Swap() | Restarts():
+            pass
         case _:
             return False
+    return pairs < most and _chance(pays, share=pairs / most, stays=stays, within=2) >= UNLIKELY
 
 
 def _is_carried(verdict: ArmVerdict, tried: int) -> bool:

@@ -6,10 +6,10 @@ from itertools import combinations
 from typing import Final
 
 from agentload.endpoints.endpoint import Endpoint, without_credentials
-from agentload.endpoints.facts import Facts, checks, is_same_configuration
+from agentload.endpoints.facts import COMMANDED, SAME_POOL, Facts, changed, checks, is_near, is_same_configuration
 from agentload.endpoints.identity import Identity
 from agentload.errors import EndpointError
-from agentload.model.controls import SAME, copied, is_control
+from agentload.model.controls import SAME, copied, is_control, replica
 from agentload.model.kv import NAMED
 
 SHARED: Final = ("version", "max_model_len", "gpu_memory_utilization")
@@ -59,6 +59,31 @@ def agreement(endpoints: Sequence[Endpoint], identities: Mapping[str, Identity])
         apart=tuple(_apart(own, facts)),
         unseen=tuple(caveat for endpoint in endpoints for caveat in _unseen(endpoint, identities[endpoint.name])),
     )
+
+
+KERNELS: Final = ("attention_backend", "flash_version")
+"""Of the machine that a server is on, and no noise of its start."""
+
+
+def unlike(arm: str, replicas: Sequence[Facts]) -> Iterator[str]:
+    """Say which replicas of an arm are other servers than its first: what a start adds could not be told from what they differ by."""
+    first = replicas[0]
+    for number, facts in enumerate(replicas[1:], start=2):
+        differs = list(changed(first, facts, (*COMMANDED, *KERNELS)))
+        pools = first.get("pool_tokens"), facts.get("pool_tokens")
+        if None not in pools and not is_near(*pools):
+            differs.append(f"a KV pool of {pools[1]} tokens, not of {pools[0]} (more than {SAME_POOL:.0%} apart)")
+        if differs:
+            yield f"{replica(number)} of {arm} is another server than {replica(1)}: {', '.join(differs)}"
+
+
+def shared_process(arm: str, replicas: Sequence[Facts]) -> str | None:
+    """Say which replicas of an arm are one server behind two URLs: they tell when its process began, to a hundredth of a second."""
+    began = [facts.get("process_start_s") for facts in replicas]
+    for (one, first), (other, second) in combinations(enumerate(began, start=1), 2):
+        if first is not None and first == second:
+            return f"{replica(one)} and {replica(other)} of {arm} are one server: both say that it was started at {first}"
+    return None
 
 
 def expectations(endpoint: Endpoint, facts: Facts) -> dict[str, object]:

@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 from agentload.dispatch.counting import Counting
 from agentload.dispatch.fault import without
 from agentload.errors import EndpointError
+from agentload.model.controls import replica
 
 SCHEMES: Final = frozenset({"http", "https", "http+unix"})
 _USER: Final = re.compile(r"(?<=://)[^/\s?#'\"]+@")
@@ -112,6 +113,8 @@ class Endpoint:
     """How long an answer that is not timed may take; None: as long as its asker is patient."""
     places: "tuple[Endpoint, ...]" = ()
     """The arm on each of its machines, where it has a server on several; itself is the first of them."""
+    replicas: "tuple[Endpoint, ...]" = ()
+    """Servers of the arm that run side by side, each a start that was drawn already; itself is the first of them. () is itself alone."""
     profile: str | None = None
     """Emulated: the profile and arm that stand behind the URL."""
     expect: Mapping[str, object] = field(default_factory=dict)
@@ -132,6 +135,11 @@ class Endpoint:
     tensor_parallel: int | None = None
     data_parallel: int | None = None
     launch: Launch | None = None
+
+    @property
+    def servers(self) -> "tuple[Endpoint, ...]":
+        """Return each replica of the arm."""
+        return self.replicas or (self,)
 
     @property
     def root(self) -> str:
@@ -214,6 +222,12 @@ def check_environment(endpoints: Iterable[Endpoint]) -> None:
         raise EndpointError("; ".join(said), hint=f"export {' '.join(f'{name}=…' for name in needed)}")
 
 
+def replica_pairs(endpoints: Sequence[Endpoint]) -> tuple[str, ...]:
+    """Name the replicas that every arm has, as many as the fewest: a start counts where each arm has its own. () for one server."""
+    fewest = min((len(each.servers) for each in endpoints), default=1)
+    return tuple(map(replica, range(1, fewest + 1))) if fewest > 1 else ()
+
+
 OF_THE_ADDRESS: Final = (
     *("url", "key_env", "key_command", "headers", "header_env", "ca_file", "client_certificate", "client_key", "proxy", "proxy_env"),
     *("idle_s", "expect_bytes", "replica_headers", "metrics", "log", "gpu", "gpu_ids", "gpu_metrics", "price_per_hour"),
@@ -244,8 +258,8 @@ def on(endpoint: Endpoint, machine: str | None, arms: Sequence[Endpoint]) -> End
     """Return an arm on a machine: its own server there, else at the address of the arm that began there, once they were exchanged."""
     if machine is None:
         return endpoint
-    if endpoint.places:
-        return next(place for place in endpoint.places if place.machine == machine)
+    if own := endpoint.places or endpoint.replicas:
+        return replace(next(each for each in own if each.machine == machine), name=endpoint.name)
     began = [other for other, name in zip(arms, beginnings(arms), strict=True) if name == machine]
     there = next((other for other in began if other.name == endpoint.name), began[0])  # a machine may have a server for each arm
     return replace(endpoint, machine=machine, **{name: getattr(there, name) for name in OF_THE_ADDRESS})

@@ -129,7 +129,7 @@ def is_same_configuration(one: Facts, other: Facts) -> bool:
     """Tell whether two servers cannot be told apart by anything they say; never true of servers that say nothing."""
     if one.get("kv_cache_dtype") is None:
         return False
-    return all(_plain(name, one.get(name)) == _plain(name, other.get(name)) for name in LASTING) and _is_near(
+    return all(_plain(name, one.get(name)) == _plain(name, other.get(name)) for name in LASTING) and is_near(
         one.get("pool_tokens"), other.get("pool_tokens")
     )
 
@@ -146,7 +146,8 @@ def _plain(name: str, fact: object) -> object:
             return fact
 
 
-def _is_near(one: object, other: object) -> bool:
+def is_near(one: object, other: object) -> bool:
+    """Tell whether two pools are as alike as those of equal servers."""
     if one is None or other is None:
         return one is other
     try:

@@ -1,12 +1,13 @@
 """Read `--endpoints`: `a=URL,b=URL`, an arms file, or `emulated:PROFILE[/ARM]`.
 
-An arms file is YAML: `model`, and under `arms` a mapping a name. What stands beside `arms` holds for all of them.
+A name that is given again is a replica of its arm: `a=URL1,a=URL2,b=URL3,b=URL4`. An arms file is YAML: `model`, and under `arms` a mapping
+a name. What stands beside `arms` holds for all of them.
 """
 
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import combinations
 from pathlib import Path
@@ -21,6 +22,7 @@ from agentload.endpoints.arguments import holds_key, keys_in_body, keys_in_envir
 from agentload.endpoints.endpoint import Connections, Endpoint, Launch, checked_url, without_credentials, without_user
 from agentload.endpoints.facts import EXPECTABLE
 from agentload.errors import EndpointError
+from agentload.model.controls import replica
 
 Text: TypeAlias = str | int | float
 """What YAML makes of a text without quotes."""
@@ -28,9 +30,10 @@ Reader: TypeAlias = Callable[[object, str], object]
 """Takes the value and where it stands; raises EndpointError."""
 Gpu: TypeAlias = Annotated[int, Meta(ge=0)] | Annotated[str, Meta(pattern=r"^\d+(/\d+)?$")]
 EXAMPLE_FILE: Final = "arms: {bf16: {url: http://127.0.0.1:8000/v1}}"
-KNOWN: Final = (frozenset(each.name for each in fields(Endpoint)) - {"name", "profile", "places"}) | {"machines"}
+KNOWN: Final = (frozenset(each.name for each in fields(Endpoint)) - {"name", "profile", "places", "replicas"}) | {"machines"}
 EXCLUSIVE: Final = (("key_env", "key_command"), ("proxy", "proxy_env"))
 EXAMPLE = "--endpoints bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1"
+REPLICAS: Final = "url: [http://10.0.0.1:8000/v1, http://10.0.0.2:8000/v1]"
 EMULATED = "emulated:"
 _TELLS_APART: Final = ("url", "launch", "model", "aliases", "extra_body", "headers", "header_env")
 
@@ -187,6 +190,8 @@ def _endpoint(where: str, name: str, shared: Mapping[str, object], entry: object
         raise EndpointError(f"{where} has unknown field '{unknown[0]}'", hint=f"known: {', '.join(sorted(KNOWN))}")
     if (machines := merged.pop("machines", None)) is not None:
         return _on_machines(where, name, merged, machines)
+    if isinstance(merged.get("url"), list):
+        return _replicated(where, name, merged, merged["url"])
     if "url" not in merged:
         raise EndpointError(f"{where} has no 'url'", hint="url: http://127.0.0.1:8000/v1")
     for one, other in EXCLUSIVE:
@@ -207,6 +212,25 @@ def _on_machines(where: str, name: str, merged: Mapping[str, object], machines: 
     own = {str(machine): {"url": each} if isinstance(each, str) else each for machine, each in machines.items()}
     places = tuple(_endpoint(f"{where}.machines.{each}", name, {**merged, "machine": each}, entry, {}) for each, entry in own.items())
     return replace(places[0], places=places)
+
+
+def _replicated(where: str, name: str, merged: Mapping[str, object], listed: Any) -> Endpoint:  # noqa: ANN401  # YAML's
+    """Read an arm of several servers that run side by side: a URL each, or what else differs there."""
+    own = [each if isinstance(each, dict) else {"url": each} for each in listed]
+    if not own or any(isinstance(each.get("url"), list) for each in own):
+        raise EndpointError(f"{where}.url must list a URL for each replica", hint=REPLICAS)
+    for taken, why in (("machine", "each replica is a machine of its own"), ("launch", "replicas run already")):
+        if taken in merged or any(taken in each for each in own):
+            raise EndpointError(f"{where} has both '{taken}' and a list of URLs", hint=f"leave '{taken}' out: {why}")
+    shared = {field: value for field, value in merged.items() if field != "url"}
+    made = [_endpoint(f"{where}.url[{place}]", name, shared, each, {}) for place, each in enumerate(own)]
+    return _of_replicas(made)
+
+
+def _of_replicas(made: Sequence[Endpoint]) -> Endpoint:
+    """Return an arm with its replicas, numbered in their order; as it is where it has one."""
+    numbered = tuple(replace(each, machine=replica(number)) for number, each in enumerate(made, start=1))
+    return replace(numbered[0], replicas=numbered) if len(made) > 1 else made[0]
 
 
 def _without_rivals(outer: Mapping[str, object], inner: Mapping[str, object]) -> dict[str, object]:
@@ -233,8 +257,13 @@ def read(
         return Emulated(profile=profile, arms=tuple(filter(None, arm.split("+"))))
     if is_arms_file(text):
         return _apart(read_file(Path(text), model=model, key_env=key_env, tokenizer=tokenizer))
-    endpoints = tuple(_inline(part.strip(), position) for position, part in enumerate(text.split(",")))
-    return _apart(tuple(replace(endpoint, model=model, key_env=key_env, tokenizer=tokenizer) for endpoint in _unique(endpoints)))
+    arms: dict[str, list[Endpoint]] = {}
+    for position, part in enumerate(text.split(",")):
+        found = _inline(part.strip(), position)
+        if found.name in arms and not part.strip().startswith(f"{found.name}="):
+            raise EndpointError(f"two endpoints are called '{found.name}'", hint=EXAMPLE)
+        arms.setdefault(found.name, []).append(replace(found, model=model, key_env=key_env, tokenizer=tokenizer))
+    return _apart(tuple(map(_of_replicas, arms.values())))
 
 
 def is_arms_file(text: str) -> bool:
@@ -260,16 +289,11 @@ def _check_name(name: str, where: str) -> None:
 
 def _apart(endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
     """Return the endpoints. Raises EndpointError for two that are one server: each would find in the cache what the other left."""
-    for one, other in combinations(endpoints, 2):
+    for one, other in combinations([server for each in endpoints for server in each.servers], 2):
         if all(getattr(one, name) == getattr(other, name) for name in _TELLS_APART):
+            if one.name == other.name:
+                said = f"{one.machine} and {other.machine} of {one.name} are one server: {one.shown_url}"
+                raise EndpointError(said, hint="give each replica its own URL, or leave one out")
             said = f"{one.name} and {other.name} are one server: {one.shown_url}"
             raise EndpointError(said, hint=f"--aa {one.name} plays a server twice; else give each arm its own URL, model or extra_body")
-    return endpoints
-
-
-def _unique(endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
-    names = [endpoint.name for endpoint in endpoints]
-    repeated = next((name for name in names if names.count(name) > 1), None)
-    if repeated:
-        raise EndpointError(f"two endpoints are called '{repeated}'", hint=EXAMPLE)
     return endpoints

@@ -13,7 +13,7 @@ import polars as pl
 
 from agentload.evidence.servers import Server
 from agentload.model.blocks import pair_faults
-from agentload.model.controls import is_control
+from agentload.model.controls import is_control, is_replica
 from agentload.model.rows import ArmRow, BlockRow, FingerprintRow, LegRow
 from agentload.store import tables
 
@@ -37,12 +37,12 @@ class Play:
     start_s: float
     """Seconds after the run's first block, across legs."""
     restart: int
-    """Which start of this arm's server: changes whenever its process does."""
+    """Which start of this arm's servers: another one whenever the process is, or the replica."""
     left_out: str | None
     """Why it is no evidence; None when it is."""
     is_void: bool
     machine: str | None = None
-    """Where the arm's server ran meanwhile."""
+    """Where the arm's server ran meanwhile; a replica is a start, and no machine."""
 
 
 def plays(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[Play, ...]:
@@ -52,7 +52,13 @@ def plays(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[Play, ...
     played = [(anchors[row.leg] + row.started_ns, row) for row in tables.rows(connection, BlockRow, run_id=run_id) if row.leg in anchors]
     played.sort(key=lambda each: (each[0], each[1].arm))
     faults = pair_faults((row for _, row in played), len(machines))
-    starts = _restarts(connection, run_id)
+    changes = _restarts(connection, run_id)
+    starts: dict[str, dict[tuple[str | None, int], int]] = defaultdict(dict)
+
+    def start(row: BlockRow) -> int:
+        known, seen = starts[row.arm], (row.machine if is_replica(row.machine) else None, _start_of(row, changes.get(row.arm, ())))
+        return seen[1] if seen[0] is None else known.setdefault(seen, len(known))
+
     return tuple(
         Play(
             number=number,
@@ -64,10 +70,10 @@ def plays(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[Play, ...
             drain_ns=row.drain_ns,
             ended_ns=row.ended_ns,
             start_s=(wall_ns - played[0][0]) / 1e9,
-            restart=_start_of(row, starts.get(row.arm, ())),
+            restart=start(row),
             left_out=WARM_UP if row.warmup else faults.get((row.pair, row.salt)),
             is_void=row.void is not None,
-            machine=row.machine or machines.get(row.arm),
+            machine=None if is_replica(row.machine) else row.machine or machines.get(row.arm),
         )
         for number, (wall_ns, row) in enumerate(played)
     )

@@ -37,14 +37,16 @@ def plan(
     limits: Limits | None = None,
     machines: Sequence[str] = (),
     swap: bool = False,
+    replicas: Sequence[str] = (),
     blocks: int | None = None,
     laid: Sequence[Block] = (),
 ) -> Plan:
     """Plan *pairs* plays of the trace's blocks on each arm; with fewer blocks than pairs, blocks repeat under another salt.
 
     With *warmup* every arm first plays the first block once more, to be left out. *machines* say where each arm begins; with *swap* the
-    two arms change places for the second half of the pairs, and warm up once more. *blocks*: into how many the trace is cut, where a
-    run is given more pairs than it began with. *laid* are blocks that were laid out already, in the place of the trace's.
+    two arms change places for the second half of the pairs, and warm up once more. Pairs take turns on *replicas*, which every arm has: each
+    is a start that was drawn already. *blocks*: into how many the trace is cut, where a run is given more pairs than it began with. *laid*
+    are blocks that were laid out already, in the place of the trace's.
     """
     if not arms:
         raise PlanError("no arm to play on", hint="agentload replay TRACE --endpoints NAME=URL,NAME=URL")
@@ -61,11 +63,12 @@ def plan(
     if swap:
         check_swap(arms, machines, pairs=pairs, began=blocks or pairs, design=design)
     parts = tuple(laid) or cut(trace.sessions, blocks or pairs)
-    orders = balanced_orders(arms, pairs, seeded(seed, "order"))
+    orders = _orders(arms, pairs, seeded(seed, "order"), replicas=len(replicas) or 1)
     rounds: list[tuple[Play, ...]] = []
-    for changes, own in enumerate(stays(pairs, blocks or pairs) if swap else (range(pairs),)):
-        play = partial(_play, run=run, cache=cache, machines=placed(arms, machines, changes=changes))
-        if warmup:
+    in_turn = replicas and _in_turn(arms, replicas, pairs=pairs, is_fixed=swap or design == "sequential")
+    for changes, (own, at) in enumerate(in_turn or _in_place(arms, machines, pairs=pairs, began=blocks or pairs, swap=swap)):
+        play = partial(_play, run=run, cache=cache, machines=at)
+        if warmup and changes < (len(replicas) or pairs):
             rounds += [(play(parts[0].index, -1 - changes, arm, warmup=True),) for arm in arms]
         plays = {pair: {arm: play(parts[pair % len(parts)].index, pair, arm) for arm in arms} for pair in own}
         match design:
@@ -108,8 +111,12 @@ def of_study(
     run: str,
     laid: Laid | None = None,
     machines: Sequence[str] = (),
+    replicas: Sequence[str] = (),
 ) -> Plan:
-    """Plan what a study says of a trace, with the starts of servers that are launched for it; *laid* for a long run."""
+    """Plan what a study says of a trace, with the starts of servers that are launched for it; *laid* for a long run.
+
+    *machines* are where each arm begins, *replicas* what pairs take turns on.
+    """
     match study:
         case Sweep(pairs=pairs, seed=seed):
             load = Load(arrivals=ClosedLoop(sessions=1))
@@ -129,6 +136,7 @@ def of_study(
                 limits=limits_of(study.timeouts),
                 machines=machines,
                 swap=study.swap,
+                replicas=replicas,
                 blocks=study.blocks,
                 laid=() if laid is None else laid.blocks,
             )
@@ -162,6 +170,25 @@ def balanced_orders(arms: Sequence[str], pairs: int, rng: Random) -> list[tuple[
         drawn = sorted(arms, key=lambda _: rng.random())
         orders += [tuple(drawn), tuple(reversed(drawn))]
     return orders[:pairs]
+
+
+def _orders(arms: Sequence[str], pairs: int, rng: Random, *, replicas: int) -> list[tuple[str, ...]]:
+    """Draw the order of the arms for each pair, so that neighbours mirror each other, and so do a replica's own pairs."""
+    drawn = balanced_orders(arms, pairs + 2 * replicas, rng)
+    return [drawn[2 * (turn // 2) + (turn + place) % 2] for turn, place in (divmod(pair, replicas) for pair in range(pairs))]
+
+
+def _in_turn(arms: Sequence[str], replicas: Sequence[str], *, pairs: int, is_fixed: bool) -> list[tuple[range, dict[str, str]]]:
+    """Return each pair with the replica that all arms play it on, one after the other."""
+    if is_fixed:
+        raise PlanError("pairs take turns on replicas", hint="leave out --swap and --design sequential, or give each arm one URL")
+    return [(range(pair, pair + 1), dict.fromkeys(arms, replicas[pair % len(replicas)])) for pair in range(pairs)]
+
+
+def _in_place(arms: Sequence[str], machines: Sequence[str], *, pairs: int, began: int, swap: bool) -> list[tuple[range, dict[str, str]]]:
+    """Return the pairs between two changes of machines, with where each arm is meanwhile."""
+    between = stays(pairs, began) if swap else (range(pairs),)
+    return [(own, placed(arms, machines, changes=changes)) for changes, own in enumerate(between)]
 
 
 def _play(block: int, pair: int, arm: str, *, run: str, cache: Cache, machines: Mapping[str, str], warmup: bool = False) -> Play:

@@ -16,9 +16,10 @@ from typing import Any, Final, TypeVar
 
 from agentload.ask.probes import Probed, probed
 from agentload.dispatch.stretches import stretches, where
-from agentload.endpoints.endpoint import Endpoint, on
+from agentload.endpoints.agreement import shared_process, unlike
+from agentload.endpoints.endpoint import Endpoint, on, replica_pairs
 from agentload.endpoints.facts import COMMANDED, Facts
-from agentload.endpoints.identity import identify
+from agentload.endpoints.identity import identify, identify_all
 from agentload.endpoints.launch import kept
 from agentload.errors import EndpointError, InterruptError, StoreError
 from agentload.evidence.capacity import PROBE
@@ -100,6 +101,8 @@ def played(playing: Playing, audience: Audience) -> Played:
     A first stop lets what is in flight come to its end, a second cancels it.
     """
     steps = stages(playing.plan, playing.endpoints)
+    _finished(told_apart(playing.endpoints, is_forced=playing.is_forced, notice=audience.notice), audience)
+    audience = _told_once(audience) if replica_pairs(playing.endpoints) else audience
     everything = frozenset[int]().union(*(step.pairs for step in steps))
     ended: Played | None = None
     for number, step in enumerate(steps):
@@ -121,10 +124,38 @@ def played(playing: Playing, audience: Audience) -> Played:
             part = _part(own, listener, audience)
         # What voids the first half voids the comparison.
         ended = part if ended is None or ended.health.void is None else replace(part, health=ended.health)
-        if ended.was_stopped:
+        if ended.was_stopped or (playing.stops_late and ended.health.is_late):
             break
     assert ended is not None, "a plan has rounds"
     return ended
+
+
+async def told_apart(arms: Sequence[Endpoint], *, is_forced: bool, notice: Callable[[str], None]) -> None:
+    """See that the replicas of each arm are servers of their own, and alike. Raises EndpointError naming those that are not."""
+    for arm in arms:
+        if not arm.replicas:
+            continue
+        said = [each.facts() for each in await identify_all(arm.replicas)]
+        if (one := shared_process(arm.name, said)) is not None:
+            raise EndpointError(one, hint="give each replica a server of its own, or leave one out: a start counts once")
+        if others := tuple(unlike(arm.name, said)):
+            if not is_forced:
+                raise EndpointError("; ".join(others), hint="start it as its fellow was, or leave it out; --force measures it all the same")
+            for each in others:
+                notice(f"caveat: {each}")
+
+
+def _told_once(audience: Audience) -> Audience:
+    """Say what is said of servers whenever they are met once, though they are met again for each pair."""
+    said: set[str] = set()
+
+    def notice(text: str) -> None:
+        if text not in said:
+            audience.notice(text)
+        if text.startswith(("caveat: ", "no server counts")):
+            said.add(text)
+
+    return replace(audience, notice=notice)
 
 
 def _part(playing: Playing, listener: Listener | None, audience: Audience) -> Played:
@@ -241,6 +272,7 @@ def searched(
 def probe(study: Probe, audience: Audience) -> Probed:
     """Try servers that run, as a probe says."""
     with reached(endpoints_of(study.servers), noise=True, seed=0) as arms:
+        _finished(told_apart(arms, is_forced=study.servers.force, notice=audience.notice), audience)
         asked = asking(arms, study.request, study.timeouts)
         return _finished(probed(asked, tokens=study.prompt_tokens, prompts=study.prompts), audience)
 

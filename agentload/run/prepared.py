@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from agentload.endpoints.endpoint import Endpoint, beginnings, check_environment
+from agentload.endpoints.endpoint import Endpoint, beginnings, check_environment, replica_pairs
 from agentload.endpoints.identity import identify_all
 from agentload.endpoints.launch import kept
 from agentload.endpoints.read import Emulated, read
@@ -136,7 +136,7 @@ def launching(servers: Live) -> Launching | None:
 def endpoints_of(servers: Live, *, tokenizer: str | None = None) -> tuple[Endpoint, ...] | Emulated:
     """Read what a study's endpoints name. Raises UsageError for arms to be started without a command, EndpointError for missing keys."""
     found = read(servers.endpoints, model=servers.model, key_env=servers.api_key_env, tokenizer=tokenizer)
-    check_environment(() if isinstance(found, Emulated) else found)
+    check_environment(() if isinstance(found, Emulated) else (server for each in found for server in each.servers))
     if servers.launch:
         launchable(found, option="--launch")
     return found
@@ -247,6 +247,9 @@ def _replay(
 ) -> Prepared:
     check(study)
     served = with_control(found, study.aa)
+    replicas = replica_pairs(served)
+    if (said := unpaired(found)) is not None:
+        notice(said)
     forced = ", ".join(each.name for each in found if each.force_lengths)
     compares = None if study.load.history != "recorded" else not forced
     trace, refs = read_traces(study.traces, lenient=study.lenient, max_context_tokens=study.load.max_context_tokens, compares=compares)
@@ -280,7 +283,10 @@ def _replay(
         [endpoint.name for endpoint in served],
         run=place.name,
         laid=laid,
-        machines=beginnings(served) if study.swap or study.design == "parallel" or _are_apart(found, servers) else (),
+        machines=()
+        if replicas or not (study.swap or study.design == "parallel" or _are_apart(found, servers))
+        else beginnings(served),
+        replicas=replicas,
     )
     expected = cost(made)
     playing = Playing(
@@ -299,6 +305,15 @@ def _replay(
         ),
     )
     return Prepared(playing=playing, cost=expected, fills=fills, beyond=beyond)
+
+
+def unpaired(arms: Sequence[Endpoint]) -> str | None:
+    """Say which replicas are left out, where arms have unequal numbers of them."""
+    pairs, most = len(replica_pairs(arms)) or 1, max(len(each.servers) for each in arms)
+    if pairs == most:
+        return None
+    counts = ", ".join(f"{each.name} {len(each.servers)}" for each in arms)
+    return f"unequal numbers of replicas ({counts}): a start counts where each arm has its own, so the first {pairs} of each play"
 
 
 def _held_tokens(study: Replay, trace: Trace) -> float | None:

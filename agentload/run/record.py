@@ -21,6 +21,7 @@ from agentload.errors import ProfileError
 from agentload.exposition.scrape import is_level
 from agentload.kvmath.config import model_shape
 from agentload.layout.cost import ideal_hit_rates
+from agentload.model.controls import is_replica
 from agentload.model.plan import Plan
 from agentload.model.rows import ArmRow, FingerprintRow, Kind, LegRow, RunRow, SampleRow
 from agentload.store.places import DATABASE
@@ -110,7 +111,7 @@ def arm_row(run_id: str, position: int, endpoint: Endpoint, model: str, identity
         position=position,
         url=endpoint.shown_url,
         model=model,
-        machine=endpoint.machine,
+        machine=None if is_replica(endpoint.machine) else endpoint.machine,
         profile=endpoint.profile or identity.emulated,
         expected=json.dumps(expected, sort_keys=True) if (expected := expectations(endpoint, identity.facts())) else None,
         gpu=endpoint.gpu,

@@ -222,15 +222,24 @@ def orders(rng: np.random.Generator, pairs: int) -> Ints:
 
 
 def drawn(
-    rng: np.random.Generator, world: World, *, pairs: int, starts: int, effect: float = 0.0, arm_first: Ints | None = None
+    rng: np.random.Generator,
+    world: World,
+    *,
+    pairs: int,
+    starts: int,
+    effect: float = 0.0,
+    arm_first: Ints | None = None,
+    in_turn: bool = False,
 ) -> tuple[Calls, Calls]:
     """Return a deployment's calls on the reference and on the arm, *effect* being its true mean log ratio without what the world adds.
 
-    *arm_first* is 1 for a pair whose arm runs first, else 0: drawn where it is not given.
+    *arm_first* is 1 for a pair whose arm runs first, else 0: drawn where it is not given. Pairs are divided over the starts, or play *in
+    turn* on them.
     """
     first = orders(rng, pairs) if arm_first is None else arm_first
     place = 2 * np.arange(pairs)[:, None] + np.stack([first, 1 - first], axis=1)
-    scene = Scene(rng=rng, start=np.arange(pairs) * starts // pairs, place=place, length=rng.random((pairs, SESSIONS)))
+    start = np.arange(pairs) % starts if in_turn else np.arange(pairs) * starts // pairs
+    scene = Scene(rng=rng, start=start, place=place, length=rng.random((pairs, SESSIONS)))
     load = rng.uniform(0.5, 1.5, pairs) if world.loaded else np.ones(pairs)
     shape = scene.calls()
     content = rng.normal(0.0, 0.5, (pairs, 1, SESSIONS, TURNS))

@@ -39,7 +39,7 @@ from agentload.study.kinds import Decide, Search
 from agentload.study.parts import Slo, TraceRef, Virtual
 from tests.advisor.cases import BF16, FP8, H100, bare, observed
 from tests.advisor.grading import log_of, offset
-from tests.advisor.noises import BLOCK, CALL, SESSIONS, TURNS, Scene, World, drawn
+from tests.advisor.noises import BLOCK, CALL, SESSIONS, TURNS, Scene, World, drawn, orders
 from tests.advisor.noises import WORLDS as GRADED
 
 POPULATION: Final[Mapping[str, Any]] = yaml.safe_load((Path(__file__).parent / "population.yaml").read_text(encoding="utf-8"))
@@ -57,6 +57,12 @@ UNKNOWN: Final = 10_000
 BUDGET_MINUTES: Final = 600.0
 
 Drawable = TypeVar("Drawable")
+
+
+def in_turn(first: np.ndarray, *, pairs: int, replicas: int) -> np.ndarray:
+    """Return which pairs the arm runs first in, as a plan has it whose pairs take turns on replicas."""
+    turn, place = np.arange(pairs) // replicas, np.arange(pairs) % replicas
+    return np.asarray(first[2 * (turn // 2) + (turn + place) % 2])
 
 
 def _of_arm(added: np.ndarray) -> np.ndarray:
@@ -190,13 +196,27 @@ class Drawn:
         """Tell whether capacity is part of the question."""
         return self.truth.agents is not None
 
+    @property
+    def in_turn(self) -> int | None:
+        """Count the starts that pairs take turns on: one, or "2 pairs of replicas"; None: a start a pair."""
+        match self.starts:
+            case "a start a pair":
+                return None
+            case "one start":
+                return 1
+            case several:
+                return int(several.partition(" ")[0])
+
     @cached_property
     def calls(self) -> tuple[Calls, Calls]:
         """Draw as many pairs as a decision may ask for."""
         most = PAIRS[-1]
-        starts = 1 if self.starts == "one start" else most
         effect = log_of(self.truth.gain) - added(self.world)
-        both = drawn(self.rng, WORLDS[self.world], pairs=most, starts=starts, effect=effect)
+        turns = self.in_turn
+        first = None if turns in (None, 1) else in_turn(orders(self.rng, most + 2 * turns), pairs=most, replicas=turns)
+        both = drawn(
+            self.rng, WORLDS[self.world], pairs=most, starts=turns or most, effect=effect, arm_first=first, in_turn=turns is not None
+        )
         more = math.sqrt(max(0.0, self.pair_sd**2 - OWN_SD**2) / 2)
         return _scaled(both[0], self.rng, more), _scaled(both[1], self.rng, more)
 
@@ -431,7 +451,7 @@ class DecidingDrawn(Deciding):
         prices, deployment = POPULATION["minutes"], self.deployment
         match stage.criterion:
             case "speed":
-                each = prices["pair"] + (0.0 if deployment.starts == "one start" else prices["start"])
+                each = prices["pair"] + (prices["start"] if deployment.in_turn is None else 0.0)
                 return float(each * (stage.amount - deployment.pairs))
             case "accuracy":
                 return float(prices["question"] * (stage.amount - deployment.items))
@@ -463,6 +483,7 @@ class DecidingDrawn(Deciding):
             lengths=deployment.lengths if deployment.items else (),
             tried=TRIED[-1] if self._twins.aside is not None else self.means.draws,
             step_times=int(deployment.is_searching and not self.has_twins),
+            starts=deployment.in_turn or 1,
         )
 
     def _write(self, outcome: object, asked: Asked) -> None:

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from agentload.endpoints.endpoint import Endpoint, Launch
+from agentload.endpoints.endpoint import Endpoint, Launch, replica_pairs
 from agentload.endpoints.read import Emulated, read, read_file
 from agentload.errors import EndpointError
 
@@ -41,6 +42,25 @@ def test_inline_endpoints_are_names_and_urls() -> None:
     )
 
 
+def test_a_name_that_is_given_again_is_a_replica_of_its_arm_in_a_line_and_in_a_file(tmp_path: Path) -> None:
+    line = read("a=http://x/v1,a=http://y/v1,b=http://z/v1", model="M")
+    first, second = (Endpoint(name="a", url=f"http://{host}/v1", model="M", machine=f"replica {n}") for n, host in ((1, "x"), (2, "y")))
+    assert line == (replace(first, replicas=(first, second)), Endpoint(name="b", url="http://z/v1", model="M"))
+    (tmp_path / "arms.yaml").write_text(
+        "model: M\narms:\n  a: {url: ['http://x/v1', {url: 'http://y/v1', log: y.log}]}\n  b: {url: ['http://z/v1']}"
+    )
+    logged = replace(second, log="y.log")
+    assert read(str(tmp_path / "arms.yaml")) == (replace(first, replicas=(first, logged)), line[1])  # type: ignore[index]  # endpoints
+
+
+@pytest.mark.parametrize(("counts", "pairs"), [((2, 2), 2), ((3, 2), 2), ((2, 1), 0), ((1, 1), 0), ((4, 4, 3), 3)])
+def test_pairs_of_replicas_are_as_many_as_every_arm_has(counts: tuple[int, ...], pairs: int) -> None:
+    text = ",".join(f"arm-{arm}=http://host-{arm}-{number}/v1" for arm, count in enumerate(counts) for number in range(count))
+    found = read(text)
+    assert isinstance(found, tuple)
+    assert replica_pairs(found) == tuple(f"replica {number + 1}" for number in range(pairs))
+
+
 def test_a_url_alone_gets_a_name() -> None:
     assert read("http://127.0.0.1:1/v1?x=1") == (Endpoint(name="arm1", url="http://127.0.0.1:1/v1?x=1"),)
 
@@ -73,7 +93,8 @@ def test_emulated_endpoints_name_a_profile_and_arms(text: str, emulated: Emulate
         ("a=http://127.0.0.1:99999/v1", "not an http"),
         ("a=http://127.0.0.1:port/v1", "not an http"),
         ("fp8/tp2=http://x/v1", "endpoint 1: an arm cannot be called 'fp8/tp2'"),
-        ("a=http://x/v1,a=http://y/v1", "two endpoints are called 'a'"),
+        ("arm2=http://x/v1,http://y/v1", "two endpoints are called 'arm2'"),
+        ("a=http://x/v1,b=http://z/v1,a=http://x/v1/", "replica 1 and replica 2 of a are one server"),
         ("nowhere.yaml", "no such file"),
     ],
 )
@@ -94,6 +115,12 @@ def test_endpoints_that_cannot_be_read_say_what_is_wrong(text: str, says: str) -
         ("arms: {fp8/tp2: {url: 'http://x/v1'}}", "arms.fp8/tp2: an arm cannot be called 'fp8/tp2'"),
         ("arms: {'': {url: 'http://x/v1'}}", "an arm cannot be called ''"),
         ("arms: {a: {url: 'http://[]:8000'}}", "not an http"),
+        ("arms: {a: {url: []}}", "a URL for each replica"),
+        ("arms: {a: {url: ['http://x/v1', ['http://y/v1']]}}", "a URL for each replica|not an http"),
+        ("arms: {a: {url: ['http://x/v1', 'http://x/v1']}}", "replica 1 and replica 2 of a are one server"),
+        ("arms: {a: {url: ['http://x/v1', {log: y.log}]}}", r"arms.a.url\[1\] has no 'url'"),
+        ("arms: {a: {url: ['http://x/v1', 'http://y/v1'], machine: m}}", "both 'machine' and a list of URLs"),
+        ("arms: {a: {url: ['http://x/v1', 'http://y/v1'], launch: vllm serve M}}", "both 'launch' and a list of URLs"),
     ],
 )
 def test_an_arms_file_that_cannot_be_read_names_the_place(tmp_path: Path, document: str, says: str) -> None:

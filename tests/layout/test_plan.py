@@ -4,6 +4,8 @@ from collections import Counter
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agentload.dispatch.stretches import stretches, where
 from agentload.errors import PlanError
@@ -136,6 +138,35 @@ def test_a_swapped_run_grows_by_whole_runs_of_it_and_begins_where_its_servers_ar
     with pytest.raises(PlanError, match="as many pairs on each machine, and began with 4, got 6") as caught:
         swapped(pairs=6, began=4)
     assert caught.value.hint == "--pairs 8"
+
+
+@given(pairs=st.integers(1, 40), replicas=st.integers(2, 5), arms=st.sampled_from([("a", "b"), ("a", "b", "c")]), seed=st.integers(0, 99))
+def test_pairs_take_turns_on_replicas_and_both_orders_do_on_each(pairs: int, replicas: int, arms: tuple[str, ...], seed: int) -> None:
+    names = [f"replica {number + 1}" for number in range(replicas)]
+    made = plan(TRACE, arms, run="r", pairs=pairs, seed=seed, replicas=names)
+    on: dict[int, set[str | None]] = {}
+    orders: dict[int, list[str]] = {}
+    for each in made.rounds:
+        (play,) = each.plays
+        on.setdefault(play.pair, set()).add(play.machine)
+        orders.setdefault(play.pair, []).append(play.arm)
+    assert on == {pair: {names[pair % replicas]} for pair in range(pairs)}
+    assert all(sorted(each) == list(arms) for each in orders.values())
+    for pair in range(pairs - replicas):
+        if pair // replicas % 2 == 0:
+            assert orders[pair + replicas] == orders[pair][::-1]
+    assert [len(each) for each in stretches(made.rounds)] == [len(arms)] * pairs
+    longer = plan(TRACE, arms, run="r", pairs=pairs + 3, seed=seed, replicas=names, blocks=pairs)
+    assert longer.rounds[: len(made.rounds)] == plan(TRACE, arms, run="r", pairs=pairs, seed=seed, replicas=names).rounds
+
+
+def test_each_replica_is_warmed_up_once_and_no_arm_stays_on_one() -> None:
+    made = plan(TRACE, ("a", "b"), run="r", pairs=5, warmup=True, replicas=["replica 1", "replica 2"])
+    warm = [(play.pair, play.machine) for each in made.rounds for play in each.plays if play.warmup]
+    assert warm == [(-1, "replica 1")] * 2 + [(-2, "replica 2")] * 2
+    for fixed in ({"design": "sequential"}, {"swap": True, "machines": ("m1", "m2"), "pairs": 6}):
+        with pytest.raises(PlanError, match="take turns on replicas"):
+            plan(TRACE, ("a", "b"), run="r", replicas=["replica 1", "replica 2"], **fixed)  # type: ignore[arg-type]  # options
 
 
 def test_no_two_arms_are_ever_on_one_machine() -> None:

@@ -13,7 +13,8 @@ from advisor.statistics.planning import adjusted, answer_level, look_level, plan
 def test_each_look_has_its_part_of_alpha(alpha: float) -> None:
     assert [look_level(look, alpha) for look in (1, 2, 3, 4)] == pytest.approx([alpha / 2, alpha / 20, alpha / 40, alpha / 80])
     assert planned_level(alpha) == pytest.approx(0.074 * alpha)
-    assert planned_level(alpha, started_once=True) == pytest.approx(0.34 * alpha)
+    of_starts = [planned_level(alpha, starts=starts) for starts in (1, 2, 3, 4, 8, 20)]
+    assert of_starts == pytest.approx([0.34 * alpha, 0.27 * alpha, 0.24 * alpha, 0.24 * alpha, 0.18 * alpha, 0.18 * alpha])
     assert answer_level(alpha, planned=True) == pytest.approx(0.09 * alpha)
     assert answer_level(alpha, planned=False) == alpha / 2
 
