@@ -44,9 +44,9 @@ def plan(
     """Plan *pairs* plays of the trace's blocks on each arm; with fewer blocks than pairs, blocks repeat under another salt.
 
     With *warmup* every arm first plays the first block once more, to be left out. *machines* say where each arm begins; with *swap* the
-    two arms change places for the second half of the pairs, and warm up once more. Pairs take turns on *replicas*, which every arm has: each
-    is a start that was drawn already. *blocks*: into how many the trace is cut, where a run is given more pairs than it began with. *laid*
-    are blocks that were laid out already, in the place of the trace's.
+    two arms change places for the second half of the pairs, and warm up once more. Pairs take turns on *replicas*, which every arm has:
+    each is a start that was drawn already. *blocks*: into how many the trace is cut, where a run is given more pairs than it began with.
+    *laid* are blocks that were laid out already, in the place of the trace's.
     """
     if not arms:
         raise PlanError("no arm to play on", hint="agentload replay TRACE --endpoints NAME=URL,NAME=URL")

@@ -283,9 +283,7 @@ def _replay(
         [endpoint.name for endpoint in served],
         run=place.name,
         laid=laid,
-        machines=()
-        if replicas or not (study.swap or study.design == "parallel" or _are_apart(found, servers))
-        else beginnings(served),
+        machines=() if replicas or not (study.swap or study.design == "parallel" or _are_apart(found, servers)) else beginnings(served),
         replicas=replicas,
     )
     expected = cost(made)

@@ -110,11 +110,10 @@ ORDER BY place
 """
 
 # A stream cut by the drain counts for its share of the time, as if its tokens came evenly.
-_RESTARTED: Final = """
-SELECT run_id FROM runs JOIN fingerprints USING (run_id)
-WHERE kind = 'measured' AND model IS NOT DISTINCT FROM $model AND run_id <> $run
-GROUP BY run_id, created_ns HAVING count(DISTINCT facts->>'$.process_start_s') > count(DISTINCT arm)
-ORDER BY created_ns DESC LIMIT $latest
+_MEASURED: Final = """
+SELECT run_id FROM runs
+WHERE kind = 'measured' AND model IS NOT DISTINCT FROM $model AND run_id <> $run AND run_id IN (SELECT run_id FROM blocks)
+ORDER BY created_ns DESC, run_id LIMIT $latest
 """
 _STARTS: Final = """
 SELECT max_by(f.facts, f.at_ns) FROM runs AS r JOIN fingerprints AS f USING (run_id)
@@ -176,9 +175,9 @@ def summary(connection: duckdb.DuckDBPyConnection, name: str) -> RunSummary:
     )
 
 
-def restarted(connection: duckdb.DuckDBPyConnection, *, model: str | None, but: str, latest: int) -> list[str]:
-    """Return the latest measured runs of a model, *but* one, in which a server was started more than once; the latest first."""
-    rows = connection.execute(_RESTARTED, {"model": model, "run": but, "latest": latest}).fetchall()
+def measured(connection: duckdb.DuckDBPyConnection, *, model: str | None, but: str, latest: int) -> list[str]:
+    """Return the latest measured runs of a model, *but* one, that played blocks; the latest first."""
+    rows = connection.execute(_MEASURED, {"model": model, "run": but, "latest": latest}).fetchall()
     return [name for (name,) in rows]
 
 

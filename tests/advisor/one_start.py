@@ -1,9 +1,9 @@
 """Derive the level of a look at servers that run: `python -m tests.advisor.one_start [--starts 1 2 4 8] [--draws 2000]`.
 
 What a start adds is drawn once, so looks at more pairs of it repeat one error more than they add to it; replicas that pairs take turns
-on are as many starts. Everything is drawn from the prior that the estimator integrates over: then one look errs as often as its level says, and
-only the looks in between are simulated. Printed are, by starts, by what pairs scatter by and by level, the shares of sequences of which
-some look excludes the truth on one side. A look at no more pairs than starts is one at a start a pair, with that level, and is left out.
+on are as many starts. Everything is drawn from the prior that the estimator integrates over: then one look errs as often as its level
+says, and only the looks in between are simulated. Printed are, by starts, by what pairs scatter by and by level, the shares of sequences
+of which some look excludes the truth on one side. A look at no more pairs than starts is one at a start a pair, with that level: left out.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def test_a_name_that_is_given_again_is_a_replica_of_its_arm_in_a_line_and_in_a_f
         "model: M\narms:\n  a: {url: ['http://x/v1', {url: 'http://y/v1', log: y.log}]}\n  b: {url: ['http://z/v1']}"
     )
     logged = replace(second, log="y.log")
-    assert read(str(tmp_path / "arms.yaml")) == (replace(first, replicas=(first, logged)), line[1])  # type: ignore[index]  # endpoints
+    assert read(str(tmp_path / "arms.yaml")) == (replace(first, replicas=(first, logged)), line[1])
 
 
 @pytest.mark.parametrize(("counts", "pairs"), [((2, 2), 2), ((3, 2), 2), ((2, 1), 0), ((1, 1), 0), ((4, 4, 3), 3)])

@@ -21,25 +21,31 @@ from agentload.study.parts import Virtual
 from tests.evidence.runs import S, arm, block, call, fingerprint, leg, pair_of_blocks, run, stored
 
 
-def _past(name: str, *, starts: int, spread: float, seed: int, pairs_a_start: int = 2) -> list[object]:
-    """Return a run whose fp8 server was started so often, each start adding its own to what a call takes."""
-    rng = np.random.default_rng(seed)
+def _past(name: str, *, starts: int, spread: float, seed: int, pairs_a_start: int = 2, turns: int = 1, own: bool = True) -> list[object]:
+    """Return a run whose fp8 server was started so often, each start adding its own to what a call takes.
+
+    Turns scatter by 2 %, pairs by 0.2 %. Servers are the run's *own*, or served others too.
+    """
+    rng, since = np.random.default_rng(seed), 10_000.0 * seed * own
     rows: list[object] = [
         replace(run(), kind="measured"),
         leg(),
         arm("bf16", 0),
         arm("fp8", 1),
-        fingerprint("bf16", 0, process_start_s=1.0),
+        fingerprint("bf16", 0, process_start_s=since + 1.0),
     ]
     for start in range(starts):
         added, began = rng.normal(0.0, spread), start * 1000.0
-        rows.append(fingerprint("fp8", began, process_start_s=100.0 + start))
-        rows.append(fingerprint("bf16", began, process_start_s=5.0 + start))
+        rows.append(fingerprint("fp8", began, process_start_s=since + 100.0 + start))
+        rows.append(fingerprint("bf16", began, process_start_s=since + 5.0 + start))
         for number in range(pairs_a_start):
             pair, at = start * pairs_a_start + number, began + 1 + 400.0 * number
             for name_of_arm, log, after in (("bf16", 0.0, 0.0), ("fp8", added, 200.0)):
-                took = 10.0 * float(np.exp(log + rng.normal(0.0, 0.002)))
-                rows += [block(name_of_arm, pair, at + after), _lasting(call(name_of_arm, pair, at + after + 1), took)]
+                rows.append(block(name_of_arm, pair, at + after))
+                of_pair = log + rng.normal(0.0, 0.002)
+                for turn in range(turns):
+                    took = float(np.exp(of_pair + (0.02 * rng.standard_normal() if turns > 1 else 0.0)))
+                    rows.append(_lasting(call(name_of_arm, pair, at + after + 1 + 4 * turn, turn=turn), took))
     return [replace(row, run_id=name) for row in rows]  # type: ignore[type-var]  # every row has a run
 
 
@@ -56,6 +62,40 @@ def test_runs_that_started_their_servers_again_tell_what_a_start_adds(tmp_path: 
     assert found is not None
     assert found.source == "24 starts in 3 runs of this database"
     assert found.spread == pytest.approx(0.04 / 2**0.5, rel=0.4)  # of one arm, where both are started
+
+
+def _history(tmp_path: Path, rows: list[object]) -> StartHistory | None:
+    with stored(tmp_path, rows) as connection:
+        (own,) = tables.rows(connection, RunRow, run_id="r1")
+        return of_history(connection, own)
+
+
+def test_decisions_with_one_start_each_tell_by_how_much_they_differ(tmp_path: Path) -> None:
+    rows = [row for seed in range(12) for row in _past(f"past-{seed}", starts=1, spread=0.04, seed=seed, pairs_a_start=6)]
+    found = _history(tmp_path, rows)
+    assert found is not None
+    assert found.source == "12 starts in 12 runs of this database"
+    assert found.spread == pytest.approx(0.04 / 2**0.5, rel=0.5)
+
+
+def test_servers_that_served_all_decisions_were_started_once_and_other_loads_are_other_ratios(tmp_path: Path) -> None:
+    many = [_past(f"past-{seed}", starts=1, spread=0.04, seed=seed, pairs_a_start=6) for seed in range(12)]
+    same = [_past(f"past-{seed}", starts=1, spread=0.04, seed=seed, pairs_a_start=6, own=False) for seed in range(12)]
+    assert _history(tmp_path / "same", [row for rows in same for row in rows]) is None
+    others = [replace(row, trace_hash=row.run_id) if isinstance(row, RunRow) else row for rows in many for row in rows]
+    assert _history(tmp_path / "other", others) is None
+
+
+def test_a_start_a_pair_tells_by_what_the_halves_of_a_pair_do_not_explain(tmp_path: Path) -> None:
+    rows = _past("past", starts=40, spread=0.04, seed=3, pairs_a_start=1, turns=12)
+    found = _history(tmp_path / "starts", rows)
+    assert found is not None
+    assert found.source == "40 starts in 1 run of this database"
+    assert found.spread == pytest.approx(0.04 / 2**0.5, rel=0.35)
+    quiet = _history(tmp_path / "quiet", _past("past", starts=40, spread=0.0, seed=3, pairs_a_start=1, turns=12))
+    assert quiet is not None
+    assert quiet.spread < 0.004, "turns scatter by 2 %, and that is taken off"
+    assert _history(tmp_path / "single", _past("past", starts=40, spread=0.04, seed=3, pairs_a_start=1)) is None, "one turn has no halves"
 
 
 def test_few_starts_tell_nothing_and_a_run_does_not_tell_of_itself(tmp_path: Path) -> None:

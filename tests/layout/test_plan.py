@@ -166,7 +166,7 @@ def test_each_replica_is_warmed_up_once_and_no_arm_stays_on_one() -> None:
     assert warm == [(-1, "replica 1")] * 2 + [(-2, "replica 2")] * 2
     for fixed in ({"design": "sequential"}, {"swap": True, "machines": ("m1", "m2"), "pairs": 6}):
         with pytest.raises(PlanError, match="take turns on replicas"):
-            plan(TRACE, ("a", "b"), run="r", replicas=["replica 1", "replica 2"], **fixed)  # type: ignore[arg-type]  # options
+            plan(TRACE, ("a", "b"), run="r", replicas=["replica 1", "replica 2"], **fixed)
 
 
 def test_no_two_arms_are_ever_on_one_machine() -> None:

@@ -66,7 +66,9 @@ def test_a_slower_pair_of_replicas_is_another_start_and_a_resumed_run_knows_both
     assert rows == [(pair, f"replica {pair % 2 + 1}") for pair in range(6)]
     assert {(each.pair, each.restart) for each in played} == {(pair, pair % 2) for pair in range(6)}
     assert (evidence.deployment.machines, {each.machine for each in evidence.arms}) == ((), {None})
-    (speed,) = (each for each in speeds(evidence, (("chat", 1.0),), Policy()) if each.change.metric == "turn_ms" and not each.change.workload)
+    (speed,) = (
+        each for each in speeds(evidence, (("chat", 1.0),), Policy()) if each.change.metric == "turn_ms" and not each.change.workload
+    )
     assert (speed.starts, speed.in_turn, speed.change.pairs) == (2, 2, 6)
     first, second = speed.spread.interval(0.5)
     assert second - first > 0.03, "what the slower replica adds is in the interval"
