@@ -26,6 +26,13 @@ class Restarts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Replicas:
+    """Let pairs take turns on more servers of each arm that run already."""
+
+    pairs: int  # of servers, in all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Swap:
     """Tell the machine from the arm: replay with the arms on each other's machine half way."""
 
@@ -78,13 +85,13 @@ class ArmsFile:
     """Print an arms file with every arm that tells something, and what each is for."""
 
 
-Step: TypeAlias = Again | MorePairs | Restarts | Swap | Control | Search | Lengths | Questions | Features | Calibrate | ArmsFile
+Step: TypeAlias = Again | MorePairs | Restarts | Replicas | Swap | Control | Search | Lengths | Questions | Features | Calibrate | ArmsFile
 
 
 def counted(step: Step) -> tuple[Step, float]:
     """Return a step without how much of it is done, and how much that is: of steps that differ in it alone, the most settles all."""
     match step:
-        case MorePairs(pairs=pairs) | Swap(pairs=pairs):
+        case MorePairs(pairs=pairs) | Swap(pairs=pairs) | Replicas(pairs=pairs):
             return replace(step, pairs=0), pairs
         case Restarts(restarts=restarts):
             return replace(step, restarts=0), restarts

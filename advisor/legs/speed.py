@@ -5,6 +5,7 @@ enough starts, else by what the policy or the database's history says of starts.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 from advisor import words
@@ -13,13 +14,14 @@ from advisor.estimate import Estimate
 from advisor.statistics.paired import MIN_PAIRS
 from advisor.statistics.planning import FAMILY, LEVEL, units_needed, z_reach
 from advisor.statistics.starts import ENOUGH_STARTS, SURE_PAIRS
-from advisor.steps import Again, MorePairs, Restarts, Swap
+from advisor.steps import Again, MorePairs, Replicas, Restarts, Swap
 from advisor.verdict import Gate, Leg, LegState, Need
 
 INDIFFERENT = 2  # margins: between one and two of them, staying and switching are both right
 START_MINUTES = 1.5  # of one server, until it answers: an 8B model from a warm compile cache; a plan's figure, not a measured one
 MOST_PAIRS = 1_000  # ten days at a quarter of an hour each: what takes more is not settled by pairs like these
 OF_STARTS = ("one mode", "no trend")  # gates that judge starts by each other
+REPLICAS = {2: (0.65, 0.85), 4: (0.85, 0.97)}  # shares that a decision settles, of equal arms and of three margins (docs/statistics.md)
 FEWEST = 6  # pairs, three a half: with fewer, the machine cannot be taken out of the difference
 
 
@@ -93,6 +95,20 @@ def restarts(case: Case, speed: Speed) -> Need:
     )
 
 
+def more_replicas(case: Case, speed: Speed) -> Iterator[Need]:
+    """Yield what twice as many servers of each arm settle, where some run all the time and what their starts add is what is open."""
+    pairs = 2 * (speed.in_turn or 0)
+    if pairs not in REPLICAS or case.evidence.kind != "measured" or confounded(case, speed.change.arm) or speed.scatter.start == 0:
+        return
+    equal, faster = REPLICAS[pairs]
+    what = (
+        f"{pairs} servers of each arm that run already ({words.scope(speed.change.workload)} on {speed.change.arm}), in --endpoints as "
+        f"{','.join(f'{arm}=URL' for arm in (case.evidence.reference, speed.change.arm) for _ in range(pairs))}. Of drawn deployments they "
+        f"settled {equal:.0%} of those without a change, and {faster:.0%} of those that change by {3 * case.policy.min_change:.0%}"
+    )
+    yield Need(what=what, step=Replicas(pairs=pairs))
+
+
 def by_prior(case: Case, speed: Speed) -> bool:
     """Say whether a claim about *speed* rests on what is assumed of starts: one start a side, or a claim that twice as much would undo."""
     if speed.doubted is None:
@@ -147,7 +163,7 @@ def speed_leg(case: Case, arm: str, workload: str | None) -> Tested:
     if speed is None:
         return _untested(case, arm, workload)
     spread, relative, margin = speed.spread, speed.change.relative, case.policy.min_change
-    needs = (more_pairs(case, speed),)
+    needs = (more_pairs(case, speed), *more_replicas(case, speed))
     told = f"turn latency {words.change(relative)}{_unsized(speed)}"
 
     def tested(state: LegState, reason: str, settles: tuple[Need, ...] = ()) -> Tested:

@@ -169,7 +169,7 @@ def gains_shown(
     deviation: float = PAIR_SPREAD,
 ) -> Chances:
     """Return how likely so many pairs, looked at as they are played, show gains of two and four margins."""
-    whole = planned_level(Policy().alpha, started_once=not starts_each_pair) / rivals
+    whole = planned_level(Policy().alpha, starts=None if starts_each_pair else 1) / rivals
     # Once capacity was measured as well, either of them would do: they share the level.
     looks = [(look, whole / 2 if capacity and look > PAIRS[0] else whole) for look in PAIRS if look <= pairs]
     changes = (2 * min_change, 4 * min_change)

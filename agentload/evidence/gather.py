@@ -123,7 +123,7 @@ def gather(
         screen=screened,
         aa=controls(counted, where.names, arms),
         starts=starts.of_profile(study, profile) if run.kind != "measured" else starts.of_history(connection, run),
-        looks=starts.looks(played, _planned_pairs(study)),
+        looks=starts.looks(played, _planned_pairs(study), starts.asked(connection, run_id)),
         planned_answers=grades.came_in_sequence(connection, run_id, study),
         capacity=tuple(points),
         pair_load=_pair_load(study, noted),

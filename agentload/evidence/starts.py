@@ -2,9 +2,10 @@
 
 The ratio of two arms differs from start to start by what both servers' starts added. Every pair of starts tells one ratio: a run whose
 servers were started once, each of its replicas, each start of those that were launched. Ratios of equal servers under an equal load are
-held against each other, within a run and across runs, and what a ratio's own scatter explains is taken off: that of its pairs, or of the halves
-of a pair that has a start of its own. What halves share and pairs do not, a slow minute, is not told from a start: so this is no less than
-a start adds. The latest runs of the model count; fewer starts than tell a scatter tell nothing, and the policy's assumption holds.
+held against each other, within a run and across runs, and what a ratio's own scatter explains is taken off: that of its pairs, or of the
+halves of a pair that has a start of its own. What halves share and pairs do not, a slow minute, is not told from a start: so this is no
+less than a start adds. The latest runs of the model count; fewer starts than tell a scatter tell nothing, and the policy's assumption
+holds.
 """
 
 import json
@@ -13,6 +14,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 import duckdb
@@ -24,7 +26,7 @@ from agentload.evidence import plays
 from agentload.evidence.servers import Server
 from agentload.model.controls import is_control
 from agentload.model.profile import ArmProfile
-from agentload.model.rows import FingerprintRow, RunRow
+from agentload.model.rows import FingerprintRow, LegRow, RunRow
 from agentload.store import tables
 from agentload.store.runs import measured, starts
 from agentload.study.kinds import Replay, Study
@@ -170,13 +172,22 @@ def _load(run: RunRow) -> Hashable:
     return run.trace_hash, repr(study.load), study.windows, study.capacity, study.design, study.cache
 
 
-def looks(played: Sequence[plays.Play], planned: int | None) -> int:
-    """Count how often a run was as long as it was asked to be: once, and once more for each part that went beyond what had been planned."""
+def asked(connection: duckdb.DuckDBPyConnection, run_id: str) -> dict[int, int]:
+    """Return how many pairs the run was to have, by part; none of a part that was killed."""
+    said = {row.leg: json.loads(row.health).get("pairs") for row in tables.rows(connection, LegRow, run_id=run_id) if row.health}
+    return {leg: pairs for leg, pairs in said.items() if pairs is not None}
+
+
+def looks(played: Sequence[plays.Play], planned: int | None, wanted: Mapping[int, int] = MappingProxyType({})) -> int:
+    """Count how often a run was as long as it was asked to be: once, and once more for each part that went beyond what had been planned.
+
+    *wanted* is how long the run was to be, by part: one command may play several.
+    """
     last: dict[int, int] = {}
     for play in plays.counted(played):
         last[play.leg] = max(play.pair, last.get(play.leg, 0))
     count, reached = 1, planned if planned is not None else max(last.values(), default=0) + 1
     for leg in sorted(last):
         if last[leg] >= reached:
-            count, reached = count + 1, last[leg] + 1
+            count, reached = count + 1, max(wanted.get(leg, 0), last[leg] + 1)
     return count

@@ -42,8 +42,8 @@ def suggested(step: steps.Step, facts: RunFacts, *, played: int = 0, joins: bool
     match step:
         case steps.Control() if _virtual(facts) is not None:
             return None  # how far equal servers differ there is what the profile says
-        case steps.Restarts(restarts=starts) if starts > MOST_PAIRS:
-            return None  # nobody plays so many; the need says what else to do
+        case steps.Restarts() | steps.Replicas() if isinstance(step, steps.Replicas) or step.restarts > MOST_PAIRS:
+            return None  # nobody said where other servers run, or plays so many pairs; the need says what else to do
         case steps.Restarts() | steps.Features() if servers.endpoints != _ENDPOINTS and not is_arms_file(servers.endpoints):
             # Who answers at a URL can be started from a file; an emulated server's starts are its profile's.
             is_live = isinstance(step, steps.Restarts) and not servers.endpoints.startswith(EMULATED)

@@ -132,7 +132,8 @@ class Leg:
                     for row in scraped(plan.run, opened.row.leg, endpoint, opened.met.identities[endpoint.name]):
                         opened.writer.append(row)
             health = await self._measure(opened, before)
-            opened.row = replace(opened.row, health=json.dumps(asdict(health)), status="stopped" if self._stops else "done")
+            said = {**asdict(health), "pairs": playing.study.pairs}
+            opened.row = replace(opened.row, health=json.dumps(said), status="stopped" if self._stops else "done")
         was_stopped = self._stops > self._own_stops
         error = await self._load(patience_s=WRITER_PATIENCE_S)
         if self._hopeless is not None:

@@ -151,7 +151,9 @@ class Request(Part, frozen=True):
 class Live(Part, frozen=True, tag_field="kind", tag="endpoints"):
     """Servers that are asked over the network, or emulated behind HTTP."""
 
-    endpoints: Annotated[str, option("a=URL,b=URL, an arms file (YAML), or emulated:PROFILE[/ARM+ARM].", role="means", place=True)]
+    endpoints: Annotated[
+        str, option("a=URL,b=URL (a=URL,a=URL: replicas), an arms file (YAML), or emulated:PROFILE[/ARM+ARM].", role="means", place=True)
+    ]
     model: Annotated[str | None, option("Model to ask for; the only one served when omitted.", role="means")] = None
     api_key_env: Annotated[str | None, option("Environment variable that holds the API key.", role="means")] = None
     noise: Annotated[bool, option("Emulated endpoints scatter as real servers do.", name="--noise")] = True

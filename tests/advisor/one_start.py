@@ -20,7 +20,7 @@ from agentload.decision.sequence import PAIRS, pairs_of_starts
 
 SCATTER = (0.01, 0.02, 0.036, 0.06)
 SCALE = math.sqrt(2) * 0.015
-LEVELS = (PLANNED_LEVEL, 0.007, 0.009, 0.011, 0.0135, 0.017, 0.02, 0.025)
+LEVELS = (PLANNED_LEVEL, 0.007, 0.009, 0.012, 0.0135, 0.017, 0.02, 0.025)
 
 
 def looks_at(starts: int) -> tuple[int, ...]:

@@ -85,7 +85,7 @@ def _is_spoiled(calls: tuple[Calls, Calls], pairs: int) -> bool:
 def _first(table: PairTable, spoiled: Sequence[int], *, by: float) -> int | None:
     """Return after how many pairs a gain is shown, *by* being what it adds to the log ratio of each."""
     once = int(table.start.max()) == 0
-    level = 1 - 2 * planned_level(POLICY.alpha, started_once=once)
+    level = 1 - 2 * planned_level(POLICY.alpha, starts=1 if once else None)
     step: Step = Restarts(restarts=8) if once else MorePairs(pairs=LOOKS[-1])
     for look in LOOKS:
         if look in spoiled:

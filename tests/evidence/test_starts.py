@@ -142,6 +142,12 @@ def test_a_look_is_a_part_that_went_beyond_what_had_been_planned(legs: list[tupl
     assert looks([*played, _play(9, 99, left_out="void")], planned) == count
 
 
+def test_parts_of_one_command_are_one_look() -> None:
+    played = [_play(leg, leg - 1) for leg in range(1, 13)]  # replicas: a part a pair
+    assert looks(played, 6, dict.fromkeys(range(1, 7), 6) | dict.fromkeys(range(7, 13), 12)) == 2
+    assert looks(played, 6) == 7, "where nobody told, each part beyond is one"
+
+
 def test_the_checks_of_equal_servers_in_other_runs_are_the_history_of_a_start(tmp_path: Path) -> None:
     def told(start_s: float, ms: float, version: str) -> FingerprintRow:
         row = fingerprint("fp8", start_s, process_start_s=start_s, check_ms=ms, version=version)

@@ -37,6 +37,7 @@ ASKED: dict[type, st.SearchStrategy[steps.Step]] = {
     steps.Again: st.just(steps.Again()),
     steps.MorePairs: st.builds(steps.MorePairs, pairs=COUNT),
     steps.Restarts: st.builds(steps.Restarts, restarts=COUNT),
+    steps.Replicas: st.builds(steps.Replicas, pairs=COUNT),
     steps.Swap: st.builds(steps.Swap, pairs=COUNT),
     steps.Control: st.builds(steps.Control, arm=st.sampled_from(("bf16", "fp8 e4m3"))),
     steps.Search: st.builds(steps.Search, limits=st.none() | LIMITS, trial_s=st.integers(60, 9999).map(float)),
@@ -128,7 +129,7 @@ def test_no_command_line_refuses_what_is_suggested(
     facts = RunFacts(made=Made(run="r", tool_version="1", database=database), study=run)
     command = suggested(step, facts, played=played, joins=joins)
     if command is None:
-        assert isinstance(step, steps.Features | steps.Restarts | steps.Control)
+        assert isinstance(step, steps.Features | steps.Restarts | steps.Replicas | steps.Control)
         return
     assert "ENDPOINTS" not in command or run is None or not (isinstance(run.servers, Virtual) or run.servers.endpoints)
     assert not refused(command)
