@@ -20,7 +20,7 @@ from agentload.evidence.summary import summarise
 from agentload.layout.cost import Cost, about
 from agentload.layout.long_run import Fills
 from agentload.layout.plan import starts_of
-from agentload.model.controls import is_control
+from agentload.model.controls import is_control, is_replica
 from agentload.model.plan import Plan
 from agentload.report.advise import settle
 from agentload.run.ask import Asked
@@ -250,6 +250,7 @@ def _print_probed(found: Probed) -> None:
 def _planned(plan: Plan, cost: Cost, fills: Fills | None = None) -> str:
     """Return the plan and what it costs, for people; *fills* where it is laid out to fill pools."""
     stays = [", ".join(f"{arm} on {on}" for arm, on in where(stretch).items()) for stretch in stretches(plan.rounds)]
+    replicas = {play.machine for round_ in plan.rounds for play in round_.plays if is_replica(play.machine)}
     orders = [" + ".join(play.arm for play in round_.plays) for round_ in plan.rounds]
     shown = " → ".join(orders[:12]) + (" → …" if len(orders) > 12 else "")
     pairs = len({play.pair for round_ in plan.rounds for play in round_.plays})
@@ -261,7 +262,8 @@ def _planned(plan: Plan, cost: Cost, fills: Fills | None = None) -> str:
             f"plan      {plan.design}, {len(plan.blocks)} blocks, {pairs} pairs, {cost.rounds} rounds",
             f"order     {shown}",
             *([f"starts    {starts + met} of servers, one at a time; their time is not counted"] if starts else []),
-            *([f"machines  {', then '.join(stays)}"] if len(stays) > 1 else []),
+            *([f"replicas  {len(replicas)} of each arm, pair after pair in turn"] if replicas else []),
+            *([f"machines  {', then '.join(stays)}"] if len(stays) > 1 and not replicas else []),
             f"calls     {calls}",
             f"tokens    {cost.prompt_tokens:,} in, {cost.output_tokens:,} out",
             f"duration  {about(cost.minutes)} (with {cost.assumed})",

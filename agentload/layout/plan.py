@@ -60,12 +60,12 @@ def plan(
         raise PlanError(
             "--aa plays one server twice, which --design parallel would do at the same time", hint="--design interleaved --aa ARM"
         )
+    in_turn = replicas and _in_turn(arms, replicas, pairs=pairs, is_fixed=swap or design == "sequential")
     if swap:
         check_swap(arms, machines, pairs=pairs, began=blocks or pairs, design=design)
     parts = tuple(laid) or cut(trace.sessions, blocks or pairs)
     orders = _orders(arms, pairs, seeded(seed, "order"), replicas=len(replicas) or 1)
     rounds: list[tuple[Play, ...]] = []
-    in_turn = replicas and _in_turn(arms, replicas, pairs=pairs, is_fixed=swap or design == "sequential")
     for changes, (own, at) in enumerate(in_turn or _in_place(arms, machines, pairs=pairs, began=blocks or pairs, swap=swap)):
         play = partial(_play, run=run, cache=cache, machines=at)
         if warmup and changes < (len(replicas) or pairs):

@@ -72,7 +72,6 @@ def test_a_slower_pair_of_replicas_is_another_start_and_a_resumed_run_knows_both
     assert (speed.starts, speed.in_turn, speed.change.pairs) == (2, 2, 6)
     first, second = speed.spread.interval(0.5)
     assert second - first > 0.03, "what the slower replica adds is in the interval"
-    assert evidence.looks == 2
     assert len(said) == len({each for each in said if each.startswith("caveat")}) + sum(not each.startswith("caveat") for each in said)
 
 
