@@ -37,7 +37,7 @@ def slower(arm: ArmProfile, factor: float) -> ArmProfile:
 def running(*pairs: tuple[ArmProfile, ...]) -> Iterator[str]:
     """Serve pairs of replicas; yield them as `--endpoints` has them."""
     with ExitStack() as stack:
-        up = [stack.enter_context(start(arms, noise=False, speed=3.0, seed=seed)) for seed, arms in enumerate(pairs)]
+        up = [stack.enter_context(start(arms, noise=False, seed=seed)) for seed, arms in enumerate(pairs)]
         yield ",".join(f"{arm}={url}" for servers in up for arm, url in servers.urls.items())
 
 
