@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from agentload.cli.trace.looking import check
 from agentload.model.walk import contexts
 from agentload.tracefile import lines, read
 from tests.workloads.shipped import RECIPES, Recipe, made
@@ -9,13 +10,14 @@ from tests.workloads.shipped import RECIPES, Recipe, made
 FOLDER = Path(__file__).parents[2] / "traces"
 
 
-MADE_ANEW = frozenset({"demo-rag", "demo-prefill"})
-"""The other files are of earlier generators: reports and recordings quote figures of them."""
-
-
-@pytest.mark.parametrize("recipe", [recipe for recipe in RECIPES if recipe.name in MADE_ANEW], ids=lambda recipe: recipe.name)
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
 def test_a_shipped_trace_is_what_its_recipe_makes(recipe: Recipe) -> None:
     assert (FOLDER / f"{recipe.name}.jsonl").read_bytes() == b"".join(lines(made(recipe)))
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+def test_a_shipped_trace_can_be_played_and_is_what_its_workload_was_measured_to_be(recipe: Recipe) -> None:
+    check(str(FOLDER / f"{recipe.name}.jsonl"), strict=True)
 
 
 def test_nothing_else_is_shipped_and_all_of_it_is_small() -> None:
