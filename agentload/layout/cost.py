@@ -112,17 +112,15 @@ def _priming_s(header: Header, primed: Iterable[Session], prefill_s: Prefill) ->
 def _block(plan: Plan, block: Block) -> _Block:
     calls = prompt = output = 0
     longest = busy = 0.0
-    sessions = 0
-    for session in block.sessions:
-        sessions += 1
+    for position, session in enumerate(block.sessions, 1):
         calls += len(session.turns)
         prompt += sum(segment.tokens for context in contexts(plan.header, session) for segment in context)
         output += sum(turn.output for turn in session.turns)
         seconds = seconds_of(plan.load, session)
         busy += seconds
-        longest = max(longest, _start_s(plan.load, session, sessions) + seconds)
+        longest = max(longest, _start_s(plan.load, session, position) + seconds)
     if isinstance(plan.load.arrivals, ClosedLoop):
-        longest = busy / min(plan.load.arrivals.sessions, max(1, sessions))
+        longest = max(longest, busy / plan.load.arrivals.sessions)
     budget = plan.load.budget
     shares = ((budget.calls, calls), (budget.tokens, prompt + output))
     share = min((most / planned for most, planned in shares if most and planned > most), default=1.0)

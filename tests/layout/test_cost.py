@@ -112,6 +112,14 @@ def test_a_cache_of_larger_blocks_finds_less(block: int | None, rate: float) -> 
     assert ideal_hit_rates(plan(trace(1), ["a"], run="r", pairs=1), block=block) == {"chat": pytest.approx(rate)}
 
 
+def test_a_block_of_a_closed_loop_lasts_at_least_as_long_as_its_longest_session() -> None:
+    brief, long = (replace(TRACE.sessions[0], session=f"s{turns}", turns=TURNS * turns) for turns in (1, 4))
+    made = plan(
+        replace(TRACE, sessions=(brief, brief, long)), ("a",), run="r", pairs=1, blocks=1, load=Load(arrivals=ClosedLoop(sessions=16))
+    )
+    assert cost(made).minutes * 60 == pytest.approx(4 * 7.5)
+
+
 @pytest.mark.parametrize(
     ("minutes", "said"), [(0.2, "about 1 min"), (26.4, "about 26 min"), (119.0, "about 119 min"), (1095.0, "about 18 h")]
 )
