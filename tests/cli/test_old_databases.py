@@ -1,5 +1,6 @@
 """What older versions wrote is read, judged, listed and added to as what this one writes."""
 
+import hashlib
 import json
 import sys
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from agentload.builtin import find
 from agentload.cli.main import main
 from agentload.model.rows import ArmRow, RunRow
 from agentload.store import tables
@@ -107,7 +109,8 @@ def test_a_run_whose_study_nobody_wrote_down_cannot_be_resumed(agentload: Called
     with reading(unpacked("9618594.duckdb", tmp_path / "old.duckdb")) as connection:
         simulated, *_ = tables.rows(connection, RunRow)
         arms = tables.rows(connection, ArmRow, run_id=simulated.run_id)
-    unknown = replace(simulated, command="agentload", options="{}")
+    now = hashlib.sha256(find("traces", "short_chat").read_bytes()).hexdigest()
+    unknown = replace(simulated, command="agentload", options="{}", trace_hash=now)
     folder = journal_folder(tmp_path / "old.duckdb", unknown.run_id)
     folder.mkdir(parents=True)
     with Writer(folder / "leg001.journal") as journal:

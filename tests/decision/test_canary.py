@@ -36,7 +36,7 @@ def score(percent: float, context_tokens: int, more: str = "") -> str:
 
 
 NEVER = score(0.0, 1000)
-ABOVE_100K = score(100.0, 1000) + score(93.0, 100_000) + score(0.0, 100_001)
+ABOVE_105K = score(100.0, 1000) + score(93.0, 105_000) + score(0.0, 105_001)
 AT_ONE_DEPTH = ROWS + score(0.0, 1000, ", depth: [0.3, 0.45]")
 
 
@@ -76,9 +76,9 @@ def canary_of(folder: Path, budget_s: float) -> Canary:
 @pytest.mark.parametrize(
     ("minutes", "stage"),
     [
-        (45, Stage(criterion="canary", amount=36, lengths=(112_640, 98_304, 65_536))),
-        (20, Stage(criterion="canary", amount=24, lengths=(112_640, 98_304, 65_536))),
-        (12, Stage(criterion="canary", amount=12, lengths=(112_640,))),
+        (45, Stage(criterion="canary", amount=36, lengths=(116_736, 101_376, 65_536))),
+        (20, Stage(criterion="canary", amount=24, lengths=(116_736, 101_376, 65_536))),
+        (12, Stage(criterion="canary", amount=12, lengths=(116_736,))),
         (9, None),
     ],
 )
@@ -104,8 +104,8 @@ def test_a_canary_asks_at_all_depths_and_what_accuracy_asks_later(tmp_path: Path
     for question in order:
         depths.setdefault(question.behind, set()).add(question.depth)
     assert {frozenset(each) for each in depths.values()} == {frozenset({0.125, 0.375, 0.625, 0.875})}
-    assert len([each for each in depths if each[1] == 112_640]) == 5
-    later = Ask(servers=canary.means.study.servers, contexts=(8192, 65_536, 98_304, 112_640), per_context=4)
+    assert len([each for each in depths if each[1] == 116_736]) == 5
+    later = Ask(servers=canary.means.study.servers, contexts=(8192, 65_536, 101_376, 116_736), per_context=4)
     asked = ordered(later, ITEMS[4], Place(database=tmp_path / "none.duckdb"))
     assert {*map(asked_of, order)} <= {*map(asked_of, asked)}
 
@@ -133,8 +133,8 @@ def test_a_forecast_says_how_likely_a_broken_arm_is_found() -> None:
 @pytest.mark.parametrize(
     ("rows", "says"),
     [
-        (NEVER, "fp8 is broken at every length asked: 0 of 36 right at 64k to 110k where bf16 has 34 of 36."),
-        (ABOVE_100K, "fp8 is broken above 96k: 0 of 20 right at 110k where bf16 has 19 of 20."),
+        (NEVER, "fp8 is broken at every length asked: 0 of 36 right at 64k to 114k where bf16 has 34 of 36."),
+        (ABOVE_105K, "fp8 is broken above 99k: 0 of 20 right at 114k where bf16 has 19 of 20."),
     ],
 )
 def test_a_broken_arm_ends_in_the_first_minutes(tmp_path: Path, rows: str, says: str) -> None:

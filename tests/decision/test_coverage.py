@@ -37,10 +37,10 @@ from tests.decision.test_sequence import known, verdict
 
 CHAT = (TraceRef(path="chat"),)
 BEGINNINGS = Load(sessions=8, wait_cap_s={"user": 5.0}, duration_s=75.0)
-"""The first 75 seconds of sessions, whose contexts grow to 110k."""
+"""The first 75 seconds of sessions, whose contexts grow to 114k."""
 SOUND = "{task: niah, percent: 91.2, context_tokens: 128000, source: blog}"
 BROKEN = "\n      - ".join(
-    f"{{task: niah, percent: {percent}, context_tokens: {context}, source: blog}}" for percent, context in ((92.0, 99_000), (0.0, 101_000))
+    f"{{task: niah, percent: {percent}, context_tokens: {context}, source: blog}}" for percent, context in ((92.0, 104_000), (0.0, 106_000))
 )
 
 
@@ -65,10 +65,10 @@ def played(folder: Path, servers: Virtual, *, contexts: tuple[int, ...], load: L
 
 
 def test_what_was_played_of_a_long_trace_bounds_the_headline_and_is_said_alike_in_every_format(tmp_path: Path) -> None:
-    document = played(tmp_path, planted(tmp_path), contexts=(16_384, 65_536, 112_640))
+    document = played(tmp_path, planted(tmp_path), contexts=(16_384, 65_536, 116_736))
     (found,) = document.decision.coverage
     assert found.timed_to is not None
-    assert (found.longest, found.timed_to < 40_000, found.call_share < 0.4) == (112_501.0, True, True)
+    assert (found.longest, found.timed_to < 40_000, found.call_share < 0.4) == (116_319.0, True, True)
     assert document.decision.choice.holds_to == found.timed_to
     assert document.headline == f"use FP8 for contexts up to {round(found.timed_to / 1024)}k; test it further beyond"
     to = f"up to {round(found.timed_to / 1024)}k"
@@ -76,7 +76,7 @@ def test_what_was_played_of_a_long_trace_bounds_the_headline_and_is_said_alike_i
     assert document.lists[3].items[0].startswith(f"contexts above {to[6:]} (")
     assert document.arms.rows[-1][-1].text == f"use {to}"
     line = document.coverage
-    assert line.endswith(f"contexts to {round(found.timed_to / 1024)}k of 110k")
+    assert line.endswith(f"contexts to {round(found.timed_to / 1024)}k of 114k")
     assert f"Covers: {line}\n" in document.text()
     assert f"**Covers:** {line}\n" in document.markdown()
     assert f"<dt>Covers</dt><dd>{line}</dd>" in document.html().replace("\N{NO-BREAK SPACE}", " ")
@@ -89,7 +89,7 @@ def test_what_was_played_of_a_long_trace_bounds_the_headline_and_is_said_alike_i
 
 
 def test_a_canary_of_a_bounded_use_takes_no_longer_contexts(tmp_path: Path) -> None:
-    document = played(tmp_path, planted(tmp_path), contexts=(16_384, 65_536, 112_640))
+    document = played(tmp_path, planted(tmp_path), contexts=(16_384, 65_536, 116_736))
     to = document.decision.choice.holds_to
     assert to is not None
     assert document.rollout is not None
@@ -113,7 +113,7 @@ def test_a_decision_asks_up_to_the_longest_context_and_never_says_more_than_it_c
     with duckdb.connect(str(tmp_path / "x.duckdb"), read_only=True) as database:
         ((longest,),) = database.execute("SELECT max(context_tokens) FROM answers").fetchall()
         asked = tuple(length for (length,) in database.execute("SELECT DISTINCT context_tokens FROM answers ORDER BY 1").fetchall())
-    assert longest == 112_640  # the trace's longest call has 112,501 tokens
+    assert longest == 116_736  # the trace's longest call has 116,319 tokens
     (canary,) = (each.stage.lengths for each in outcome.asked if each.stage.criterion == "canary")
     assert set(asked) <= {*canary, *deciding.means.lengths}  # what was priced
     if answers != BROKEN:

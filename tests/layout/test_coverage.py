@@ -61,7 +61,7 @@ def test_of_a_long_trace_the_first_calls_are_read_and_the_shape_says_so() -> Non
 def test_a_shape_is_small_whatever_the_trace_and_is_kept_with_its_run() -> None:
     found = trace_shapes(read(find("traces", "chat")), CAPPED)
     (chat,) = found
-    assert (chat.calls, len(chat.context_tokens), chat.context_tokens[-1]) == (1_146, POINTS, 112_501)
+    assert (chat.calls, len(chat.context_tokens), chat.context_tokens[-1]) == (790, POINTS, 116_319)
     assert list(chat.context_tokens) == sorted(chat.context_tokens)
     kept = Notes(trace_shape=found)
     assert len(kept.text()) < 4_000
