@@ -65,7 +65,7 @@ def played(folder: Path, servers: Virtual, *, contexts: tuple[int, ...], load: L
 
 
 def test_what_was_played_of_a_long_trace_bounds_the_headline_and_is_said_alike_in_every_format(tmp_path: Path) -> None:
-    document = played(tmp_path, planted(tmp_path), contexts=(16_384, 65_536, 116_736))
+    document = played(tmp_path, planted(tmp_path), contexts=(16_384, 65_536, 112_640))
     (found,) = document.decision.coverage
     assert found.timed_to is not None
     assert (found.longest, found.timed_to < 40_000, found.call_share < 0.4) == (116_319.0, True, True)
@@ -89,7 +89,7 @@ def test_what_was_played_of_a_long_trace_bounds_the_headline_and_is_said_alike_i
 
 
 def test_a_canary_of_a_bounded_use_takes_no_longer_contexts(tmp_path: Path) -> None:
-    document = played(tmp_path, planted(tmp_path), contexts=(16_384, 65_536, 116_736))
+    document = played(tmp_path, planted(tmp_path), contexts=(16_384, 65_536, 112_640))
     to = document.decision.choice.holds_to
     assert to is not None
     assert document.rollout is not None
