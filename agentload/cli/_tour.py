@@ -70,7 +70,7 @@ STOPS: Final = (
     ),
     Stop(
         name="few-calls",
-        asks="gpt-oss, FP8 for the layers without a window: two classes, and too few calls of one",
+        asks="gpt-oss, FP8 for the layers without a window: two classes, and too few calls",
         commands=("simulate demo-rag demo-chat --profile gpt-oss-20b-h100 --arms bf16,fp8-skip-sw --pairs 3 --run-id {name}",),
     ),
     Stop(
