@@ -9,7 +9,7 @@ beside the mean change in the hours. `bias` is the mean difference in points, `c
 pool is full, no window tells the size: only the share of right signs is printed.
 
 Real traces are given as files: `agentload trace import ... -o FILE`.
-`python benchmarks/windows.py [--draws 200] [--starts 20] [--traces chat,code,rag] [--real FILE ...] [--profiles NAME ...]`
+`python benchmarks/windows.py [--draws 200] [--starts 20] [--traces chat,code,rag] [--real FILE ...] [--profiles NAME ...] [--hours 6]`
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tests.decision.hours import USER_WAIT_S, steady_calls, timed
 SESSIONS: Final = 4
 WINDOW_S: Final = 75.0
 PAIRS: Final = 12
-HOURS_S: Final = 6 * 3600.0
+HOURS: Final = 6.0
 QUANTILES: Final = (0.5, 0.9)
 FITS: Final = 0.9
 """Share of a pool that contexts may take before they throw each other out."""
@@ -57,6 +57,7 @@ class Case:
     refs: tuple[TraceRef, ...]
     profile: str
     sessions: int = SESSIONS
+    hours_s: float = 3600.0 * HOURS
 
     @property
     def load(self) -> Load:
@@ -114,7 +115,7 @@ class Case:
 
 def contexts_row(case: Case, draws: int) -> str:
     """Compare what is played."""
-    hours = steady_calls(case.trace, {"bf16": case.arms["bf16"]}, sessions=case.sessions, seconds=HOURS_S)["bf16"]
+    hours = steady_calls(case.trace, {"bf16": case.arms["bf16"]}, sessions=case.sessions, seconds=case.hours_s)["bf16"]
     truth = np.quantile([row.context_tokens for row in hours], QUANTILES)
     each = [np.array(list(case.played(seed))) for seed in range(draws)]
     pooled = np.quantile(np.concatenate(each), QUANTILES) / truth
@@ -126,7 +127,7 @@ def contexts_row(case: Case, draws: int) -> str:
 
 def effect_row(case: Case, starts: int) -> str:
     """Compare what is found."""
-    hours = steady_calls(case.trace, case.arms, sessions=case.sessions, seconds=HOURS_S)
+    hours = steady_calls(case.trace, case.arms, sessions=case.sessions, seconds=case.hours_s)
     truth = math.expm1(np.mean([turn.log_ratio for turn in timed(hours["bf16"], hours["fp8"])]))
     with TemporaryDirectory() as folder:
         found = np.array([case.estimated(seed, Path(folder)) for seed in range(starts)])
@@ -146,10 +147,13 @@ def main() -> None:
     parser.add_argument("--traces", default="chat,code,rag,reasoning,cron,chat+code+rag", help="shipped traces; + mixes them")
     parser.add_argument("--real", nargs="*", default=[], help="traces of your own")
     parser.add_argument("--profiles", nargs="*", default=["llama-3.1-8b-h100"], help="with bf16 and fp8 arms")
+    parser.add_argument("--hours", type=float, default=HOURS, help="of steady load, more where a trace makes few calls in them")
     asked = parser.parse_args()
     named = [(name, tuple(TraceRef(path=path) for path in name.split("+"))) for name in asked.traces.split(",") if name]
     named += [(Path(path).name.partition(".")[0], (TraceRef(path=path),)) for path in asked.real]
-    cases = [Case(name=name, refs=refs, profile=profile) for profile in asked.profiles for name, refs in named]
+    cases = [
+        Case(name=name, refs=refs, profile=profile, hours_s=3600.0 * asked.hours) for profile in asked.profiles for name, refs in named
+    ]
     print_table(
         ("trace                    windows   calls   hours, q50 / q90       pooled       alone"),
         (contexts_row(each, asked.draws) for each in cases if each.profile == asked.profiles[0]),
