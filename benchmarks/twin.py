@@ -105,7 +105,7 @@ def twin_of(arm: ArmProfile, clock: type[StepClock]) -> ArmProfile:
     )
     trace = step_times(grid(bounds), seed=0)
     sessions = sum(1 for _ in trace.sessions)
-    made = plan(trace, [arm.name], run="grid", pairs=REPEATS, whole=True, load=Load(arrivals=ClosedLoop(sessions=sessions)))
+    made = plan(trace, [arm.name], run="grid", pairs=REPEATS, blocks=1, load=Load(arrivals=ClosedLoop(sessions=sessions)))
     with engines(clock):
         rows = [row for row in Shell(made, {arm.name: arm}, seed=11).play() if isinstance(row, CallRow)]
     found = fit(observed(rows), weights_ms=None, experts=arm.model.experts, budget=arm.server.max_num_batched_tokens)
