@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from agentload.decision.apart import Apart
 from agentload.decision.lighter import EasedLoad
 from agentload.decision.sequence import Stage
 from agentload.model.rows import ProbeRow
@@ -21,6 +22,7 @@ from agentload.verdict.policy import DECISION, Setting
 
 EASED: Final = "eased"
 GIVEN_UP: Final = "given up"
+APART: Final = "apart"
 LEAST_PACE: Final = 0.02
 """Less was interrupted, or played by servers that take no time."""
 
@@ -51,6 +53,8 @@ class Ledger:
     """The loads that were given up before this one, in their order."""
     goes_on_as: str | None = None
     """The run that the decision went on as, where this one's load was given up."""
+    apart: tuple[Apart, ...] = ()
+    """The arms that were compared by themselves; their minutes are spent elsewhere."""
 
     @property
     def minutes(self) -> float:
@@ -97,7 +101,7 @@ class Ledger:
         Servers are what they were, so their checks are not asked again; all other time is spent.
         """
         run = f"{self._stem}{step.suffix}"
-        kept = tuple(each for each in self.asked if each.stage.criterion == "checks")
+        kept = self._checks
         lost = self.minutes - sum(each.minutes for each in kept)
         made = Ledger(
             database=self.database,
@@ -106,11 +110,31 @@ class Ledger:
             lost_minutes=(lost,),
             aside=None,
             given_up=(*self.given_up, step),
+            apart=self.apart,
         )
-        said = {"loads": made.given_up, "asked": kept, "minutes": lost}
-        made._keep(EASED, {"eased": step.now}, msgspec.to_builtins(said), setting)
+        made._begin({"eased": step.now}, setting)
         self._keep(GIVEN_UP, {"given_up": step.before}, {"run": run}, setting)
         return made
+
+    def beside(self, run: str) -> "Ledger":
+        """Return the ledger of a comparison of its own, in which checks are not asked again; they are paid for here."""
+        made = Ledger(database=self.database, run=run, asked=tuple(replace(each, minutes=0.0) for each in self._checks))
+        made._begin({}, None)
+        return made
+
+    def set_apart(self, found: Apart) -> "Ledger":
+        """Write down what came of an arm that was compared by itself."""
+        self._keep(APART, {"apart": len(self.apart)}, asdict(found), None)
+        return replace(self, apart=(*self.apart, found))
+
+    @property
+    def _checks(self) -> tuple[Asked, ...]:
+        return tuple(each for each in self.asked if each.stage.criterion == "checks")
+
+    def _begin(self, settings: Mapping[str, float], setting: Setting | None) -> None:
+        """Write down what a run begins with that has another before it."""
+        said = {"loads": self.given_up, "asked": self.asked, "lost": self.lost_minutes, "apart": self.apart}
+        self._keep(EASED, settings, msgspec.to_builtins(said), setting)
 
     @property
     def _stem(self) -> str:
@@ -156,8 +180,13 @@ def ledger(database: Path, run: str) -> Ledger:
                 made,
                 given_up=msgspec.convert(found["loads"], tuple[EasedLoad, ...]),
                 asked=msgspec.convert(found["asked"], tuple[Asked, ...]),
-                lost_minutes=(found["minutes"],),
+                lost_minutes=tuple(found["lost"]),
+                apart=msgspec.convert(found["apart"], tuple[Apart, ...]),
             )
+            continue
+        if row.outcome == APART:
+            found.pop("setting")
+            made = replace(made, apart=(*made.apart, Apart(**found)))
             continue
         aside, stage, setting = found.pop("aside"), found.pop("stage"), found.pop("setting", None)
         asked = Asked(stage=Stage(**stage | {"lengths": tuple(stage["lengths"])}), **found)

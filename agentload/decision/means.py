@@ -13,6 +13,7 @@ from advisor.legs import questions
 from advisor.policy import Policy
 from advisor.policy import Slo as Level
 from advisor.verdict import Finding
+from agentload.decision.apart import narrowest
 from agentload.decision.forecast import Price
 from agentload.decision.ledger import Ledger
 from agentload.decision.lighter import load_after
@@ -213,15 +214,25 @@ class Means:
 
     @property
     def cut_said(self) -> str:
-        """Say how far sessions are played because of which arm, and what others lose by that."""
-        said = f"sessions are played up to {self.cut:,} tokens, the most that {self._narrowest} takes"
-        return said if len(self.arms) == 2 else f"{said}: {LEAVE_OUT}"
+        """Say how far sessions are played, and because of which arm."""
+        return f"sessions are played up to {self.cut:,} tokens, the most that {self._narrowest} takes"
 
     @property
     def _narrowest(self) -> str:
         """Return the arm with the shortest window."""
-        known = {arm: each.window for arm, each in self.sizes.items() if each.window is not None}
-        return min(known, key=known.__getitem__, default="one of the servers")
+        return min(self._windows, key=self._windows.__getitem__, default="one of the servers")
+
+    @property
+    def reference(self) -> str:
+        """Return the arm in use."""
+        return self.study.reference or self.arms[0]
+
+    @property
+    def narrow(self) -> tuple[str, int] | None:
+        """Return an arm that is to be compared by itself, and its window; None where there is none, or pairs were played."""
+        if self.began is not None or self.pairs:
+            return None
+        return narrowest(self.arms, self._windows, reference=self.reference, longest=self.longest)
 
     @property
     def is_cut(self) -> bool:
@@ -251,11 +262,21 @@ class Means:
 
     @property
     def _window(self) -> int | None:
-        """Return the longest context that all arms take; None where neither a profile nor the arms file tells."""
-        known = [*(each.window for each in self.sizes.values()), *(arm.server.max_model_len for arm in self.profiles)]
+        """Return the longest context that all arms take; None where nobody tells."""
+        return min(self._windows.values(), default=None)
+
+    @property
+    def _windows(self) -> dict[str, int]:
+        """Return the longest context that each arm takes, of those of which a server, a profile or the arms file tells."""
+        known = [(arm, each.window) for arm, each in self.sizes.items()]
+        known += [(arm.name, arm.server.max_model_len) for arm in self.profiles]
         if isinstance(self.study.servers, Live) and not isinstance(found := endpoints_of(self.study.servers), Emulated):
-            known.append(window((), found))
-        return min((each for each in known if each is not None), default=None)
+            known += [(arm.name, window((), [arm])) for arm in found]
+        shortest: dict[str, int] = {}
+        for arm, tokens in known:
+            if tokens is not None:
+                shortest[arm] = min(tokens, shortest.get(arm, tokens))
+        return shortest
 
     @cached_property
     def began(self) -> Replay | None:

@@ -117,7 +117,7 @@ class Speed:
         assert isinstance(playing, Playing), playing
         said = caveat(self.means.ledger.given_up)
         notes = self._of_whole(playing.notes)
-        notes = notes if said is None else msgspec.structs.replace(notes, caveats=(said,))
+        notes = notes if said is None else msgspec.structs.replace(notes, caveats=(said, *notes.caveats))
         return replace(made, playing=replace(playing, notes=notes, stops_late=True, met=self.meet))
 
     def meet(self, identities: Mapping[str, Identity]) -> None:
@@ -150,9 +150,14 @@ class Speed:
         return replace(made, notes=self._of_whole(made.notes))
 
     def _of_whole(self, notes: Notes) -> Notes:
-        """Return notes of a run that know what it leaves out of the user's load: waits, and calls that some arm does not take."""
-        notes = msgspec.structs.replace(notes, cuts_waits=self.means.load.wait_cap_s != self.means.study.load.wait_cap_s)
-        return msgspec.structs.replace(notes, trace_shape=self.means.shapes) if self.means.is_cut else notes
+        """Return notes of a run that know what it leaves out: the user's waits, calls that some arm does not take, arms by themselves."""
+        means = self.means
+        notes = msgspec.structs.replace(
+            notes,
+            cuts_waits=means.load.wait_cap_s != means.study.load.wait_cap_s,
+            caveats=tuple(each.said() for each in means.ledger.apart),
+        )
+        return msgspec.structs.replace(notes, trace_shape=means.shapes) if means.is_cut else notes
 
     def _minutes(self) -> float:
         return max((row.ended_ns or 0 for row in self._seen if isinstance(row, BlockRow)), default=0) / 60e9

@@ -178,7 +178,7 @@ def test_an_arm_that_takes_no_session_at_all_is_named(tmp_path: Path) -> None:
         _ = means.trace
     assert "leave that arm out" in (error.value.hint or "")
     means.sizes = {"bf16": Sizes(window=131_072), "fp8": Sizes(window=65_536), "int8": Sizes()}
-    assert means.cut_said.startswith("sessions are played up to 65,536 tokens, the most that fp8 takes: leave that arm out")
+    assert means.narrow == ("fp8", 65_536)
 
 
 def test_pairs_are_priced_by_finished_looks_alone(tmp_path: Path) -> None:
