@@ -98,6 +98,8 @@ class Deciding:
     """With the instant at which it began."""
     _verdict: Verdict | None = field(init=False, default=None)
     """What follows from the run as it was read last."""
+    _laid_again: int = field(init=False, default=0)
+    """First pairs that were lost before any of their calls, since servers turned out to be others."""
     _own: "Deciding | None" = field(init=False, default=None)
     """The comparison of an arm by itself, while it is under way."""
 
@@ -174,6 +176,7 @@ class Deciding:
                 return self._play()
             except NewSizesError as error:
                 self.audience.notice(f"  {error.message}")
+                self._laid_again += 1
                 self._begin(self.means.ledger, sizes=error.sizes)
             except LateError as error:
                 step = half_of(self.means.load, error.message)
@@ -181,6 +184,7 @@ class Deciding:
                     self.refresh()
                     return self._ended("late", late=error.message)
                 self.audience.notice(f"  {next_try(step)}")
+                self._laid_again = 0
                 before = self.means.ledger.ease(step, setting=self.means.setting)
                 self.run = before.run
                 self.place = replace(self.place, run=self.run, resume=None)
@@ -241,7 +245,7 @@ class Deciding:
         known = self.refresh()
         while wanted := self._wanted(known):
             # The first pair is played whatever it takes, but not again and again: what a pair before it took is spent.
-            is_first = known is None and not self.means.pairs and not self.means.ledger.lost_minutes
+            is_first = known is None and not self.means.pairs and len(self.means.ledger.lost_minutes) == self._laid_again
             affordable = [each for each in wanted if is_first or each[1] <= self.means.left_minutes]
             if not affordable:
                 enough = wanted[0][0] if known is None else settling(known, wanted[0][0])
