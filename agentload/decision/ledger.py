@@ -11,7 +11,7 @@ import msgspec
 
 from agentload.decision.apart import Apart
 from agentload.decision.lighter import EasedLoad
-from agentload.decision.sequence import Stage
+from agentload.decision.sequence import Criterion, Stage
 from agentload.model.rows import ProbeRow
 from agentload.run.past import began
 from agentload.store import tables
@@ -23,6 +23,8 @@ from agentload.verdict.policy import DECISION, Setting
 EASED: Final = "eased"
 GIVEN_UP: Final = "given up"
 APART: Final = "apart"
+GRADED: Final[tuple[Criterion, ...]] = ("canary", "accuracy")
+"""Questions of one kind: what a canary took says what later ones take, and no load changes their answers."""
 LEAST_PACE: Final = 0.02
 """Less was interrupted, or played by servers that take no time."""
 
@@ -98,10 +100,10 @@ class Ledger:
     def ease(self, step: EasedLoad, *, setting: Setting | None) -> "Ledger":
         """Give the load of this run up; return the ledger of the run that goes on with less.
 
-        Servers are what they were, so their checks are not asked again; all other time is spent.
+        Servers and their answers are what they were, so neither checks nor graded questions are asked again; all other time is spent.
         """
-        run = f"{self._stem}{step.suffix}"
-        kept = self._checks
+        run = self.run_under(step)
+        kept = tuple(each for each in self.asked if each.stage.criterion in ("checks", *GRADED))
         lost = self.minutes - sum(each.minutes for each in kept)
         made = Ledger(
             database=self.database,
@@ -136,9 +138,10 @@ class Ledger:
         said = {"loads": self.given_up, "asked": self.asked, "lost": self.lost_minutes, "apart": self.apart}
         self._keep(EASED, settings, msgspec.to_builtins(said), setting)
 
-    @property
-    def _stem(self) -> str:
-        return self.run.removesuffix(self.given_up[-1].suffix) if self.given_up else self.run
+    def run_under(self, step: EasedLoad) -> str:
+        """Return the run that goes on with a lighter load."""
+        stem = self.run.removesuffix(self.given_up[-1].suffix) if self.given_up else self.run
+        return f"{stem}{step.suffix}"
 
     def _keep(
         self,

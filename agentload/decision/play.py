@@ -12,13 +12,14 @@ from typing import Final, Literal, TypeAlias
 
 from advisor.verdict import Decision
 from agentload.decision.accuracy import Accuracy, Screen
+from agentload.decision.answers import carry_answers
 from agentload.decision.apart import Apart, NarrowError, of_arms, without
 from agentload.decision.canary import Canary
 from agentload.decision.capacity import Capacity
 from agentload.decision.checks import Checks
 from agentload.decision.forecast import Forecast, Price, forecast
 from agentload.decision.larger import enough_minutes
-from agentload.decision.ledger import Asked, Ledger, ledger
+from agentload.decision.ledger import GRADED, Asked, Ledger, ledger
 from agentload.decision.level import Level
 from agentload.decision.lighter import EasedLoad, LateError, half_of, next_try
 from agentload.decision.means import Means, Question
@@ -52,8 +53,6 @@ Ending: TypeAlias = Literal["decided", "open", "budget", "stopped", "late"]
 """decided: nothing is open; open: nothing that could be asked would settle it; budget: the next question costs more than is left;
 late: this client could not keep up with the smallest load."""
 
-GRADED: Final[tuple[Criterion, ...]] = ("canary", "accuracy")
-"""Questions of one kind: what a canary took says what later ones take."""
 SHORTEST_BLOCK_S: Final = 5.0
 """Shorter blocks end before their turns do."""
 
@@ -185,6 +184,7 @@ class Deciding:
                     return self._ended("late", late=error.message)
                 self.audience.notice(f"  {next_try(step)}")
                 self._laid_again = 0
+                carry_answers(self.place.database, self.run, self.means.ledger.run_under(step))
                 before = self.means.ledger.ease(step, setting=self.means.setting)
                 self.run = before.run
                 self.place = replace(self.place, run=self.run, resume=None)
