@@ -134,7 +134,8 @@ def carry_answers(database: Path, run: str, into: str) -> None:
     with reading(database) as connection:
         answers = tables.rows(connection, AnswerRow, run_id=run)
         canaries = tables.rows(connection, ProbeRow, run_id=run, probe=grades.CANARY)
-    rewrite([replace(row, run_id=into) for row in (*answers, *canaries)], database, run_id=into, name="answers")
+    carried = (*(replace(row, run_id=into) for row in answers), *(replace(row, run_id=into) for row in canaries))
+    rewrite(carried, database, run_id=into, name="answers")
 
 
 def _given(place: Place) -> set[past.Asked]:
