@@ -19,7 +19,7 @@ from agentload.decision.sequence import ITEMS
 from agentload.evidence import grades
 from agentload.evidence.grades import IN_SEQUENCE
 from agentload.evidence.grades import accuracy as paired
-from agentload.model.rows import AnswerRow, ArmRow, ProbeRow
+from agentload.model.rows import AnswerRow, ArmRow, ProbeRow, Row
 from agentload.report.format import typeset
 from agentload.run import foreground, past
 from agentload.run.ask import Asked
@@ -134,7 +134,8 @@ def carry_answers(database: Path, run: str, into: str) -> None:
     with reading(database) as connection:
         answers = tables.rows(connection, AnswerRow, run_id=run)
         canaries = tables.rows(connection, ProbeRow, run_id=run, probe=grades.CANARY)
-    carried = (*(replace(row, run_id=into) for row in answers), *(replace(row, run_id=into) for row in canaries))
+    carried: list[Row] = [replace(row, run_id=into) for row in answers]
+    carried += [replace(row, run_id=into) for row in canaries]
     rewrite(carried, database, run_id=into, name="answers")
 
 
