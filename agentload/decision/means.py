@@ -19,12 +19,13 @@ from agentload.decision.ledger import Ledger
 from agentload.decision.lighter import load_after
 from agentload.decision.pair_load import SESSIONS, Surroundings, pair_load, windows_of
 from agentload.decision.sequence import Known, Stage
-from agentload.emulator.steptime import prefill_s
+from agentload.emulator.steptime import decode_s, prefill_s
 from agentload.endpoints.read import Emulated
 from agentload.errors import EndpointError, InterruptError, PlanError
 from agentload.evidence.starts import of_profile
 from agentload.layout.cost import assumed_prefill_s
 from agentload.layout.coverage import trace_shapes
+from agentload.layout.timeline import ASSUMED_TOKEN_S
 from agentload.layout.traces import shortened
 from agentload.layout.windows import Steady, held_tokens, steady
 from agentload.model.profile import ArmProfile
@@ -114,6 +115,10 @@ class Means:
     def prefill_s(self, tokens: int) -> float:
         """Return how long a prompt takes to be read, by the slowest profile, or by what is assumed of servers."""
         return max((prefill_s(each, tokens) for each in self.profiles), default=assumed_prefill_s(tokens))
+
+    def decode_s(self, batch: int, context: int) -> float:
+        """Return how long a step takes, likewise."""
+        return max((decode_s(each, batch, context) for each in self.profiles), default=ASSUMED_TOKEN_S)
 
     @property
     def draws(self) -> int:
