@@ -32,7 +32,7 @@ from agentload.model.profile import ArmProfile
 from agentload.model.profile import Price as GpuPrice
 from agentload.model.shape import TraceShape
 from agentload.model.trace import Trace
-from agentload.model.walk import contexts
+from agentload.model.walk import context_tokens
 from agentload.run.files import read_traces
 from agentload.run.foreground import Audience, concluded
 from agentload.run.past import began
@@ -247,8 +247,10 @@ class Means:
     @cached_property
     def longest(self) -> int:
         """Return the longest context of the trace, its answer included."""
-        calls = (each for session in self.whole.sessions for each in zip(contexts(self.whole.header, session), session.turns, strict=True))
-        return max(sum(segment.tokens for segment in context) + turn.output for context, turn in calls)
+        calls = (
+            each for session in self.whole.sessions for each in zip(context_tokens(self.whole.header, session), session.turns, strict=True)
+        )
+        return max(tokens + turn.output for tokens, turn in calls)
 
     @cached_property
     def shapes(self) -> tuple[TraceShape, ...]:

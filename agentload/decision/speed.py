@@ -145,7 +145,7 @@ class Speed:
 
     def _simulation(self, pairs: int) -> Simulation:
         place = replace(self.means.place, run=self.means.run)
-        made = simulation(self._replay(pairs), place, held_tokens=self.means.held_tokens).playing
+        made = simulation(self._replay(pairs), place, stock=self.means.pair_stock, held_tokens=self.means.held_tokens).playing
         assert isinstance(made, Simulation)
         return replace(made, notes=self._of_whole(made.notes))
 

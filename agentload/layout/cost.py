@@ -12,7 +12,7 @@ from agentload.layout.nominal import nominal_calls
 from agentload.layout.timeline import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S, seconds_of, turn_seconds, wait_s
 from agentload.model.plan import Block, ClosedLoop, Load, OpenLoop, Plan, Recorded
 from agentload.model.trace import PRIME, Header, Session, Trace, Turn
-from agentload.model.walk import contexts
+from agentload.model.walk import context_tokens
 from agentload.tracefile.reuse import BLOCK, IdealCache
 
 LONG_MIN: Final = 60.0
@@ -116,7 +116,7 @@ def _block(plan: Plan, block: Block) -> _Block:
     for session in block.sessions:
         sessions += 1
         calls += len(session.turns)
-        prompt += sum(segment.tokens for context in contexts(plan.header, session) for segment in context)
+        prompt += sum(context_tokens(plan.header, session))
         output += sum(turn.output for turn in session.turns)
         seconds = seconds_of(plan.load, session)
         busy += seconds
@@ -199,11 +199,7 @@ def too_long(header: Header, sessions: Iterable[Session], window: int | None) ->
     if window is None:
         return None
     asked = islice(
-        (
-            sum(each.tokens for each in context) + turn.output
-            for one in sessions
-            for context, turn in zip(contexts(header, one), one.turns, strict=True)
-        ),
+        (tokens + turn.output for one in sessions for tokens, turn in zip(context_tokens(header, one), one.turns, strict=True)),
         MOST_CALLS,
     )
     found = [needed > window for needed in asked]
