@@ -1,8 +1,9 @@
 """What every question of a decision is asked with: the trace, the arms, the load, and the run that keeps the answers."""
 
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, Protocol
 
@@ -25,7 +26,7 @@ from agentload.errors import EndpointError, InterruptError, PlanError
 from agentload.evidence.starts import of_profile
 from agentload.layout.cost import assumed_prefill_s
 from agentload.layout.coverage import trace_shapes
-from agentload.layout.timeline import ASSUMED_TOKEN_S
+from agentload.layout.timeline import ASSUMED_TOKEN_S, NOMINAL, Pace, turn_seconds, wait_s
 from agentload.layout.traces import shortened
 from agentload.layout.windows import Steady, held_tokens, steady
 from agentload.model.profile import ArmProfile
@@ -49,6 +50,10 @@ from agentload.verdict.policy import Setting
 
 LEAVE_OUT: Final = "leave that arm out to decide between the others on all of the trace"
 START_S: Final = 90.0
+CHUNK: Final = 1024
+"""New tokens of a prompt behind a context, of which the time for one is taken."""
+ROUNDS: Final = 4
+"""Of working out how many answers come at once from how long they take, which depends on that."""
 TOGETHER: Final = 4
 """Questions behind one context, where that has room for them."""
 USUAL: Final = Slo(ttft_ms=2000.0, tpot_ms=100.0)
@@ -119,6 +124,23 @@ class Means:
     def decode_s(self, batch: int, context: int) -> float:
         """Return how long a step takes, likewise."""
         return max((decode_s(each, batch, context) for each in self.profiles), default=ASSUMED_TOKEN_S)
+
+    @cached_property
+    def pace(self) -> Pace:
+        """Return how fast pairs are played, by the profiles: behind contexts of the trace, as many answers at once as its waits leave."""
+        if not self.profiles:
+            return NOMINAL
+        calls = sum(each.calls for each in self.shapes)
+        context = round(sum(each.calls * statistics.fmean(each.context_tokens) for each in self.shapes) / calls)
+        prompts_s = (prefill_s(each, context + CHUNK) - prefill_s(each, context) for each in self.profiles)
+        found, load = Pace(token_s=ASSUMED_TOKEN_S, prompt_token_s=statistics.fmean(prompts_s) / CHUNK), self.load.planned()
+        turns = [turn for session in self.trace.sessions for turn in session.turns]
+        waits_s = sum(wait_s(load, turn) for turn in turns)
+        for _ in range(ROUNDS):
+            answers_s = sum(turn_seconds(load, turn, found) for turn in turns) - waits_s
+            at_once = max(1, round((self.load.sessions or SESSIONS) * answers_s / (answers_s + waits_s)))
+            found = replace(found, token_s=statistics.fmean(decode_s(each, at_once, context) for each in self.profiles))
+        return found
 
     @property
     def draws(self) -> int:

@@ -14,7 +14,7 @@ from agentload.decision.sequence import PAIRS, Known, Stage, reasons
 from agentload.endpoints.identity import Identity
 from agentload.errors import AgentloadError
 from agentload.layout.cost import Cost, cost
-from agentload.layout.plan import of_study
+from agentload.layout.plan import laid_windows, of_study
 from agentload.model.rows import BlockRow, Row
 from agentload.run import foreground
 from agentload.run.past import began
@@ -81,7 +81,9 @@ class Speed:
     @cached_property
     def _first(self) -> Cost:
         means = self.means
-        return cost(of_study(self._replay(PAIRS[0]), means.trace, means.arms, run=""), prefill_s=means.prefill_s)
+        study = self._replay(PAIRS[0])
+        made = of_study(study, means.trace, means.arms, run="", laid=laid_windows(study, means.pair_stock))
+        return cost(made, prefill_s=means.prefill_s, pace=means.pace)
 
     def _replay(self, pairs: int) -> Replay:
         study, given = self.means.study, self.means.study.timeouts
