@@ -17,6 +17,8 @@ from agentload.decision.ledger import Asked, Ledger, ledger
 from agentload.decision.lighter import EasedLoad
 from agentload.decision.play import Deciding, Outcome
 from agentload.decision.sequence import Stage
+from agentload.decision.speed import Speed
+from agentload.endpoints.identity import Identity
 from agentload.errors import PlanError, UsageError
 from agentload.live import health
 from agentload.model.rows import RunRow
@@ -198,3 +200,22 @@ def test_servers_are_compared_apart_stopped_resumed_and_laid_out_again(tmp_path:
             check_reproduced(mine)
     assert third.document is not None
     assert apart.said() in third.document.decision.caveats
+
+
+def test_servers_that_are_started_are_known_from_the_first_start_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arms = tmp_path / "arms.yaml"
+    entries = (f"  {arm}: {{url: http://127.0.0.1:{port}/v1, launch: x}}\n" for port, arm in enumerate(("bf16", "fp8", "int8"), 1))
+    arms.write_text(f"arms:\n{''.join(entries)}", encoding="utf-8")
+    asked = list[tuple[tuple[str, ...], int | None]]()
+
+    def played(speed: Speed, _: Stage) -> None:
+        asked.append((speed.means.arms, speed.means.cut))
+        windows = {"bf16": 131_072, "fp8": 131_072, "int8": 65_536}
+        speed.meet({arm: Identity(models=("m",), max_model_len=windows[arm]) for arm in speed.means.arms})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Speed, "ask", played)
+    study = Decide(traces=CHAT, servers=Live(endpoints=str(arms), launch=True))
+    outcome = Deciding(study=study, place=Place(database=tmp_path / "x.duckdb", run="r"), audience=Audience()).play()
+    assert asked == [(("bf16", "fp8", "int8"), None), (("bf16", "int8"), 65_536)]
+    assert (outcome.run_id, outcome.ending) == ("r", "stopped")
