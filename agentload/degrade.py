@@ -11,7 +11,7 @@ from itertools import takewhile
 from random import Random
 
 from agentload.model.trace import PRIME, Header, Recorded, Segment, Session, Turn, TurnRef
-from agentload.model.walk import contexts, families
+from agentload.model.walk import context_tokens, contexts, families, last_context
 from agentload.plugins import seeded
 
 
@@ -96,7 +96,7 @@ def _from(header: Header, session: Session, at: int, cuts: _Cuts) -> Session:
     turns = [cuts.heard(turn) for turn in session.turns]
     if not at:
         return session if all(new is old for new, old in zip(turns, session.turns, strict=True)) else replace(session, turns=tuple(turns))
-    *_, told = (context for _, context in zip(range(at), contexts(header, session), strict=False))
+    told = last_context(header, session, at)
     lead = len(header.prefixes[session.prefix]) if session.prefix is not None else 0
     shared = lead if lead and told[:lead] == header.prefixes[session.prefix or ""] else 0
     add = tuple(replace(segment, source=None) for segment in told[shared:])
@@ -155,10 +155,7 @@ def shortened(header: Header, sessions: Iterable[Session], *, tokens: int) -> It
     dropped: set[str] = set()
     for family in families(sessions):
         for session in family:
-            needed = (
-                sum(each.tokens for each in context) + turn.output
-                for context, turn in zip(contexts(header, session), session.turns, strict=True)
-            )
+            needed = (sent + turn.output for sent, turn in zip(context_tokens(header, session), session.turns, strict=True))
             fitting = 0 if session.session in dropped else sum(1 for _ in takewhile(lambda need: need <= tokens, needed))
             dropped |= {child for turn in session.turns[fitting:] for child in turn.spawn}
             if fitting < len(session.turns):

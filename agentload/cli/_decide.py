@@ -17,9 +17,9 @@ from agentload.errors import AgentloadError, EndpointError, InterruptError
 from agentload.report.formats.json import json as decision_json
 from agentload.report.parts import Document
 from agentload.report.write import write
-from agentload.run.past import began
 from agentload.run.prepared import Place, arms_named
 from agentload.run.record import again
+from agentload.store.places import journals
 from agentload.study.kinds import Decide
 from agentload.study.parts import Virtual
 
@@ -72,7 +72,7 @@ def _go_on(study: Decide, place: Place, ended: Outcome) -> str | None:
     """Return the command that resumes a decision; one in virtual time is made again. None where it has not started."""
     if isinstance(study.servers, Virtual):
         return f"make it again with: {again(study, place.database)}"
-    if began(place.database, ended.run_id) is None:
+    if not journals(place.database, ended.run_id):
         return None
     return f"resume with: {again(study, place.database, resume=ended.run_id)}"
 
@@ -127,6 +127,7 @@ def summary(study: Decide, ended: Outcome) -> str:
     rows = [(told(each.stage), f"{each.planned_minutes:.1f}", f"{each.minutes:.1f}", each.said) for each in ended.asked]
     lines, budget = ["", *table(("asked", "planned min", "took min", "what it said"), rows)], study.budget_s / 60
     lines.append(f"spent {budget - ended.left_minutes:.0f} of {budget:.0f} min")
+    lines += [each.said() for each in ended.apart]
     if (lighter := caveat(ended.given_up)) is not None:
         lines.append(lighter)
     if (unaffordable := beyond_budget(ended)) is not None:
@@ -163,6 +164,7 @@ def _as_json(ended: Outcome) -> dict[str, Any]:
         "ending": ended.ending,
         "left_minutes": ended.left_minutes,
         "given_up": [asdict(each) for each in ended.given_up],
+        "apart": [asdict(each) for each in ended.apart],
         "asked": [asdict(each) for each in ended.asked],
         "wants": None if ended.wants is None else {"stage": asdict(ended.wants[0]), "minutes": ended.wants[1]},
         "enough_minutes": None if ended.wants is None else ended.enough_minutes,

@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
@@ -18,7 +19,7 @@ from agentload.decision.sequence import ITEMS
 from agentload.evidence import grades
 from agentload.evidence.grades import IN_SEQUENCE
 from agentload.evidence.grades import accuracy as paired
-from agentload.model.rows import AnswerRow, ArmRow, ProbeRow
+from agentload.model.rows import AnswerRow, ArmRow, ProbeRow, Row
 from agentload.report.format import typeset
 from agentload.run import foreground, past
 from agentload.run.ask import Asked
@@ -126,6 +127,16 @@ def unanswered(order: Sequence[Question], place: Place) -> tuple[Question, ...]:
     """Return the questions of an order that a run has no answer to."""
     given = _given(place)
     return tuple(each for each in order if asked_of(each) not in given)
+
+
+def carry_answers(database: Path, run: str, into: str) -> None:
+    """Keep the answers of a run in another one as well, with the lengths of its canary: they are of the same arms."""
+    with reading(database) as connection:
+        answers = tables.rows(connection, AnswerRow, run_id=run)
+        canaries = tables.rows(connection, ProbeRow, run_id=run, probe=grades.CANARY)
+    carried: list[Row] = [replace(row, run_id=into) for row in answers]
+    carried += [replace(row, run_id=into) for row in canaries]
+    rewrite(carried, database, run_id=into, name="answers")
 
 
 def _given(place: Place) -> set[past.Asked]:

@@ -84,24 +84,20 @@ class Canary:
         """Say how many answers each arm has right, and what follows."""
         means = self.means
         with reading(means.place.database) as connection:
-            buckets = grades.accuracy(connection, means.run, means.arms, self._reference)[0]
+            buckets = grades.accuracy(connection, means.run, means.arms, self.means.reference)[0]
         if not buckets:
             return "no question was answered"
         first = [each for each in buckets if each.arm == buckets[0].arm]
         asked = sum(each.items for each in first)
         right = sum(each.both + each.reference_only for each in first)
-        said = f"{self._reference} has {right} of {asked} answers right"
-        for arm in (each for each in means.arms if each != self._reference):
+        said = f"{self.means.reference} has {right} of {asked} answers right"
+        for arm in (each for each in means.arms if each != self.means.reference):
             own = [each for each in buckets if each.arm == arm]
             said += f", {arm} {sum(each.both + each.arm_only for each in own)} of {sum(each.items for each in own)}"
         if right < LEAST_IN_A_BUCKET * means.study.accuracy_margin * asked:
-            return f"{said}: {self._reference} cannot answer such questions, so nothing follows"
+            return f"{said}: {self.means.reference} cannot answer such questions, so nothing follows"
         over = (each.message for each in means.findings if each.rule in ENDS)
         return "; ".join((said, *over))
-
-    @property
-    def _reference(self) -> str:
-        return self.means.study.reference or self.means.arms[0]
 
     def _sized(self, contexts: Sequence[int]) -> Stage:
         lengths = self._lengths[: len(contexts)]

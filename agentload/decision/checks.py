@@ -68,7 +68,7 @@ class Checks:
         pools = {arm: each.pool for arm, each in self.means.sizes.items()}
         if fits := [f"{arm} {tokens / self.means.longest:.1f}" for arm, tokens in pools.items() if tokens is not None]:
             said.append(f"the KV pools hold {', '.join(fits)} of the longest contexts ({self.means.longest:,} tokens)")
-        if self.means.is_cut:
+        if self.means.is_cut and self.means.narrow is None:
             said.append(self.means.cut_said)
         if self.canary.stage is None:
             said.append(NO_CANARY)
@@ -81,7 +81,8 @@ class Checks:
             return
         if means.is_launching:
             rows = journal_rows(means.place.database, means.run, damaged=lambda _: None)
-            means.sizes = {arm: said_sizes(facts) for arm, facts in began_as(rows).items()}
+            found = {arm: said_sizes(facts) for arm, facts in began_as(rows).items()}
+            means.sizes = found or means.sizes
             return
-        with reached(endpoints_of(servers), noise=servers.noise, seed=means.study.seed) as found:
-            means.sizes = sizes(found)
+        with reached(endpoints_of(servers), noise=servers.noise, seed=means.study.seed) as up:
+            means.sizes = sizes(up)

@@ -9,8 +9,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from agentload.decision.apart import Apart
 from agentload.decision.lighter import EasedLoad
-from agentload.decision.sequence import Stage
+from agentload.decision.sequence import Criterion, Stage
 from agentload.model.rows import ProbeRow
 from agentload.run.past import began
 from agentload.store import tables
@@ -21,6 +22,9 @@ from agentload.verdict.policy import DECISION, Setting
 
 EASED: Final = "eased"
 GIVEN_UP: Final = "given up"
+APART: Final = "apart"
+GRADED: Final[tuple[Criterion, ...]] = ("canary", "accuracy")
+"""Questions of one kind: what a canary took says what later ones take, and no load changes their answers."""
 LEAST_PACE: Final = 0.02
 """Less was interrupted, or played by servers that take no time."""
 
@@ -51,6 +55,8 @@ class Ledger:
     """The loads that were given up before this one, in their order."""
     goes_on_as: str | None = None
     """The run that the decision went on as, where this one's load was given up."""
+    apart: tuple[Apart, ...] = ()
+    """The arms that were compared by themselves; their minutes are spent elsewhere."""
 
     @property
     def minutes(self) -> float:
@@ -94,10 +100,10 @@ class Ledger:
     def ease(self, step: EasedLoad, *, setting: Setting | None) -> "Ledger":
         """Give the load of this run up; return the ledger of the run that goes on with less.
 
-        Servers are what they were, so their checks are not asked again; all other time is spent.
+        Servers and their answers are what they were, so neither checks nor graded questions are asked again; all other time is spent.
         """
-        run = f"{self._stem}{step.suffix}"
-        kept = tuple(each for each in self.asked if each.stage.criterion == "checks")
+        run = self.run_under(step)
+        kept = tuple(each for each in self.asked if each.stage.criterion in ("checks", *GRADED))
         lost = self.minutes - sum(each.minutes for each in kept)
         made = Ledger(
             database=self.database,
@@ -106,15 +112,36 @@ class Ledger:
             lost_minutes=(lost,),
             aside=None,
             given_up=(*self.given_up, step),
+            apart=self.apart,
         )
-        said = {"loads": made.given_up, "asked": kept, "minutes": lost}
-        made._keep(EASED, {"eased": step.now}, msgspec.to_builtins(said), setting)
+        made._begin({"eased": step.now}, setting)
         self._keep(GIVEN_UP, {"given_up": step.before}, {"run": run}, setting)
         return made
 
+    def beside(self, run: str) -> "Ledger":
+        """Return the ledger of a comparison of its own, in which checks are not asked again; they are paid for here."""
+        made = Ledger(database=self.database, run=run, asked=tuple(replace(each, minutes=0.0) for each in self._checks))
+        made._begin({}, None)
+        return made
+
+    def set_apart(self, found: Apart) -> "Ledger":
+        """Write down what came of an arm that was compared by itself."""
+        self._keep(APART, {"apart": len(self.apart)}, asdict(found), None)
+        return replace(self, apart=(*self.apart, found))
+
     @property
-    def _stem(self) -> str:
-        return self.run.removesuffix(self.given_up[-1].suffix) if self.given_up else self.run
+    def _checks(self) -> tuple[Asked, ...]:
+        return tuple(each for each in self.asked if each.stage.criterion == "checks")
+
+    def _begin(self, settings: Mapping[str, float], setting: Setting | None) -> None:
+        """Write down what a run begins with that has another before it."""
+        said = {"loads": self.given_up, "asked": self.asked, "lost": self.lost_minutes, "apart": self.apart}
+        self._keep(EASED, settings, msgspec.to_builtins(said), setting)
+
+    def run_under(self, step: EasedLoad) -> str:
+        """Return the run that goes on with a lighter load."""
+        stem = self.run.removesuffix(self.given_up[-1].suffix) if self.given_up else self.run
+        return f"{stem}{step.suffix}"
 
     def _keep(
         self,
@@ -156,8 +183,13 @@ def ledger(database: Path, run: str) -> Ledger:
                 made,
                 given_up=msgspec.convert(found["loads"], tuple[EasedLoad, ...]),
                 asked=msgspec.convert(found["asked"], tuple[Asked, ...]),
-                lost_minutes=(found["minutes"],),
+                lost_minutes=tuple(found["lost"]),
+                apart=msgspec.convert(found["apart"], tuple[Apart, ...]),
             )
+            continue
+        if row.outcome == APART:
+            found.pop("setting")
+            made = replace(made, apart=(*made.apart, Apart(**found)))
             continue
         aside, stage, setting = found.pop("aside"), found.pop("stage"), found.pop("setting", None)
         asked = Asked(stage=Stage(**stage | {"lengths": tuple(stage["lengths"])}), **found)

@@ -1,8 +1,9 @@
 """What every question of a decision is asked with: the trace, the arms, the load, and the run that keeps the answers."""
 
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, Protocol
 
@@ -13,25 +14,27 @@ from advisor.legs import questions
 from advisor.policy import Policy
 from advisor.policy import Slo as Level
 from advisor.verdict import Finding
+from agentload.decision.apart import narrowest
 from agentload.decision.forecast import Price
 from agentload.decision.ledger import Ledger
 from agentload.decision.lighter import load_after
 from agentload.decision.pair_load import SESSIONS, Surroundings, pair_load, windows_of
 from agentload.decision.sequence import Known, Stage
-from agentload.emulator.steptime import prefill_s
+from agentload.emulator.steptime import decode_s, prefill_s
 from agentload.endpoints.endpoint import replica_pairs
 from agentload.endpoints.read import Emulated
 from agentload.errors import EndpointError, InterruptError, PlanError
 from agentload.evidence.starts import of_profile
 from agentload.layout.cost import assumed_prefill_s
 from agentload.layout.coverage import trace_shapes
+from agentload.layout.timeline import ASSUMED_TOKEN_S, NOMINAL, Pace, turn_seconds, wait_s
 from agentload.layout.traces import shortened
 from agentload.layout.windows import Steady, held_tokens, steady
 from agentload.model.profile import ArmProfile
 from agentload.model.profile import Price as GpuPrice
 from agentload.model.shape import TraceShape
 from agentload.model.trace import Trace
-from agentload.model.walk import contexts
+from agentload.model.walk import context_tokens
 from agentload.run.files import read_traces
 from agentload.run.foreground import Audience, concluded
 from agentload.run.past import began
@@ -48,6 +51,10 @@ from agentload.verdict.policy import Setting
 
 LEAVE_OUT: Final = "leave that arm out to decide between the others on all of the trace"
 START_S: Final = 90.0
+CHUNK: Final = 1024
+"""New tokens of a prompt behind a context, of which the time for one is taken."""
+ROUNDS: Final = 4
+"""Of working out how many answers come at once from how long they take, which depends on that."""
 TOGETHER: Final = 4
 """Questions behind one context, where that has room for them."""
 USUAL: Final = Slo(ttft_ms=2000.0, tpot_ms=100.0)
@@ -114,6 +121,27 @@ class Means:
     def prefill_s(self, tokens: int) -> float:
         """Return how long a prompt takes to be read, by the slowest profile, or by what is assumed of servers."""
         return max((prefill_s(each, tokens) for each in self.profiles), default=assumed_prefill_s(tokens))
+
+    def decode_s(self, batch: int, context: int) -> float:
+        """Return how long a step takes, likewise."""
+        return max((decode_s(each, batch, context) for each in self.profiles), default=ASSUMED_TOKEN_S)
+
+    @cached_property
+    def pace(self) -> Pace:
+        """Return how fast pairs are played, by the profiles: behind contexts of the trace, as many answers at once as its waits leave."""
+        if not self.profiles:
+            return NOMINAL
+        calls = sum(each.calls for each in self.shapes)
+        context = round(sum(each.calls * statistics.fmean(each.context_tokens) for each in self.shapes) / calls)
+        prompts_s = (prefill_s(each, context + CHUNK) - prefill_s(each, context) for each in self.profiles)
+        found, load = Pace(token_s=ASSUMED_TOKEN_S, prompt_token_s=statistics.fmean(prompts_s) / CHUNK), self.load.planned()
+        turns = [turn for session in self.trace.sessions for turn in session.turns]
+        waits_s = sum(wait_s(load, turn) for turn in turns)
+        for _ in range(ROUNDS):
+            answers_s = sum(turn_seconds(load, turn, found) for turn in turns) - waits_s
+            at_once = max(1, round((self.load.sessions or SESSIONS) * answers_s / (answers_s + waits_s)))
+            found = replace(found, token_s=statistics.fmean(decode_s(each, at_once, context) for each in self.profiles))
+        return found
 
     @property
     def draws(self) -> int:
@@ -220,15 +248,25 @@ class Means:
 
     @property
     def cut_said(self) -> str:
-        """Say how far sessions are played because of which arm, and what others lose by that."""
-        said = f"sessions are played up to {self.cut:,} tokens, the most that {self._narrowest} takes"
-        return said if len(self.arms) == 2 else f"{said}: {LEAVE_OUT}"
+        """Say how far sessions are played, and because of which arm."""
+        return f"sessions are played up to {self.cut:,} tokens, the most that {self._narrowest} takes"
 
     @property
     def _narrowest(self) -> str:
         """Return the arm with the shortest window."""
-        known = {arm: each.window for arm, each in self.sizes.items() if each.window is not None}
-        return min(known, key=known.__getitem__, default="one of the servers")
+        return min(self._windows, key=self._windows.__getitem__, default="one of the servers")
+
+    @property
+    def reference(self) -> str:
+        """Return the arm in use."""
+        return self.study.reference or self.arms[0]
+
+    @property
+    def narrow(self) -> tuple[str, int] | None:
+        """Return an arm that is to be compared by itself, and its window; None where there is none, or pairs were played."""
+        if self.began is not None or self.pairs:
+            return None
+        return narrowest(self.arms, self._windows, reference=self.reference, longest=self.longest)
 
     @property
     def is_cut(self) -> bool:
@@ -238,8 +276,10 @@ class Means:
     @cached_property
     def longest(self) -> int:
         """Return the longest context of the trace, its answer included."""
-        calls = (each for session in self.whole.sessions for each in zip(contexts(self.whole.header, session), session.turns, strict=True))
-        return max(sum(segment.tokens for segment in context) + turn.output for context, turn in calls)
+        calls = (
+            each for session in self.whole.sessions for each in zip(context_tokens(self.whole.header, session), session.turns, strict=True)
+        )
+        return max(tokens + turn.output for tokens, turn in calls)
 
     @cached_property
     def shapes(self) -> tuple[TraceShape, ...]:
@@ -258,11 +298,21 @@ class Means:
 
     @property
     def _window(self) -> int | None:
-        """Return the longest context that all arms take; None where neither a profile nor the arms file tells."""
-        known = [*(each.window for each in self.sizes.values()), *(arm.server.max_model_len for arm in self.profiles)]
+        """Return the longest context that all arms take; None where nobody tells."""
+        return min(self._windows.values(), default=None)
+
+    @property
+    def _windows(self) -> dict[str, int]:
+        """Return the longest context that each arm takes, of those of which a server, a profile or the arms file tells."""
+        known = [(arm, each.window) for arm, each in self.sizes.items()]
+        known += [(arm.name, arm.server.max_model_len) for arm in self.profiles]
         if isinstance(self.study.servers, Live) and not isinstance(found := endpoints_of(self.study.servers), Emulated):
-            known.append(window((), found))
-        return min((each for each in known if each is not None), default=None)
+            known += [(arm.name, window((), [arm])) for arm in found]
+        shortest: dict[str, int] = {}
+        for arm, tokens in known:
+            if tokens is not None:
+                shortest[arm] = min(tokens, shortest.get(arm, tokens))
+        return shortest
 
     @cached_property
     def began(self) -> Replay | None:

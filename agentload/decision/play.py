@@ -12,12 +12,14 @@ from typing import Final, Literal, TypeAlias
 
 from advisor.verdict import Decision
 from agentload.decision.accuracy import Accuracy, Screen
+from agentload.decision.answers import carry_answers
+from agentload.decision.apart import Apart, NarrowError, of_arms, without
 from agentload.decision.canary import Canary
 from agentload.decision.capacity import Capacity
 from agentload.decision.checks import Checks
 from agentload.decision.forecast import Forecast, Price, forecast
 from agentload.decision.larger import enough_minutes
-from agentload.decision.ledger import Asked, Ledger, ledger
+from agentload.decision.ledger import GRADED, Asked, Ledger, ledger
 from agentload.decision.level import Level
 from agentload.decision.lighter import EasedLoad, LateError, half_of, next_try
 from agentload.decision.means import Means, Question
@@ -42,6 +44,7 @@ from agentload.run.simulate import simulated_id
 from agentload.store import runs, tables
 from agentload.store.database import reading, writing
 from agentload.store.places import journal_folder
+from agentload.study.change import extended
 from agentload.study.kinds import Decide
 from agentload.study.parts import Live, Virtual
 from agentload.verdict.verdict import Verdict, verdict, with_question_time
@@ -50,8 +53,6 @@ Ending: TypeAlias = Literal["decided", "open", "budget", "stopped", "late"]
 """decided: nothing is open; open: nothing that could be asked would settle it; budget: the next question costs more than is left;
 late: this client could not keep up with the smallest load."""
 
-GRADED: Final[tuple[Criterion, ...]] = ("canary", "accuracy")
-"""Questions of one kind: what a canary took says what later ones take."""
 SHORTEST_BLOCK_S: Final = 5.0
 """Shorter blocks end before their turns do."""
 
@@ -73,6 +74,8 @@ class Outcome:
     """The loads that were given up because requests left late, in their order."""
     late: str | None = None
     """Why nothing could be measured, where even the smallest load was too much for this client."""
+    apart: tuple[Apart, ...] = ()
+    """The arms that were compared by themselves, in runs of their own."""
 
 
 @dataclass(kw_only=True)
@@ -94,6 +97,10 @@ class Deciding:
     """With the instant at which it began."""
     _verdict: Verdict | None = field(init=False, default=None)
     """What follows from the run as it was read last."""
+    _laid_again: int = field(init=False, default=0)
+    """First pairs that were lost before any of their calls, since servers turned out to be others."""
+    _own: "Deciding | None" = field(init=False, default=None)
+    """The comparison of an arm by itself, while it is under way."""
 
     def __post_init__(self) -> None:
         """Read the arms and what was asked before. Raises UsageError where there is nothing to decide between."""
@@ -101,9 +108,10 @@ class Deciding:
         arms = arms_named(study.servers)
         if len(arms) < 2:
             raise UsageError(f"a decision needs two arms, got {', '.join(arms)}", hint="--endpoints bf16=URL,fp8=URL")
-        least_s = SHORTEST_BLOCK_S * PAIRS[2] * len(arms) / SPEED_SHARE
-        if study.budget_s < least_s:
-            raise UsageError(f"--budget {study.budget_s / 60:.3g} min settles nothing", hint=f"--budget {math.ceil(least_s / 60)}m")
+        if study.budget_s < least_s(len(arms)):
+            raise UsageError(
+                f"--budget {study.budget_s / 60:.3g} min settles nothing", hint=f"--budget {math.ceil(least_s(len(arms)) / 60)}m"
+            )
         if study.reference not in (None, *arms):
             raise UsageError(f"--reference: no arm '{study.reference}'", hint=f"one of: {', '.join(arms)}")
         servers = study.servers
@@ -119,7 +127,9 @@ class Deciding:
     def _begin(self, before: Ledger, *, sizes: Mapping[str, Sizes] = MappingProxyType({})) -> None:
         """Get ready to ask what the ledger lacks, of servers whose *sizes* may be known."""
         self._verdict = None
-        self.means = Means(study=self.study, place=self.place, audience=self.audience, run=self.run, ledger=before, sizes=sizes)
+        study = without(self.study, arms_named(self.study.servers), before.apart)
+        known = {arm: each for arm, each in sizes.items() if arm in arms_named(study.servers)}
+        self.means = Means(study=study, place=self.place, audience=self.audience, run=self.run, ledger=before, sizes=known)
         self._twins = Twins(means=self.means, aside=before.aside)
         self._canary = Canary(means=self.means)
         self._screen = Screen(means=self.means)
@@ -145,26 +155,83 @@ class Deciding:
         """Ask until the decision is made, nothing is left that could make it, the budget is spent or somebody stops it."""
         if self.means.is_virtual:
             self._forget()
-        with self.means.standing(), self._resumable():
+        with self._resumable():
             self._look()
-            if self.means.ledger.asked:
-                self._checks.learn_sizes()
             while True:
                 try:
-                    return self._play()
-                except NewSizesError as error:
-                    self.audience.notice(f"  {error.message}")
-                    self._begin(self.means.ledger, sizes=error.sizes)
-                except LateError as error:
-                    step = half_of(self.means.load, error.message)
-                    if step is None:
-                        self.refresh()
-                        return self._ended("late", late=error.message)
-                    self.audience.notice(f"  {next_try(step)}")
-                    before = self.means.ledger.ease(step, setting=self.means.setting)
-                    self.run = before.run
-                    self.place = replace(self.place, run=self.run, resume=None)
-                    self._begin(before, sizes=self.means.sizes)
+                    with self.means.standing():
+                        return self._on_servers()
+                except NarrowError as error:
+                    ended = self._compared_apart(error)
+                    if ended is not None:
+                        return ended
+
+    def _on_servers(self) -> Outcome:
+        """Ask servers that stay up meanwhile. Raises NarrowError where an arm is to be compared by itself first."""
+        if self.means.ledger.asked:
+            self._checks.learn_sizes()
+        while True:
+            try:
+                return self._play()
+            except NewSizesError as error:
+                self.audience.notice(f"  {error.message}")
+                self._laid_again += 1
+                self._begin(self.means.ledger, sizes=error.sizes)
+            except LateError as error:
+                step = half_of(self.means.load, error.message)
+                if step is None:
+                    self.refresh()
+                    return self._ended("late", late=error.message)
+                self.audience.notice(f"  {next_try(step)}")
+                self._laid_again = 0
+                carry_answers(self.place.database, self.run, self.means.ledger.run_under(step))
+                before = self.means.ledger.ease(step, setting=self.means.setting)
+                self.run = before.run
+                self.place = replace(self.place, run=self.run, resume=None)
+                self._begin(before, sizes=self.means.sizes)
+
+    def _compared_apart(self, narrow: NarrowError) -> Outcome | None:
+        """Compare an arm with the reference alone, and go on without it; return how it ended where that ends everything."""
+        means, minutes = self.means, self._share_minutes
+        if 60 * minutes < least_s(2):
+            least = math.ceil((least_s(2) * (len(means.arms) - 1) / 60) + self.study.budget_s / 60 - means.left_minutes)
+            raise UsageError(f"{narrow.message}: {minutes:.1f} min to compare it by itself settle nothing", hint=f"--budget {least}m")
+        self.audience.notice(self._told(narrow))
+        study = of_arms(means.study, [arm for arm in means.arms if arm in (means.reference, narrow.arm)])
+        run = f"{self.run}-{narrow.arm}"
+        is_begun = not means.is_virtual and began(self.place.database, run) is not None
+        own = Deciding(
+            study=extended(study, budget_s=60 * minutes, reference=means.reference),
+            place=replace(self.place, run=None if is_begun else run, resume=run if is_begun else None),
+            audience=self.audience,
+        )
+        before = own.means.ledger
+        own._begin(before if before.asked or before.lost_minutes else means.ledger.beside(run), sizes=means.sizes)
+        self._own = own
+        ended = own.play()
+        if ended.ending in ("stopped", "late"):
+            return replace(ended, run_id=self.run, document=None)
+        self._own = None
+        found = Apart(
+            arm=narrow.arm,
+            reference=means.reference,
+            window=narrow.window,
+            run=ended.run_id,
+            minutes=minutes - ended.left_minutes,
+            is_decided=ended.ending == "decided",
+            headline=None if ended.document is None else ended.document.headline,
+        )
+        self.audience.notice(f"  {found.said()}")
+        self._begin(means.ledger.set_apart(found), sizes=means.sizes)
+        return None
+
+    def _told(self, narrow: NarrowError) -> str:
+        return f"{narrow.message}: it is compared with {self.means.reference} alone first, within {self._share_minutes:.0f} min"
+
+    @property
+    def _share_minutes(self) -> float:
+        """Return what of the budget an arm has that is compared by itself: as much as each of the others."""
+        return self.means.left_minutes / (len(self.means.arms) - 1)
 
     def _look(self) -> None:
         """See that this machine can measure. Raises AgentloadError where it cannot."""
@@ -174,11 +241,11 @@ class Deciding:
             check_client(asked, self.audience.notice)
 
     def _play(self) -> Outcome:
-        """Ask under one load. Raises LateError where it is too much for this client."""
+        """Ask under one load. Raises LateError where it is too much for this client, NarrowError where an arm comes first by itself."""
         known = self.refresh()
-        while wanted := [(stage, self.price(stage).minutes) for stage in self._following(known)]:
+        while wanted := self._wanted(known):
             # The first pair is played whatever it takes, but not again and again: what a pair before it took is spent.
-            is_first = known is None and not self.means.pairs and not self.means.ledger.lost_minutes
+            is_first = known is None and not self.means.pairs and len(self.means.ledger.lost_minutes) == self._laid_again
             affordable = [each for each in wanted if is_first or each[1] <= self.means.left_minutes]
             if not affordable:
                 enough = wanted[0][0] if known is None else settling(known, wanted[0][0])
@@ -202,6 +269,12 @@ class Deciding:
         """Return how much there is of what is asked more than once."""
         items, tried = (0, 0) if known is None else (known.items, known.tried)
         return {"speed": self.means.pairs, "accuracy": items, "capacity": tried}
+
+    def _wanted(self, known: Known | None) -> list[tuple[Stage, float]]:
+        """Return what could be asked next, and its minutes. Raises NarrowError where an arm is to be compared by itself first."""
+        if self.means.ledger.asked and (narrow := self.means.narrow) is not None:
+            raise NarrowError(*narrow)
+        return [(stage, self.price(stage).minutes) for stage in self._following(known)]
 
     def _following(self, known: Known | None) -> Iterator[Stage]:
         if known is None and not self.means.ledger.asked:
@@ -246,7 +319,7 @@ class Deciding:
         except InterruptError:
             raise
         except AgentloadError as error:
-            if not self._is_begun:
+            if not self.is_begun:
                 raise
             remedy = f"fix it, then resume with: {again(self.study, self.place.database, resume=self.run)}"
             raise type(error)(error.message, hint=remedy) from error
@@ -255,29 +328,52 @@ class Deciding:
         self.means.ledger = self.means.ledger.write(outcome, asked, aside=self._twins.aside, setting=self.means.setting)
 
     @property
-    def _is_begun(self) -> bool:
+    def is_begun(self) -> bool:
         """Tell whether there is a run that can be gone on with."""
-        return not self.means.is_virtual and began(self.place.database, self.run) is not None
+        is_own_begun = self._own is not None and self._own.is_begun
+        return not self.means.is_virtual and (is_own_begun or began(self.place.database, self.run) is not None)
 
     @property
     def _is_written(self) -> bool:
         """Tell whether questions are written down: from the checks on, so that a first pair that is killed took its time."""
-        return not self.means.is_virtual and (bool(self.means.ledger.asked) or self._is_begun)
+        return not self.means.is_virtual and (bool(self.means.ledger.asked) or self.is_begun)
 
     def status(self) -> tuple[str, ...]:
         """Say what is being asked, what is spent, and what is known so far."""
+        if self._own is not None:
+            return self._own.status()
         if self._asking is None:
             return ()
         stage, began_s = self._asking
-        spent = self.means.ledger.minutes + (time.monotonic() - began_s) / 60
+        spent = self.study.budget_s / 60 - self.means.left_minutes + (time.monotonic() - began_s) / 60
         said = [each.said for each in self.means.ledger.asked if each.stage.criterion != "checks"]
         return (f"{told(stage)} · {spent:.0f} of {self.study.budget_s / 60:.0f} min spent", *said[-1:])
 
     def forecast(self) -> tuple[Forecast, ...]:
-        """Return what the budget can settle."""
+        """Return what the budget can settle, between arms that are not compared by themselves first: of those it says so."""
+        whole = self.means.ledger
+        while (narrow := self.means.narrow) is not None:
+            self.audience.notice(self._told(NarrowError(*narrow)))
+            arm, window = narrow
+            found = Apart(
+                arm=arm,
+                reference=self.means.reference,
+                window=window,
+                run=self.run,
+                minutes=self._share_minutes,
+                is_decided=False,
+                headline=None,
+            )
+            before = self.means.ledger
+            self._begin(replace(before, apart=(*before.apart, found)), sizes=self.means.sizes)
+        foretold = self._foretold()
+        self._begin(whole, sizes=self.means.sizes)
+        return foretold
+
+    def _foretold(self) -> tuple[Forecast, ...]:
         return forecast(
             self.price,
-            budget_minutes=self.study.budget_s / 60,
+            budget_minutes=self.means.study.budget_s / 60,
             min_change=self.study.min_change,
             accuracy_margin=self.study.accuracy_margin,
             together=self.means.together,
@@ -359,6 +455,10 @@ class Deciding:
             with writing(self.place.database) as connection:
                 runs.delete(connection, self.run)
 
+    @property
+    def _apart_minutes(self) -> float:
+        return sum(each.minutes for each in self.means.ledger.apart)
+
     def _ended(self, ending: Ending, *, wants: tuple[Stage, float] | None = None, late: str | None = None) -> Outcome:
         document = None
         if self._verdict is not None:
@@ -373,10 +473,16 @@ class Deciding:
             ending=ending,
             left_minutes=self.means.left_minutes,
             wants=wants,
-            enough_minutes=0.0 if wants is None else enough_minutes(self.means, self._twins, *wants),
+            enough_minutes=0.0 if wants is None else enough_minutes(self.means, self._twins, *wants) + self._apart_minutes,
             given_up=self.means.ledger.given_up,
             late=late,
+            apart=self.means.ledger.apart,
         )
+
+
+def least_s(arms: int) -> float:
+    """Return the least budget that may settle something between so many arms."""
+    return SHORTEST_BLOCK_S * PAIRS[2] * arms / SPEED_SHARE
 
 
 def whole_pairs(blocks: Iterable[BlockRow], arms: Sequence[str]) -> int:

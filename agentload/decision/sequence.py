@@ -1,6 +1,7 @@
 """What a decision asks next: the cheapest question that can still change it, and nothing once it is made."""
 
 import math
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -36,6 +37,8 @@ OF_TWINS: Final = 0.15
 UNLIKELY: Final = 0.05
 LIKELY: Final = 0.5
 """Chances that the last look settles something, below which nothing more is asked: where that settles an arm, and where it only may."""
+QUARTILE: Final = 1.36
+"""Standard error of a quartile of so many normal values, in deviations of one over the root of their number: what a bound may rest on."""
 LENGTHS: Final = (8192, 32768)
 """Where nothing tells how long contexts get."""
 
@@ -65,6 +68,11 @@ class Known:
     def open(self) -> tuple[ArmVerdict, ...]:
         """Return the verdicts that are no decision yet."""
         return tuple(each for each in self.challengers if each.verdict == "test further")
+
+    def seen(self, arm: str) -> tuple[float, ...]:
+        """Return the relative change of an arm's turn latency in each pair, of the class with most calls."""
+        own = [each for each in self.decision.changes if (each.arm, each.metric) == (arm, "turn_ms") and each.by_pair]
+        return max(own, key=lambda each: each.calls).by_pair if own else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +121,8 @@ def _stages(known: Known, capacity: Sequence[Stage]) -> Iterator[Stage]:
         yield from first  # it is part of the answer, and an arm that loses there need not be asked
         yield Stage(criterion="accuracy", amount=items, lengths=lengths(known.decision, asked=known.lengths))
     # Where it takes other starts, longer trials or a quieter client, more of the same pairs settle nothing.
-    if any(is_narrowed(each.pays, need.step, known.pairs, starts=known.starts) for each in known.open for need in each.pays.needs):
+    needs = ((each, need) for each in known.open for need in each.pays.needs)
+    if any(is_narrowed(each.pays, need.step, known.pairs, known.seen(each.arm), starts=known.starts) for each, need in needs):
         # A look at few pairs says little: the load that they carry is asked for once, as soon as speed alone has not settled it.
         if known.pairs >= PAIRS[2]:
             yield from first
@@ -144,7 +153,7 @@ def _counted(starts: int) -> int:
     return max(each for each in STARTED if each <= starts)
 
 
-def is_narrowed(pays: Leg, step: Step | None, pairs: int, *, starts: int = 1) -> bool:
+def is_narrowed(pays: Leg, step: Step | None, pairs: int, seen: Sequence[float] = (), *, starts: int = 1) -> bool:
     """Tell whether more of the same pairs may settle an arm, where this is what settles it for certain."""
     most, stays = pairs_of_starts(starts), STAYS[_counted(starts)]
     match step:
@@ -154,7 +163,7 @@ def is_narrowed(pays: Leg, step: Step | None, pairs: int, *, starts: int = 1) ->
             pass
         case _:
             return False
-    return pairs < most and _chance(pays, share=pairs / most, stays=stays, within=2) >= UNLIKELY
+    return pairs < most and _chance(pays, share=pairs / most, stays=stays, within=2, seen=seen) >= UNLIKELY
 
 
 def _is_carried(verdict: ArmVerdict, tried: int) -> bool:
@@ -191,19 +200,31 @@ def _reached(value: float, end: float, *, share: float, level: float, bound: flo
     return float(scipy.special.ndtr((side * (value - bound) - now * math.sqrt(share)) / max(moves, 1e-12)))
 
 
-def _chance(leg: Leg, *, share: float, stays: float, within: int) -> float:
+def _chance(leg: Leg, *, share: float, stays: float, within: int, seen: Sequence[float] = ()) -> float:
     """Return how likely the last look shows a change beyond the margin, or none beyond *within* margins; 1 before there is an interval.
 
     So large a *share* was asked of all that can be. The interval narrows to what *stays*, and its value moves by what that takes away.
+    One that is open on a side never shows that there is no change. Where its value is a bound, what was *seen* in each pair has the value.
     """
     found, margin = leg.estimate, leg.margin
-    if found is None or found.low is None or found.high is None or margin is None or found.low <= -1:
+    if found is None or margin is None or (found.is_bound and len(seen) < 2) or (found.low is not None and found.low <= -1):
         return 1.0  # an end that was rounded to losing all is none: few pairs that differ by orders of magnitude
-    low, value, high = (math.log1p(each) for each in (found.low, found.value, found.high))
-    now, value = value - low if value > 0 else high - value, abs(value)
+    near, far = (found.low, found.high) if found.value > 0 else (found.high, found.low)
+    if near is None:
+        return float(far is None or abs(math.log1p(far)) > margin)  # at most so much, and that may be beyond the margin
+    side = math.copysign(1.0, found.value)
+    value, least = (side * math.log1p(each) for each in (found.value, near))
+    least_moves = 1e-6
+    if found.is_bound:
+        changes = [side * math.log1p(each) for each in seen]
+        value = max(value, statistics.fmean(changes))
+        stays = max(stays, value - statistics.quantiles(changes, method="inclusive")[0])
+        least_moves += QUARTILE * statistics.stdev(changes) * math.sqrt((1 - share) / len(changes))
+    now = value - least
     last = math.hypot(stays, math.sqrt(max(0.0, now**2 - stays**2) * share))
-    moves = math.sqrt(max(1e-12, now**2 - last**2)) / scipy.special.ndtri(0.5 + found.level / 2)
-    return float(scipy.special.ndtr((value - margin - last) / moves) + scipy.special.ndtr((within * margin - last - value) / moves))
+    moves = max(least_moves, math.sqrt(max(0.0, now**2 - last**2)) / scipy.special.ndtri(0.5 + found.level / 2))
+    beyond = scipy.special.ndtr((value - margin - last) / moves)
+    return float(beyond if far is None else beyond + scipy.special.ndtr((within * margin - last - value) / moves))
 
 
 def _pays(verdict: ArmVerdict) -> bool:

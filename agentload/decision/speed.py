@@ -14,7 +14,7 @@ from agentload.decision.sequence import PAIRS, Known, Stage, reasons
 from agentload.endpoints.identity import Identity
 from agentload.errors import AgentloadError
 from agentload.layout.cost import Cost, cost
-from agentload.layout.plan import of_study
+from agentload.layout.plan import laid_windows, of_study
 from agentload.model.rows import BlockRow, Row
 from agentload.run import foreground
 from agentload.run.past import began
@@ -81,7 +81,9 @@ class Speed:
     @cached_property
     def _first(self) -> Cost:
         means = self.means
-        return cost(of_study(self._replay(PAIRS[0]), means.trace, means.arms, run=""), prefill_s=means.prefill_s)
+        study = self._replay(PAIRS[0])
+        made = of_study(study, means.trace, means.arms, run="", laid=laid_windows(study, means.pair_stock))
+        return cost(made, prefill_s=means.prefill_s, pace=means.pace)
 
     def _replay(self, pairs: int) -> Replay:
         study, given = self.means.study, self.means.study.timeouts
@@ -117,7 +119,7 @@ class Speed:
         assert isinstance(playing, Playing), playing
         said = caveat(self.means.ledger.given_up)
         notes = self._of_whole(playing.notes)
-        notes = notes if said is None else msgspec.structs.replace(notes, caveats=(said,))
+        notes = notes if said is None else msgspec.structs.replace(notes, caveats=(said, *notes.caveats))
         return replace(made, playing=replace(playing, notes=notes, stops_late=True, met=self.meet))
 
     def meet(self, identities: Mapping[str, Identity]) -> None:
@@ -145,14 +147,19 @@ class Speed:
 
     def _simulation(self, pairs: int) -> Simulation:
         place = replace(self.means.place, run=self.means.run)
-        made = simulation(self._replay(pairs), place, held_tokens=self.means.held_tokens).playing
+        made = simulation(self._replay(pairs), place, stock=self.means.pair_stock, held_tokens=self.means.held_tokens).playing
         assert isinstance(made, Simulation)
         return replace(made, notes=self._of_whole(made.notes))
 
     def _of_whole(self, notes: Notes) -> Notes:
-        """Return notes of a run that know what it leaves out of the user's load: waits, and calls that some arm does not take."""
-        notes = msgspec.structs.replace(notes, cuts_waits=self.means.load.wait_cap_s != self.means.study.load.wait_cap_s)
-        return msgspec.structs.replace(notes, trace_shape=self.means.shapes) if self.means.is_cut else notes
+        """Return notes of a run that know what it leaves out: the user's waits, calls that some arm does not take, arms by themselves."""
+        means = self.means
+        notes = msgspec.structs.replace(
+            notes,
+            cuts_waits=means.load.wait_cap_s != means.study.load.wait_cap_s,
+            caveats=tuple(each.said() for each in means.ledger.apart),
+        )
+        return msgspec.structs.replace(notes, trace_shape=means.shapes) if means.is_cut else notes
 
     def _minutes(self) -> float:
         return max((row.ended_ns or 0 for row in self._seen if isinstance(row, BlockRow)), default=0) / 60e9

@@ -13,7 +13,6 @@ from agentload.errors import PlanError, ProfileError
 from agentload.evidence.twin import Twin, bounds, repeats, twins
 from agentload.layout.plan import plan, with_starts
 from agentload.layout.step_times import Grid, grid, seconds, step_times
-from agentload.layout.timeline import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S
 from agentload.model import apart
 from agentload.model.plan import ClosedLoop, Load, Plan
 from agentload.model.rows import BlockRow, CallRow
@@ -58,7 +57,7 @@ class Twins:
         """Return about how long it takes to play the grid so many times."""
         if self._grid is None:
             return Price(minutes=0.0)
-        once_s = seconds(self._grid, token_s=ASSUMED_TOKEN_S, prefill_tokens_per_s=ASSUMED_PREFILL_TOKENS_PER_S)
+        once_s = seconds(self._grid, decode_s=self.means.decode_s, prefill_s=self.means.prefill_s)
         return Price(minutes=stage.amount * len(self.means.arms) * once_s / 60 + self.means.starts_minutes)
 
     def ask(self, stage: Stage) -> float | None:

@@ -90,6 +90,13 @@ def prefill_s(arm: ArmProfile, tokens: int) -> float:
     return (linear_ms + step.prefill_ms_per_pair * tokens**2 / 2 + step.host_ms_per_token * tokens) / 1000
 
 
+def decode_s(arm: ArmProfile, batch: int, context: int) -> float:
+    """Return how long a step takes that decodes so many sequences, each behind a context of so many tokens."""
+    assert arm.step is not None, arm.name
+    clock = StepClock(step=arm.step, experts=arm.model.experts, max_seqs=batch, speculation=arm.speculation)
+    return (clock.base_ps[batch] + clock.per_token_ps[batch] * batch * context) / (1000 * PS_PER_MS)
+
+
 ONE = 1 << 20
 """A factor of one, as whole numbers have it."""
 _TAIL_SHAPE = 2.0

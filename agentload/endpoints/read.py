@@ -1,4 +1,4 @@
-"""Read `--endpoints`: `a=URL,b=URL`, an arms file, or `emulated:PROFILE[/ARM]`.
+"""Read `--endpoints`: `a=URL,b=URL`, an arms file, some arms of it (`arms.yaml/a+b`), or `emulated:PROFILE[/ARM]`.
 
 A name that is given again is a replica of its arm: `a=URL1,a=URL2,b=URL3,b=URL4`. An arms file is YAML: `model`, and under `arms` a mapping
 a name. What stands beside `arms` holds for all of them.
@@ -35,6 +35,7 @@ EXCLUSIVE: Final = (("key_env", "key_command"), ("proxy", "proxy_env"))
 EXAMPLE = "--endpoints bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1"
 REPLICAS: Final = "url: [http://10.0.0.1:8000/v1, http://10.0.0.2:8000/v1]"
 EMULATED = "emulated:"
+YAML: Final = (".yaml", ".yml")
 _TELLS_APART: Final = ("url", "launch", "model", "aliases", "extra_body", "headers", "header_env")
 
 
@@ -256,7 +257,8 @@ def read(
         profile, _, arm = text.removeprefix(EMULATED).partition("/")
         return Emulated(profile=profile, arms=tuple(filter(None, arm.split("+"))))
     if is_arms_file(text):
-        return _apart(read_file(Path(text), model=model, key_env=key_env, tokenizer=tokenizer))
+        file, names = _divided(text)
+        return _apart(_named(file, read_file(Path(file), model=model, key_env=key_env, tokenizer=tokenizer), names))
     arms: dict[str, list[Endpoint]] = {}
     for position, part in enumerate(text.split(",")):
         found = _inline(part.strip(), position)
@@ -266,9 +268,40 @@ def read(
     return _apart(tuple(map(_of_replicas, arms.values())))
 
 
+def only(text: str, names: Sequence[str]) -> str:
+    """Return the `--endpoints` that name no other arms than these, in the order that *text* has them."""
+    if text.startswith(EMULATED):
+        return f"{text.partition('/')[0]}/{'+'.join(names)}"
+    if is_arms_file(text):
+        return f"{_divided(text)[0]}/{'+'.join(names)}"
+    parts = [part.strip() for part in text.split(",")]
+    named = [(_inline(part, position).name, part) for position, part in enumerate(parts)]
+    return ",".join(part if part.startswith(f"{name}=") else f"{name}={part}" for name, part in named if name in names)
+
+
 def is_arms_file(text: str) -> bool:
-    """Say whether *text* names a file."""
-    return "=" not in text and text.endswith((".yaml", ".yml")) and not text.startswith(EMULATED)
+    """Say whether *text* names a file, or some arms of one."""
+    return "=" not in text and _divided(text)[0].endswith(YAML) and not text.startswith(EMULATED)
+
+
+def arms_file(text: str) -> Path:
+    """Return the arms file that *text* names, or names some arms of."""
+    return Path(_divided(text)[0])
+
+
+def _divided(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return the file of `arms.yaml/a+b`, and the arms that it names; none where all are meant."""
+    file, _, names = text.rpartition("/")
+    some = file.endswith(YAML) and not text.endswith(YAML)
+    return (file, tuple(names.split("+"))) if some else (text, ())
+
+
+def _named(file: str, found: tuple[Endpoint, ...], names: Sequence[str]) -> tuple[Endpoint, ...]:
+    known = [each.name for each in found]
+    missing = next((name for name in names if name not in known), None)
+    if missing is not None:
+        raise EndpointError(f"{file} has no arm '{missing}'", hint=f"it has: {', '.join(known)}")
+    return tuple(each for each in found if not names or each.name in names)
 
 
 def _inline(part: str, position: int) -> Endpoint:

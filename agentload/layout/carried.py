@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from agentload.layout.timeline import Timeline
 from agentload.model.trace import PRIME, UNDER_WAY, Header, Segment, Session, Turn, TurnRef
-from agentload.model.walk import contexts
+from agentload.model.walk import last_context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +103,7 @@ class _Cut:
 
     def _context(self, session: Session) -> tuple[Segment, ...]:
         """Return what the last call of a session sent that is answered or under way."""
-        sent = self.answered(session) + self.is_under_way(session)
-        *_, last = (context for _, context in zip(range(sent), contexts(self.header, session), strict=False))
-        return last
+        return last_context(self.header, session, self.answered(session) + self.is_under_way(session))
 
     def _said(self, session: Session) -> int:
         """Return how many tokens of the answer under way are there; its last is still to come."""

@@ -9,10 +9,10 @@ from typing import Final, TypeAlias
 
 from agentload.errors import PlanError
 from agentload.layout.nominal import nominal_calls
-from agentload.layout.timeline import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S, seconds_of, turn_seconds, wait_s
+from agentload.layout.timeline import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S, NOMINAL, Pace, seconds_of, turn_seconds, wait_s
 from agentload.model.plan import Block, ClosedLoop, Load, OpenLoop, Plan, Recorded
 from agentload.model.trace import PRIME, Header, Session, Trace, Turn
-from agentload.model.walk import contexts
+from agentload.model.walk import context_tokens
 from agentload.tracefile.reuse import BLOCK, IdealCache
 
 LONG_MIN: Final = 60.0
@@ -62,9 +62,9 @@ class _Block:
     priming_s: float = 0.0
 
 
-def cost(plan: Plan, *, prefill_s: Prefill = assumed_prefill_s) -> Cost:
-    """Add up what *plan* sends; budgets are upper bounds and are taken into account. *prefill_s* says what priming takes."""
-    blocks = {block.index: _window(plan, block, prefill_s) if block.is_window else _block(plan, block) for block in plan.blocks}
+def cost(plan: Plan, *, prefill_s: Prefill = assumed_prefill_s, pace: Pace = NOMINAL) -> Cost:
+    """Add up what *plan* sends; budgets are upper bounds and are taken into account. *prefill_s* is for priming, *pace* for windows."""
+    blocks = {block.index: _window(plan, block, prefill_s, pace) if block.is_window else _block(plan, block) for block in plan.blocks}
     calls = dict.fromkeys(plan.arms, 0)
     prompt = output = 0
     seconds = priming_s = 0.0
@@ -86,9 +86,9 @@ def cost(plan: Plan, *, prefill_s: Prefill = assumed_prefill_s) -> Cost:
     )
 
 
-def _window(plan: Plan, block: Block, prefill_s: Prefill) -> _Block:
-    """Add up what a window sends at the nominal speed: it lasts until its last call is answered, and priming comes on top."""
-    calls = nominal_calls(plan.header, block, plan.load)
+def _window(plan: Plan, block: Block, prefill_s: Prefill, pace: Pace) -> _Block:
+    """Add up what a window sends at this pace: it lasts until its last call is answered, and priming comes on top."""
+    calls = nominal_calls(plan.header, block, plan.load, pace)
     counting = [call for call in calls if call.counts]
     primes = [call for call in calls if call.turn.event == PRIME]
     prompts = sum(segment.tokens for call in calls for segment in call.context)
@@ -114,7 +114,7 @@ def _block(plan: Plan, block: Block) -> _Block:
     longest = busy = 0.0
     for position, session in enumerate(block.sessions, 1):
         calls += len(session.turns)
-        prompt += sum(segment.tokens for context in contexts(plan.header, session) for segment in context)
+        prompt += sum(context_tokens(plan.header, session))
         output += sum(turn.output for turn in session.turns)
         seconds = seconds_of(plan.load, session)
         busy += seconds
@@ -197,11 +197,7 @@ def too_long(header: Header, sessions: Iterable[Session], window: int | None) ->
     if window is None:
         return None
     asked = islice(
-        (
-            sum(each.tokens for each in context) + turn.output
-            for one in sessions
-            for context, turn in zip(contexts(header, one), one.turns, strict=True)
-        ),
+        (tokens + turn.output for one in sessions for tokens, turn in zip(context_tokens(header, one), one.turns, strict=True)),
         MOST_CALLS,
     )
     found = [needed > window for needed in asked]

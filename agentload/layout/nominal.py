@@ -1,4 +1,4 @@
-"""Play a window at the nominal speed, without a server: which of its calls are sent, and when.
+"""Play a window at the nominal speed, or at another, without a server: which of its calls are sent, and when.
 
 Blocks are laid out with more sessions than they need; this says how much of one is likely to be played.
 """
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Final
 
-from agentload.layout.timeline import Timeline, timeline
+from agentload.layout.timeline import NOMINAL, Pace, Timeline, timeline
 from agentload.model.plan import Block, Budget, ClosedLoop, Load
 from agentload.model.trace import PRIME, UNDER_WAY, Header, Segment, Session, Turn
 from agentload.model.walk import contexts, families
@@ -30,10 +30,10 @@ class NominalCall:
     counts: bool
 
 
-def nominal_calls(header: Header, block: Block, load: Load) -> tuple[NominalCall, ...]:
+def nominal_calls(header: Header, block: Block, load: Load, pace: Pace = NOMINAL) -> tuple[NominalCall, ...]:
     """Return the calls of a window in the order in which they are sent: the primed ones, and those of its time."""
     seconds = load.budget.seconds or UNBOUNDED_S
-    found = [call for family, at_s in _starts(block.sessions, load, seconds) for call in _calls(header, family, load, at_s)]
+    found = [call for family, at_s in _starts(block.sessions, load, seconds, pace) for call in _calls(header, family, load, at_s, pace)]
     sent = sorted((each for each in found if each.sent_s < seconds), key=lambda each: each.sent_s)
     return tuple(_afforded(sent, load.budget))
 
@@ -50,12 +50,12 @@ def _afforded(sent: Iterable[NominalCall], budget: Budget) -> Iterator[NominalCa
             tokens += each.turn.output + sum(segment.tokens for segment in each.context)
 
 
-def _starts(sessions: Iterable[Session], load: Load, seconds: float) -> Iterator[tuple[Sequence[Session], float]]:
+def _starts(sessions: Iterable[Session], load: Load, seconds: float, pace: Pace) -> Iterator[tuple[Sequence[Session], float]]:
     """Yield each family that begins in a window, and when."""
     slots = load.arrivals.sessions if isinstance(load.arrivals, ClosedLoop) else None
     free_s: list[float] = [] if slots is None else [0.0] * slots
     for family in families(sessions):
-        lasting_s = _ends_s(family, timeline(family, load))
+        lasting_s = _ends_s(family, timeline(family, load, pace))
         if slots is None:
             yield family, family[0].start_s or 0.0
         elif lasting_s <= 0:  # it only primes
@@ -79,8 +79,8 @@ def _ends_s(family: Sequence[Session], timings: Timeline) -> float:
     return played[-1].answered_s - _primed_s(root, timings) if played else 0.0
 
 
-def _calls(header: Header, family: Sequence[Session], load: Load, at_s: float) -> Iterator[NominalCall]:
-    timings = timeline(family, load)
+def _calls(header: Header, family: Sequence[Session], load: Load, at_s: float, pace: Pace) -> Iterator[NominalCall]:
+    timings = timeline(family, load, pace)
     primed_s = _primed_s(family[0], timings)
     for session in family:
         # A carried session is primed before the clock starts, whatever the first session's priming takes.

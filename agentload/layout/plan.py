@@ -10,7 +10,7 @@ from typing import Final
 from agentload.dispatch.arrivals import seeded
 from agentload.dispatch.stretches import stretches
 from agentload.errors import PlanError
-from agentload.layout.windows import Laid, check_room, steady, windows
+from agentload.layout.windows import Laid, Steady, check_room, steady, windows
 from agentload.model.commands import Limits
 from agentload.model.controls import is_control
 from agentload.model.plan import Block, Cache, ClosedLoop, Design, Load, Plan, Play, Round
@@ -122,7 +122,8 @@ def of_study(
             load = Load(arrivals=ClosedLoop(sessions=1))
             made = plan(trace, arms, run=run, seed=seed, pairs=pairs, load=load, limits=limits_of(study.timeouts))
         case Replay():
-            laid = laid or _windows(study, trace)
+            if laid is None and study.windows is not None:
+                laid = laid_windows(study, steady(trace, study.load.planned()))
             made = plan(
                 trace,
                 arms,
@@ -154,11 +155,9 @@ def limits_of(timeouts: Timeouts) -> Limits:
     )
 
 
-def _windows(study: Replay, trace: Trace) -> Laid | None:
-    """Lay out the windows that a study asks for. Raises PlanError where the trace has no time for so many."""
-    if study.windows is None:
-        return None
-    stock = steady(trace, study.load.planned())
+def laid_windows(study: Replay, stock: Steady) -> Laid:
+    """Lay out the windows of the trace that a study asks for. Raises PlanError where there is no time for so many."""
+    assert study.windows is not None
     check_room(stock, study.windows)
     return windows(stock, number=study.windows, pairs=study.pairs, seed=study.seed)
 

@@ -6,6 +6,7 @@ tokens. No two sequences share a prefix: a kernel may read a shared one once for
 """
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -144,11 +145,15 @@ def step_times(found: Grid, *, seed: int) -> Trace:
     return Trace(header=Header(name=STEP_TIMES, seed=seed), sessions=sessions)
 
 
-def seconds(found: Grid, *, token_s: float, prefill_tokens_per_s: float) -> float:
-    """Return about how long one play of a grid takes at these speeds."""
-    filled = sum(context * max(batches) for context, batches in _by(found.decode).items()) + sum(_by(found.prefill))
-    new = sum(each for _, each in found.prefill) + sum(joins for *_, joins in found.mixed)
-    return (filled + new) / prefill_tokens_per_s + (len(found.decode) + len(found.mixed)) * found.steps * token_s
+def seconds(found: Grid, *, decode_s: Callable[[int, int], float], prefill_s: Callable[[int], float]) -> float:
+    """Return about how long one play of a grid takes, by what a step takes of a batch and its context, and what a prompt takes."""
+    filled_s = sum(prefill_s(context) * max(batches) for context, batches in _by(found.decode).items())
+    cached_s = sum(prefill_s(cached) for cached in _by(found.prefill))
+    new_s = sum(prefill_s(cached + new) - prefill_s(cached) for cached, new in found.prefill)
+    joining_s = sum(prefill_s(joins) for *_, joins in found.mixed)
+    decoding = [*found.decode, *((context, batch) for context, batch, _ in found.mixed)]
+    steps_s = found.steps * sum(decode_s(batch, context) for context, batch in decoding)
+    return filled_s + cached_s + new_s + joining_s + steps_s
 
 
 def _by(pairs: tuple[tuple[int, int], ...]) -> dict[int, list[int]]:

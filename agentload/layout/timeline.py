@@ -16,14 +16,25 @@ ASSUMED_TOKEN_S: Final = 0.02
 ASSUMED_PREFILL_TOKENS_PER_S: Final = 10_000.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How long a server takes for a token of an answer, and for a new one of a prompt."""
+
+    token_s: float
+    prompt_token_s: float
+
+
+NOMINAL: Final = Pace(token_s=ASSUMED_TOKEN_S, prompt_token_s=1 / ASSUMED_PREFILL_TOKENS_PER_S)
+
+
 def seconds_of(load: Load, session: Session) -> float:
     """Return about how long a session takes, its waits included."""
     return sum(turn_seconds(load, turn) for turn in session.turns)
 
 
-def turn_seconds(load: Load, turn: Turn) -> float:
+def turn_seconds(load: Load, turn: Turn, pace: Pace = NOMINAL) -> float:
     """Return about how long it takes until a turn is answered, from the end of the one before it."""
-    return wait_s(load, turn) + turn.output * ASSUMED_TOKEN_S + sum(s.tokens for s in turn.add) / ASSUMED_PREFILL_TOKENS_PER_S
+    return wait_s(load, turn) + turn.output * pace.token_s + sum(s.tokens for s in turn.add) * pace.prompt_token_s
 
 
 def wait_s(load: Load, turn: Turn) -> float:
@@ -45,7 +56,7 @@ Timeline = Mapping[str, tuple[Timing, ...]]
 """The timings of each session's turns, by the session's name. A turn that nothing ever starts has none."""
 
 
-def timeline(family: Sequence[Session], load: Load) -> Timeline:
+def timeline(family: Sequence[Session], load: Load, pace: Pace = NOMINAL) -> Timeline:
     """Return when each turn of a family is sent and answered under a load's waits."""
     found: dict[str, list[Timing]] = {}
     begins: dict[str, float] = {each.session: 0.0 for each in family if each.start_s is not None}
@@ -61,7 +72,7 @@ def timeline(family: Sequence[Session], load: Load) -> Timeline:
                 ready_s = _ready_s(turn, timings[-1].answered_s if timings else begins[session.session], found, members)
                 if ready_s is None:
                     break
-                timings.append(_timing(turn, ready_s, load))
+                timings.append(_timing(turn, ready_s, load, pace))
                 begins |= dict.fromkeys(turn.spawn, timings[-1].answered_s)
                 is_moving = True
     return {name: tuple(timings) for name, timings in found.items()}
@@ -73,8 +84,8 @@ def lasts_s(family: Sequence[Session], timings: Timeline) -> float:
     return root[-1].answered_s if root else 0.0
 
 
-def _timing(turn: Turn, ready_s: float, load: Load) -> Timing:
-    return Timing(ready_s + wait_s(load, turn), ready_s + turn_seconds(load, turn))
+def _timing(turn: Turn, ready_s: float, load: Load, pace: Pace) -> Timing:
+    return Timing(ready_s + wait_s(load, turn), ready_s + turn_seconds(load, turn, pace))
 
 
 def _ready_s(turn: Turn, before_s: float, found: Mapping[str, Sequence[Timing]], members: Mapping[str, Session]) -> float | None:

@@ -28,7 +28,7 @@ from agentload.layout.timeline import Timeline, lasts_s, timeline
 from agentload.layout.traces import another
 from agentload.model.plan import Block, ClosedLoop, Load, OpenLoop, Recorded
 from agentload.model.trace import PRIME, UNDER_WAY, Header, Segment, Session, Trace, Turn
-from agentload.model.walk import contexts, families
+from agentload.model.walk import context_tokens, families
 
 GOLDEN: Final = (math.sqrt(5) - 1) / 2
 """Steps of this share of a circle keep any number of points apart."""
@@ -138,7 +138,7 @@ def steady(trace: Trace, load: Load) -> Steady:
 
 def _mean_context(header: Header, family: Family) -> float:
     """Return how long the contexts of a family's calls are on average."""
-    found = [sum(segment.tokens for segment in context) for session in family for context in contexts(header, session)]
+    found = [tokens for session in family for tokens in context_tokens(header, session)]
     return sum(found) / max(1, len(found))
 
 

@@ -11,7 +11,7 @@ import yaml
 from agentload import documents
 from agentload.endpoints.commands import config_file, has_windows
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.read import EMULATED, Emulated, is_arms_file, read, read_file
+from agentload.endpoints.read import EMULATED, Emulated, arms_file, is_arms_file, read, read_file
 from agentload.errors import ProfileError, UsageError
 from agentload.matrix.arms import arms_document, fit, is_folder, subset
 from agentload.matrix.described import LeftOut, Matrix, Model, Places, has_sessions, trace_of
@@ -107,7 +107,7 @@ def document(part: Part) -> dict[str, object]:
         return arms_document(model, configs, matrix.server, is_folder=is_folder)
     given = model.endpoints or ""
     if is_arms_file(given):
-        return subset({**documents.read(Path(given)), **model.fields}, part.arms)
+        return subset({**documents.read(arms_file(given)), **model.fields}, part.arms)
     found = read(given)
     assert isinstance(found, tuple), given
     return subset({**model.fields, "arms": {each.name: {"url": each.url} for each in found}}, part.arms)

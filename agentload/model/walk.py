@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from inspect import unwrap
+from itertools import accumulate
 from typing import ParamSpec
 
 from agentload.model.trace import Header, Segment, Session
@@ -38,6 +39,27 @@ def contexts(header: Header, session: Session) -> Iterator[tuple[Segment, ...]]:
     for turn in session.turns:
         context = context[: turn.keep] + turn.add
         yield context
+
+
+def last_context(header: Header, session: Session, turns: int) -> tuple[Segment, ...]:
+    """Return what the last of so many turns sends, without those before it."""
+    context = list(header.prefixes[session.prefix] if session.prefix is not None else ())
+    for turn in session.turns[:turns]:
+        if turn.keep is not None:
+            del context[turn.keep :]
+        context += turn.add
+    return tuple(context)
+
+
+def context_tokens(header: Header, session: Session) -> Iterator[int]:
+    """Yield how many tokens each turn sends: in a time that grows with the segments, where those of all contexts grow with their square."""
+    ends = [0, *accumulate(segment.tokens for segment in (header.prefixes[session.prefix] if session.prefix is not None else ()))]
+    for turn in session.turns:
+        if turn.keep is not None:
+            del ends[1 + turn.keep :]
+        for segment in turn.add:
+            ends.append(ends[-1] + segment.tokens)
+        yield ends[-1]
 
 
 def families(sessions: Iterable[Session]) -> Iterator[list[Session]]:

@@ -15,7 +15,7 @@ from agentload.layout.traces import merged, shortened, spoken
 from agentload.model.trace import Trace
 from agentload.study.change import extended
 from agentload.study.document import SHOWN, fields_of, parse
-from agentload.study.kinds import Replay, Search, Study
+from agentload.study.kinds import Decide, Replay, Search, Study
 from agentload.study.parts import TraceRef
 from agentload.tracefile.files import digest, read
 
@@ -55,7 +55,7 @@ def trace_hash(refs: Sequence[TraceRef]) -> str:
 
 def pinned(study: Study) -> Study:
     """Return a study that names what its traces hold, so that it is refused where they hold something else."""
-    if not isinstance(study, Replay | Search):
+    if not isinstance(study, Replay | Search | Decide):
         return study
     return extended(study, traces=read_traces(study.traces)[1])
 

@@ -18,9 +18,9 @@ from agentload.kvmath.pool import pool_of
 from agentload.layout.cost import Cost, cost, too_long
 from agentload.layout.coverage import trace_shapes
 from agentload.layout.long_run import Fills, long_run
-from agentload.layout.plan import of_study, with_starts
+from agentload.layout.plan import laid_windows, of_study, with_starts
 from agentload.layout.traces import sweep
-from agentload.layout.windows import WINDOW_S, held_tokens, steady
+from agentload.layout.windows import WINDOW_S, Laid, Steady, held_tokens, steady
 from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.plan import Budget
 from agentload.model.profile import ArmProfile
@@ -163,8 +163,8 @@ def launchable(endpoints: tuple[Endpoint, ...] | Emulated, *, option: str) -> tu
     return endpoints
 
 
-def simulation(study: Replay, place: Place, *, held_tokens: float | None = None) -> Prepared:
-    """Lay a replay out in virtual time; *held_tokens* are those of its windows, where they are known already."""
+def simulation(study: Replay, place: Place, *, stock: Steady | None = None, held_tokens: float | None = None) -> Prepared:
+    """Lay a replay out in virtual time; *stock* is what its windows are drawn from, where that and what they hold are known."""
     assert isinstance(study.servers, Virtual), study.servers
     if study.load.history == "recorded":
         raise UsageError("a profile says how fast arms are, not what they say", hint="--history fixed, or replay on servers")
@@ -175,13 +175,14 @@ def simulation(study: Replay, place: Place, *, held_tokens: float | None = None)
     shape = trace_shapes(trace, study.load.planned())
     slowness = _machines(study, arms)
     name = place.run or simulated_id(study, arms, trace_hash=trace_hash(refs))
+    stock = stock or _stock(study, trace)
     long = None
     if study.capacity is not None:
         sizes = {arm.name: float(pool_of(arm).tokens) for arm in arms}
         load = study.load.planned()
         long = long_run(trace, load, agents=study.capacity, pairs=study.pairs, began=study.blocks, seed=study.seed, pools=sizes)
         study = extended(study, duration_s=long.laid.load.budget.seconds)
-    laid, fills = (None, None) if long is None else (long.laid, long.fills)
+    laid, fills = (_laid(study, stock), None) if long is None else (long.laid, long.fills)
     made = of_study(study, trace, [arm.name for arm in arms], run=name, laid=laid, machines=tuple(slowness))
     played = Simulation(
         study=study,
@@ -192,7 +193,7 @@ def simulation(study: Replay, place: Place, *, held_tokens: float | None = None)
         notes=Notes(
             fill_minutes={} if fills is None else dict(fills.minutes),
             trace_shape=shape,
-            held_tokens=held_tokens or _held_tokens(study, trace),
+            held_tokens=held_tokens or _held_tokens(study, stock),
         ),
         slowness=slowness,
     )
@@ -262,6 +263,7 @@ def _replay(
     first = None if row is None else study_of(row)
     if isinstance(first, Replay):
         study = resumed(first, study)
+    stock = _stock(study, trace)
     long = None
     if study.capacity is not None:
         is_going_on = isinstance(first, Replay)
@@ -276,7 +278,7 @@ def _replay(
             lasted_s=study.load.duration_s if is_going_on else None,
         )
         study = extended(study, duration_s=long.laid.load.budget.seconds)
-    laid, fills = (None, None) if long is None else (long.laid, long.fills)
+    laid, fills = (_laid(study, stock), None) if long is None else (long.laid, long.fills)
     made = of_study(
         study,
         trace,
@@ -299,7 +301,7 @@ def _replay(
             calls=expected.calls_by_arm,
             fill_minutes={} if fills is None else dict(fills.minutes),
             trace_shape=shape,
-            held_tokens=_held_tokens(study, trace),
+            held_tokens=_held_tokens(study, stock),
         ),
     )
     return Prepared(playing=playing, cost=expected, fills=fills, beyond=beyond)
@@ -314,9 +316,18 @@ def unpaired(arms: Sequence[Endpoint]) -> str | None:
     return f"unequal numbers of replicas ({counts}): a start counts where each arm has its own, so the first {pairs} of each play"
 
 
-def _held_tokens(study: Replay, trace: Trace) -> float | None:
+def _stock(study: Replay, trace: Trace) -> Steady | None:
+    """Return what windows are drawn from; None of whole sessions."""
+    return None if study.windows is None else steady(trace, study.load.planned())
+
+
+def _laid(study: Replay, stock: Steady | None) -> Laid | None:
+    return None if stock is None else laid_windows(study, stock)
+
+
+def _held_tokens(study: Replay, stock: Steady | None) -> float | None:
     """Return what windows hold of contexts at once; None of whole sessions."""
-    return None if study.windows is None else held_tokens(steady(trace, study.load.planned()), seed=study.seed)
+    return None if stock is None else held_tokens(stock, seed=study.seed)
 
 
 def _are_apart(arms: tuple[Endpoint, ...], servers: Live) -> bool:

@@ -24,7 +24,7 @@ import yaml
 
 from agentload import documents
 from agentload.builtin import find
-from agentload.endpoints.read import is_arms_file
+from agentload.endpoints.read import arms_file, is_arms_file
 from agentload.errors import AgentloadError
 from agentload.watch.job import SHOWN, Job, job
 
@@ -90,7 +90,7 @@ def _check_files(added: Job, *, at: Path) -> None:
             find("traces", said, within=folder)
         except AgentloadError as error:
             raise AgentloadError(error.message, hint=_meant(said, at) or error.hint) from error
-    if is_arms_file(added.endpoints) and not Path(added.endpoints).is_file():
+    if is_arms_file(added.endpoints) and not arms_file(added.endpoints).is_file():
         meant = _meant(os.path.relpath(added.endpoints, folder), at)
         raise AgentloadError(f"no arms file '{added.endpoints}'", hint=meant or "agentload endpoints init writes one")
 

@@ -44,3 +44,5 @@ def test_a_study_that_is_printed_is_one_that_can_be_run(capsys: pytest.CaptureFi
     assert printed.startswith("study: 1\nkind: replay\ntraces:\n- path: demo-rag\n  sha256: ")
     assert "  sessions: 3\n" in printed
     assert "secret" not in printed
+    agentload("decide demo-rag --profile llama-3.1-8b-h100 --print-study")
+    assert capsys.readouterr().out.startswith("study: 1\nkind: decide\ntraces:\n- path: demo-rag\n  sha256: ")

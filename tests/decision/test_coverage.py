@@ -29,6 +29,7 @@ from agentload.run.servers import Sizes
 from agentload.run.simulated_answers import answer_all, answering
 from agentload.store.journal import Writer
 from agentload.store.places import journal_folder
+from agentload.study.change import extended
 from agentload.study.kinds import Ask, Decide, Replay
 from agentload.study.parts import Live, Load, TraceRef, Virtual
 from agentload.verdict.policy import Setting
@@ -178,7 +179,7 @@ def test_an_arm_that_takes_no_session_at_all_is_named(tmp_path: Path) -> None:
         _ = means.trace
     assert "leave that arm out" in (error.value.hint or "")
     means.sizes = {"bf16": Sizes(window=131_072), "fp8": Sizes(window=65_536), "int8": Sizes()}
-    assert means.cut_said.startswith("sessions are played up to 65,536 tokens, the most that fp8 takes: leave that arm out")
+    assert means.narrow == ("fp8", 65_536)
 
 
 def test_pairs_are_priced_by_finished_looks_alone(tmp_path: Path) -> None:
@@ -228,6 +229,25 @@ def test_what_servers_say_that_are_started_for_the_first_pair_is_known_from_then
     resumed = Deciding(study=launching(tmp_path), place=replace(place, run=None, resume="r"), audience=Audience())
     resumed._checks.learn_sizes()
     assert resumed.means.sizes == deciding.means.sizes
+
+
+def test_a_first_pair_that_is_laid_out_again_is_played_whatever_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[int]()
+
+    def played(speed: Speed, stage: Stage) -> None:
+        asked.append(stage.amount)
+        speed.meet({arm: Identity(models=("m",), max_model_len=65_536) for arm in ("bf16", "fp8")})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Speed, "ask", played)
+    study = extended(launching(tmp_path), budget_s=180.0)
+    place = Place(database=tmp_path / "x.duckdb", run="r")
+    deciding = Deciding(study=study, place=place, audience=Audience())
+    assert deciding.price(Stage(criterion="speed", amount=1)).minutes > 3
+    assert (deciding.play().ending, asked) == ("stopped", [1, 1])
+    # What was stopped is spent: it is not played again and again.
+    resumed = Deciding(study=study, place=place, audience=Audience())
+    assert (resumed.play().ending, asked) == ("budget", [1, 1])
 
 
 def test_a_question_takes_what_is_left_of_its_price_without_starts_at_the_pace_of_those_before(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
@@ -14,15 +14,17 @@ import pytest
 
 from agentload.cli._decide import summary
 from agentload.decision.ledger import Asked, Ledger, ledger
-from agentload.decision.lighter import EasedLoad, caveat, half_of, load_after
+from agentload.decision.lighter import EasedLoad, LateError, caveat, half_of, load_after
 from agentload.decision.play import Deciding, Outcome
 from agentload.decision.sequence import Stage
+from agentload.decision.speed import Speed
+from agentload.evidence import grades
 from agentload.evidence.gather import gather
 from agentload.layout.cost import Cost
 from agentload.live.look import SWITCH, cores
 from agentload.model.commands import Send
 from agentload.model.metrics import ClockStart
-from agentload.model.rows import CallRow, LegRow, RunRow
+from agentload.model.rows import AnswerRow, CallRow, LegRow, RunRow
 from agentload.run.foreground import Audience
 from agentload.run.prepared import Place
 from agentload.run.servers import arms_of
@@ -30,13 +32,14 @@ from agentload.serve.processes import start
 from agentload.store import tables
 from agentload.store.database import reading
 from agentload.study.kinds import Decide, Replay
-from agentload.study.parts import Live, Load, TraceRef
+from agentload.study.parts import Live, Load, TraceRef, Virtual
 from agentload.study.stored import study_of
 from agentload.verdict.policy import Setting
 from tests.run.test_ready import busy_loops
 
 CHECKS = Asked(stage=Stage(criterion="checks", amount=1), planned_minutes=0.2, minutes=0.1, said="")
 PAIR = Asked(stage=Stage(criterion="speed", amount=1), planned_minutes=2.0, minutes=3.0, said="")
+CANARY = Asked(stage=Stage(criterion="canary", amount=12, lengths=(4096,)), planned_minutes=1.0, minutes=0.8, said="")
 LATE = "requests left 9.3 ms late (p99; limit 5)"
 
 
@@ -71,12 +74,12 @@ def test_who_reads_the_result_is_told_the_load_and_what_it_changes() -> None:
     assert caveat([]) is None
 
 
-def test_the_ledger_of_a_lighter_run_keeps_checks_and_what_was_spent(tmp_path: Path) -> None:
+def test_the_ledger_of_a_lighter_run_keeps_checks_answers_and_what_was_spent(tmp_path: Path) -> None:
     first = Ledger(database=tmp_path / "x.duckdb", run="r").write("asked", CHECKS)
-    first = first.write("stopped", PAIR)
+    first = first.write("asked", CANARY).write("stopped", PAIR)
     step = EasedLoad(of="sessions", before=8, now=4, why=LATE)
     second = first.ease(step, setting=Setting(name="decide"))
-    assert (second.run, second.asked, second.given_up) == ("r-4-sessions", (CHECKS,), (step,))
+    assert (second.run, second.asked, second.given_up) == ("r-4-sessions", (CHECKS, CANARY), (step,))
     assert second.minutes == pytest.approx(first.minutes)
     assert ledger(tmp_path / "x.duckdb", "r").goes_on_as == "r-4-sessions"
     assert ledger(tmp_path / "x.duckdb", "r-4-sessions") == second
@@ -84,6 +87,36 @@ def test_the_ledger_of_a_lighter_run_keeps_checks_and_what_was_spent(tmp_path: P
     assert third.run == "r-2-sessions"
     assert third.minutes == pytest.approx(first.minutes + PAIR.minutes)
     assert ledger(tmp_path / "x.duckdb", third.run) == third
+
+
+def test_answers_are_kept_under_a_lighter_load_and_the_time_that_they_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    database, lines, asked = tmp_path / "x.duckdb", list[str](), Speed.ask
+
+    def late(speed: Speed, stage: Stage) -> float | None:
+        if stage.amount > 1 and not speed.means.ledger.given_up:
+            raise LateError(LATE)
+        return asked(speed, stage)
+
+    def notice(text: str) -> None:
+        lines.append(text)
+        if "asking: speed, 4" in text and deciding.means.ledger.given_up:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Speed, "ask", late)
+    servers = Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8"))
+    study = Decide(traces=(TraceRef(path="demo-chat"),), servers=servers, load=Load(sessions=4))
+    deciding = Deciding(study=study, place=Place(database=database, run="r"), audience=Audience(notice=notice))
+    outcome = deciding.play()
+    assert outcome.run_id == "r-2-sessions"
+    assert sum(line.startswith("asking: canary") for line in lines) == 1
+    (canary,) = (each for each in outcome.asked if each.stage.criterion == "canary")
+    assert canary.minutes > 0
+    assert ledger(database, "r-2-sessions").looks("canary") == {canary.stage.amount: canary.minutes}
+    with reading(database) as connection:
+        answers = {run: tables.rows(connection, AnswerRow, run_id=run) for run in ("r", "r-2-sessions")}
+        assert grades.canary(connection, "r-2-sessions") == grades.canary(connection, "r") != ()
+    assert {replace(row, run_id="r") for row in answers["r-2-sessions"]} == set(answers["r"])
+    assert len(answers["r"]) == 2 * canary.stage.amount
 
 
 @dataclass

@@ -58,6 +58,14 @@ def decided(study: Decide, folder: Path) -> tuple[Outcome, list[str]]:
     return deciding.play(), said
 
 
+def test_pairs_whose_answers_are_long_take_what_the_profile_says(tmp_path: Path) -> None:
+    study = Decide(traces=(TraceRef(path="code"),), servers=LLAMA, seed=1)
+    deciding = Deciding(study=study, place=Place(database=tmp_path / "x.duckdb"), audience=Audience())
+    look = Stage(criterion="speed", amount=2)
+    planned = deciding.price(look).minutes
+    assert deciding._questions["speed"].ask(look) == pytest.approx(planned, rel=0.1)
+
+
 def test_all_that_is_asked_lies_in_one_run_and_is_told_while_it_is_asked(tmp_path: Path) -> None:
     outcome, said = decided(STUDY, tmp_path)
     assert outcome.ending in ("decided", "budget", "open")

@@ -8,7 +8,7 @@ import pytest
 
 from advisor.estimate import Estimate
 from advisor.steps import MorePairs, Questions, Restarts, Search, Step, Swap
-from advisor.verdict import ArmVerdict, Choice, Decision, Leg, LegState, Need, Word
+from advisor.verdict import ArmVerdict, Change, Choice, Decision, Leg, LegState, Need, Word
 from agentload.decision.sequence import FIRST, ITEMS, LENGTHS, PAIRS, TRIED, Known, Stage, following, lengths, settling
 
 CHOICE = Choice(arm="bf16", verdict="test further", canary=False, headline="", runner_up=None, why_it_lost=None, split_pools="")
@@ -157,7 +157,7 @@ def test_more_pairs_are_not_played_where_they_settle_nothing() -> None:
     assert following_of(known(verdict(pays="untested")), capacity=True) == ("capacity", TRIED[0])
 
 
-def measured(value: float, low: float, high: float, *, margin: float = 0.03) -> Leg:
+def measured(value: float, low: float | None, high: float | None, *, margin: float = 0.03) -> Leg:
     found = Estimate(value=value, low=low, high=high, n=6, unit="relative", method="", level=0.9926)
     return Leg(name="pays", state="unclear", reason="", estimate=found, margin=margin)
 
@@ -181,10 +181,43 @@ def test_pairs_are_played_while_their_last_look_may_settle_speed(step: Step, cha
 
 
 @pytest.mark.parametrize(
-    ("ratio", "asked"),
-    [((0.08, -0.15, 0.37), False), ((0.12, -0.15, 0.50), False), ((0.30, 0.01, 0.67), True), ((-0.27, -0.44, -0.04), True)],
+    ("bound", "seen", "asked"),
+    [
+        (-0.01, (-0.30, -0.02, -0.33, -0.28, -0.31, -0.29), True),  # at least 1 % less so far, and most pairs have far more
+        (-0.02, (-0.04, -0.022, -0.035, -0.025, -0.03, -0.021), False),  # a quarter of the pairs stays below the margin
+        (0.02, (0.04, 0.022, 0.035, 0.025, 0.03, 0.021), False),
+        (0.02, (0.20, 0.05, 0.21, 0.19, 0.2, 0.22), True),
+        (-0.02, (), True),
+    ],
 )
-def test_trials_are_made_while_their_last_look_may_settle_capacity(ratio: tuple[float, float, float], *, asked: bool) -> None:
+def test_pairs_are_played_while_a_bound_may_still_pass_the_margin(bound: float, seen: tuple[float, ...], *, asked: bool) -> None:
+    ends = (None, bound) if bound < 0 else (bound, None)
+    leg = replace(measured(bound, *ends), needs=(Need(what="", step=MorePairs(pairs=30)),))
+    assert leg.estimate is not None
+    assert leg.estimate.is_bound
+    change = Change(metric="turn_ms", arm="fp8", workload="chat", relative=leg.estimate, pairs=6, calls=100, by_pair=seen)
+    now = known(replace(verdict(), pays=leg), pairs=PAIRS[2])
+    now = replace(now, decision=replace(now.decision, changes=(change,)))
+    assert (following_of(now) == ("speed", PAIRS[3])) is asked
+
+
+@pytest.mark.parametrize(
+    ("ratio", "asked"),
+    [
+        ((0.08, -0.15, 0.37), False),
+        ((0.12, -0.15, 0.50), False),
+        ((0.30, 0.01, 0.67), True),
+        ((-0.27, -0.44, -0.04), True),
+        # At most so many: no gain any more where that is within the margin, and open where it is beyond.
+        ((0.05, None, 0.08), False),
+        ((0.05, None, 0.50), True),
+        ((-0.05, -0.08, None), False),
+        # At least so many: only a gain can be shown, as it can of an interval with both ends.
+        ((0.30, 0.01, None), True),
+        ((0.02, -0.03, None), False),
+    ],
+)
+def test_trials_are_made_while_their_last_look_may_settle_capacity(ratio: tuple[float, float | None, float | None], *, asked: bool) -> None:
     equal = replace(verdict(pays="untested"), capacity=measured(*ratio, margin=0.10))
     assert (following_of(known(equal, tried=TRIED[0]), capacity=True) == ("capacity", TRIED[1])) is asked
 

@@ -233,7 +233,7 @@ def test_whoever_goes_to_another_address_shows_what_that_asks_for_and_asks_as_be
         "answer_s",
     }
     of_the_arm |= {"gpus", "tensor_parallel", "data_parallel", "launch"}
-    assert {each.name for each in fields(Endpoint)} == of_the_address.keys() | of_the_arm | {"machine", "places"}
+    assert {each.name for each in fields(Endpoint)} == of_the_address.keys() | of_the_arm | {"machine", "places", "replicas"}
     settled = {name: object() for name in of_the_arm - {"name"}}
     assert {name: getattr(on(arm("a", "http://h1/v1", **settled), "m2", (first, second)), name) for name in settled} == settled
 

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agentload.endpoints.endpoint import Endpoint, Launch, replica_pairs
-from agentload.endpoints.read import Emulated, read, read_file
+from agentload.endpoints.read import Emulated, only, read, read_file
 from agentload.errors import EndpointError
 
 ARMS = """
@@ -70,6 +71,31 @@ def test_an_arms_file_gives_each_arm_the_shared_model_unless_it_has_its_own(tmp_
     bf16, fp8 = read(str(tmp_path / "arms.yaml"))  # type: ignore[misc]  # a file names endpoints
     assert (bf16.model, fp8.model, fp8.url) == ("shared", "own", "http://127.0.0.1:2/v1")
     assert (fp8.key_env, fp8.headers, fp8.expect) == ("FP8_KEY", {"X-Team": "a"}, {"kv_cache_dtype": "fp8"})
+
+
+def test_some_arms_of_a_file_can_be_named_and_one_that_it_has_not_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "arms.yaml"
+    path.write_text(ARMS)
+    assert read(f"{path}/fp8") == read(str(path))[1:]  # type: ignore[index]  # a file names endpoints
+    assert read(f"{path}/fp8+bf16") == read(str(path))
+    with pytest.raises(EndpointError, match="has no arm 'int8'") as error:
+        read(f"{path}/fp8+int8")
+    assert error.value.hint == "it has: bf16, fp8"
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "said"),
+    [
+        ("a=http://h:1/v1, b=http://h:2/v1,c=http://h:3/v1", "ac", "a=http://h:1/v1,c=http://h:3/v1"),
+        ("http://h:1/v1?x=1,http://h:2/v1", ["arm1"], "arm1=http://h:1/v1?x=1"),
+        ("of/arms.yaml", "ab", "of/arms.yaml/a+b"),
+        ("of/arms.yml/a+b+c", "ac", "of/arms.yml/a+c"),
+        ("emulated:llama", "ab", "emulated:llama/a+b"),
+        ("emulated:llama/a+b+c", "ab", "emulated:llama/a+b"),
+    ],
+)
+def test_endpoints_can_be_written_with_some_of_their_arms(text: str, names: Sequence[str], said: str) -> None:
+    assert only(text, names) == said
 
 
 @pytest.mark.parametrize(

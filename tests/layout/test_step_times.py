@@ -87,4 +87,5 @@ def test_a_prompt_joins_a_batch_that_has_begun_to_decode() -> None:
 
 def test_a_play_takes_as_long_as_its_prefixes_and_its_steps() -> None:
     found = Grid(decode=((1000, 2), (1000, 4)), prefill=((500, 100),), mixed=(), steps=50)
-    assert seconds(found, token_s=0.01, prefill_tokens_per_s=1000) == pytest.approx((4 * 1000 + 500 + 100) / 1000 + 2 * 50 * 0.01)
+    took = seconds(found, decode_s=lambda batch, context: batch * context / 1e6, prefill_s=lambda tokens: tokens**2 / 1e6)
+    assert took == pytest.approx(4 * 1.0 + 0.25 + (0.36 - 0.25) + 50 * (0.002 + 0.004))

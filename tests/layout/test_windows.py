@@ -315,6 +315,14 @@ def test_a_window_of_many_arrivals_takes_time_in_proportion_to_them() -> None:
     assert process_time() - began_s < 1.0
 
 
+def test_a_session_of_many_turns_is_laid_out_in_proportion_to_them() -> None:
+    trace = trace_of(talk("a", *[1.0] * 6_000), talk("b", 1.0))
+    began_s = process_time()
+    stock = steady(trace, load_of(ClosedLoop(sessions=2)))
+    assert process_time() - began_s < 0.5
+    assert [len(family[0].turns) for family in stock.families] == [1, 6_000]
+
+
 @settings(max_examples=40, deadline=None)
 @given(trace=traces(), sessions=st.integers(1, 4))
 def test_what_windows_hold_grows_with_sessions(trace: Trace, sessions: int) -> None:
