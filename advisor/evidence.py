@@ -251,6 +251,7 @@ class PairLoad:
     user_wait_scale: float = 1.0
     cuts_waits: bool = False  # trials of capacity have the waits of the user's own load, which are longer
     held_tokens: float | None = None  # contexts alive at once, in nineteen of twenty windows
+    sessions_of_hours: float | None = None  # which are at work over hours as often as those of windows, where long waits are cut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -163,8 +163,6 @@ def decide(
         agentload decide traces/mine.jsonl --endpoints arms.yaml --slo ttft=2s,tpot=50ms --agents 400 --price 2.50 --budget 45m
 
         agentload decide rag --endpoints bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1 --dry-run
-
-        agentload decide rag --endpoints bf16=http://a:8000/v1,bf16=http://b:8000/v1,fp8=http://c:8000/v1,fp8=http://d:8000/v1
     """
     words = gate(fail_on)
     assert isinstance(study, Decide), study

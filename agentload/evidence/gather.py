@@ -149,6 +149,7 @@ def _pair_load(study: Study | None, noted: Notes) -> PairLoad | None:
         user_wait_scale=load.wait_scale.get("user", 1.0),
         cuts_waits=noted.cuts_waits,
         held_tokens=noted.held_tokens,
+        sessions_of_hours=noted.sessions_of_hours,
     )
 
 

@@ -341,6 +341,19 @@ def _enough(stock: Steady, seconds: float, seed: int, pair: int) -> Iterator[int
 
 # --- what a window holds ---
 
+
+def sessions_of_hours(stock: Steady) -> float | None:
+    """Return how many sessions are at work over hours as often as those of windows are; None where no number of them is kept going.
+
+    A window begins in a wait with the call behind it, and is over before a longer wait is: its sessions are at work more often.
+    """
+    match stock.load.arrivals:
+        case ClosedLoop(sessions=sessions):
+            return sessions * stock.ends_s[-1] / stock.line.seconds
+        case _:
+            return None
+
+
 PROBED: Final = 20
 """Windows that are looked at for what they hold."""
 

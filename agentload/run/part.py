@@ -257,9 +257,7 @@ async def loaded(
     """Bring a database up to date with a run's journals; return why that could not be, be it that somebody stops us."""
 
     def once(patience_s: float) -> None:
-        if not (written := journals(database, run_id)):
-            raise StoreError(f"{journal_folder(database, run_id)}: the journals of the run are gone")
-        load(written, database, patience_s=patience_s)
+        load(journals(database, run_id), database, patience_s=patience_s)
 
     try:
         await _patiently(once, patience_s=patience_s, is_stopping=is_stopping, notice=notice)

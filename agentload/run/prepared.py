@@ -20,7 +20,7 @@ from agentload.layout.coverage import trace_shapes
 from agentload.layout.long_run import Fills, long_run
 from agentload.layout.plan import laid_windows, of_study, with_starts
 from agentload.layout.traces import sweep
-from agentload.layout.windows import WINDOW_S, Laid, Steady, held_tokens, steady
+from agentload.layout.windows import WINDOW_S, Laid, Steady, held_tokens, sessions_of_hours, steady
 from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.plan import Budget
 from agentload.model.profile import ArmProfile
@@ -194,6 +194,7 @@ def simulation(study: Replay, place: Place, *, stock: Steady | None = None, held
             fill_minutes={} if fills is None else dict(fills.minutes),
             trace_shape=shape,
             held_tokens=held_tokens or _held_tokens(study, stock),
+            sessions_of_hours=None if stock is None else sessions_of_hours(stock),
         ),
         slowness=slowness,
     )
@@ -302,6 +303,7 @@ def _replay(
             fill_minutes={} if fills is None else dict(fills.minutes),
             trace_shape=shape,
             held_tokens=_held_tokens(study, stock),
+            sessions_of_hours=None if stock is None else sessions_of_hours(stock),
         ),
     )
     return Prepared(playing=playing, cost=expected, fills=fills, beyond=beyond)

@@ -28,6 +28,8 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True):
     """What the calls of the whole trace are like, by workload, however many of them were played."""
     held_tokens: float | None = None
     """Contexts that the windows of its pairs hold at once, in nineteen of twenty."""
+    sessions_of_hours: float | None = None
+    """Sessions that are at work over hours as often as those of its windows are."""
     cuts_waits: bool = False
     """Users of its pairs answer sooner than those of the trials beside it, who wait as the user's own do."""
     source: dict[str, Any] = {}

@@ -16,7 +16,7 @@ from agentload.decision import own_load
 from agentload.decision.own_load import OwnLoad, rows
 from agentload.emulator.steptime import off
 from agentload.evidence.capacity import TWINS, twin_changes
-from agentload.layout.windows import fitting, steady
+from agentload.layout.windows import fitting, sessions_of_hours, steady
 from agentload.model.profile import ArmProfile
 from agentload.model.trace import Trace
 from agentload.run.files import read_traces
@@ -83,24 +83,28 @@ def test_a_run_of_windows_knows_its_load_and_says_it_first(tmp_path: Path) -> No
     assert played is not None
     assert played.held_tokens is not None
     assert 0 < played.held_tokens < 100_000
-    assert replace(played, held_tokens=None) == PairLoad(sessions=2, user_wait_s=5.0)
+    assert played.sessions_of_hours == pytest.approx(2)
+    assert replace(played, held_tokens=None, sessions_of_hours=None) == PairLoad(sessions=2, user_wait_s=5.0)
     assert "Load: block pairs have 2 sessions at once, users answer within 5 s\n" in run.report().text()
 
 
+@pytest.mark.parametrize(("name", "over_hours"), [("chat", 8), ("code", 30)])
+def test_sessions_of_windows_are_at_work_as_often_as_more_of_them_over_hours_where_long_waits_are_cut(name: str, over_hours: int) -> None:
+    load = Load(sessions=8, wait_cap_s={"user": 5.0}, duration_s=75.0, max_context_tokens=131_072)
+    assert round(sessions_of_hours(steady(trace_of(name, longest=131_072), load.planned())) or 0) == over_hours
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "is_kept"), [("chat", True), ("code", False)])
-def test_pairs_that_overfill_a_pool_never_have_the_wrong_sign_and_bound_what_hours_of_chat_show(
-    name: str,
-    is_kept: bool,  # noqa: FBT001  # a case
-    tmp_path: Path,
-) -> None:
-    # A known fault: tools of code take minutes, so hours have few of eight sessions at work where a window has all. It says too much.
+@pytest.mark.parametrize("name", ["chat", "code"])
+def test_pairs_that_overfill_a_pool_never_have_the_wrong_sign_and_bound_what_hours_of_as_much_work_show(name: str, tmp_path: Path) -> None:
     said = []
     longest = min(arm.server.max_model_len for arm in arms().values())
-    hours = steady_calls(trace_of(name, longest=longest), arms(), sessions=8, seconds=3 * 3600.0)
-    truth = math.expm1(np.mean([turn.log_ratio for turn in timed(hours["bf16"], hours["fp8"])]))
     load = Load(sessions=8, wait_cap_s={"user": 5.0}, duration_s=75.0, max_context_tokens=longest)
-    windows = fitting(steady(trace_of(name, longest=longest), load.planned()), 12)
+    stock = steady(trace_of(name, longest=longest), load.planned())
+    sessions = round(sessions_of_hours(stock) or 0)
+    hours = steady_calls(trace_of(name, longest=longest), arms(), sessions=sessions, seconds=3 * 3600.0)
+    truth = math.expm1(np.mean([turn.log_ratio for turn in timed(hours["bf16"], hours["fp8"])]))
+    windows = fitting(stock, 12)
     servers = Virtual(profile=PROFILE, arms=ARMS, noise=False)
     for seed in range(20):
         study = Replay(traces=(TraceRef(path=name),), servers=servers, pairs=12, windows=windows, load=load, seed=seed)
@@ -111,7 +115,7 @@ def test_pairs_that_overfill_a_pool_never_have_the_wrong_sign_and_bound_what_hou
         assert change.relative.is_bound
         said.append(change.relative.value)
     assert max(said) < 0
-    assert (truth <= min(said)) is is_kept, f"at least {min(said):.1%}, hours {truth:.1%}"
+    assert sum(truth <= each + 0.03 for each in said) >= 18, f"at least {sorted(said)}, hours of {sessions} sessions {truth:.1%}"
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from agentload import documents
 from agentload.errors import TraceError
 from agentload.tracefile import read, write
 from agentload.tracefile.files import SMALL
@@ -120,8 +121,9 @@ def test_what_is_nested_just_too_deeply_to_be_kept_is_named_with_its_line(tmp_pa
         assert "t.jsonl:2: not JSON: maximum recursion depth exceeded" in error.message  # noqa: PT017  # either is well
 
 
-def test_a_compressed_line_without_end_is_refused_at_the_bound(tmp_path: Path) -> None:
+def test_a_compressed_line_without_end_is_refused_at_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One line of 1 GiB in 32 kB took as much memory and more."""
+    monkeypatch.setattr(documents, "EXPANDS", 1 << 20)
     file = tmp_path / "t.jsonl.zst"
     packer = zstandard.ZstdCompressor().compressobj()
     file.write_bytes(packer.compress(HEADER.encode()) + b"".join(packer.compress(b"0" * (1 << 24)) for _ in range(64)) + packer.flush())

@@ -17,6 +17,8 @@ NOTE: Final = (
     "Each call weighs the same. A call is covered where its context is at most a tenth longer than the longest that was timed: in three "
     "block pairs, or as often as the trace has it. What the server reported is compared with what an ideal cache would hold."
 )
+ALIKE: Final = 1.1
+"""Factor of sessions below which a window has as many at work as hours have."""
 _SAID: Final[dict[Quantity, tuple[str, Callable[[float], str]]]] = {
     "context_tokens": ("context, tokens", say.tokens),
     "new_tokens": ("new tokens a turn", say.tokens),
@@ -73,7 +75,11 @@ def _on_twins(each: TwinChange) -> str:
 
 def _at_once(played: PairLoad) -> str:
     if played.sessions is not None:
-        return f"{say.plural(played.sessions, 'session')} at once"
+        at_once = f"{say.plural(played.sessions, 'session')} at once"
+        over_hours = round(played.sessions_of_hours or 0)
+        if over_hours < ALIKE * played.sessions:
+            return at_once
+        return f"{at_once}, which work as often as {over_hours} do over hours (a window skips long waits)"
     if played.rate_per_s is not None:
         return f"{played.rate_per_s:g} session starts a second"
     return f"sessions that begin {_times(played.speed, 'fast')}as in your trace"
