@@ -82,9 +82,7 @@ def spread(pairs: Pairs, *, scale: float, draws: tuple[Draw, ...] = ()) -> Sprea
 
     *draws* are differences between starts of one configuration: they tell how much a start adds, and are never taken off.
     """
-    # Pairs that take turns on starts see one wander: from start to start it is not drawn anew.
-    is_apart = pairs.starts >= OWN_STARTS and in_turn(pairs) is None
-    return _over_starts(pairs) if is_apart else _on_grid(pairs, scale, draws)
+    return _over_starts(pairs) if _is_over_starts(pairs) else _on_grid(pairs, scale, draws)
 
 
 def highest(pairs: Pairs, values: Floats, *, scale: float, level: float) -> Floats:
@@ -92,7 +90,7 @@ def highest(pairs: Pairs, values: Floats, *, scale: float, level: float) -> Floa
 
     It is that of `spread`, to a hundredth of a percent, for many columns at once.
     """
-    if pairs.starts >= OWN_STARTS:
+    if _is_over_starts(pairs):
         return np.array([_over_starts(replace(pairs, values=each)).interval(1 - 2 * level)[1] for each in values.T])
     wider = _wider(values)
     ends = np.empty(values.shape[1])
@@ -100,6 +98,11 @@ def highest(pairs: Pairs, values: Floats, *, scale: float, level: float) -> Floa
         taken = wider == width
         ends[taken] = _upper_ends(*_mixtures(pairs, values[:, taken], scale), level=level)
     return ends
+
+
+def _is_over_starts(pairs: Pairs) -> bool:
+    """Tell whether starts themselves say what they add; where pairs take turns on them, one wander is shared by all."""
+    return pairs.starts >= OWN_STARTS and in_turn(pairs) is None
 
 
 def below(bounds: Floats, *, scale: float) -> Floats:

@@ -58,7 +58,7 @@ def forecast(
     accuracy_margin: float,
     together: int,
     capacity: bool,
-    starts_each_pair: bool,
+    starts: int | None,
     rivals: int = 1,
     start_spread: float = Policy().start_spread,
     level: bool = False,
@@ -67,7 +67,8 @@ def forecast(
 ) -> tuple[Forecast, ...]:
     """Divide a budget as the sequence would: pairs until a third of it is spent, a search, and questions with what is left.
 
-    The service *level* and a *canary* come first, where they are asked. Questions are priced at the *lengths* at which they will be asked.
+    Pairs take turns on so many *starts*; None: each has its own. The service *level* and a *canary* come first, where they are asked.
+    Questions are priced at the *lengths* at which they will be asked.
     """
     out = []
     left = budget_minutes
@@ -89,7 +90,7 @@ def forecast(
         rivals=rivals,
         capacity=capacity,
         start_spread=start_spread,
-        starts_each_pair=starts_each_pair,
+        starts=starts,
     )
     out.append(Forecast(criterion="speed", amount=pairs, price=speed, chances=faster))
     if capacity:
@@ -162,14 +163,14 @@ def gains_shown(
     min_change: float,
     *,
     pairs: int,
-    starts_each_pair: bool,
+    starts: int | None,
     rivals: int = 1,
     capacity: bool = False,
     start_spread: float = Policy().start_spread,
     deviation: float = PAIR_SPREAD,
 ) -> Chances:
     """Return how likely so many pairs, looked at as they are played, show gains of two and four margins."""
-    whole = planned_level(Policy().alpha, starts=None if starts_each_pair else 1) / rivals
+    whole = planned_level(Policy().alpha, starts=starts) / rivals
     # Once capacity was measured as well, either of them would do: they share the level.
     looks = [(look, whole / 2 if capacity and look > PAIRS[0] else whole) for look in PAIRS if look <= pairs]
     changes = (2 * min_change, 4 * min_change)
@@ -179,6 +180,6 @@ def gains_shown(
         margin=-math.log1p(-min_change),
         deviation=deviation,
         scale=math.sqrt(2) * start_spread,
-        starts_each_pair=starts_each_pair,
+        starts=starts,
     )
     return tuple((f"{change:.0%} faster", chance) for change, chance in zip(changes, found, strict=True))

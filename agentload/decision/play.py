@@ -381,7 +381,7 @@ class Deciding:
             rivals=len(self.means.arms) - 1,
             start_spread=self.means.start_spread,
             level=self._level.is_wanted,
-            starts_each_pair=self.means.is_launching,
+            starts=None if self.means.is_launching else self.means.replicas,
             lengths=self.means.lengths,
             canary=self._canary.stage,
         )

@@ -110,7 +110,7 @@ def of_pairs(draws: int, seed: int = 1, noises: Collection[str] = NOISES) -> Ite
         found = (first_shown(played(name, rng, starts_each_pair=each)) for _ in range(draws))
         ended = np.array([[look or math.inf for look in looks] for looks in found])
         for pairs in SHOWN:
-            for place, (_, chance) in enumerate(gains_shown(POLICY.min_change, pairs=pairs, starts_each_pair=each)):
+            for place, (_, chance) in enumerate(gains_shown(POLICY.min_change, pairs=pairs, starts=None if each else 1)):
                 yield name, each, pairs, MARGINS[place], chance, float(np.mean(ended[:, place] <= pairs))
 
 

@@ -27,7 +27,7 @@ def price(stage: Stage) -> Price:
     return Price(minutes=MINUTES[stage.criterion] * stage.amount)
 
 
-def foretold(budget: float, *, capacity: bool = True, starts_each_pair: bool = False) -> tuple[Forecast, ...]:
+def foretold(budget: float, *, capacity: bool = True, starts: int | None = 1) -> tuple[Forecast, ...]:
     return forecast(
         price,
         budget_minutes=budget,
@@ -35,7 +35,7 @@ def foretold(budget: float, *, capacity: bool = True, starts_each_pair: bool = F
         accuracy_margin=0.03,
         together=4,
         capacity=capacity,
-        starts_each_pair=starts_each_pair,
+        starts=starts,
     )
 
 
@@ -59,21 +59,25 @@ def test_the_least_that_says_anything_is_priced_even_where_the_budget_is_too_sma
 
 
 def test_one_start_a_pair_settles_what_one_start_cannot() -> None:
-    once, each_pair = (dict(foretold(300, starts_each_pair=starts)[0].chances) for starts in (False, True))
+    once, each_pair = (dict(foretold(300, starts=starts)[0].chances) for starts in (1, None))
     assert once["6% faster"] < 0.15
     assert each_pair["6% faster"] > 0.7
 
 
+def test_more_replicas_settle_more() -> None:
+    chances = [dict(gains_shown(0.03, pairs=16, starts=starts))["6% faster"] for starts in (1, 2, 4)]
+    assert chances == sorted(chances)
+    assert chances[2] > 2 * chances[0]
+
+
 def test_every_look_may_show_a_gain_and_rivals_share_the_error() -> None:
-    few, many, shared = (
-        gains_shown(0.03, pairs=pairs, starts_each_pair=False, rivals=rivals) for pairs, rivals in ((4, 1), (8, 1), (8, 3))
-    )
+    few, many, shared = (gains_shown(0.03, pairs=pairs, starts=1, rivals=rivals) for pairs, rivals in ((4, 1), (8, 1), (8, 3)))
     for one, other in ((few, many), (shared, many)):
         assert all(mine[1] < theirs[1] for mine, theirs in zip(one, other, strict=True))
 
 
 def test_servers_that_start_alike_settle_what_others_leave_open() -> None:
-    alike, usual = (dict(gains_shown(0.03, pairs=12, starts_each_pair=False, start_spread=spread)) for spread in (0.0, 0.015))
+    alike, usual = (dict(gains_shown(0.03, pairs=12, starts=1, start_spread=spread)) for spread in (0.0, 0.015))
     assert usual["6% faster"] < 0.15
     assert alike["6% faster"] > 0.4
 
