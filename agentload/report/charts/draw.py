@@ -12,6 +12,7 @@ from markupsafe import Markup
 from agentload.report.charts.scale import Scale, fitted
 from agentload.report.charts.spec import Axis, Band, Cell, Chart, HeatMap, Lanes, Look, Plot, Rule, Series, Span, Trace, legend
 from agentload.report.format import axis_value, tick
+from agentload.visible import visible
 
 Attribute = str | float | int | None
 
@@ -22,9 +23,14 @@ def element(name: str, *children: str, **attributes: Attribute) -> str:
     return f"<{name}{written}>{''.join(children)}</{name}>" if children else f"<{name}{written}/>"
 
 
+def escaped(words: str) -> str:
+    """Return words as the content of an element, each character to be seen."""
+    return escape(visible(words), quote=False)
+
+
 def text(words: str, **attributes: Attribute) -> str:
     """Write a text element."""
-    return element("text", escape(words, quote=False), **attributes)
+    return element("text", escaped(words), **attributes)
 
 
 def coordinate(value: float) -> str:
@@ -44,7 +50,7 @@ def _name(key: str) -> str:
 
 
 def _value(value: Attribute) -> str:
-    return coordinate(value) if isinstance(value, float) else escape(str(value))
+    return coordinate(value) if isinstance(value, float) else escape(visible(str(value)))
 
 
 WIDTH = 480
@@ -178,7 +184,7 @@ def marker(at: tuple[float, float], slot: int | None, class_: str, tip: str | No
     x, y = at
     shapes = ("M-3.4,0a3.4,3.4 0 1,0 6.8,0a3.4,3.4 0 1,0 -6.8,0", "M-3,-3h6v6h-6z", "M0,-3.9L3.7,2.9h-7.4z", "M0,-4.2L4.2,0L0,4.2L-4.2,0z")
     shape = shapes[(slot or 0) % len(shapes)]
-    title = f"<title>{escape(tip, quote=False)}</title>" if tip else ""
+    title = f"<title>{escaped(tip)}</title>" if tip else ""
     return f'<path class="{class_}" transform="translate({coordinate(x)},{coordinate(y)})" d="{shape}">{title}</path>'
 
 
@@ -218,7 +224,7 @@ def _field(cell: Cell, wide: float, high: float) -> str:
     )
     ink = "heat-ink light" if cell.value >= INVERT else "heat-ink"
     words = text(cell.text, class_=ink, x=left + wide / 2, y=top + high / 2 + 4, text_anchor="middle")
-    return f'<g class="field arm-{cell.slot}"><title>{escape(cell.tip, quote=False)}</title>{box}{words}</g>'
+    return f'<g class="field arm-{cell.slot}"><title>{escaped(cell.tip)}</title>{box}{words}</g>'
 
 
 LANES_LEFT = 146
@@ -257,7 +263,7 @@ def _lanes(chart: Lanes) -> str:
 def _span(span: Span, x: Scale, height: float) -> str:
     middle = TOP + height * (span.lane + span.offset)
     low, high = x.at(span.low), x.at(span.high)
-    title = f"<title>{escape(span.tip, quote=False)}</title>" if span.tip else ""
+    title = f"<title>{escaped(span.tip)}</title>" if span.tip else ""
     if span.look == "interval":
         line = element("line", class_="bar", x1=low, x2=high, y1=middle, y2=middle)
         return element("g", title, line, "" if span.at is None else marker((x.at(span.at), middle), span.slot, "mark"), class_="interval")
@@ -321,8 +327,8 @@ def picture(chart: Chart) -> str:
 
 def _described(chart: Chart, prefix: str) -> tuple[str, str]:
     return (
-        element("title", escape(chart.title, quote=False), id=f"{prefix}title"),
-        element("desc", escape(chart.caption, quote=False), id=f"{prefix}desc"),
+        element("title", escaped(chart.title), id=f"{prefix}title"),
+        element("desc", escaped(chart.caption), id=f"{prefix}desc"),
     )
 
 

@@ -89,6 +89,7 @@ def _shown(chart: Chart) -> Ready:
 
 def _code(words: str) -> Ready:
     """Return a code span, fenced by more backticks than it holds."""
+    words = visible(words)
     fence = "`" * (max((len(run) for run in re.findall("`+", words)), default=0) + 1)
     pad = " " if words.startswith("`") or words.endswith("`") else ""
     return Ready(f"{fence}{pad}{' '.join(words.split())}{pad}{fence}")

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import zip_longest
 
 from agentload.report.parts import Document, Step, Table
+from agentload.visible import visible
 
 
 def files(document: Document) -> Iterator[tuple[str, str]]:
@@ -23,7 +24,7 @@ def text(document: Document) -> str:
         ["Do this next:", *(line for step in document.do_now for line in _step(step))] if document.do_now else [],
         *([f"{label}: {words}"] for label, words in document.facts),
     )
-    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+    return visible("\n\n".join("\n".join(block) for block in blocks if block) + "\n")
 
 
 def _step(step: Step) -> Iterator[str]:
