@@ -14,6 +14,7 @@ import errno
 import fcntl
 import math
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -27,8 +28,7 @@ from agentload.store.codec import MAGIC, Fault, Frame, frames
 DUE_NS: Final = 500_000_000
 """Between flushes: callers that try as often have no row wait for a second."""
 RESERVE: Final = 16 * 1024 * 1024  # about half a minute at 50,000 chunks/s
-COPIED: Final = 1 << 20
-"""Bytes at once."""
+UNTOUCHED: Final = "let nothing else touch it, then resume the run"
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -94,10 +94,12 @@ class Writer:
             self._write()
         finally:
             fd, self._fd = self._fd, -1
-            if os.fstat(fd).st_size > self._end:
-                os.ftruncate(fd, self._end)
-            os.fsync(fd)
-            os.close(fd)
+            try:
+                if os.fstat(fd).st_size > self._end:
+                    os.ftruncate(fd, self._end)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
 
     def __enter__(self) -> Self:
         return self
@@ -119,26 +121,41 @@ class Writer:
 
     def _require_in_place(self) -> None:
         """Raise `StoreError` where the file is gone, another one or shorter than was written; one that is gone is written again first."""
-        own, there = os.fstat(self._fd), _stat(self.path)
+        try:
+            own, there = os.fstat(self._fd), _stat(self.path)
+        except OSError as error:
+            raise StoreError(f"{self.path}: {error.strerror}", hint=UNTOUCHED) from error
         if there is None:
             self._write_again()
             self._write()
-            what, left = "was removed", f"its {self._rows:,} rows were written again"
+            what, left = "was removed", f"its {self._end:,} bytes were written again"
         elif (there.st_dev, there.st_ino) != (own.st_dev, own.st_ino):
             what, left = "was replaced by another file", f"the {self._rows:,} rows that were written are not in it"
         elif own.st_size < self._end:
             what, left = "was cut", f"{own.st_size:,} of {self._end:,} bytes are left"
         else:
             return
-        raise StoreError(f"{self.path} {what} while it was written: {left}", hint="let nothing else touch it, then resume the run")
+        raise StoreError(f"{self.path} {what} while it was written: {left}", hint=UNTOUCHED)
 
     def _write_again(self) -> None:
-        gone, self._fd = self._fd, _locked(self.path)
-        for start in range(0, self._end, COPIED):
-            os.pwrite(self._fd, os.pread(gone, min(COPIED, self._end - start), start), start)
-        os.fsync(self._fd)
-        os.close(gone)
-        self._reserved = self._end
+        """Write the file once more, of which nothing is left but what our descriptor reads."""
+        try:
+            fd = _locked(self.path)
+            try:
+                with os.fdopen(os.dup(self._fd), "rb") as gone, os.fdopen(os.dup(fd), "wb") as again:
+                    gone.seek(0)
+                    shutil.copyfileobj(gone, again)
+                os.ftruncate(fd, self._end)
+                os.fsync(fd)
+            except OSError:
+                os.close(fd)
+                self.path.unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            what = f"was removed while it was written, and cannot be written again: {error.strerror}"
+            raise StoreError(f"{self.path} {what}", hint=UNTOUCHED) from error
+        os.close(self._fd)
+        self._fd, self._reserved = fd, self._end
 
     def _reserve(self) -> OSError | None:
         wanted = self._end + len(self._buffer)
@@ -235,7 +252,7 @@ def is_held(path: Path) -> bool:
 def _stat(path: Path) -> os.stat_result | None:
     try:
         return path.stat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
 
 
