@@ -63,6 +63,8 @@ async def silence(endpoint: Endpoint) -> str | None:
             why = _silence(await text_of(response), endpoint.own_gpus) if response.status == 200 else f"answers {response.status}"
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         why = type(error).__name__
+    except OversizeError as error:
+        why = f"has {error}"
     except ValueError:
         why = "is no metrics text"
     return None if why is None else f"{without_credentials(endpoint.gpu_metrics)} {why}"

@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping
 from io import StringIO
 from typing import Final, NamedTuple
 
-MOST_BYTES: Final = 1 << 22
+MOST_BYTES: Final = 1 << 24
 """Of a page: vLLM writes 100 kB for an engine."""
 MOST_OF_A_LINE: Final = 1 << 16
 MOST_LABELS: Final = 1_000
 NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*[ \t]*")
 LABEL: Final = re.compile(r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"([^"\\]*(?:\\.[^"\\]*)*)"[ \t]*,?[ \t]*')
+BLANKS: Final = re.compile(r"[ \t]*")
 ESCAPED: Final = re.compile(r'\\([\\n"])')
 COUNTER: Final = re.compile(r"#[ \t]*TYPE[ \t]+(\S+)[ \t]+counter\b")
 
@@ -38,7 +39,8 @@ def samples(text: str, wanted: frozenset[str]) -> Iterator[Sample]:
     if len(text) > MOST_BYTES:
         raise OversizeError(f"more than {MOST_BYTES >> 20} MB")
     totals: dict[str, str] = {}
-    for line in StringIO(text):
+    for read in StringIO(text):
+        line = read.strip()
         if len(line) > MOST_OF_A_LINE:
             raise OversizeError(f"a line of more than {MOST_OF_A_LINE >> 10} kB")
         if line.startswith("#"):
@@ -46,7 +48,7 @@ def samples(text: str, wanted: frozenset[str]) -> Iterator[Sample]:
             if declared is not None and (total := f"{declared[1]}_total") in wanted:
                 totals[declared[1]] = total
             continue
-        if line.isspace():
+        if not line:
             continue
         found = NAME.match(line)
         name = "" if found is None else found[0].rstrip()
@@ -60,7 +62,7 @@ def samples(text: str, wanted: frozenset[str]) -> Iterator[Sample]:
 def _sample(name: str, line: str, at: int) -> Sample:
     labels: dict[str, str] = {}
     if line.startswith("{", at):
-        at += 1
+        at = BLANKS.match(line, at + 1).end()  # type: ignore[union-attr]  # it matches nothing as well
         while (label := LABEL.match(line, at)) is not None:
             labels[label[1]] = ESCAPED.sub(_unescaped, label[2])
             at = label.end()

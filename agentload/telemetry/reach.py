@@ -180,5 +180,7 @@ def _text(source: str) -> str:
 def _parsed(source: str, text: str) -> Scrape:
     try:
         return parse(text)
+    except OversizeError as error:
+        raise TraceError(f"{called(source)}: {error}", hint=HINT) from error
     except ValueError as error:
         raise TraceError(f"{called(source)}: no metrics text", hint=HINT) from error
