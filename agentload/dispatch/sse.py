@@ -63,6 +63,8 @@ class Parsed(Struct, frozen=True, kw_only=True, gc=False):
 _DONE = b"[DONE]"
 CHUNK_BYTES = 200  # that one is kept in
 TOOL_BYTES = 400
+BOTH = {"stop", "tool_calls"}
+"""Finish reasons of servers that find calls of tools in a text which had ended."""
 OTHER_CHOICE = "a choice {} came where one choice was asked for"
 
 
@@ -176,7 +178,9 @@ class StreamParser:
             self._unreadable = self._unreadable or f"tokens came after the {after}"
             return
         if choice.finish_reason:
-            if self._finish_reason not in (None, choice.finish_reason):
+            if {self._finish_reason, choice.finish_reason} == BOTH:
+                choice.finish_reason = "tool_calls"
+            elif self._finish_reason not in (None, choice.finish_reason):
                 changed = f"{word(self._finish_reason)}, and later {word(choice.finish_reason)}"
                 self._unreadable = self._unreadable or f"the finish reason is {changed}"
             self._finish_reason = choice.finish_reason

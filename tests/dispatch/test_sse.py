@@ -298,6 +298,12 @@ def test_an_answer_that_contradicts_itself_is_unreadable(events: list[bytes], wh
     assert parsed(list(enumerate(events))).unreadable == why
 
 
+@pytest.mark.parametrize("reasons", [("stop", "tool_calls"), ("tool_calls", "stop")])
+def test_calls_of_tools_that_are_found_late_are_the_finish_reason(reasons: tuple[str, str]) -> None:
+    found = parsed(list(enumerate([chunk("a"), *(chunk("", finish=reason) for reason in reasons), DONE])))
+    assert (found.finish_reason, found.unreadable) == ("tool_calls", None)
+
+
 def test_tokens_after_the_end_mark_move_no_stamp() -> None:
     found = parsed([(1, chunk("a")), (2, chunk("b", finish="stop")), (3, DONE), (9, chunk("c"))])
     assert (found.stamps_ns, found.text) == ((1, 2), "ab")
