@@ -72,9 +72,13 @@ class Pairs:
 
 
 def in_turn(pairs: Pairs) -> int | None:
-    """Count the starts that *pairs* take turns on, one included; None where they leave starts for good, or each has its own."""
+    """Count the starts that *pairs* take turns on, one included; None where they leave starts for good, or each has its own.
+
+    Who returns to a start moves more often than there are others to move to, whichever pairs are missing.
+    """
     starts = pairs.starts
-    return starts if starts < pairs.values.size and np.unique(pairs.units[:starts]).size == starts else None
+    returns = starts == 1 or np.count_nonzero(np.diff(pairs.units)) >= starts
+    return starts if starts < pairs.values.size and returns else None
 
 
 def spread(pairs: Pairs, *, scale: float, draws: tuple[Draw, ...] = ()) -> Spread:

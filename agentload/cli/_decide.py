@@ -33,7 +33,7 @@ def decide(study: Decide, place: Place, *, is_dry: bool, as_json: bool, out: Pat
     deciding = Deciding(study=study, place=place, audience=terminal(status))
     if is_dry:
         forecasts = deciding.forecast()
-        print_json(forecasts) if as_json else print(foretold(study, forecasts))
+        print_json(forecasts) if as_json else print(foretold(study, forecasts, replicas=deciding.means.replicas))
         return None
     ended = deciding.play()
     if ended.document is None:
@@ -77,9 +77,9 @@ def _go_on(study: Decide, place: Place, ended: Outcome) -> str | None:
     return f"resume with: {again(study, place.database, resume=ended.run_id)}"
 
 
-def foretold(study: Decide, forecasts: tuple[Forecast, ...]) -> str:
-    """Return what a budget can settle, for people."""
-    gpus = len(arms_named(study.servers)) if study.price_usd is not None else 1
+def foretold(study: Decide, forecasts: tuple[Forecast, ...], *, replicas: int = 1) -> str:
+    """Return what a budget can settle, for people; each arm has so many *replicas*, which cost money all the time."""
+    gpus = replicas * len(arms_named(study.servers)) if study.price_usd is not None else 1
     rows = [
         (
             each.criterion,

@@ -170,9 +170,12 @@ def gains_shown(
     deviation: float = PAIR_SPREAD,
 ) -> Chances:
     """Return how likely so many pairs, looked at as they are played, show gains of two and four margins."""
-    whole = planned_level(Policy().alpha, starts=starts) / rivals
-    # Once capacity was measured as well, either of them would do: they share the level.
-    looks = [(look, whole / 2 if capacity and look > PAIRS[0] else whole) for look in PAIRS if look <= pairs]
+    looks = []
+    for look in (each for each in PAIRS if each <= pairs):
+        # Until pairs return to a start, each has its own.
+        turns = starts if starts == 1 or (starts is not None and look > starts) else None
+        # Once capacity was measured as well, either of them would do: they share the level.
+        looks.append((look, planned_level(Policy().alpha, starts=turns) / rivals / (2 if capacity and look > PAIRS[0] else 1)))
     changes = (2 * min_change, 4 * min_change)
     found = shown(
         looks,

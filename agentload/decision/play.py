@@ -210,7 +210,10 @@ class Deciding:
         self._own = own
         ended = own.play()
         if ended.ending in ("stopped", "late"):
-            return replace(ended, run_id=self.run, document=None)
+            left_minutes = means.left_minutes - (minutes - ended.left_minutes)
+            return replace(
+                ended, run_id=self.run, document=None, left_minutes=left_minutes, asked=means.ledger.asked, apart=means.ledger.apart
+            )
         self._own = None
         found = Apart(
             arm=narrow.arm,

@@ -228,6 +228,11 @@ def replica_pairs(endpoints: Sequence[Endpoint]) -> tuple[str, ...]:
     return tuple(map(replica, range(1, fewest + 1))) if fewest > 1 else ()
 
 
+def without_fellows(endpoint: Endpoint) -> Endpoint:
+    """Return an arm of several replicas as its first one alone, on the machine that its address names."""
+    return replace(endpoint, replicas=(), machine=None) if endpoint.replicas else endpoint
+
+
 OF_THE_ADDRESS: Final = (
     *("url", "key_env", "key_command", "headers", "header_env", "ca_file", "client_certificate", "client_key", "proxy", "proxy_env"),
     *("idle_s", "expect_bytes", "replica_headers", "metrics", "log", "gpu", "gpu_ids", "gpu_metrics", "price_per_hour"),

@@ -167,7 +167,7 @@ _READERS: Final[Mapping[str, Reader]] = {
     "launch": _launch,
 }
 FIELDS: Final = frozenset(_READERS)
-_NAME: Final = re.compile(r"[^/\x00-\x1f\x7f]{1,60}")
+_NAME: Final = re.compile(r"[^/+=\x00-\x1f\x7f]{1,60}")
 
 
 def read_file(path: Path, *, model: str | None = None, key_env: str | None = None, tokenizer: str | None = None) -> tuple[Endpoint, ...]:
@@ -218,7 +218,7 @@ def _on_machines(where: str, name: str, merged: Mapping[str, object], machines: 
 def _replicated(where: str, name: str, merged: Mapping[str, object], listed: Any) -> Endpoint:  # noqa: ANN401  # YAML's
     """Read an arm of several servers that run side by side: a URL each, or what else differs there."""
     own = [each if isinstance(each, dict) else {"url": each} for each in listed]
-    if not own or any(isinstance(each.get("url"), list) for each in own):
+    if not own or not all(isinstance(each.get("url", ""), str) for each in own):
         raise EndpointError(f"{where}.url must list a URL for each replica", hint=REPLICAS)
     for taken, why in (("machine", "each replica is a machine of its own"), ("launch", "replicas run already")):
         if taken in merged or any(taken in each for each in own):
@@ -317,7 +317,9 @@ def _inline(part: str, position: int) -> Endpoint:
 def _check_name(name: str, where: str) -> None:
     """Refuse, before anything is measured, a name that no file and no `PROFILE/ARM` could have in it."""
     if not _NAME.fullmatch(name):
-        raise EndpointError(f"{where}: an arm cannot be called {name[:60]!r}", hint="a name has 1 to 60 characters, and no '/'")
+        raise EndpointError(
+            f"{where}: an arm cannot be called {name[:60]!r}", hint="a name has 1 to 60 characters, none of them '/', '+' or '='"
+        )
 
 
 def _apart(endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from agentload.endpoints.endpoint import Endpoint, beginnings, check_environment, replica_pairs
+from agentload.endpoints.endpoint import Endpoint, beginnings, check_environment, replica_pairs, without_fellows
 from agentload.endpoints.identity import identify_all
 from agentload.endpoints.launch import kept
 from agentload.endpoints.read import Emulated, read
@@ -248,10 +248,12 @@ def _replay(
     notice: Notice,
 ) -> Prepared:
     check(study)
-    served = with_control(found, study.aa)
-    replicas = replica_pairs(served)
     if (said := unpaired(found)) is not None:
         notice(said)
+    if not replica_pairs(found):
+        found = tuple(map(without_fellows, found))
+    served = with_control(found, study.aa)
+    replicas = replica_pairs(served)
     forced = ", ".join(each.name for each in found if each.force_lengths)
     compares = None if study.load.history != "recorded" else not forced
     trace, refs = read_traces(study.traces, lenient=study.lenient, max_context_tokens=study.load.max_context_tokens, compares=compares)

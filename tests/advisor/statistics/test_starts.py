@@ -273,3 +273,12 @@ def test_what_starts_add_lies_below_a_bound_as_their_prior_says() -> None:
     low, middle, high = starts.below(bounds, scale=0.02)
     assert (middle, low + high) == (pytest.approx(0.5), pytest.approx(1.0))
     assert starts.below(bounds, scale=0.0).tolist() == [0.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("missing", [None, 0, 1, 4, 9])
+def test_pairs_that_take_turns_on_starts_do_so_whichever_pair_is_missing(missing: int | None) -> None:
+    kept = np.array([pair for pair in range(20) if pair != missing])
+    taken = Pairs(values=np.zeros(kept.size), start=kept % 5, other_start=kept % 5)
+    left = Pairs(values=np.zeros(kept.size), start=kept // 4, other_start=kept // 4)
+    own = Pairs(values=np.zeros(kept.size), start=np.arange(kept.size), other_start=np.arange(kept.size))
+    assert (starts.in_turn(taken), starts.in_turn(left), starts.in_turn(own)) == (5, None, None)
