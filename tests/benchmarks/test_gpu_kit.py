@@ -255,6 +255,7 @@ def phase(name: str, at: Site, *, minutes: float, code: int = 0) -> dict[str, st
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.loopback
 def test_the_phases_run_whole_on_emulated_servers_and_a_decision_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     at, root = site(tmp_path, "emulated"), house(tmp_path / "house")
