@@ -78,7 +78,7 @@ def _go_on(study: Decide, place: Place, ended: Outcome) -> str | None:
 
 
 def foretold(study: Decide, forecasts: tuple[Forecast, ...], *, replicas: int = 1) -> str:
-    """Return what a budget can settle, for people; each arm has so many *replicas*, which cost money all the time."""
+    """Return what a budget can settle, for people; each arm has this number of *replicas*, which cost money all the time."""
     gpus = replicas * len(arms_named(study.servers)) if study.price_usd is not None else 1
     rows = [
         (
