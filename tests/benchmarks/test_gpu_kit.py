@@ -261,7 +261,7 @@ def test_the_phases_run_whole_on_emulated_servers_and_a_decision_goes_on_where_i
     at, root = site(tmp_path, "emulated"), house(tmp_path / "house")
     assert phase("look", at, minutes=3, code=1)["client"] in {"done", "failed", "stopped"}  # no driver here, and maybe no fit client
     assert phase("profile", at, minutes=5) == {"facts": "done", "steps": "done", "lengths": "done", "probe": "done"}
-    assert phase("chat", at, minutes=3) == {"chat": "stopped"}
+    assert phase("chat", at, minutes=2) == {"chat": "stopped"}
     blocks = "SELECT leg, arm, round, started_ns FROM blocks WHERE run_id = 'chat' ORDER BY ALL"
     with reading(plan.database(at)) as connection:
         before = set(connection.execute(blocks).fetchall())
