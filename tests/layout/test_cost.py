@@ -113,7 +113,8 @@ def test_a_cache_of_larger_blocks_finds_less(block: int | None, rate: float) -> 
 
 
 def test_a_block_of_a_closed_loop_lasts_at_least_as_long_as_its_longest_session() -> None:
-    brief, long = (replace(TRACE.sessions[0], session=f"s{turns}", turns=TURNS * turns) for turns in (1, 4))
+    first = next(iter(TRACE.sessions))
+    brief, long = (replace(first, session=f"s{turns}", turns=TURNS * turns) for turns in (1, 4))
     made = plan(
         replace(TRACE, sessions=(brief, brief, long)), ("a",), run="r", pairs=1, blocks=1, load=Load(arrivals=ClosedLoop(sessions=16))
     )

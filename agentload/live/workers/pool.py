@@ -283,6 +283,7 @@ class Pool:
             self._failure.exception()  # seen, even if nobody watches
         for future in worker.owed():
             future.set_exception(self._failure.exception() or error)
+            future.exception()  # seen, even if who waited for it is gone
 
     async def _stop(self) -> None:
         """Let the workers go, and see to it that they have gone."""

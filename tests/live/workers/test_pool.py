@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import time
@@ -158,6 +159,26 @@ async def test_a_worker_that_is_killed_or_frozen_ends_the_run_with_how_to_go_on(
     assert isinstance(error, LaunchError)
     assert error.message == f"worker 1 {how}: the block pair being played is lost, what was finished is kept"
     assert error.hint == "agentload replay … --resume r"
+
+
+async def test_a_loss_that_nobody_waits_for_any_more_is_told_once(tmp_path: Path) -> None:
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    async with Pool(job("http://127.0.0.1:9/v1"), journals=worker_journals(tmp_path / "leg001.journal", 2)) as pool:
+        for pid in pool.pids():
+            os.kill(pid, signal.SIGSTOP)  # neither answers
+        syncing = asyncio.create_task(pool.sync())
+        await asyncio.sleep(0)
+        os.kill(pool.pids()[1], signal.SIGKILL)
+        with pytest.raises(LaunchError):
+            await pool.watch()
+        syncing.cancel()
+        await asyncio.wait([syncing])
+        os.kill(pool.pids()[0], signal.SIGCONT)
+    del pool, syncing
+    gc.collect()
+    await asyncio.sleep(0)
+    assert told == []
 
 
 async def test_a_worker_that_cannot_write_its_journal_says_why(tmp_path: Path) -> None:
