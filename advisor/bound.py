@@ -19,13 +19,19 @@ class Bound:
     needs: tuple[Need, ...]
 
 
-def bound(case: Case, arm: str, workload: str | None, word: Word, *, is_by_load: bool) -> Bound | None:
+def bound(
+    case: Case, arm: str, workload: str | None, word: Word, *, is_by_load: bool
+) -> Bound | None:
     """Return the bound of a verdict; None where it holds for all of the user's calls.
 
     What follows from the load that was played holds for contexts that were timed, and "use" for those at which answers were compared as
     well. Wrong answers, and a rule that refuses an arm, are enough anywhere.
     """
-    reach, policy, window = case.reach_of(arm, workload), case.policy, case.evidence.deployment.max_model_len
+    reach, policy, window = (
+        case.reach_of(arm, workload),
+        case.policy,
+        case.evidence.deployment.max_model_len,
+    )
     follows_from_load = word in ("use", "no difference") or (word == "avoid" and is_by_load)
     timed = reach.timed if follows_from_load else None
     asked = reach.asked if word == "use" else None
@@ -41,7 +47,9 @@ def bound(case: Case, arm: str, workload: str | None, word: Word, *, is_by_load:
             needs.append(questions.longer(case, found))
         elif each is timed:
             to = f"{words.length(each.to)} to {words.length(reach.longest or each.to)}"
-            needs.append(Need(what=f"block pairs of {words.scope(workload)} on {arm} at contexts of {to}"))
+            needs.append(
+                Need(what=f"block pairs of {words.scope(workload)} on {arm} at contexts of {to}")
+            )
     if not ends:
         return None
     least = min(ends, key=lambda each: each.to)

@@ -48,7 +48,9 @@ def rivals(evidence: Evidence) -> int:
 
 def answer_level(evidence: Evidence, policy: Policy) -> float:
     """Return the one-sided level of a look at paired answers, of one arm: its part where the policy or the run planned several looks."""
-    return planning.answer_level(policy.alpha, planned=policy.planned_looks or evidence.planned_answers)
+    return planning.answer_level(
+        policy.alpha, planned=policy.planned_looks or evidence.planned_answers
+    )
 
 
 def doubled(shortest: int, longest: int) -> tuple[int, ...]:
@@ -65,7 +67,9 @@ class Control:
     """Hold what copies of one configuration differed by: on one server, or with a server each."""
 
     spread: Spread  # inside the run
-    draws: tuple[Draw, ...]  # of starts; none where both copies were one server, and as alike as their places in the order allow
+    draws: tuple[
+        Draw, ...
+    ]  # of starts; none where both copies were one server, and as alike as their places in the order allow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +81,16 @@ class Speed:
     calls_per_pair: float
     minutes_per_pair: float  # of the whole run: all arms and the control
     scatter: Scatter
-    mildest: tuple[float, float]  # quartiles of the pairs' relative changes: a quarter of them is below the first, and above the second
+    mildest: tuple[
+        float, float
+    ]  # quartiles of the pairs' relative changes: a quarter of them is below the first, and above the second
     starts: int = 1  # pairs of starts that share no server's start
-    in_turn: int | None = None  # of these, those that pairs take turns on; None: no start is returned to
-    doubted: Estimate | None = None  # the same had a start added twice as much; None: the starts themselves tell
+    in_turn: int | None = (
+        None  # of these, those that pairs take turns on; None: no start is returned to
+    )
+    doubted: Estimate | None = (
+        None  # the same had a start added twice as much; None: the starts themselves tell
+    )
     controls: tuple[Control, ...] = ()  # of the same figure and scope
 
     @property
@@ -99,7 +109,9 @@ class Accuracy:
     p_not_worse: float
     p_worse: float
     worst: BucketResult
-    good_to: BucketResult | None  # where all of the loss lies beyond a length: the answers up to there
+    good_to: (
+        BucketResult | None
+    )  # where all of the loss lies beyond a length: the answers up to there
     worst_p: float  # that some bucket loses more than the margin, after Holm over the buckets
     discordance: float
     items: int  # different ones; `estimate.n` counts what they are worth
@@ -165,7 +177,9 @@ class Reach:
     usual: tuple[float, float] | None  # contexts between which the user's calls usually lie
     longest: float | None  # the user's longest context
     asked: Beyond | None = None  # the longest context at which answers were compared
-    timed: Beyond | None = None  # and at which latencies were; None: what could have been played is not known
+    timed: Beyond | None = (
+        None  # and at which latencies were; None: what could have been played is not known
+    )
 
     @property
     def beyond_share(self) -> float | None:
@@ -188,8 +202,12 @@ class Case:
     buckets: tuple[BucketResult, ...]
     accuracy: tuple[Accuracy, ...]
     broken: tuple[Broken, ...]
-    suspects: tuple[Broken, ...]  # arms that may be so at one depth: too few answers were asked there
-    same_answers: tuple[Accuracy, ...]  # of arms that were asked twice: what equal servers lose and win
+    suspects: tuple[
+        Broken, ...
+    ]  # arms that may be so at one depth: too few answers were asked there
+    same_answers: tuple[
+        Accuracy, ...
+    ]  # of arms that were asked twice: what equal servers lose and win
     capacity: tuple[Capacity, ...]
     rooms: tuple[Room, ...]
     reach: tuple[Reach, ...]
@@ -224,7 +242,14 @@ class Case:
     def measured(self, arm: str, workload: str | None, metric: Metric = "turn_ms") -> Speed | None:
         """Return the comparison of *metric*, whatever the gates say, with the interval that decides."""
         wanted = (arm, workload, metric)
-        found = next((each for each in self.speeds if (each.change.arm, each.change.workload, each.change.metric) == wanted), None)
+        found = next(
+            (
+                each
+                for each in self.speeds
+                if (each.change.arm, each.change.workload, each.change.metric) == wanted
+            ),
+            None,
+        )
         if found is None:
             return None
         level = 1 - 2 * self.level(arm)
@@ -249,8 +274,19 @@ class Case:
         if alone:
             whole = answer_level(self.evidence, self.policy)
         else:
-            starts = next((each.in_turn for each in self.speeds if (each.change.arm, each.change.workload) == (arm, None)), None)
-            whole = planning.planned_level(alpha, starts=starts) if planned else planning.look_level(look or self.evidence.looks, alpha)
+            starts = next(
+                (
+                    each.in_turn
+                    for each in self.speeds
+                    if (each.change.arm, each.change.workload) == (arm, None)
+                ),
+                None,
+            )
+            whole = (
+                planning.planned_level(alpha, starts=starts)
+                if planned
+                else planning.look_level(look or self.evidence.looks, alpha)
+            )
         return whole / rivals(self.evidence) / either
 
     def spoiled(self, what: Spoiled, arm: str, workload: str | None) -> Gate | None:
@@ -260,7 +296,11 @@ class Case:
         """
         binding = self.weighty()
         for gate in self.gates:
-            if gate.status != "fail" or what not in gate.spoils or gate.arm not in (None, arm, self.evidence.reference):
+            if (
+                gate.status != "fail"
+                or what not in gate.spoils
+                or gate.arm not in (None, arm, self.evidence.reference)
+            ):
                 continue
             if gate.workload is None or gate.workload == workload:
                 return gate
@@ -270,7 +310,9 @@ class Case:
 
     def accuracy_of(self, arm: str, workload: str | None) -> Accuracy | None:
         """Return the pooled accuracy of *arm* for *workload*."""
-        return next((each for each in self.accuracy if (each.arm, each.workload) == (arm, workload)), None)
+        return next(
+            (each for each in self.accuracy if (each.arm, each.workload) == (arm, workload)), None
+        )
 
     def broken_of(self, arm: str) -> Broken | None:
         """Return where *arm* is broken, at its longest lengths first; None: nowhere that was asked."""
@@ -278,12 +320,17 @@ class Case:
 
     def capacity_of(self, arm: str, workload: str | None) -> Capacity | None:
         """Return the agents per GPU of *arm* for *workload*."""
-        return next((each for each in self.capacity if (each.arm, each.workload) == (arm, workload)), None)
+        return next(
+            (each for each in self.capacity if (each.arm, each.workload) == (arm, workload)), None
+        )
 
     def carries(self, arm: str, workload: str | None) -> bool:
         """Say whether it is known how many agents *arm* carries of *workload*; of the mix, where that is all there is."""
         alike = (workload, None) if len(self.evidence.workloads) < 2 else (workload,)
-        return any(each.arm == arm and each.workload in alike and each.agents_per_gpu is not None for each in self.capacity)
+        return any(
+            each.arm == arm and each.workload in alike and each.agents_per_gpu is not None
+            for each in self.capacity
+        )
 
     def room(self, workload: str | None) -> Room:
         """Return whether the pool can limit *workload*."""
@@ -296,32 +343,61 @@ class Case:
     def starts_told(self) -> str:
         """Say what a start is held to add to its latencies, and who says so."""
         history = self.evidence.starts
-        spread, source = (self.policy.start_spread, "assumed, not measured") if history is None else (history.spread, history.source)
+        spread, source = (
+            (self.policy.start_spread, "assumed, not measured")
+            if history is None
+            else (history.spread, history.source)
+        )
         return f"{100 * spread:.1f} % a start ({source})"
 
     def search(self, *, seconds: float = 0.0) -> Search:
         """Return a search for what one GPU carries within the service level, in trials of *seconds* at least."""
-        return Search(limits=self.policy.slo(None), trial_s=float(round(max(seconds, self.trial_seconds()))))
+        return Search(
+            limits=self.policy.slo(None), trial_s=float(round(max(seconds, self.trial_seconds())))
+        )
 
     def usd(self, minutes: float) -> float | None:
         """Return what so many minutes of all arms' servers cost; None where no price is known."""
         price = self.evidence.deployment.gpu.usd_per_hour
-        gpus = sum(self.evidence.gpus(each.name) for each in self.evidence.arms) * self.evidence.deployment.replicas
+        gpus = (
+            sum(self.evidence.gpus(each.name) for each in self.evidence.arms)
+            * self.evidence.deployment.replicas
+        )
         return None if price is None else price * gpus * minutes / 60
 
     def trial_seconds(self) -> float:
         """Return how long each load of a search has to be tried: twice what the pool takes to fill, so that it is full for half of it."""
-        found = (self.evidence.telemetry(scope, arm.name) for scope in self.scopes() for arm in self.evidence.arms)
-        return max([TRIAL_S, *(120 * each.fill_minutes for each in found if each is not None and each.fill_minutes is not None)])
+        found = (
+            self.evidence.telemetry(scope, arm.name)
+            for scope in self.scopes()
+            for arm in self.evidence.arms
+        )
+        return max(
+            [
+                TRIAL_S,
+                *(
+                    120 * each.fill_minutes
+                    for each in found
+                    if each is not None and each.fill_minutes is not None
+                ),
+            ]
+        )
 
     def context_sweep(self) -> Lengths:
         """Return a measurement of latencies against context, up to the longest that the servers take."""
         window = self.evidence.deployment.max_model_len
-        return Lengths(lengths=doubled(SHORTEST, LONGEST if window is None else max(2 * SHORTEST, window // 1024 * 1024)))
+        return Lengths(
+            lengths=doubled(
+                SHORTEST, LONGEST if window is None else max(2 * SHORTEST, window // 1024 * 1024)
+            )
+        )
 
     def line(self, arm: str, users: int | None = None) -> ItlLine | None:
         """Return the token latency line of *arm*, at *users* or at the smallest batch."""
-        found = sorted((each for each in self.itl if each.arm == arm and users in (None, each.users)), key=lambda each: each.users)
+        found = sorted(
+            (each for each in self.itl if each.arm == arm and users in (None, each.users)),
+            key=lambda each: each.users,
+        )
         return found[0] if found else None
 
     def weighty(self) -> tuple[str, ...]:
@@ -348,7 +424,12 @@ def _values(root: object, path: str) -> list[object]:
     values = [root]
     for name in path.split("."):
         values = [getattr(each, name) for each in values]
-        values = [part for each in values for part in (each if isinstance(each, tuple) else (each,)) if part is not None]
+        values = [
+            part
+            for each in values
+            for part in (each if isinstance(each, tuple) else (each,))
+            if part is not None
+        ]
     return values
 
 

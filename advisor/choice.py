@@ -10,7 +10,13 @@ from advisor.case import Case
 from advisor.rules.broken import description
 from advisor.verdict import ArmVerdict, Choice, Word
 
-_RANK: dict[Word, int] = {"use": 0, "calibrate": 1, "test further": 2, "no difference": 3, "avoid": 4}
+_RANK: dict[Word, int] = {
+    "use": 0,
+    "calibrate": 1,
+    "test further": 2,
+    "no difference": 3,
+    "avoid": 4,
+}
 
 
 ALIKE = 1.02  # contexts that two verdicts hold to: what was drawn moves them by a few tokens, and windows are rounded in many ways
@@ -35,7 +41,11 @@ def _headline(case: Case, best: ArmVerdict) -> str:
     if best.holds_to is None:
         return _said(case, best, "")
     found = refused(case.evidence, best.arm)
-    then = "test it further beyond" if found is None else f"it takes none above {words.length(found.to)}"
+    then = (
+        "test it further beyond"
+        if found is None
+        else f"it takes none above {words.length(found.to)}"
+    )
     return f"{_said(case, best, f' for contexts up to {words.length(best.holds_to)}')}; {then}"
 
 
@@ -107,7 +117,11 @@ def _spare(case: Case, arm: str) -> float | None:
 def split_if_used(case: Case, arm: str, classes: Sequence[ArmVerdict]) -> str:
     """Say what a second pool on the reference would gain for the classes that lose on *arm*."""
     losing, reference = _slower(case, arm, classes), case.evidence.reference
-    avoided = [each.workload for each in classes if each.arm == arm and each.verdict == "avoid" and each.workload is not None]
+    avoided = [
+        each.workload
+        for each in classes
+        if each.arm == arm and each.verdict == "avoid" and each.workload is not None
+    ]
     if not losing:
         return f"One flag: no class is shown to lose on {arm}."
     if avoided:
@@ -123,7 +137,11 @@ def split_if_used(case: Case, arm: str, classes: Sequence[ArmVerdict]) -> str:
 
 def split_if_refused(case: Case, classes: Sequence[ArmVerdict]) -> str:
     """Say which classes would gain from a pool of their own although the whole server stays on the reference."""
-    winners = [(each.workload, each.arm) for each in classes if each.verdict == "use" and each.workload is not None]
+    winners = [
+        (each.workload, each.arm)
+        for each in classes
+        if each.verdict == "use" and each.workload is not None
+    ]
     if not winners:
         return f"One flag: no class is shown to gain from leaving {case.evidence.reference}."
     names = ", ".join(f"{workload} ({arm})" for workload, arm in winners)

@@ -30,14 +30,19 @@ def gate_results(evidence: Evidence, policy: Policy) -> tuple[Gate, ...]:
 def _unspoiled(evidence: Evidence, seen: Sequence[Gate], what: Spoiled) -> Evidence:
     """Return *evidence* without the sweeps of arms that failed a gate."""
     failed = {gate.arm for gate in seen if gate.status == "fail" and what in gate.spoils}
-    return replace(evidence, sweeps=tuple(sweep for sweep in evidence.sweeps if sweep.arm not in failed))
+    return replace(
+        evidence, sweeps=tuple(sweep for sweep in evidence.sweeps if sweep.arm not in failed)
+    )
 
 
 def assess(evidence: Evidence, policy: Policy) -> Case:
     """Return the case that *evidence* makes under *policy*: all that is computed, and nothing concluded yet."""
     shares = reach.shares(evidence)
     gates_seen = gate_results(evidence, policy)
-    decoded, prefilled = _unspoiled(evidence, gates_seen, "decode sweep"), _unspoiled(evidence, gates_seen, "prefill sweep")
+    decoded, prefilled = (
+        _unspoiled(evidence, gates_seen, "decode sweep"),
+        _unspoiled(evidence, gates_seen, "prefill sweep"),
+    )
     found = accuracy.faults(evidence, policy)
     judged, speeds = accuracy.pooled(evidence, policy), speed.speeds(evidence, shares, policy)
     # Any arm may be chosen, and for its speed or for its capacity: the error is shared. A search is looked at once.
@@ -71,21 +76,34 @@ def _caveats(case: Case) -> tuple[str, ...]:
     if evidence.kind != "measured":
         out.append(f"All figures are {evidence.kind}: no server was measured.")
     if any(each.gpu_time_share is None for each in evidence.workloads):
-        out.append("The weights of the mix are the reference's time in turns; how its server's time was shared is not known.")
-    if evidence.deployment.peak_agents is None and any(each.agents_per_gpu is not None for each in case.capacity):
-        out.append("Agents per GPU are known, the GPUs that they save are not: the policy lacks load.peak_agents, the agents at your peak.")
+        out.append(
+            "The weights of the mix are the reference's time in turns; how its server's time was shared is not known."
+        )
+    if evidence.deployment.peak_agents is None and any(
+        each.agents_per_gpu is not None for each in case.capacity
+    ):
+        out.append(
+            "Agents per GPU are known, the GPUs that they save are not: the policy lacks load.peak_agents, the agents at your peak."
+        )
     mine = case.service_level(evidence.reference)
     if mine is not None and mine.state == "no" and not case.is_unmet:
         out.append(f"{missed(mine)}.")
     if not evidence.challengers:
         out.append("There is one arm only: nothing is compared.")
     out.extend(f"{gate.name}: {gate.message}." for gate in case.gates if gate.status == "fail")
-    few = [each for each in case.speeds if each.doubted is not None and each.change.workload is None]
+    few = [
+        each for each in case.speeds if each.doubted is not None and each.change.workload is None
+    ]
     drawn = (
-        "Each arm had one machine" if confounded(case, each.change.arm) else f"Each server was started {words.times(each.starts)}"
+        "Each arm had one machine"
+        if confounded(case, each.change.arm)
+        else f"Each server was started {words.times(each.starts)}"
         for each in sorted(few, key=lambda each: each.starts)
     )
-    started = (f"{each}: intervals hold what a start or a machine adds, {case.starts_told()}." for each in drawn)
+    started = (
+        f"{each}: intervals hold what a start or a machine adds, {case.starts_told()}."
+        for each in drawn
+    )
     return tuple(dict.fromkeys((*out, *evidence.notes, *started)))
 
 
@@ -94,15 +112,25 @@ def _shares_that_flip(case: Case, choice: Choice) -> tuple[str, ...]:
     if choice.verdict != "use":
         return ()
     out = []
-    known = {name: speed.change.relative.value for name, _ in case.shares if (speed := case.speed(choice.arm, name)) is not None}
+    known = {
+        name: speed.change.relative.value
+        for name, _ in case.shares
+        if (speed := case.speed(choice.arm, name)) is not None
+    }
     for name, change in known.items():
-        rest = [(share, known[other]) for other, share in case.shares if other != name and other in known]
+        rest = [
+            (share, known[other])
+            for other, share in case.shares
+            if other != name and other in known
+        ]
         weight = sum(share for share, _ in rest)
         if change <= -case.policy.min_change or weight <= 0:
             continue
         others = sum(share * value for share, value in rest) / weight
         if others < -case.policy.min_change:
-            out.append(f"{name} above {(-case.policy.min_change - others) / (change - others):.0%} of server time")
+            out.append(
+                f"{name} above {(-case.policy.min_change - others) / (change - others):.0%} of server time"
+            )
     return tuple(out)
 
 
@@ -140,11 +168,21 @@ def decide(evidence: Evidence, policy: Policy | None = None) -> Decision:
     findings, skipped = run(case)
     arms = [arm.name for arm in evidence.challengers]
     server = tuple(judge(case, findings, arm, None) for arm in arms)
-    classes = tuple(judge(case, findings, arm, each.name) for each in evidence.workloads for arm in arms)
+    classes = tuple(
+        judge(case, findings, arm, each.name) for each in evidence.workloads for arm in arms
+    )
     choice = choose(case, server, classes) if server else _only_reference(case)
     # What is chosen first: the runner-up speaks only where the choice is to stay.
-    chosen = next((each for name in (choice.arm, choice.runner_up) for each in server if each.arm == name), None)
-    flips = (*_next_replica(case, choice), *_shares_that_flip(case, choice), *(() if chosen is None else chosen.flips), ALWAYS_FLIPS)
+    chosen = next(
+        (each for name in (choice.arm, choice.runner_up) for each in server if each.arm == name),
+        None,
+    )
+    flips = (
+        *_next_replica(case, choice),
+        *_shares_that_flip(case, choice),
+        *(() if chosen is None else chosen.flips),
+        ALWAYS_FLIPS,
+    )
     return Decision(
         run=evidence.run,
         kind=evidence.kind,

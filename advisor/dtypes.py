@@ -38,11 +38,18 @@ def kernel_of(arm: Arm, sm: int | None) -> str | None:
 
     Of vLLM's FLASH_ATTN on Hopper, FA3 alone takes an FP8 cache; only a start-up log names it.
     """
-    return "FLASH_ATTN(FA3)" if arm.kernel == "FLASH_ATTN" and sm == HOPPER and is_fp8(arm) else arm.kernel
+    return (
+        "FLASH_ATTN(FA3)"
+        if arm.kernel == "FLASH_ATTN" and sm == HOPPER and is_fp8(arm)
+        else arm.kernel
+    )
 
 
 def same_numbers(mine: Arm, theirs: Arm) -> bool:
     """Say whether two arms read and write the same KV values with the same kernel, so that answers cannot change."""
     if mine.observed_dtype is None or theirs.observed_dtype is None or mine.kernel is None:
         return False
-    return canonical(mine.observed_dtype) == canonical(theirs.observed_dtype) and mine.kernel == theirs.kernel
+    return (
+        canonical(mine.observed_dtype) == canonical(theirs.observed_dtype)
+        and mine.kernel == theirs.kernel
+    )

@@ -23,8 +23,17 @@ class Estimate:
 
     def inverse(self, factor: float, *, unit: str, method: str | None = None) -> "Estimate":
         """Return *factor* over this estimate, which is above zero; an end at or below zero becomes an open one."""
-        low, high = (None if end is None or end <= 0 else factor / end for end in (self.high, self.low))
-        return replace(self, value=factor / self.value, low=low, high=high, unit=unit, method=self.method if method is None else method)
+        low, high = (
+            None if end is None or end <= 0 else factor / end for end in (self.high, self.low)
+        )
+        return replace(
+            self,
+            value=factor / self.value,
+            low=low,
+            high=high,
+            unit=unit,
+            method=self.method if method is None else method,
+        )
 
     @property
     def is_bound(self) -> bool:
@@ -54,4 +63,9 @@ class Estimate:
 
     def is_within(self, margin: float) -> bool:
         """Say whether the whole interval lies inside plus or minus *margin*: equivalence, not lack of significance."""
-        return self.low is not None and self.high is not None and -margin < self.low and self.high < margin
+        return (
+            self.low is not None
+            and self.high is not None
+            and -margin < self.low
+            and self.high < margin
+        )

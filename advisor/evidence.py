@@ -29,22 +29,34 @@ class Arm:
     name: str
     expected_dtype: str | None = None  # what the arms file says: auto, bfloat16, fp8_e4m3, …
     observed_dtype: str | None = None  # what the server says, bfloat16 rather than auto
-    kernel: str | None = None  # attention backend read from the server: FLASH_ATTN(FA3), FLASHINFER, …
+    kernel: str | None = (
+        None  # attention backend read from the server: FLASH_ATTN(FA3), FLASHINFER, …
+    )
     skip_layers: tuple[str, ...] = ()  # --kv-cache-dtype-skip-layers
     scales: Scales | None = None  # None for an unquantised cache or when unknown
     prefix_caching: bool | None = None
-    flags: tuple[str, ...] = ()  # what else it was started with, word by word, as far as that is known
+    flags: tuple[
+        str, ...
+    ] = ()  # what else it was started with, word by word, as far as that is known
     all_flags: bool = False  # its log or launch told: what is not among the flags was not set
-    weights: str | None = None  # what it was started with, where the model is served under another name
-    kv_bytes_per_token: float | None = None  # bytes read per cached token and step, growing layers only, over all GPUs of the replica
+    weights: str | None = (
+        None  # what it was started with, where the model is served under another name
+    )
+    kv_bytes_per_token: float | None = (
+        None  # bytes read per cached token and step, growing layers only, over all GPUs of the replica
+    )
     page_bytes: float | None = None  # bytes of one page over all layers of one rank
     pool_tokens: float | None = None  # KV pool as the server reports it
     expected_pool_tokens: float | None = None  # KV pool as the page formula gives it
     max_concurrency: float | None = None  # as the server reports it
     max_model_len: int | None = None  # longest context that it takes, answer included
     machine: str | None = None  # None when the arm moved between machines
-    checks_ms: tuple[float, ...] = ()  # what a short request took alone on the server, once for each start of this run
-    past_checks_ms: tuple[float, ...] = ()  # the same of other runs' starts with this model, version and cache
+    checks_ms: tuple[
+        float, ...
+    ] = ()  # what a short request took alone on the server, once for each start of this run
+    past_checks_ms: tuple[
+        float, ...
+    ] = ()  # the same of other runs' starts with this model, version and cache
     compile_cache: tuple[str, ...] = ()  # of each start that told: hit, missed
     gpus: int | None = None  # of one replica; None: as many as the deployment's
     twin: bool = False  # told apart from the reference by nothing that either says: a control, whatever it is called
@@ -58,9 +70,13 @@ class WorkloadClass:
     gpu_time_share: float | None = (
         None  # share of the time in which the reference's server was busy, split equally among the calls that were open; None: not seen
     )
-    context_tokens: Floats | None = None  # contexts of the user's own calls, for the share that lies outside the tested range
+    context_tokens: Floats | None = (
+        None  # contexts of the user's own calls, for the share that lies outside the tested range
+    )
     batch: float | None = None  # sequences that decode together under this user's load
-    working_set_tokens: float | None = None  # KV tokens of all sessions alive at the user's peak on one replica, shared prefixes once
+    working_set_tokens: float | None = (
+        None  # KV tokens of all sessions alive at the user's peak on one replica, shared prefixes once
+    )
 
     def __post_init__(self) -> None:
         assert self.gpu_time_share is None or 0 <= self.gpu_time_share <= 1, self.gpu_time_share
@@ -115,7 +131,9 @@ class Calls:
     (pair, session, turn) names the same bytes on every arm. A float is NaN where a row lacks it.
     """
 
-    restart: Ints  # which start of this arm's server: what it adds is drawn once for all of its pairs
+    restart: (
+        Ints  # which start of this arm's server: what it adds is drawn once for all of its pairs
+    )
     pair: Ints  # block pair; the same number on two arms is the two halves of one pair
     block: Ints  # position of the block in time, over all arms
     session: Ints  # of the trace: the same number in two pairs is the same session, played again
@@ -129,10 +147,16 @@ class Calls:
     output_tokens: Floats
     computed_tokens: Floats | None = None  # prompt minus cached
     asked_tokens: Floats | None = None  # output tokens that the trace asked for
-    batch_kv_tokens: Floats | None = None  # mean KV tokens of the whole batch while this call decoded
+    batch_kv_tokens: Floats | None = (
+        None  # mean KV tokens of the whole batch while this call decoded
+    )
     machine: Ints | None = None  # index into Deployment.machines
-    wait_s: Floats | None = None  # from the end of the session's turn before to this one's start; NaN for a first turn
-    tail: Bools | None = None  # released when the block's load had begun to drain; None: nobody knows
+    wait_s: Floats | None = (
+        None  # from the end of the session's turn before to this one's start; NaN for a first turn
+    )
+    tail: Bools | None = (
+        None  # released when the block's load had begun to drain; None: nobody knows
+    )
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -155,7 +179,9 @@ class Sweep:
     arm: str
     pair: Ints
     users: Ints  # calls that decode together
-    context_tokens: Floats  # the call's own mean KV tokens while decoding (prompt + half the output)
+    context_tokens: (
+        Floats  # the call's own mean KV tokens while decoding (prompt + half the output)
+    )
     itl_ms: Floats  # mean token latency of the call
     ttft_ms: Floats | None = None
     prompt_tokens: Floats | None = None
@@ -164,7 +190,9 @@ class Sweep:
     def __post_init__(self) -> None:
         for each in fields(self):
             column = getattr(self, each.name)
-            assert each.name == "arm" or column is None or column.shape == self.pair.shape, each.name
+            assert each.name == "arm" or column is None or column.shape == self.pair.shape, (
+                each.name
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +209,9 @@ class Telemetry:
     """Hold figures taken from the server's own samples, for one workload on one arm (workload None: whole server)."""
 
     peak_kv_usage: float | None = None
-    pool_filled_share: float | None = None  # share of the time with the pool full (usage >= 0.95 or evictions running)
+    pool_filled_share: float | None = (
+        None  # share of the time with the pool full (usage >= 0.95 or evictions running)
+    )
     preemptions: float | None = None  # counted over the observation
     minutes: float | None = None  # length of the observation
     hit_rate: float | None = None  # cached prompt tokens / prompt tokens, measured
@@ -189,16 +219,26 @@ class Telemetry:
     impossible_hits: float | None = None  # cached tokens where the salt rules any hit out
     running_max: float | None = None
     waiting_max: float | None = None
-    fill_minutes: float | None = None  # time this load needs to fill the pool, when the plan could tell
-    external_hit_rate: float | None = None  # of what was asked of a cache outside the server (KV offload, other servers)
+    fill_minutes: float | None = (
+        None  # time this load needs to fill the pool, when the plan could tell
+    )
+    external_hit_rate: float | None = (
+        None  # of what was asked of a cache outside the server (KV offload, other servers)
+    )
     rejections: float | None = None  # requests that the server declined because its queue was full
     phases: tuple[Phase, ...] = ()
     acceptance_rate: float | None = None  # speculative decoding
     watts: float | None = None  # mean draw of the replica's GPUs
-    throttled_share: float | None = None  # of the time, of the GPU that was slowed most: by heat, or by a brake of the hardware
-    power_capped_share: float | None = None  # of the time, at the limit of its power: slower than its clocks, as its maker means it to be
+    throttled_share: float | None = (
+        None  # of the time, of the GPU that was slowed most: by heat, or by a brake of the hardware
+    )
+    power_capped_share: float | None = (
+        None  # of the time, at the limit of its power: slower than its clocks, as its maker means it to be
+    )
     clock_mhz: float | None = None  # of the slowest GPU, median under load
-    sent_tokens: float | None = None  # prompts and answers of all that was sent to the server, whether or not it is evidence
+    sent_tokens: float | None = (
+        None  # prompts and answers of all that was sent to the server, whether or not it is evidence
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +266,9 @@ class CapacityPoint:
     preemptions: float | None = None
     hit_rate: float | None = None
     output_tokens_per_s: float | None = None
-    worth: float | None = None  # agents of an ordinary draw that each of its own is, where a model has played both
+    worth: float | None = (
+        None  # agents of an ordinary draw that each of its own is, where a model has played both
+    )
     error: float = 0.0  # of what they are worth, on the log scale: half width of an interval that the arm's steps share
     slo: Slo | None = None  # what its turns had to hold; None: not told
     ttft_ms: float | None = None  # what as many turns as have to hold it took at most
@@ -244,14 +286,22 @@ OFTEN: Final = 0.05
 class PairLoad:
     """Say under which load block pairs were played, where each is a window of a long day."""
 
-    sessions: int | None = None  # kept going at once; None: they begin at a rate, or as the trace says
+    sessions: int | None = (
+        None  # kept going at once; None: they begin at a rate, or as the trace says
+    )
     rate_per_s: float | None = None
     speed: float = 1.0  # of the trace's own starts
-    user_wait_s: float | None = None  # longest that users take to answer; None: as long as in the trace
+    user_wait_s: float | None = (
+        None  # longest that users take to answer; None: as long as in the trace
+    )
     user_wait_scale: float = 1.0
-    cuts_waits: bool = False  # trials of capacity have the waits of the user's own load, which are longer
+    cuts_waits: bool = (
+        False  # trials of capacity have the waits of the user's own load, which are longer
+    )
     held_tokens: float | None = None  # contexts alive at once, in nineteen of twenty windows
-    sessions_of_hours: float | None = None  # which are at work over hours as often as those of windows, where long waits are cut
+    sessions_of_hours: float | None = (
+        None  # which are at work over hours as often as those of windows, where long waits are cut
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,7 +333,9 @@ class AccuracyBucket:
     clusters: Ints | None = None  # rows with the same number share a context
     depths: Floats | None = None  # how deep in its context each row's answer stands, 0..1
     workload: str | None = None  # None: the task stands for all
-    garbage: int | None = None  # answers of the arm that trip the guards (repetition, non-printing, cut short)
+    garbage: int | None = (
+        None  # answers of the arm that trip the guards (repetition, non-printing, cut short)
+    )
     reference_garbage: int | None = None
 
     @property
@@ -307,7 +359,9 @@ class Screened:
     prompt: int
     length: float  # tokens
     variation: float  # mean total variation of what comes next, what is not listed as one
-    own: tuple[float, ...]  # of the reference against itself on this prompt: behind another salt, in another batch, both
+    own: tuple[
+        float, ...
+    ]  # of the reference against itself on this prompt: behind another salt, in another batch, both
     agreement: float  # share of the places with the same likeliest token
     cached: float | None = None  # share of the prompt that was read from the arm's cache
 
@@ -320,7 +374,9 @@ class ClientHealth:
     send_lag_p99_ms: float | None = None
     loop_stall_max_ms: float | None = None
     coalesced_share: float | None = None  # reads that held more than one chunk under one stamp
-    clock_steps: float | None = None  # how often the wall clock, whose time the kernel's stamps are, was stepped
+    clock_steps: float | None = (
+        None  # how often the wall clock, whose time the kernel's stamps are, was stepped
+    )
     dropped_share: float | None = None  # of reads, those that the kernel gave no stamp
     stamp_source: Literal["kernel", "user"] | None = None
     void_blocks: int | None = None
@@ -359,7 +415,9 @@ class Evidence:
     reference: str  # name of the arm that is in use today
     arms: tuple[Arm, ...]
     workloads: tuple[WorkloadClass, ...]
-    trace: tuple[OwnCalls, ...] = ()  # by class; empty where the run does not say what it could have played
+    trace: tuple[
+        OwnCalls, ...
+    ] = ()  # by class; empty where the run does not say what it could have played
     observations: tuple[Observation, ...] = ()
     server: tuple[tuple[str, Telemetry], ...] = ()  # (arm, figures of the whole server)
     sweeps: tuple[Sweep, ...] = ()
@@ -371,8 +429,12 @@ class Evidence:
     health: tuple[ClientHealth, ...] = ()
     aa: tuple[AaControl, ...] = ()
     aa_accuracy: tuple[AccuracyBucket, ...] = ()  # answers of an arm against its own, asked twice
-    canary: tuple[float, ...] = ()  # lengths that the user's trace has, at which a few questions were asked beforehand
-    followed: tuple[AccuracyBucket, ...] = ()  # replies graded by the recorded ones: agreement with them, not whether they are right
+    canary: tuple[
+        float, ...
+    ] = ()  # lengths that the user's trace has, at which a few questions were asked beforehand
+    followed: tuple[
+        AccuracyBucket, ...
+    ] = ()  # replies graded by the recorded ones: agreement with them, not whether they are right
     screen: tuple[Screened, ...] = ()
     priors: tuple[Prior, ...] = ()
     probes: tuple[Probe, ...] = ()
@@ -411,11 +473,17 @@ class Evidence:
 
     def calls(self, workload: str, arm: str) -> Calls | None:
         """Return the calls of *workload* on *arm*, or None when there are none."""
-        found = (each.calls for each in self.observations if each.workload == workload and each.arm == arm)
+        found = (
+            each.calls
+            for each in self.observations
+            if each.workload == workload and each.arm == arm
+        )
         calls = next(found, None)
         return calls if calls is not None and len(calls) else None
 
-    def sides(self, workload: str, arm: str, *, against: str | None = None) -> tuple[Calls, Calls] | None:
+    def sides(
+        self, workload: str, arm: str, *, against: str | None = None
+    ) -> tuple[Calls, Calls] | None:
         """Return the calls of *workload* on the reference, or on the arm *against*, and on *arm*; None where one of them has none."""
         theirs, mine = self.calls(workload, against or self.reference), self.calls(workload, arm)
         return None if theirs is None or mine is None else (theirs, mine)
@@ -441,4 +509,11 @@ class Evidence:
         """Return the server's figures for *workload* on *arm*; with None, those of the whole server."""
         if workload is None:
             return next((figures for name, figures in self.server if name == arm), None)
-        return next((each.telemetry for each in self.observations if each.workload == workload and each.arm == arm), None)
+        return next(
+            (
+                each.telemetry
+                for each in self.observations
+                if each.workload == workload and each.arm == arm
+            ),
+            None,
+        )

@@ -23,7 +23,9 @@ MISSED = "slo_broken"  # the rule about service levels, in every reason
 BROKEN = "broken"  # the rule about answers that are wrong altogether: no scales fix them
 
 
-def concerning(case: Case, findings: Sequence[Finding], arm: str, workload: str | None) -> tuple[Finding, ...]:
+def concerning(
+    case: Case, findings: Sequence[Finding], arm: str, workload: str | None
+) -> tuple[Finding, ...]:
     """Return the findings about *arm* in this scope; the whole server listens to what its weighty classes ask for as well."""
     weighty, out = case.weighty(), []
     for each in findings:
@@ -49,12 +51,17 @@ def _is_uncalibrated(case: Case, arm: str, workload: str | None) -> bool:
     return is_quantised(each) and each.scales in ("default", None) and found is not None
 
 
-def _word(pays: Leg, safe: Leg, findings: Sequence[Finding], *, uncalibrated: bool) -> tuple[Word, str]:
+def _word(
+    pays: Leg, safe: Leg, findings: Sequence[Finding], *, uncalibrated: bool
+) -> tuple[Word, str]:
     """Return the verdict and the sentence that carries it."""
     words: tuple[Word, ...] = ("avoid", "calibrate", "test further", "no difference")
     veto, calibrate, cap, same = (_asked(findings, word) for word in words)
     broken = _asked([each for each in findings if each.rule == BROKEN], "avoid")
-    slow = next((each for each in findings if _is_about_speed(each) and each.asks_for == "test further"), None)
+    slow = next(
+        (each for each in findings if _is_about_speed(each) and each.asks_for == "test further"),
+        None,
+    )
     both = f"{_sentence(pays.reason)}; {safe.reason}."
     if broken is not None:
         return "avoid", broken.message
@@ -70,7 +77,11 @@ def _word(pays: Leg, safe: Leg, findings: Sequence[Finding], *, uncalibrated: bo
         return "avoid", f"It {_harm(pays)}: {pays.reason}."
     if pays.state == "equal":
         told = f"{_sentence(pays.reason)}."
-        return ("no difference", told) if slow is None else ("test further", f"{told} But {slow.message}")
+        return (
+            ("no difference", told)
+            if slow is None
+            else ("test further", f"{told} But {slow.message}")
+        )
     if calibrate is not None:
         return "calibrate", calibrate.message
     if pays.state == "yes" and safe.state == "yes":
@@ -131,7 +142,11 @@ MEASURES: Final = {AGENTS: "agents per GPU", GPUS: "GPUs at the peak"}
 def inequality(case: Case, verdict: ArmVerdict) -> Inequality | None:
     """Return the comparison that decided, in parts: accuracy where it is what is wrong or missing, else what pays."""
     pays = verdict.pays
-    open_answers = verdict.verdict in ("calibrate", "test further") and pays.state == "yes" and verdict.safe.state != "yes"
+    open_answers = (
+        verdict.verdict in ("calibrate", "test further")
+        and pays.state == "yes"
+        and verdict.safe.state != "yes"
+    )
     if open_answers or (verdict.safe.state == "no" and verdict.safe.p is not None):
         return _about_accuracy(case, verdict)
     if verdict.safe.state == "no":
@@ -144,7 +159,13 @@ def inequality(case: Case, verdict: ArmVerdict) -> Inequality | None:
     what = MEASURES.get(pays.estimate.method, "turn latency")
     left = f"{what} of {words.scope(verdict.workload)}, {verdict.arm} / {case.evidence.reference}"
     if pays.state == "equal":
-        return Inequality(left=left, observed=pays.estimate, relation="inside", right=f"±{100 * pays.margin:.1f} %", holds=True)
+        return Inequality(
+            left=left,
+            observed=pays.estimate,
+            relation="inside",
+            right=f"±{100 * pays.margin:.1f} %",
+            holds=True,
+        )
     above = more != (pays.state == "no")
     return Inequality(
         left=left,
@@ -189,15 +210,28 @@ def judge(case: Case, findings: Sequence[Finding], arm: str, workload: str | Non
     is_by_load = level is None and safe.state != "no" and not is_by_rule
     limit = bound(case, arm, workload, word, is_by_load=is_by_load)
     missed = [each.message for each in mine if each.rule == MISSED and each.message not in reason]
-    remedy = next((each.remedy for each in mine if each.remedy is not None), None) if word == "avoid" or safe.state == "no" else None
+    remedy = (
+        next((each.remedy for each in mine if each.remedy is not None), None)
+        if word == "avoid" or safe.state == "no"
+        else None
+    )
     beyond = case.reach_of(arm, workload).beyond_share
-    doubts = [each for each in mine if each.kind == "opposes" and (each.leg in ("safe", "validity") or each.rule == MISSED)]
+    doubts = [
+        each
+        for each in mine
+        if each.kind == "opposes" and (each.leg in ("safe", "validity") or each.rule == MISSED)
+    ]
     needs: tuple[Need, ...] = ()
     if word == "test further":
         asked = (each.need for each in mine if each.asks_for == word and each.need is not None)
         needs = tuple(dict.fromkeys((*pays.needs, *safe.needs, *asked)))
     elif word == "calibrate":
-        needs = (Need(what=f"calibrate the scales of {arm} on prompts of the trace, then ask it the same questions", step=Calibrate()),)
+        needs = (
+            Need(
+                what=f"calibrate the scales of {arm} on prompts of the trace, then ask it the same questions",
+                step=Calibrate(),
+            ),
+        )
     elif limit is not None:
         needs = limit.needs
     said = [reason, *missed]
@@ -227,7 +261,11 @@ def judge(case: Case, findings: Sequence[Finding], arm: str, workload: str | Non
 def _flips(case: Case, verdict: ArmVerdict, findings: Sequence[Finding]) -> tuple[str, ...]:
     """Return what would turn the verdict round: thresholds first, then what the rules name."""
     out = [*_of_speed(verdict), *_of_pool(case, verdict), *_of_answers(case, verdict)]
-    out.extend(dict.fromkeys(each.flips for each in findings if each.flips is not None and each.kind != "informs"))
+    out.extend(
+        dict.fromkeys(
+            each.flips for each in findings if each.flips is not None and each.kind != "informs"
+        )
+    )
     return tuple(out)
 
 
@@ -248,7 +286,9 @@ def _of_speed(verdict: ArmVerdict) -> Iterator[str]:
             yield f"a margin (min_change) above {100 * gain.low:.1f} %"
         case "no difference":
             yield f"a margin (min_change) below {100 * max(abs(gain.low), abs(gain.high)) / INDIFFERENT:.1f} %"
-        case "test further" if pays.state == "unclear" and pays.margin is not None and not gain.is_within(pays.margin):
+        case "test further" if (
+            pays.state == "unclear" and pays.margin is not None and not gain.is_within(pays.margin)
+        ):
             yield f"the whole interval of turn latency below {words.percent(-pays.margin)} (now up to {words.percent(gain.high)}): use"
             yield f"the whole interval of turn latency above {words.percent(pays.margin)} (now down to {words.percent(gain.low)}): avoid"
             yield f"the whole interval of turn latency within ±{100 * INDIFFERENT * pays.margin:.1f} %: no difference"

@@ -45,7 +45,9 @@ def modules(package: ModuleType) -> tuple[ModuleType, ...]:
 @cache
 def all_rules() -> tuple[Rule, ...]:
     """Return ours, then those of other packages by their names: none may have a name that is taken, and each defines what it needs to."""
-    found = [Rule(name=module.__name__.rpartition(".")[2], module=module) for module in modules(rules)]
+    found = [
+        Rule(name=module.__name__.rpartition(".")[2], module=module) for module in modules(rules)
+    ]
     for entry in sorted(entry_points(group=GROUP), key=lambda each: (each.name, each.value)):
         package = f"the package {entry.dist.name if entry.dist else '?'}"
         if entry.name in {each.name for each in found}:
@@ -54,7 +56,12 @@ def all_rules() -> tuple[Rule, ...]:
         try:
             module = entry.load()
         except Exception as error:  # noqa: BLE001  # whatever a package does wrong, it is named, and no other rule suffers
-            found.append(Rule(name=entry.name, problem=f"{package}, which cannot be loaded: {type(error).__name__}: {error}"))
+            found.append(
+                Rule(
+                    name=entry.name,
+                    problem=f"{package}, which cannot be loaded: {type(error).__name__}: {error}",
+                )
+            )
             continue
         lacks = [each for each in NEEDED if not hasattr(module, each)]
         problem = f"{' and '.join(lacks)}, which {package} does not define" if lacks else None
@@ -62,15 +69,22 @@ def all_rules() -> tuple[Rule, ...]:
     return tuple(found)
 
 
-def findings(check: Callable[..., Finding | Iterable[Finding] | None], case: Case) -> Iterator[Finding]:
+def findings(
+    check: Callable[..., Finding | Iterable[Finding] | None], case: Case
+) -> Iterator[Finding]:
     """Yield what a rule finds in each scope that its parameters name."""
-    known: dict[str, list[Arm | WorkloadClass]] = {"arm": [*case.evidence.challengers], "workload": [*case.evidence.workloads]}
+    known: dict[str, list[Arm | WorkloadClass]] = {
+        "arm": [*case.evidence.challengers],
+        "workload": [*case.evidence.workloads],
+    }
     names = [name for name in signature(check).parameters if name in known]
     for scope in product(*(known[name] for name in names)):
         found = check(case, *scope)
         of = {name: each.name for name, each in zip(names, scope, strict=True)}
         for each in () if found is None else (found,) if isinstance(found, Finding) else found:
-            yield replace(each, arm=of.get("arm", each.arm), workload=of.get("workload", each.workload))
+            yield replace(
+                each, arm=of.get("arm", each.arm), workload=of.get("workload", each.workload)
+            )
 
 
 def run(case: Case) -> tuple[tuple[Finding, ...], tuple[Skipped, ...]]:
@@ -82,5 +96,7 @@ def run(case: Case) -> tuple[tuple[Finding, ...], tuple[Skipped, ...]]:
         if absent:
             skipped.append(Skipped(rule=rule.name, missing=absent))
         else:
-            found.extend(replace(each, rule=rule.name) for each in findings(rule.module.check, case))
+            found.extend(
+                replace(each, rule=rule.name) for each in findings(rule.module.check, case)
+            )
     return tuple(sorted(found, key=lambda each: _ORDER[each.kind])), tuple(skipped)

@@ -85,7 +85,20 @@ class ArmsFile:
     """Print an arms file with every arm that tells something, and what each is for."""
 
 
-Step: TypeAlias = Again | MorePairs | Restarts | Replicas | Swap | Control | Search | Lengths | Questions | Features | Calibrate | ArmsFile
+Step: TypeAlias = (
+    Again
+    | MorePairs
+    | Restarts
+    | Replicas
+    | Swap
+    | Control
+    | Search
+    | Lengths
+    | Questions
+    | Features
+    | Calibrate
+    | ArmsFile
+)
 
 
 def counted(step: Step) -> tuple[Step, float]:

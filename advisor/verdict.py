@@ -9,8 +9,15 @@ from advisor.steps import Step
 
 Word = Literal["use", "avoid", "calibrate", "test further", "no difference"]
 Weight = Literal["supports", "opposes", "blocks", "informs"]
-Spoiled = Literal["ttft", "itl", "turn", "hits", "accuracy", "capacity", "prefill sweep", "decode sweep"]
-TIMES: Final[tuple[Spoiled, ...]] = ("ttft", "itl", "turn", "capacity")  # what a server's pace shows in
+Spoiled = Literal[
+    "ttft", "itl", "turn", "hits", "accuracy", "capacity", "prefill sweep", "decode sweep"
+]
+TIMES: Final[tuple[Spoiled, ...]] = (
+    "ttft",
+    "itl",
+    "turn",
+    "capacity",
+)  # what a server's pace shows in
 Quantity = Literal["context_tokens", "new_tokens", "output_tokens", "wait_s", "hit_rate"]
 LegState = Literal["yes", "no", "equal", "unclear", "untested"]
 """yes: shown to pay (or to be safe); no: shown not to; equal: shown to differ by less than the margin; unclear: looked at, not settled."""
@@ -47,7 +54,9 @@ class Finding:
     kind: Weight
     arm: str | None = None  # None: all arms
     workload: str | None = None  # None: the whole server
-    context_tokens: float | None = None  # seen at this length: it concerns workloads that reach as far
+    context_tokens: float | None = (
+        None  # seen at this length: it concerns workloads that reach as far
+    )
     message: str
     estimates: tuple[Estimate, ...] = ()
     inequality: Inequality | None = None
@@ -86,7 +95,11 @@ class Gate:
 
     def judged(self, *, good: bool, but: str = "") -> "Gate":
         """Return a gate that passed, spoiling nothing, or failed, with what that means added to its message."""
-        return replace(self, status="pass", spoils=()) if good else replace(self, status="fail", message=f"{self.message}{but}")
+        return (
+            replace(self, status="pass", spoils=())
+            if good
+            else replace(self, status="fail", message=f"{self.message}{but}")
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +131,12 @@ class ArmVerdict:
     inequality: Inequality | None = None
     flips: tuple[str, ...] = ()
     needs: tuple[Need, ...] = ()
-    untested_share: float | None = None  # share of the user's calls whose context lies beyond what was tested
-    holds_to: float | None = None  # context up to which the verdict holds: too much of the load lies beyond it, untested; None: all
+    untested_share: float | None = (
+        None  # share of the user's calls whose context lies beyond what was tested
+    )
+    holds_to: float | None = (
+        None  # context up to which the verdict holds: too much of the load lies beyond it, untested; None: all
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,8 +161,12 @@ class Change:
     pairs: int
     calls: int
     floor: float | None = None  # A/A noise floor of the same figure, half width
-    overfull: tuple[str, ...] = ()  # arms whose KV pool does not hold the contexts of the pairs: what is sure is then a bound
-    by_pair: tuple[float, ...] = ()  # relative change of each block pair, in the order of `pair_ids`
+    overfull: tuple[
+        str, ...
+    ] = ()  # arms whose KV pool does not hold the contexts of the pairs: what is sure is then a bound
+    by_pair: tuple[
+        float, ...
+    ] = ()  # relative change of each block pair, in the order of `pair_ids`
     pair_ids: tuple[int, ...] = ()
 
 
@@ -193,8 +214,12 @@ class BreakEven:
     own_low: float | None = None
     own_high: float | None = None
     prior_tokens: float | None = None  # published figure, for comparison only
-    ahead: Literal["above", "below"] = "above"  # the side of the break-even on which the arm is ahead
-    pairs: int | None = None  # block pairs behind it; below three the residuals had to stand in for them
+    ahead: Literal["above", "below"] = (
+        "above"  # the side of the break-even on which the arm is ahead
+    )
+    pairs: int | None = (
+        None  # block pairs behind it; below three the residuals had to stand in for them
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +242,9 @@ class Capacity:
     workload: str | None
     agents_per_gpu: Estimate | None  # None: the pool never filled, nothing can be said
     replicas_at_peak: int | None
-    gpus_at_peak: Estimate | None = None  # at the value and both ends of the agents, spare ones included
+    gpus_at_peak: Estimate | None = (
+        None  # at the value and both ends of the agents, spare ones included
+    )
     next_replica_at_agents: int | None  # the load at which one more is due
     reason: str
 
@@ -229,7 +256,9 @@ class ServiceLevel:
     arm: str
     limits: str  # ttft=2s,tpot=40ms
     state: LegState  # yes: a single session is within it; no: not even that
-    is_missed_as_played: bool  # a limit is surely broken at the load of the pairs, and latency decides
+    is_missed_as_played: (
+        bool  # a limit is surely broken at the load of the pairs, and latency decides
+    )
     reason: str  # the limit that is missed by most; empty where nobody knows
     agents_per_gpu: Estimate | None  # up to which it is met, as far as that was measured
 
@@ -274,7 +303,9 @@ class Choice:
     runner_up: str | None
     why_it_lost: str | None
     split_pools: str  # one flag for all, or split? with its figure
-    holds_to: float | None = None  # context up to which the choice holds; None: for all of the user's calls
+    holds_to: float | None = (
+        None  # context up to which the choice holds; None: for all of the user's calls
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,7 +326,9 @@ class Decision:
     skipped: tuple[Skipped, ...]
     figures: tuple[Figure, ...]
     changes: tuple[Change, ...]
-    pair_load: PairLoad | None = None  # under which the changes were measured; None: pairs are whole sessions
+    pair_load: PairLoad | None = (
+        None  # under which the changes were measured; None: pairs are whole sessions
+    )
     twin_changes: tuple[TwinChange, ...] = ()  # under other loads
     itl: tuple[ItlLine, ...]
     ttft: tuple[TtftCurve, ...]

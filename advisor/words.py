@@ -16,7 +16,13 @@ def interval(low: str | None, high: str | None) -> str:
     """Return an interval from the words for its ends; one that has no end on a side says what it has."""
     if low is not None and high is not None:
         return f"[{low}, {high}]"
-    return f"(at least {low})" if low is not None else f"(at most {high})" if high is not None else "(no bound)"
+    return (
+        f"(at least {low})"
+        if low is not None
+        else f"(at most {high})"
+        if high is not None
+        else "(no bound)"
+    )
 
 
 def _spread(estimate: Estimate, say: Callable[[float], str]) -> str:
@@ -32,7 +38,9 @@ def change(estimate: Estimate) -> str:
 
 def points(difference: Estimate) -> str:
     """Return an accuracy difference in points of 100 with its interval."""
-    return f"{100 * difference.value:+.1f} pp {_spread(difference, lambda end: f'{100 * end:+.1f}')}"
+    return (
+        f"{100 * difference.value:+.1f} pp {_spread(difference, lambda end: f'{100 * end:+.1f}')}"
+    )
 
 
 def latency(estimate: Estimate) -> str:
@@ -85,7 +93,9 @@ def ms(value: float) -> str:
 def limits(slo: Slo) -> str:
     """Return the limits of a service level, as they are typed."""
     named = (("ttft", slo.ttft_ms), ("tpot", slo.tpot_ms), ("turn", slo.turn_ms))
-    return ",".join(f"{name}={ms(limit).replace(' ', '')}" for name, limit in named if limit is not None)
+    return ",".join(
+        f"{name}={ms(limit).replace(' ', '')}" for name, limit in named if limit is not None
+    )
 
 
 def beyond(factor: float) -> str:

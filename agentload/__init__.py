@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Final
 from agentload import compiled
 
 if TYPE_CHECKING:
-    from agentload.api import Database, Run, decide, eval, open, probe, read_study, replay, search, simulate, sweep  # noqa: A004  # as the verbs
+    from agentload.api import (
+        Database,
+        Run,
+        decide,
+        eval,  # noqa: A004  # the verb's name
+        open,  # noqa: A004  # as built in, a place to read from
+        probe,
+        read_study,
+        replay,
+        search,
+        simulate,
+        sweep,
+    )
     from agentload.errors import (
         AgentloadError,
         EndpointError,
@@ -26,7 +38,12 @@ if TYPE_CHECKING:
     from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Sweep
     from agentload.study.parts import Burst, Live, Load, Slo, Timeouts, TraceRef, Virtual
 else:
-    _HOMES: Final = ("agentload.errors", "agentload.study.parts", "agentload.study.kinds", "agentload.api")
+    _HOMES: Final = (
+        "agentload.errors",
+        "agentload.study.parts",
+        "agentload.study.kinds",
+        "agentload.api",
+    )
     """Where the names are, what is imported soonest first."""
 
     def __getattr__(name: str) -> object:
@@ -35,7 +52,9 @@ else:
                 __import__(home)
                 if name in vars(sys.modules[home]):
                     return globals().setdefault(name, vars(sys.modules[home])[name])
-        raise AttributeError(f"module 'agentload' has no attribute '{name}'", name=name, obj=sys.modules[__name__])
+        raise AttributeError(
+            f"module 'agentload' has no attribute '{name}'", name=name, obj=sys.modules[__name__]
+        )
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})

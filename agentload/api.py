@@ -83,7 +83,12 @@ class Database:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Leave nothing to close."""
 
     def frame(self, table: str, *columns: str, run: str | None = None) -> pl.DataFrame:
@@ -93,11 +98,18 @@ class Database:
             try:
                 rows = connection.table(table)
             except duckdb.CatalogException as error:
-                raise UsageError(f"{self.path}: no table '{table}'", hint="docs/database.md lists them") from error
+                raise UsageError(
+                    f"{self.path}: no table '{table}'", hint="docs/database.md lists them"
+                ) from error
             if unknown := [name for name in columns if name not in rows.columns]:
-                raise UsageError(f"{table} has no column '{unknown[0]}'", hint=f"it has: {', '.join(rows.columns)}")
+                raise UsageError(
+                    f"{table} has no column '{unknown[0]}'",
+                    hint=f"it has: {', '.join(rows.columns)}",
+                )
             if chosen is not None:
-                rows = rows.filter(duckdb.ColumnExpression("run_id") == duckdb.ConstantExpression(chosen))
+                rows = rows.filter(
+                    duckdb.ColumnExpression("run_id") == duckdb.ConstantExpression(chosen)
+                )
             if columns:
                 rows = rows.select(*map(duckdb.ColumnExpression, columns))
             found: pl.DataFrame = rows.pl()
@@ -116,13 +128,25 @@ class Database:
         return self.frame("verdicts", *columns, run=run)
 
     def report(
-        self, run: str | None = None, *, policy: Policy | None = None, reference: str | None = None, profile: str | None = None
+        self,
+        run: str | None = None,
+        *,
+        policy: Policy | None = None,
+        reference: str | None = None,
+        profile: str | None = None,
     ) -> Document:
         """Decide on a run, or on the one stored last, as the verb `report` does; *reference* is the arm in use today."""
-        return advise.advise(self.path, run, setting=_setting(policy), reference=reference, profile=profile)
+        return advise.advise(
+            self.path, run, setting=_setting(policy), reference=reference, profile=profile
+        )
 
     def advise(
-        self, run: str | None = None, *, policy: Policy | None = None, reference: str | None = None, profile: str | None = None
+        self,
+        run: str | None = None,
+        *,
+        policy: Policy | None = None,
+        reference: str | None = None,
+        profile: str | None = None,
     ) -> Document:
         """Decide likewise, and store the decision, as the verb `advise` does."""
         setting = _setting(policy)
@@ -146,11 +170,20 @@ def read_study(written: Written) -> Study:
     return files.read_study(Path(written))
 
 
-def simulate(study: Replay | Written, *, db: Path | str = DATABASE, run_id: str | None = None, notice: Notice | None = None) -> Run:
+def simulate(
+    study: Replay | Written,
+    *,
+    db: Path | str = DATABASE,
+    run_id: str | None = None,
+    notice: Notice | None = None,
+) -> Run:
     """Play a trace on a profile in virtual time; the same study is the same run."""
     made, follower = _checked(study, Replay), _Follower(notice)
     if not isinstance(made.servers, Virtual):
-        raise UsageError("servers that run are not simulated", hint="servers=agentload.Virtual(profile=…), or agentload.replay(study)")
+        raise UsageError(
+            "servers that run are not simulated",
+            hint="servers=agentload.Virtual(profile=…), or agentload.replay(study)",
+        )
     place = place_of(made, db=db, run_id=run_id)
     run = foreground.simulate(simulation(made, place), follower.audience())
     return Run(run_id=run, database=place.database, warnings=tuple(follower.said))
@@ -185,7 +218,11 @@ def sweep(
 
 
 def search(
-    study: Search | Written, *, db: Path | str = DATABASE, into: str | None = None, notice: Notice | None = None
+    study: Search | Written,
+    *,
+    db: Path | str = DATABASE,
+    into: str | None = None,
+    notice: Notice | None = None,
 ) -> tuple[Found, ...]:
     """Find the load that just holds, arm by arm; kept for the report of the run *into*. Raises KeyboardInterrupt when it is stopped."""
     made, follower = _checked(study, Search), _Follower(notice)
@@ -212,7 +249,9 @@ def eval(  # noqa: A001  # as the verb
 
     def asked() -> Asked:
         if made.screen:
-            return Asked(run_id=foreground.screened(made, place, audience), answered=0, failed=0, left=0)
+            return Asked(
+                run_id=foreground.screened(made, place, audience), answered=0, failed=0, left=0
+            )
         if made.until_settled:
             return in_sequence(made, place, audience).asked
         if isinstance(made.servers, Virtual):
@@ -223,21 +262,38 @@ def eval(  # noqa: A001  # as the verb
     # A screen of a profile runs an event loop, too.
     ended = follower.apart(asked) if made.screen else follower.carry_out(made, asked)
     foreground.concluded(ended.run_id, place, follower.audience(), load_error=ended.load_error)
-    return Run(run_id=ended.run_id, database=place.database, was_stopped=ended.left > 0, warnings=tuple(follower.said))
+    return Run(
+        run_id=ended.run_id,
+        database=place.database,
+        was_stopped=ended.left > 0,
+        warnings=tuple(follower.said),
+    )
 
 
 def probe(
-    study: Probe | Written, *, db: Path | str = DATABASE, into: str | None = None, notice: Notice | None = None
+    study: Probe | Written,
+    *,
+    db: Path | str = DATABASE,
+    into: str | None = None,
+    notice: Notice | None = None,
 ) -> Probed | tuple[Cell, ...]:
     """Try what a comparison rests on; with `matrix` each feature on a server of its own, kept for the report of the run *into*."""
     if into is None and Path(db) != Path(DATABASE):
-        raise UsageError("--db does nothing without --into", hint="into=RUN keeps a probe with that run")
+        raise UsageError(
+            "--db does nothing without --into", hint="into=RUN keeps a probe with that run"
+        )
     made, follower = _checked(study, Probe), _Follower(notice)
     place = place_of(made, db=db, into=into)
     for caveat in short(made.prompt_tokens):
         follower.notice(f"caveat: {caveat}")
     audience = follower.audience()
-    return follower.apart(lambda: foreground.isolate(made, place, audience) if made.matrix else foreground.probe(made, audience))
+    return follower.apart(
+        lambda: (
+            foreground.isolate(made, place, audience)
+            if made.matrix
+            else foreground.probe(made, audience)
+        )
+    )
 
 
 def decide(
@@ -251,7 +307,9 @@ def decide(
     """Decide which arm to run, as far as the study's budget goes; a stop decides on what is there. *notice* hears what is asked."""
     made, follower = _checked(study, Decide), _Follower(notice)
     place = place_of(made, db=db, run_id=run_id, resume=resume)
-    return follower.carry_out(made, Deciding(study=made, place=place, audience=follower.audience()).play)
+    return follower.carry_out(
+        made, Deciding(study=made, place=place, audience=follower.audience()).play
+    )
 
 
 class _Follower:
@@ -265,7 +323,9 @@ class _Follower:
         self._pending = 0
         """Stops that came while nothing heeded them."""
 
-    def audience(self, *, calls: Listener | None = None, answers: AnswerListener | None = None) -> Audience:
+    def audience(
+        self, *, calls: Listener | None = None, answers: AnswerListener | None = None
+    ) -> Audience:
         """Return what the run follows."""
         return Audience(
             notice=self.notice,
@@ -330,9 +390,13 @@ class _Follower:
                 self._stop = None
 
 
-def _measured(study: Replay | Sweep, place: Place, notice: Notice | None, listener: Listener | None) -> Run:
+def _measured(
+    study: Replay | Sweep, place: Place, notice: Notice | None, listener: Listener | None
+) -> Run:
     if not isinstance(study.servers, Live):
-        raise UsageError("a profile is not asked over the network", hint="agentload.simulate(study)")
+        raise UsageError(
+            "a profile is not asked over the network", hint="agentload.simulate(study)"
+        )
     follower = _Follower(notice)
 
     def played() -> Played:
@@ -342,14 +406,23 @@ def _measured(study: Replay | Sweep, place: Place, notice: Notice | None, listen
 
     ended = follower.apart(played)
     foreground.concluded(ended.run_id, place, follower.audience(), load_error=ended.load_error)
-    return Run(run_id=ended.run_id, database=place.database, was_stopped=ended.was_stopped, warnings=tuple(follower.said))
+    return Run(
+        run_id=ended.run_id,
+        database=place.database,
+        was_stopped=ended.was_stopped,
+        warnings=tuple(follower.said),
+    )
 
 
 def _checked(given: StudyT | Written, kind: type[StudyT]) -> StudyT:
     """Return a study of this kind. One that was written in Python is read as any other is: nothing else looks at its values."""
-    study = read_study(given if isinstance(given, Path | str | Mapping) else document.builtins(given))
+    study = read_study(
+        given if isinstance(given, Path | str | Mapping) else document.builtins(given)
+    )
     if not isinstance(study, kind):
-        raise UsageError(f"a study of kind '{document.tag(type(study))}', where '{document.tag(kind)}' is expected")
+        raise UsageError(
+            f"a study of kind '{document.tag(type(study))}', where '{document.tag(kind)}' is expected"
+        )
     return study
 
 

@@ -31,14 +31,27 @@ def find(kind: Kind, name: str | Path, *, within: Path = HERE) -> Path:
             if (place / candidate).is_file():
                 return place / candidate
     known = names(kind, within=within)
-    hint = nearest(Path(wanted).name, known, otherwise=f"known {kind}: {', '.join(known) or 'none'}")
+    hint = nearest(
+        Path(wanted).name, known, otherwise=f"known {kind}: {', '.join(known) or 'none'}"
+    )
     folder = f"./{kind}" if within == HERE else within / kind
-    raise AgentloadError(f"no {kind.removesuffix('s')} '{wanted}': not a file, not in {folder}, not built in", hint=hint)
+    raise AgentloadError(
+        f"no {kind.removesuffix('s')} '{wanted}': not a file, not in {folder}, not built in",
+        hint=hint,
+    )
 
 
 def names(kind: Kind, *, within: Path = HERE) -> tuple[str, ...]:
     """List the names that `find` knows without a path, sorted."""
-    return tuple(sorted({_stem(kind, file.name) for place in (within / kind, _shipped(kind)) for file in _files(kind, place)}))
+    return tuple(
+        sorted(
+            {
+                _stem(kind, file.name)
+                for place in (within / kind, _shipped(kind))
+                for file in _files(kind, place)
+            }
+        )
+    )
 
 
 def _shipped(kind: Kind) -> Path:
@@ -50,7 +63,9 @@ def _shipped(kind: Kind) -> Path:
 def _files(kind: Kind, place: Path) -> list[Path]:
     if not place.is_dir():
         return []
-    return [file for file in place.iterdir() if file.name.endswith(SUFFIXES[kind]) and file.is_file()]
+    return [
+        file for file in place.iterdir() if file.name.endswith(SUFFIXES[kind]) and file.is_file()
+    ]
 
 
 def _stem(kind: Kind, file_name: str) -> str:

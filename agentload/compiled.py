@@ -36,10 +36,16 @@ class Finder:
     def __init__(self, places: Mapping[str, Path]) -> None:
         self._places = places
 
-    def find_spec(self, name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
+    def find_spec(
+        self, name: str, _path: object = None, _target: object = None
+    ) -> ModuleSpec | None:
         """Say where a module is loaded from."""
         place = self._places.get(name)
-        return None if place is None else spec_from_file_location(name, place, loader=ExtensionFileLoader(name, str(place)))
+        return (
+            None
+            if place is None
+            else spec_from_file_location(name, place, loader=ExtensionFileLoader(name, str(place)))
+        )
 
 
 def prefer() -> str:
@@ -57,7 +63,9 @@ def prefer() -> str:
     if not is_current:
         return OTHER_SOURCES
     folder = Path(built.__file__).parent
-    places = {name: folder / f"{name.replace('.', '/')}{EXTENSION_SUFFIXES[0]}" for name in built.MODULES}
+    places = {
+        name: folder / f"{name.replace('.', '/')}{EXTENSION_SUFFIXES[0]}" for name in built.MODULES
+    }
     if not all(place.is_file() for place in places.values()):
         return OTHER_PYTHON
     sys.meta_path.insert(0, Finder(places))

@@ -35,11 +35,21 @@ def _without(session: Session, kept: set[str]) -> Session:
     known = kept | {child for turn in session.turns for child in turn.spawn}
     if all(ref.session in known for turn in session.turns for ref in turn.after):
         return session
-    turns = (replace(turn, after=tuple(ref for ref in turn.after if ref.session in known)) for turn in session.turns)
+    turns = (
+        replace(turn, after=tuple(ref for ref in turn.after if ref.session in known))
+        for turn in session.turns
+    )
     return replace(session, turns=tuple(turns))
 
 
-def split(header: Header, sessions: Iterable[Session], *, share: float, seed: int, first: int | None = None) -> Iterator[Session]:
+def split(
+    header: Header,
+    sessions: Iterable[Session],
+    *,
+    share: float,
+    seed: int,
+    first: int | None = None,
+) -> Iterator[Session]:
     """Start each session of three turns or more mid-way with this probability, at a turn drawn from all but its first and last.
 
     A trace of long sessions takes hours to reach long contexts. A session started mid-way first sends its whole context in one call with
@@ -53,7 +63,11 @@ def split(header: Header, sessions: Iterable[Session], *, share: float, seed: in
             cuts.dropped |= {child for turn in session.turns for child in turn.spawn}
             continue
         roots += session.start_s is not None
-        is_meant = session.start_s is not None and len(session.turns) >= 3 and (first is None or roots <= first)
+        is_meant = (
+            session.start_s is not None
+            and len(session.turns) >= 3
+            and (first is None or roots <= first)
+        )
         at = _told(session, share=share, seed=seed) if is_meant else 0
         if at:
             cuts.told[session.session] = at
@@ -84,7 +98,9 @@ class _Cuts:
         source = segment.source
         if source is None:
             return segment
-        is_gone = source.session in self.dropped or 0 <= source.turn < self.told.get(source.session, 0)
+        is_gone = source.session in self.dropped or 0 <= source.turn < self.told.get(
+            source.session, 0
+        )
         return replace(segment, source=None if is_gone else self._moved(source))
 
     def _moved(self, ref: TurnRef) -> TurnRef:
@@ -95,17 +111,29 @@ class _Cuts:
 def _from(header: Header, session: Session, at: int, cuts: _Cuts) -> Session:
     turns = [cuts.heard(turn) for turn in session.turns]
     if not at:
-        return session if all(new is old for new, old in zip(turns, session.turns, strict=True)) else replace(session, turns=tuple(turns))
+        return (
+            session
+            if all(new is old for new, old in zip(turns, session.turns, strict=True))
+            else replace(session, turns=tuple(turns))
+        )
     told = last_context(header, session, at)
     lead = len(header.prefixes[session.prefix]) if session.prefix is not None else 0
     shared = lead if lead and told[:lead] == header.prefixes[session.prefix or ""] else 0
     add = tuple(replace(segment, source=None) for segment in told[shared:])
-    prime = Turn(add=add, output=1, keep=None if shared == lead else 0, event=PRIME, model=turns[at - 1].model)
+    prime = Turn(
+        add=add,
+        output=1,
+        keep=None if shared == lead else 0,
+        event=PRIME,
+        model=turns[at - 1].model,
+    )
     begin = replace(turns[at], wait=None, wait_s=0.0, recorded=None)
     return replace(session, turns=(prime, begin, *turns[at + 1 :]))
 
 
-def broken(header: Header, sessions: Iterable[Session], *, share: float, keep: int, seed: int) -> Iterator[Session]:
+def broken(
+    header: Header, sessions: Iterable[Session], *, share: float, keep: int, seed: int
+) -> Iterator[Session]:
     """Break the prefix of each call after a session's first with this probability, after its first `keep` segments.
 
     A broken call sends the rest of its context under new keys, as if a tool's schema or a date before the history had changed: same
@@ -122,18 +150,28 @@ def _inlined(header: Header, session: Session) -> Session:
     """Move a shared prefix into the first turn, so that it can be broken."""
     assert session.prefix is not None
     first, *others = session.turns
-    return replace(session, prefix=None, turns=(replace(first, add=header.prefixes[session.prefix] + first.add), *others))
+    return replace(
+        session,
+        prefix=None,
+        turns=(replace(first, add=header.prefixes[session.prefix] + first.add), *others),
+    )
 
 
 def _broken(header: Header, session: Session, *, share: float, keep: int, seed: int) -> Session:
     rng = _drawn(seed, "break", session)
     turns: list[Turn] = []
     before = len(header.prefixes[session.prefix]) if session.prefix is not None else 0
-    for number, (turn, context) in enumerate(zip(session.turns, contexts(header, session), strict=True)):
+    for number, (turn, context) in enumerate(
+        zip(session.turns, contexts(header, session), strict=True)
+    ):
         if number and rng.random() < share and len(context) > keep:
             kept = min(keep, before if turn.keep is None else min(turn.keep, before))
             renamed = tuple(_renamed(segment, number) for segment in context[keep:])
-            turns.append(replace(turn, keep=kept if kept < before else None, add=context[kept:keep] + renamed))
+            turns.append(
+                replace(
+                    turn, keep=kept if kept < before else None, add=context[kept:keep] + renamed
+                )
+            )
         else:
             turns.append(turn)
         before = len(context)
@@ -155,24 +193,44 @@ def shortened(header: Header, sessions: Iterable[Session], *, tokens: int) -> It
     dropped: set[str] = set()
     for family in families(sessions):
         for session in family:
-            needed = (sent + turn.output for sent, turn in zip(context_tokens(header, session), session.turns, strict=True))
-            fitting = 0 if session.session in dropped else sum(1 for _ in takewhile(lambda need: need <= tokens, needed))
+            needed = (
+                sent + turn.output
+                for sent, turn in zip(context_tokens(header, session), session.turns, strict=True)
+            )
+            fitting = (
+                0
+                if session.session in dropped
+                else sum(1 for _ in takewhile(lambda need: need <= tokens, needed))
+            )
             dropped |= {child for turn in session.turns[fitting:] for child in turn.spawn}
             if fitting < len(session.turns):
                 left[session.session] = fitting
         for session in family:
             if left.get(session.session, 1):
-                yield _mapped(replace(session, turns=session.turns[: left.get(session.session)]), lambda turn: _hearing(turn, left))
+                yield _mapped(
+                    replace(session, turns=session.turns[: left.get(session.session)]),
+                    lambda turn: _hearing(turn, left),
+                )
 
 
 def _hearing(turn: Turn, left: Mapping[str, int]) -> Turn:
     """Return a turn that refers to turns that are left."""
-    if not any(ref.session in left for ref in (*turn.after, *(each.source for each in turn.add if each.source is not None))):
+    if not any(
+        ref.session in left
+        for ref in (*turn.after, *(each.source for each in turn.add if each.source is not None))
+    ):
         return turn
     after = tuple(
-        replace(ref, turn=-1) if ref.turn >= left.get(ref.session, math.inf) else ref for ref in turn.after if left.get(ref.session, 1)
+        replace(ref, turn=-1) if ref.turn >= left.get(ref.session, math.inf) else ref
+        for ref in turn.after
+        if left.get(ref.session, 1)
     )
-    add = tuple(replace(each, source=None) if each.source is not None and each.source.session in left else each for each in turn.add)
+    add = tuple(
+        replace(each, source=None)
+        if each.source is not None and each.source.session in left
+        else each
+        for each in turn.add
+    )
     return replace(turn, after=after, add=add)
 
 
@@ -194,7 +252,9 @@ def _mapped(session: Session, change: Callable[[Turn], Turn]) -> Session:
 
 def _capped(turn: Turn, cap_s: float) -> Turn:
     recorded = None if turn.recorded is None else replace(turn.recorded, start_s=None)
-    return replace(turn, wait_s=min(turn.wait_s, cap_s), recorded=None if recorded == Recorded() else recorded)
+    return replace(
+        turn, wait_s=min(turn.wait_s, cap_s), recorded=None if recorded == Recorded() else recorded
+    )
 
 
 def _scaled(turn: Turn, scale: float) -> Turn:

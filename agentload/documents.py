@@ -38,16 +38,38 @@ _GZIP: Final = b"\x1f\x8b"
 _MAX_WINDOW: Final = 1 << 27  # what `zstd --long` writes by default
 DAMAGED: Final = (zstandard.ZstdError, zlib.error, EOFError, gzip.BadGzipFile)
 """What reading a compressed file raises."""
-_CONSTRUCTION: Final = (ValueError, TypeError, LookupError, AttributeError)  # of `!!int ""`, `2026-02-30`, five thousand digits
+_CONSTRUCTION: Final = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+)  # of `!!int ""`, `2026-02-30`, five thousand digits
 _WHOLE: Final = 10**300  # any figure can be divided by any, and printed
 
 
-def read(path: Path, *, raises: type[AgentloadError] = AgentloadError, missing: str | None = None, hint: str = QUOTE) -> Any:  # noqa: ANN401  # what YAML holds
+def read(
+    path: Path,
+    *,
+    raises: type[AgentloadError] = AgentloadError,
+    missing: str | None = None,
+    hint: str = QUOTE,
+) -> Any:  # noqa: ANN401  # what YAML holds
     """Return what a YAML file holds; raise an error of this kind, with the hint *missing* where there is no such file."""
-    return parsed(text(path, raises=raises, missing=missing, hint=hint), at=str(path), raises=raises, hint=hint)
+    return parsed(
+        text(path, raises=raises, missing=missing, hint=hint),
+        at=str(path),
+        raises=raises,
+        hint=hint,
+    )
 
 
-def text(path: Path, *, raises: type[AgentloadError] = AgentloadError, missing: str | None = None, hint: str | None = None) -> str:
+def text(
+    path: Path,
+    *,
+    raises: type[AgentloadError] = AgentloadError,
+    missing: str | None = None,
+    hint: str | None = None,
+) -> str:
     """Return the text of a file, which may have `MOST_BYTES`."""
     try:
         with path.open("rb") as file:
@@ -61,10 +83,14 @@ def text(path: Path, *, raises: type[AgentloadError] = AgentloadError, missing: 
         return found.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = found.count(b"\n", 0, error.start) + 1
-        raise raises(f"{path}:{line}: not text: {error.reason} in UTF-8", hint=hint or TEXT) from error
+        raise raises(
+            f"{path}:{line}: not text: {error.reason} in UTF-8", hint=hint or TEXT
+        ) from error
 
 
-def parsed(found: str, *, at: str, raises: type[AgentloadError] = AgentloadError, hint: str = QUOTE) -> Any:  # noqa: ANN401  # as above
+def parsed(
+    found: str, *, at: str, raises: type[AgentloadError] = AgentloadError, hint: str = QUOTE
+) -> Any:  # noqa: ANN401  # as above
     """Return what a YAML text holds; *at* is where it came from."""
     _check_size(len(found), at, raises, hint)
     try:
@@ -103,11 +129,17 @@ class _Loader(yaml.SafeLoader):
         is_alias = self.check_event(yaml.AliasEvent)
         size = self._sizes.get(name, 0) if is_alias else 1
         if size is None:
-            raise yaml.composer.ComposerError(None, None, f"'{name}' holds itself", event.start_mark)
+            raise yaml.composer.ComposerError(
+                None, None, f"'{name}' holds itself", event.start_mark
+            )
         self._nodes += size
         self._depth += 1
         if self._depth > DEEPEST or self._nodes > MOST_NODES:
-            what = f"nested deeper than {DEEPEST}" if self._depth > DEEPEST else f"more than {MOST_NODES:,} values"
+            what = (
+                f"nested deeper than {DEEPEST}"
+                if self._depth > DEEPEST
+                else f"more than {MOST_NODES:,} values"
+            )
             raise yaml.composer.ComposerError(None, None, what, event.start_mark)
         if name and not is_alias:
             self._sizes[name] = None
@@ -121,9 +153,13 @@ class _Loader(yaml.SafeLoader):
         try:
             made = super().construct_object(node, deep)
         except _CONSTRUCTION as error:
-            raise yaml.constructor.ConstructorError(None, None, str(error)[:200], node.start_mark) from error
+            raise yaml.constructor.ConstructorError(
+                None, None, str(error)[:200], node.start_mark
+            ) from error
         if isinstance(made, int) and abs(made) >= _WHOLE:
-            raise yaml.constructor.ConstructorError(None, None, "a whole number of more than 300 digits", node.start_mark)
+            raise yaml.constructor.ConstructorError(
+                None, None, "a whole number of more than 300 digits", node.start_mark
+            )
         return made
 
 
@@ -132,7 +168,9 @@ def opened(path: Path) -> gzip.GzipFile | io.BufferedReader:
     file = path.open("rb")
     magic = file.peek(4)[:4]
     if magic.startswith(_ZSTD):
-        reader = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW).stream_reader(file, read_across_frames=True, closefd=True)
+        reader = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW).stream_reader(
+            file, read_across_frames=True, closefd=True
+        )
         return io.BufferedReader(reader, BUFFER)
     if magic.startswith(_GZIP):
         file.close()
@@ -148,7 +186,10 @@ def chunks(path: Path) -> Iterator[bytes]:
         while chunk := file.read1(BUFFER):
             read += len(chunk)
             if read > most:
-                raise TraceError(f"{path}: {size:,} bytes expand to more than {most // (1 << 20):,} MiB", hint="is it a log or a trace?")
+                raise TraceError(
+                    f"{path}: {size:,} bytes expand to more than {most // (1 << 20):,} MiB",
+                    hint="is it a log or a trace?",
+                )
             yield chunk
 
 
@@ -160,7 +201,10 @@ def lines(found: Iterable[bytes], *, at: str) -> Iterator[bytes]:
         *whole, rest = chunk.split(b"\n")
         size += len(whole[0] if whole else rest)
         if size > LONGEST_LINE:
-            raise TraceError(f"{at}:{number + 1}: a line longer than {LONGEST_LINE >> 20} MiB", hint="is it a file of one record a line?")
+            raise TraceError(
+                f"{at}:{number + 1}: a line longer than {LONGEST_LINE >> 20} MiB",
+                hint="is it a file of one record a line?",
+            )
         if whole:
             yield b"".join((*held, whole[0], b"\n"))
             for line in whole[1:]:

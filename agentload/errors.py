@@ -63,7 +63,9 @@ class InterruptError(AgentloadError):
     """Report a run that the user stopped and the hint resumes; exits with 130."""
 
 
-def nearest(name: str, known: Iterable[str], *, form: str = "{}", otherwise: str | None = None) -> str:
+def nearest(
+    name: str, known: Iterable[str], *, form: str = "{}", otherwise: str | None = None
+) -> str:
     """Name what the user may have meant, as a hint; where nothing is alike, say *otherwise*, or list what is known."""
     names = tuple(known)
     if near := get_close_matches(name, names, n=3, cutoff=ALIKE):
@@ -88,7 +90,11 @@ def is_out_of_memory(error: BaseException) -> bool:
         if isinstance(each, MemoryError) or str(each) == "can't start new thread":
             return True
         seen.add(id(each))
-        waiting += [each.__cause__, each.__context__, *(each.exceptions if isinstance(each, BaseExceptionGroup) else ())]
+        waiting += [
+            each.__cause__,
+            each.__context__,
+            *(each.exceptions if isinstance(each, BaseExceptionGroup) else ()),
+        ]
     return False
 
 

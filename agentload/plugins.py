@@ -69,7 +69,11 @@ class Plugins:
     def own(self) -> tuple[str, ...]:
         """List ours, sorted."""
         found = pkgutil.iter_modules(import_module(self.room).__path__)
-        return tuple(sorted(self.shown(each.name) for each in found if not each.ispkg and each.name != "catalog"))
+        return tuple(
+            sorted(
+                self.shown(each.name) for each in found if not each.ispkg and each.name != "catalog"
+            )
+        )
 
     def names(self) -> tuple[str, ...]:
         """List all, sorted, without loading any."""
@@ -88,7 +92,9 @@ class Plugins:
             raise UsageError(f"no {self.kind} '{name}'", hint=nearest(name, self.names()))
         if len(holders) > 1:
             taken = f"{self.kind} '{shown}' is of {' and of '.join(holders)}: a name stands for one"
-            raise AgentloadError(taken, hint=f"pip uninstall {holders[-1]}, or have it use another name")
+            raise AgentloadError(
+                taken, hint=f"pip uninstall {holders[-1]}, or have it use another name"
+            )
         return self._loaded(announced[0]) if announced else self.load_own(shown)
 
     def load_own(self, name: str) -> Any:  # noqa: ANN401  # as `load`
@@ -116,7 +122,9 @@ class Plugins:
             lacks = [each for each in self.needs if not hasattr(found, each)]
             lacks or options(getattr(found, self.needs[0]))
         except Exception as error:  # whatever a package does wrong, it is named
-            raise AgentloadError(f"{what} cannot be loaded: {type(error).__name__}: {error}", hint=hint) from error
+            raise AgentloadError(
+                f"{what} cannot be loaded: {type(error).__name__}: {error}", hint=hint
+            ) from error
         if lacks:
             raise AgentloadError(f"{what} defines no {' and no '.join(lacks)}", hint=hint)
         return found
@@ -151,19 +159,29 @@ def options(function: Callable[..., Any]) -> tuple[Option, ...]:
     )
 
 
-def checked(name: str, known: tuple[Option, ...], given: Mapping[str, object], *, kind: str = "") -> dict[str, Any]:
+def checked(
+    name: str, known: tuple[Option, ...], given: Mapping[str, object], *, kind: str = ""
+) -> dict[str, Any]:
     """Convert what was given, perhaps as text, to the options' types; raise `UsageError` for what does not fit."""
     by_name = {option.name: option for option in known}
     read = {}
     for key, value in given.items():
         if key not in by_name:
-            raise UsageError(f"{kind} '{name}' has no option '{key}'".lstrip(), hint=nearest(key, tuple(by_name)))
+            raise UsageError(
+                f"{kind} '{name}' has no option '{key}'".lstrip(), hint=nearest(key, tuple(by_name))
+            )
         option = by_name[key]
         try:
-            read[key] = msgspec.convert(_pairs(value) if typing.get_origin(option.type) is Mapping else value, option.type, strict=False)
+            read[key] = msgspec.convert(
+                _pairs(value) if typing.get_origin(option.type) is Mapping else value,
+                option.type,
+                strict=False,
+            )
         except msgspec.ValidationError as error:
             what = str(error).partition(" - at ")[0]
-            raise UsageError(f"{name}: {key}: {what}, got {value!r}", hint=f"the default is {option.default}") from error
+            raise UsageError(
+                f"{name}: {key}: {what}, got {value!r}", hint=f"the default is {option.default}"
+            ) from error
     return read
 
 
@@ -171,9 +189,14 @@ def _pairs(value: object) -> object:
     """Read `chat:2,rag:1`; anything but text is left as it is."""
     if not isinstance(value, str):
         return value
-    return {name.strip(): weight for name, _, weight in (part.partition(":") for part in value.split(","))}
+    return {
+        name.strip(): weight
+        for name, _, weight in (part.partition(":") for part in value.split(","))
+    }
 
 
 def seeded(key: str) -> Random:
     """Return the generator that a plug-in draws from: it depends on the key alone."""
-    return Random(int.from_bytes(hashlib.shake_256(key.encode("utf-8", "surrogatepass")).digest(32)))
+    return Random(
+        int.from_bytes(hashlib.shake_256(key.encode("utf-8", "surrogatepass")).digest(32))
+    )

@@ -32,7 +32,9 @@ TOGETHER = 8
 CORRELATIONS = (0.0, 0.1, 0.3)
 
 
-def played(flips: float, change: float, draws: int, *, together: int = 1, correlation: float = 0.0) -> Ends:
+def played(
+    flips: float, change: float, draws: int, *, together: int = 1, correlation: float = 0.0
+) -> Ends:
     """Simulate one truth."""
     return ends(
         ITEMS,
@@ -51,7 +53,14 @@ def alone(draws: int) -> Iterator[tuple[str, ...]]:
     for name, flips, change in TRUTHS:
         found = played(flips, change, draws)
         fixed = f"{items_needed(flips, MARGIN):,}" if change == 0 else "–"
-        yield name, f"{flips:.0%}", f"{found.mean_items:,.0f}", fixed, f"{found.safe:.1%}", f"{found.worse:.1%}"
+        yield (
+            name,
+            f"{flips:.0%}",
+            f"{found.mean_items:,.0f}",
+            fixed,
+            f"{found.safe:.1%}",
+            f"{found.worse:.1%}",
+        )
 
 
 def shared(draws: int) -> Iterator[tuple[str, ...]]:
@@ -60,18 +69,35 @@ def shared(draws: int) -> Iterator[tuple[str, ...]]:
     for correlation in CORRELATIONS:
         equal = played(0.10, 0.0, draws, together=TOGETHER, correlation=correlation)
         wrong = played(0.10, -MARGIN, draws, together=TOGETHER, correlation=correlation)
-        yield f"{correlation:.1f}", f"{equal.contexts:,.0f}", f"{equal.contexts / single:.0%}", f"{equal.safe:.0%}", f"{wrong.safe:.1%}"
+        yield (
+            f"{correlation:.1f}",
+            f"{equal.contexts:,.0f}",
+            f"{equal.contexts / single:.0%}",
+            f"{equal.safe:.0%}",
+            f"{wrong.safe:.1%}",
+        )
 
 
 def main() -> None:
     """Print both tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--draws", type=int, default=2000)
     draws = parser.parse_args().draws
-    for line in table(("truth", "items that differ", "items, mean", "fixed", "as accurate", "worse"), list(alone(draws))):
+    for line in table(
+        ("truth", "items that differ", "items, mean", "fixed", "as accurate", "worse"),
+        list(alone(draws)),
+    ):
         print(line)
     print(f"\n{TOGETHER} questions behind a context, 10% of the items differ:")
-    columns = ("correlation", "contexts, mean", "of one question each", "as accurate", "wrong at the margin")
+    columns = (
+        "correlation",
+        "contexts, mean",
+        "of one question each",
+        "as accurate",
+        "wrong at the margin",
+    )
     for line in table(columns, list(shared(max(1, draws // 5)))):
         print(line)
 

@@ -36,7 +36,10 @@ def long_run(study: Search, trace: Trace, arm: ArmProfile) -> int:
     long = extended(study, trial_s=LONG_S)
     held = 0
     for sessions in range(1, 1000):
-        trials = [played(long, trace, arm, sessions, seed=1_000_000 + number) for number in range(LONG_RUNS)]
+        trials = [
+            played(long, trace, arm, sessions, seed=1_000_000 + number)
+            for number in range(LONG_RUNS)
+        ]
         if sum(each.within for each in trials) < study.share * sum(each.turns for each in trials):
             # One load that misses by chance is no limit: the next one has to miss as well.
             if held < sessions - 1:
@@ -46,7 +49,9 @@ def long_run(study: Search, trace: Trace, arm: ArmProfile) -> int:
     return held
 
 
-def searches(study: Search, trace: Trace, arms: Mapping[str, ArmProfile], count: int) -> Iterator[tuple[Found, ...]]:
+def searches(
+    study: Search, trace: Trace, arms: Mapping[str, ArmProfile], count: int
+) -> Iterator[tuple[Found, ...]]:
     """Yield searches, each with draws of its own."""
     for seed in range(count):
         tried: dict[str, tuple[Trial, ...]] = {}
@@ -73,25 +78,44 @@ def main() -> None:
     )
     arms = {arm.name: arm for arm in arms_of(options.profile)}
     truth = {name: long_run(study, trace, arm) for name, arm in arms.items()}
-    print(f"{options.trace} on {options.profile}, ttft=2000,tpot=40, trials of {options.minutes:g} min; long runs hold {truth}", flush=True)
+    print(
+        f"{options.trace} on {options.profile}, ttft=2000,tpot=40, trials of {options.minutes:g} min; long runs hold {truth}",
+        flush=True,
+    )
     found: dict[str, list[Found]] = {name: [] for name in arms}
     for number, each in enumerate(searches(study, trace, arms, options.searches)):
         for one in each:
             found[one.arm].append(one)
-        said = (f"{one.arm} {one.holds:.2f} [{one.low:.2f}, {one.high:.2f}] in {len(one.trials)}" for one in each if one.high is not None)
+        said = (
+            f"{one.arm} {one.holds:.2f} [{one.low:.2f}, {one.high:.2f}] in {len(one.trials)}"
+            for one in each
+            if one.high is not None
+        )
         print(f"{number:>4}  {'   '.join(said)}", flush=True)
     is_kept = True
-    print(f"{'arm':<12}{'long run':>10}{'median':>9}{'half width':>12}{'trials':>8}{'covered':>12}   at least")
+    print(
+        f"{'arm':<12}{'long run':>10}{'median':>9}{'half width':>12}{'trials':>8}{'covered':>12}   at least"
+    )
     for name, own in found.items():
-        covered = sum(math.floor(each.low or 0.0) <= truth[name] <= (math.inf if each.high is None else each.high) for each in own)
+        covered = sum(
+            math.floor(each.low or 0.0)
+            <= truth[name]
+            <= (math.inf if each.high is None else each.high)
+            for each in own
+        )
         widths = [math.sqrt(each.high / each.low) - 1 for each in own if each.low and each.high]
         at_most = stats.binomtest(covered, len(own)).proportion_ci(0.95, method="exact").high
         is_kept = is_kept and at_most >= PROMISED
         counts = f"{covered} of {len(own)}"
-        middle, width = statistics.median(each.holds or 0.0 for each in own), statistics.median(widths)
+        middle, width = (
+            statistics.median(each.holds or 0.0 for each in own),
+            statistics.median(widths),
+        )
         mean = statistics.mean(len(each.trials) for each in own)
         mark = "✓" if at_most >= PROMISED else "✗"
-        print(f"{name:<12}{truth[name]:>10}{middle:>9.1f}{width:>12.1%}{mean:>8.1f}{counts:>12}   {PROMISED:.0%} {mark}")
+        print(
+            f"{name:<12}{truth[name]:>10}{middle:>9.1f}{width:>12.1%}{mean:>8.1f}{counts:>12}   {PROMISED:.0%} {mark}"
+        )
     sys.exit(0 if is_kept else 1)
 
 

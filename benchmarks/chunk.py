@@ -28,7 +28,10 @@ CHUNKS = 250  # under the bytes that may wait to be parsed
 GO = 8
 ROUNDS = 200
 SAYS = b'"object":"chat.completion.chunk","created":1790000000,"model":"truth","choices":[{"index":0,"delta":{"content":" word"}'
-EVENT = b'data: {"id":"chatcmpl-0123456789abcdef",%s,"logprobs":null,"finish_reason":null,"token_ids":[4711]}]}\n\n' % SAYS
+EVENT = (
+    b'data: {"id":"chatcmpl-0123456789abcdef",%s,"logprobs":null,"finish_reason":null,"token_ids":[4711]}]}\n\n'
+    % SAYS
+)
 CHUNK = b"%x\r\n%s\r\n" % (len(EVENT), EVENT)
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 STAMP = struct.Struct("@llllll")
@@ -44,9 +47,15 @@ class Ready:
     def __init__(self, file: int) -> None:
         self._file = file
         began_ns = time.time_ns() - 10_000_000
-        stamps = (STAMP.pack(*divmod(began_ns + index * 1000, SECOND), 0, 0, 0, 0) for index in range(CHUNKS + 1))
+        stamps = (
+            STAMP.pack(*divmod(began_ns + index * 1000, SECOND), 0, 0, 0, 0)
+            for index in range(CHUNKS + 1)
+        )
         data = (HEAD + CHUNK, *[CHUNK] * CHUNKS)
-        self._reads = deque((each, [(1, SO_TIMESTAMPING, stamp)], 0, None) for each, stamp in zip(data, stamps, strict=True))
+        self._reads = deque(
+            (each, [(1, SO_TIMESTAMPING, stamp)], 0, None)
+            for each, stamp in zip(data, stamps, strict=True)
+        )
 
     def fileno(self) -> int:
         """Return a descriptor that can be watched."""
@@ -71,7 +80,9 @@ def measured(clock: Clock, hub: Hub, pump: Pump, file: int) -> tuple[float, floa
     alone, sock, cpu = Ready(file), Ready(file), time.process_time
     machine = CallMachine(released_ns=clock.now_ns(), limits=Limits(), asked=Asked(tokens=CHUNKS))
     channel = Channel(sock, clock=clock, peer="none")  # type: ignore[arg-type]
-    exchange = Exchange(channel, machine, clock=clock, hub=hub, pump=pump, memory=Memory(), own_bytes=1 << 24)
+    exchange = Exchange(
+        channel, machine, clock=clock, hub=hub, pump=pump, memory=Memory(), own_bytes=1 << 24
+    )
     exchange.start(b"POST", [b"body"], expects=False)
     exchange._readable()  # noqa: SLF001 - as the hub does
     marks = [cpu()]

@@ -59,8 +59,12 @@ class World:
     def right(self) -> frozenset[str]:
         """Return the verdicts that are no mistake."""
         if self.is_larger or self.longer < -MARGIN:
-            return frozenset({"use"}) | ({"no difference"} if not self.is_larger and self.longer > -2 * MARGIN else set())
-        return frozenset({"avoid"} if self.longer > MARGIN else set()) | ({"no difference"} if abs(self.longer) < 2 * MARGIN else set())
+            return frozenset({"use"}) | (
+                {"no difference"} if not self.is_larger and self.longer > -2 * MARGIN else set()
+            )
+        return frozenset({"avoid"} if self.longer > MARGIN else set()) | (
+            {"no difference"} if abs(self.longer) < 2 * MARGIN else set()
+        )
 
     def profile(self, folder: Path) -> Path:
         """Write the profile of the reference and of the candidate."""
@@ -68,7 +72,12 @@ class World:
         reference = made["arms"]["bf16"]
         step = {**{name: made["step"][name] for name in SHARED}, **reference["step"]}
         scaled = {name: value * (1 + self.longer) for name, value in step.items()}
-        candidate = {"kv_dtype": "fp8" if self.is_larger else "bf16", "step": scaled, "accuracy": reference["accuracy"], "server": OTHER}
+        candidate = {
+            "kv_dtype": "fp8" if self.is_larger else "bf16",
+            "step": scaled,
+            "accuracy": reference["accuracy"],
+            "server": OTHER,
+        }
         made["arms"] = {"bf16": {**reference, "step": step}, "candidate": candidate}
         for arm in made["arms"].values():
             arm.pop("load_tests", None)
@@ -82,13 +91,19 @@ class World:
 WORLDS: Final = {
     "equal": World(),
     "equal, starts *": World(is_padded=True, noise={"restart_sigma": 0.015}),
-    "equal, wander *": World(is_padded=True, noise={"sigma": 0.03, "phi": 0.97, "segment_steps": 2048}),
+    "equal, wander *": World(
+        is_padded=True, noise={"sigma": 0.03, "phi": 0.97, "segment_steps": 2048}
+    ),
     "equal, slowing *": World(is_padded=True, noise={"drift_per_hour": 0.10}),
     "faster *": World(longer=-0.12, is_padded=True),
-    "faster, neighbour *": World(longer=-0.12, is_padded=True, noise={"tail_share": 0.02, "tail_ms": 50.0}),
+    "faster, neighbour *": World(
+        longer=-0.12, is_padded=True, noise={"tail_share": 0.02, "tail_ms": 50.0}
+    ),
     "slower, starts *": World(longer=0.12, is_padded=True, noise={"restart_sigma": 0.015}),
     "larger *": World(is_larger=True, is_padded=True),
-    "larger, wander *": World(is_larger=True, is_padded=True, noise={"sigma": 0.03, "phi": 0.97, "segment_steps": 2048}),
+    "larger, wander *": World(
+        is_larger=True, is_padded=True, noise={"sigma": 0.03, "phi": 0.97, "segment_steps": 2048}
+    ),
 }
 
 
@@ -122,10 +137,25 @@ def decided(name: str, seed: int, folder: Path) -> dict[str, Any]:
         seed=seed,
     )
     with padding(profile) if world.is_padded else nullcontext():
-        ended = Deciding(study=study, place=Place(database=folder / "x.duckdb"), audience=Audience()).play()
-    words = [] if ended.document is None else [one.verdict for one in ended.document.decision.server if one.arm == "candidate"]
-    asked = [(each.stage.criterion, each.stage.amount, each.planned_minutes, each.minutes) for each in ended.asked]
-    return {"world": name, "seed": seed, "word": words[0] if words else "test further", "ending": ended.ending, "asked": asked}
+        ended = Deciding(
+            study=study, place=Place(database=folder / "x.duckdb"), audience=Audience()
+        ).play()
+    words = (
+        []
+        if ended.document is None
+        else [one.verdict for one in ended.document.decision.server if one.arm == "candidate"]
+    )
+    asked = [
+        (each.stage.criterion, each.stage.amount, each.planned_minutes, each.minutes)
+        for each in ended.asked
+    ]
+    return {
+        "world": name,
+        "seed": seed,
+        "word": words[0] if words else "test further",
+        "ending": ended.ending,
+        "asked": asked,
+    }
 
 
 def is_near(planned: float, took: float) -> bool:
@@ -138,8 +168,13 @@ def row(name: str, found: list[dict[str, Any]]) -> tuple[str, float]:
     sure = [each["word"] for each in found if each["word"] != "test further"]
     wrong = sum(word not in WORLDS[name].right for word in sure)
     spent = [sum(took for *_, took in each["asked"]) for each in found]
-    plans = [is_near(sum(planned for *_, planned, _ in each["asked"]), took) for each, took in zip(found, spent, strict=True)]
-    parts = [is_near(planned, took) for each in found for *_, planned, took in each["asked"] if took > 0]
+    plans = [
+        is_near(sum(planned for *_, planned, _ in each["asked"]), took)
+        for each, took in zip(found, spent, strict=True)
+    ]
+    parts = [
+        is_near(planned, took) for each in found for *_, planned, took in each["asked"] if took > 0
+    ]
     shares = f"{wrong / len(found):>6.0%} {len(sure) / len(found):>8.0%} {statistics.median(spent):>8.0f}"
     line = f"{name:<20} {len(found):>4} {shares} {sum(plans) / len(plans):>11.0%} {sum(parts) / len(parts):>10.0%}"
     return line, float(stats.binom.sf(wrong - 1, len(found), 0.05))
@@ -149,11 +184,17 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--number", type=int, default=3, help="seeds of each world")
-    parser.add_argument("--into", type=Path, help="keep what is finished here, and continue from it")
+    parser.add_argument(
+        "--into", type=Path, help="keep what is finished here, and continue from it"
+    )
     parser.add_argument("--worlds", default=None, help="names, separated by semicolons")
     asked = parser.parse_args()
     names = list(WORLDS) if asked.worlds is None else asked.worlds.split(";")
-    kept = [] if asked.into is None or not asked.into.exists() else asked.into.read_text(encoding="utf-8").splitlines()
+    kept = (
+        []
+        if asked.into is None or not asked.into.exists()
+        else asked.into.read_text(encoding="utf-8").splitlines()
+    )
     found = {(each["world"], each["seed"]): each for each in map(json.loads, kept)}
     for seed in range(asked.number):
         for name in names:
@@ -164,7 +205,9 @@ def main() -> None:
             if asked.into is not None:
                 with asked.into.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(found[name, seed]) + "\n")
-    print(f"{'world':<20} {'n':>4} {'wrong':>6} {'decided':>8} {'minutes':>8} {'as planned':>11} {'questions':>10}")
+    print(
+        f"{'world':<20} {'n':>4} {'wrong':>6} {'decided':>8} {'minutes':>8} {'as planned':>11} {'questions':>10}"
+    )
     rows = [row(name, [found[name, seed] for seed in range(asked.number)]) for name in names]
     print("\n".join(line for line, _ in rows))
     sys.exit(1 if min(likely for _, likely in rows) < 0.05 / len(rows) else 0)

@@ -37,7 +37,10 @@ class Agent:
         """Make the next turn: something new is said, then answered."""
         rng = self.rng
         if self.tokens > 60_000:
-            self.content, self.tokens = (*self.content[:2], (f"{self.name}.summary{self.turn}", 1_800)), 16_900
+            self.content, self.tokens = (
+                (*self.content[:2], (f"{self.name}.summary{self.turn}", 1_800)),
+                16_900,
+            )
         self.turn += 1
         added = min(4_000, max(20, int(rng.lognormvariate(6.0, 0.9))))
         output = min(4_000, max(16, int(rng.lognormvariate(5.5, 0.8))))
@@ -98,21 +101,35 @@ def _arm(profile: str, name: str) -> ArmProfile:
 def _print_load_tests() -> None:
     print("published load test, published / emulated:")
     print(f"  {'arm':32} {'TTFT ms':>20} {'gap ms':>20} {'tokens/s':>22} {'wall ms':>8}")
-    for profile, names in (("llama-3.1-8b-h100", ("bf16", "fp8")), ("gpt-oss-20b-h100", ("bf16", "fp8", "fp8-skip-sw"))):
+    for profile, names in (
+        ("llama-3.1-8b-h100", ("bf16", "fp8")),
+        ("gpt-oss-20b-h100", ("bf16", "fp8", "fp8-skip-sw")),
+    ):
         for name in names:
             of = off(_arm(profile, name))
             started = time.perf_counter()
             got = closed_loop(of, LOAD_TEST, 8)
             wall_ms = (time.perf_counter() - started) * 1e3
             (published,) = of.load_tests
-            pairs = ((published.ttft_ms, got.ttft_ms, 1), (published.itl_ms, got.itl_ms, 2), (published.output_tok_s, got.output_tok_s, 1))
-            cells = [f"{was:.{places}f} / {now:.{places}f} ({now / was - 1:+.1%})" for was, now, places in pairs]
-            print(f"  {profile + '/' + name:32} {cells[0]:>20} {cells[1]:>20} {cells[2]:>22} {wall_ms:>8.1f}")
+            pairs = (
+                (published.ttft_ms, got.ttft_ms, 1),
+                (published.itl_ms, got.itl_ms, 2),
+                (published.output_tok_s, got.output_tok_s, 1),
+            )
+            cells = [
+                f"{was:.{places}f} / {now:.{places}f} ({now / was - 1:+.1%})"
+                for was, now, places in pairs
+            ]
+            print(
+                f"  {profile + '/' + name:32} {cells[0]:>20} {cells[1]:>20} {cells[2]:>22} {wall_ms:>8.1f}"
+            )
 
 
 def _print_day(agents: int, turns: int) -> None:
     print(f"a day of {agents} agents, {agents * turns:,} calls, engine alone:")
-    print(f"  {'arm':32} {'CPU s':>6} {'simulated h':>12} {'steps':>12} {'hits':>6} {'preempted':>10} {'memory MB':>10}")
+    print(
+        f"  {'arm':32} {'CPU s':>6} {'simulated h':>12} {'steps':>12} {'hits':>6} {'preempted':>10} {'memory MB':>10}"
+    )
     for profile, name in (("gpt-oss-20b-h100", "fp8-skip-sw"), ("llama-3.1-8b-b200", "fp8")):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         started = time.process_time()

@@ -35,7 +35,9 @@ SECOND = 1_000_000_000
 def hostile_server() -> Iterator[tuple[int, list[str]]]:
     """Run the server; give its port and its modes."""
     command = [sys.executable, "-m", "tests.live.hostile"]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             assert process.stdout is not None
             said = json.loads(process.stdout.readline())
@@ -71,7 +73,9 @@ def resident_mb(name: str) -> float:
     return int(lines[name].split()[0]) / 1024
 
 
-async def calls(port: int, mode: str, *, sessions: int, tokens: int, seconds: float) -> tuple[Counter[str], float]:
+async def calls(
+    port: int, mode: str, *, sessions: int, tokens: int, seconds: float
+) -> tuple[Counter[str], float]:
     """Make so many calls at once; return how they ended, and the longest stop of the loop."""
     limits = Limits(
         connect_ns=round(seconds * SECOND),
@@ -79,7 +83,9 @@ async def calls(port: int, mode: str, *, sessions: int, tokens: int, seconds: fl
         idle_ns=round(seconds * SECOND),
         total_ns=round(seconds * SECOND),
     )
-    async with Wire([Target(arm="a", url=f"http://127.0.0.1:{port}/{mode}/v1", ends_with_mark=True)]) as wire:
+    async with Wire(
+        [Target(arm="a", url=f"http://127.0.0.1:{port}/{mode}/v1", ends_with_mark=True)]
+    ) as wire:
         turns = Turns()
         requests = [
             WireRequest(
@@ -93,7 +99,9 @@ async def calls(port: int, mode: str, *, sessions: int, tokens: int, seconds: fl
             )
             for number in range(sessions)
         ]
-        ended = Counter(outcome.status for outcome in await asyncio.gather(*map(wire.call, requests)))
+        ended = Counter(
+            outcome.status for outcome in await asyncio.gather(*map(wire.call, requests))
+        )
         return ended, turns.stop()
 
 
@@ -106,32 +114,53 @@ def sockets(count: int) -> int:
     """Make so many calls at once, each on a connection of its own; tell whether all ended well and nothing was left open."""
     with hostile_server() as (port, _):
         began_s, before_mb, before = time.monotonic(), resident_mb("VmRSS"), open_files()
-        ended, stop_ms = asyncio.run(calls(port, "answers_when_nobody_else_comes", sessions=count, tokens=3, seconds=300))
+        ended, stop_ms = asyncio.run(
+            calls(port, "answers_when_nobody_else_comes", sessions=count, tokens=3, seconds=300)
+        )
         left = open_files() - before
         took_s, grown_mb = time.monotonic() - began_s, resident_mb("VmHWM") - before_mb
-    print(f"{dict(ended)} in {took_s:.0f} s, {grown_mb:,.0f} MB at the peak, {left} descriptors left open, longest stop {stop_ms:.0f} ms")
+    print(
+        f"{dict(ended)} in {took_s:.0f} s, {grown_mb:,.0f} MB at the peak, {left} descriptors left open, longest stop {stop_ms:.0f} ms"
+    )
     return int(ended["ok"] != count or left != 0)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sessions", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=256, help="asked of each call")
     parser.add_argument("--seconds", type=float, default=20, help="that a call may take")
     parser.add_argument("--modes", default="", help="of the server, by commas; all by default")
-    parser.add_argument("--sockets", type=int, help="call a server that means well, so often at once")
+    parser.add_argument(
+        "--sockets", type=int, help="call a server that means well, so often at once"
+    )
     options = parser.parse_args()
     if options.sockets is not None:
         sys.exit(sockets(options.sockets))
     failed = []
     with hostile_server() as (port, known):
-        print(f"| mode | ended | MB at {options.sessions} sessions | ms of one |\n| --- | --- | --- | --- |", flush=True)
+        print(
+            f"| mode | ended | MB at {options.sessions} sessions | ms of one |\n| --- | --- | --- | --- |",
+            flush=True,
+        )
         for mode in options.modes.split(",") if options.modes else known:
-            _, stop_ms = asyncio.run(calls(port, mode, sessions=1, tokens=options.tokens, seconds=3))
+            _, stop_ms = asyncio.run(
+                calls(port, mode, sessions=1, tokens=options.tokens, seconds=3)
+            )
             gc.collect()
             Path("/proc/self/clear_refs").write_text("5")  # the peak is that of now
             before_mb = resident_mb("VmRSS")
-            ended, _ = asyncio.run(calls(port, mode, sessions=options.sessions, tokens=options.tokens, seconds=options.seconds))
+            ended, _ = asyncio.run(
+                calls(
+                    port,
+                    mode,
+                    sessions=options.sessions,
+                    tokens=options.tokens,
+                    seconds=options.seconds,
+                )
+            )
             grown_mb = resident_mb("VmHWM") - before_mb
             told = ", ".join(f"{count} {status}" for status, count in sorted(ended.items()))
             print(f"| {mode} | {told} | {grown_mb:,.0f} | {stop_ms:.0f} |", flush=True)

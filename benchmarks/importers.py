@@ -70,15 +70,29 @@ def kv_cache_tester(table: Table, paths: list[Path], scratch: Path) -> None:
     lengths: list[int] = []
     blocks = distinct = 0
     for place, trace in (read for path in paths for read in records(path, dict[str, Any], Notes())):
-        agents = [trace["requests"], *(request["requests"] for request in trace["requests"] if request["type"] == "subagent")]
+        agents = [
+            trace["requests"],
+            *(
+                request["requests"]
+                for request in trace["requests"]
+                if request["type"] == "subagent"
+            ),
+        ]
         calls = [request for agent in agents for request in agent if request["type"] != "subagent"]
         assert calls, place
         lengths += [request["in"] for request in calls]
         blocks += sum(len(request["hash_ids"]) for request in calls)
         distinct += len({block for request in calls for block in request["hash_ids"]})
     size = sum(_expanded(path) for path in paths)
-    prompts = [sum(segment.tokens for segment in context) for session in found for context in contexts(Header(name=""), session)]
-    hits, truth = 100 * (found.summary.ideal_import or 0.0), 100 * (blocks - distinct) * 64 / sum(lengths)
+    prompts = [
+        sum(segment.tokens for segment in context)
+        for session in found
+        for context in contexts(Header(name=""), session)
+    ]
+    hits, truth = (
+        100 * (found.summary.ideal_import or 0.0),
+        100 * (blocks - distinct) * 64 / sum(lengths),
+    )
     other = sum(one != two for one, two in zip(lengths, prompts, strict=True))
     table.line(
         f"kv-cache-tester, {size / 1e6:,.1f} MB: smaller",
@@ -86,10 +100,18 @@ def kv_cache_tester(table: Table, paths: list[Path], scratch: Path) -> None:
         f"≥ {SMALLER}",
         holds=size >= SMALLER * out.stat().st_size,
     )
-    table.line("  speed on one core", f"{size / 1e6 / min(times):.0f} MB/s", f"≥ {MB_PER_S:.0f}", holds=size / 1e6 / min(times) >= MB_PER_S)
+    table.line(
+        "  speed on one core",
+        f"{size / 1e6 / min(times):.0f} MB/s",
+        f"≥ {MB_PER_S:.0f}",
+        holds=size / 1e6 / min(times) >= MB_PER_S,
+    )
     table.line("  prompts of another length", f"{other} of {len(lengths):,}", "0", holds=not other)
     table.line(
-        "  prefix-hit ratio, source and import", f"{truth:.2f} % and {hits:.2f} %", f"within {POINTS}", holds=abs(hits - truth) <= POINTS
+        "  prefix-hit ratio, source and import",
+        f"{truth:.2f} % and {hits:.2f} %",
+        f"within {POINTS}",
+        holds=abs(hits - truth) <= POINTS,
     )
 
 
@@ -102,26 +124,47 @@ def round_trip(table: Table, paths: list[Path]) -> None:
     source = [request for path in paths for _, request in records(path, dict[str, Any], Notes())]
     source.sort(key=lambda request: request["timestamp"])
     again = [msgspec.json.decode(line) for line in mooncake_lines(made(paths, "mooncake").trace)]
-    other = sum(one != two for one, two in zip(_renumbered(source), _renumbered(again), strict=True))
-    table.line("Mooncake, there and back: other requests", f"{other} of {len(source):,}", "0", holds=not other)
+    other = sum(
+        one != two for one, two in zip(_renumbered(source), _renumbered(again), strict=True)
+    )
+    table.line(
+        "Mooncake, there and back: other requests",
+        f"{other} of {len(source):,}",
+        "0",
+        holds=not other,
+    )
 
 
 def _renumbered(requests: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     # Ids that are too large to be numbers may be hashes of contents, and get a name of the import's own.
     numbers: dict[int, int] = {}
     for request in requests:
-        yield request | {"hash_ids": [numbers.setdefault(found, len(numbers)) for found in request["hash_ids"]]}
+        yield request | {
+            "hash_ids": [numbers.setdefault(found, len(numbers)) for found in request["hash_ids"]]
+        }
 
 
 def volume(table: Table, format: str, size: int, scratch: Path) -> None:
     """Import much of a format in a process of its own."""
     folder = scratch / format
     samples.fill(folder, format, size)
-    command = [sys.executable, __file__, "--import", format, str(folder), str(scratch / "out.jsonl")]
+    command = [
+        sys.executable,
+        __file__,
+        "--import",
+        format,
+        str(folder),
+        str(scratch / "out.jsonl"),
+    ]
     said = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
     memory, speed = said["memory_mb"], size / 1e6 / said["cpu_s"]
     what = f"{format}, {size / 1e9:g} GB, {said['calls']:,} calls"
-    table.line(f"{what}: memory", f"{memory:.0f} MB at {speed:.0f} MB/s", f"≤ {MEMORY_MB:.0f} MB", holds=memory <= MEMORY_MB)
+    table.line(
+        f"{what}: memory",
+        f"{memory:.0f} MB at {speed:.0f} MB/s",
+        f"≤ {MEMORY_MB:.0f} MB",
+        holds=memory <= MEMORY_MB,
+    )
     for path in folder.iterdir():
         path.unlink()
 
@@ -131,7 +174,15 @@ def import_alone(format: str, folder: Path, out: Path) -> None:
     found = made([folder], format)
     started = time.process_time()
     write(out, found.trace)
-    print(json.dumps({"cpu_s": time.process_time() - started, "calls": found.summary.calls, "memory_mb": _peak_mb()}))
+    print(
+        json.dumps(
+            {
+                "cpu_s": time.process_time() - started,
+                "calls": found.summary.calls,
+                "memory_mb": _peak_mb(),
+            }
+        )
+    )
 
 
 def _peak_mb() -> float:
@@ -139,7 +190,14 @@ def _peak_mb() -> float:
     status = Path("/proc/self/status")
     if not status.exists():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM")) / 1024
+    return (
+        next(
+            int(line.split()[1])
+            for line in status.read_text().splitlines()
+            if line.startswith("VmHWM")
+        )
+        / 1024
+    )
 
 
 def of_format(folder: Path, format: str) -> Iterator[Path]:
@@ -155,10 +213,14 @@ def of_format(folder: Path, format: str) -> Iterator[Path]:
 def main() -> int:
     """Print the table; return how many marks were missed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--samples", type=Path, help="a folder with kv-cache-tester and Mooncake traces")
+    parser.add_argument(
+        "--samples", type=Path, help="a folder with kv-cache-tester and Mooncake traces"
+    )
     parser.add_argument("--gb", type=float, default=0.2, help="gigabytes of each made log")
     parser.add_argument("--formats", default=",".join(samples.FORMATS), help="formats of made logs")
-    parser.add_argument("--scratch", type=Path, help="where made logs are put for as long as they are needed")
+    parser.add_argument(
+        "--scratch", type=Path, help="where made logs are put for as long as they are needed"
+    )
     parser.add_argument("--import", dest="alone", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.alone:
@@ -170,7 +232,9 @@ def main() -> int:
         weka = list(of_format(given.samples, "weka")) if given.samples else []
         if not weka:
             weka = [scratch / "made.jsonl"]
-            weka[0].write_bytes(b"".join(samples.encode(record) + b"\n" for record in samples.kv_cache_tester(60)))
+            weka[0].write_bytes(
+                b"".join(samples.encode(record) + b"\n" for record in samples.kv_cache_tester(60))
+            )
         kv_cache_tester(table, weka, scratch)
         mooncake = list(of_format(given.samples, "mooncake")) if given.samples else []
         if not mooncake:

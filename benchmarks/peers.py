@@ -48,7 +48,17 @@ def vllm(program: str, wanted: Wanted) -> list[Said]:
     """`vllm bench serve`: its first gap is that between the role and the first token, which came in one write."""
     result = "result.json"
     _run(
-        [program, "bench", "serve", "--backend", "openai-chat", "--endpoint", "/v1/chat/completions", "--request-id-prefix", "peer-"],
+        [
+            program,
+            "bench",
+            "serve",
+            "--backend",
+            "openai-chat",
+            "--endpoint",
+            "/v1/chat/completions",
+            "--request-id-prefix",
+            "peer-",
+        ],
         wanted,
         {
             "base-url": wanted.url,
@@ -67,7 +77,12 @@ def vllm(program: str, wanted: Wanted) -> list[Said]:
     found = json.loads((wanted.folder / result).read_text())
     calls = zip(found["start_times"], found["ttfts"], found["itls"], found["errors"], strict=True)
     return [
-        Said(id=f"peer-{number}", started_s=started_s, ttft_ns=ttft_s * SECOND, gaps_ns=[gap_s * SECOND for gap_s in itls[1:]])
+        Said(
+            id=f"peer-{number}",
+            started_s=started_s,
+            ttft_ns=ttft_s * SECOND,
+            gaps_ns=[gap_s * SECOND for gap_s in itls[1:]],
+        )
         for number, (started_s, ttft_s, itls, error) in enumerate(calls)
         if not error
     ]
@@ -76,7 +91,18 @@ def vllm(program: str, wanted: Wanted) -> list[Said]:
 def aiperf(program: str, wanted: Wanted) -> list[Said]:
     """`aiperf profile`."""
     _run(
-        [program, "profile", "--endpoint-type", "chat", "--ui", "none", "--export-level", "records", "--extra-inputs", "ignore_eos:true"],
+        [
+            program,
+            "profile",
+            "--endpoint-type",
+            "chat",
+            "--ui",
+            "none",
+            "--export-level",
+            "records",
+            "--extra-inputs",
+            "ignore_eos:true",
+        ],
         wanted,
         {
             "url": wanted.url,
@@ -133,10 +159,16 @@ def guidellm(program: str, wanted: Wanted) -> list[Said]:
     ]
 
 
-PEERS: dict[str, Callable[[str, Wanted], list[Said]]] = {"vllm": vllm, "aiperf": aiperf, "guidellm": guidellm}
+PEERS: dict[str, Callable[[str, Wanted], list[Said]]] = {
+    "vllm": vllm,
+    "aiperf": aiperf,
+    "guidellm": guidellm,
+}
 
 
-def _run(command: list[str], wanted: Wanted, options: dict[str, object], *, flags: tuple[str, ...]) -> None:
+def _run(
+    command: list[str], wanted: Wanted, options: dict[str, object], *, flags: tuple[str, ...]
+) -> None:
     given = [part for name, value in options.items() for part in (f"--{name}", str(value))]
     quiet = {"VLLM_NO_USAGE_STATS": "1"}
     log = wanted.folder / "log.txt"
@@ -151,7 +183,9 @@ def _run(command: list[str], wanted: Wanted, options: dict[str, object], *, flag
             check=False,
         )
     if done.returncode:
-        raise PeerError(f"{command[0]} ended with code {done.returncode}:\n{log.read_text()[-2000:]}")
+        raise PeerError(
+            f"{command[0]} ended with code {done.returncode}:\n{log.read_text()[-2000:]}"
+        )
 
 
 def _tokenizer(folder: Path) -> Path:
@@ -159,19 +193,44 @@ def _tokenizer(folder: Path) -> Path:
     path = folder / "tokenizer"
     path.mkdir(exist_ok=True)
     special = ["[UNK]", "[PAD]", "</s>"]
-    added = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    added = {
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": True,
+    }
     words = [*special, *(f"word{number}" for number in range(1000))]
     described = {
         "version": "1.0",
-        "added_tokens": [{"id": number, "content": word, **added} for number, word in enumerate(special)],
+        "added_tokens": [
+            {"id": number, "content": word, **added} for number, word in enumerate(special)
+        ],
         "pre_tokenizer": {"type": "WhitespaceSplit"},
-        "model": {"type": "WordLevel", "vocab": {word: number for number, word in enumerate(words)}, "unk_token": "[UNK]"},
+        "model": {
+            "type": "WordLevel",
+            "vocab": {word: number for number, word in enumerate(words)},
+            "unk_token": "[UNK]",
+        },
     }
-    empty = {"truncation": None, "padding": None, "normalizer": None, "post_processor": None, "decoder": None}
+    empty = {
+        "truncation": None,
+        "padding": None,
+        "normalizer": None,
+        "post_processor": None,
+        "decoder": None,
+    }
     (path / "tokenizer.json").write_text(json.dumps(described | empty))
-    names = {"unk_token": "[UNK]", "pad_token": "[PAD]", "eos_token": "</s>", "model_max_length": 100_000}
+    names = {
+        "unk_token": "[UNK]",
+        "pad_token": "[PAD]",
+        "eos_token": "</s>",
+        "model_max_length": 100_000,
+    }
     template = "{% for message in messages %}{{ message.content }}{% endfor %}"
     (path / "tokenizer_config.json").write_text(
-        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": template} | names)
+        json.dumps(
+            {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": template} | names
+        )
     )
     return path

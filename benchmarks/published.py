@@ -84,8 +84,15 @@ class Found:
 def figures(path: Path = FIGURES) -> tuple[Figure, ...]:
     """Read the printed figures."""
     document: Mapping[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
-    shared = [({name: value for name, value in group.items() if name != "figures"}, group["figures"]) for group in document["groups"]]
-    return tuple(Figure(**{**group, **each, "value": float(each["value"])}) for group, own in shared for each in own)
+    shared = [
+        ({name: value for name, value in group.items() if name != "figures"}, group["figures"])
+        for group in document["groups"]
+    ]
+    return tuple(
+        Figure(**{**group, **each, "value": float(each["value"])})
+        for group, own in shared
+        for each in own
+    )
 
 
 def mark(figure: Figure, found: Found) -> str:
@@ -113,13 +120,23 @@ class Product:
             case "auc_recovery":
                 return Found(value=100 * _area(_arm(figure)) / _area(_arm(figure, "bf16")))
             case "pool_ratio":
-                return Found(value=pool_of(_arm(figure)).tokens / pool_of(_arm(figure, "bf16")).tokens)
+                return Found(
+                    value=pool_of(_arm(figure)).tokens / pool_of(_arm(figure, "bf16")).tokens
+                )
             case _:
-                return Found(value=getattr(self._loaded(figure.profile, figure.arm), figure.what.removeprefix("load_")))
+                return Found(
+                    value=getattr(
+                        self._loaded(figure.profile, figure.arm), figure.what.removeprefix("load_")
+                    )
+                )
 
     def _fitted(self, figure: Figure) -> Found:
         exact = _of(self._swept(figure.profile, None), figure)
-        noisy = [value for seed in range(self._starts) if (value := _of(self._swept(figure.profile, seed), figure)) is not None]
+        noisy = [
+            value
+            for seed in range(self._starts)
+            if (value := _of(self._swept(figure.profile, seed), figure)) is not None
+        ]
         if len(noisy) < 2:
             return Found(value=exact)
         reach = float(stats.t.ppf(0.975, len(noisy) - 1)) * stdev(noisy) / len(noisy) ** 0.5
@@ -129,27 +146,47 @@ class Product:
         arms = arms_of(profile)
         swept = sweep(CONTEXTS, pairs=self._pairs, output=OUTPUT, seed=1)
         run = f"sweep-{profile}-{seed}"
-        made = plan(swept, [arm.name for arm in arms], run=run, seed=seed or 0, pairs=self._pairs, load=STUDIED.planned())
+        made = plan(
+            swept,
+            [arm.name for arm in arms],
+            run=run,
+            seed=seed or 0,
+            pairs=self._pairs,
+            load=STUDIED.planned(),
+        )
         study = Replay(
-            traces=(TraceRef(path=CONTEXT_SWEEP),), servers=Virtual(profile=profile), pairs=self._pairs, seed=seed or 0, load=STUDIED
+            traces=(TraceRef(path=CONTEXT_SWEEP),),
+            servers=Virtual(profile=profile),
+            pairs=self._pairs,
+            seed=seed or 0,
+            load=STUDIED,
         )
         database = self._folder / f"{run}.duckdb"
         played = quiet(arms) if seed is None else {arm.name: arm for arm in arms}
-        store(Simulation(study=study, plan=made, arms=played, trace_hash=CONTEXT_SWEEP, database=database))
+        store(
+            Simulation(
+                study=study, plan=made, arms=played, trace_hash=CONTEXT_SWEEP, database=database
+            )
+        )
         with reading(database) as connection:
             evidence = evidence_of(connection, made.run, setting=Setting())
         return decide(evidence, Policy())
 
     @staticmethod
     def _load(profile: str, arm: str) -> object:
-        from tests.emulator.closed_loop import LOAD_TEST, closed_loop  # beside the tests that use it
+        from tests.emulator.closed_loop import (
+            LOAD_TEST,
+            closed_loop,
+        )  # beside the tests that use it
 
         (found,) = arms_of(profile, [arm])
         return closed_loop(found, LOAD_TEST, 8)
 
 
 def _arm(figure: Figure, name: str | None = None) -> ArmProfile:
-    deployment = parse(find("profiles", figure.profile).read_text(encoding="utf-8"), name=figure.profile)
+    deployment = parse(
+        find("profiles", figure.profile).read_text(encoding="utf-8"), name=figure.profile
+    )
     return next(arm for arm in deployment.arms if arm.name == (name or figure.arm))
 
 
@@ -168,14 +205,22 @@ def _needle(arm: ArmProfile) -> Found:
     right = sum(succeeds(arm, 128_000, seed=1, prompt=prompt) for prompt in prompts)
     ends = stats.binomtest(right, NEEDLES).proportion_ci(0.95, method="wilson")
     return Found(
-        value=next(each.percent for each in arm.accuracy if each.context_tokens == 128_000), low=100 * ends.low, high=100 * ends.high
+        value=next(each.percent for each in arm.accuracy if each.context_tokens == 128_000),
+        low=100 * ends.low,
+        high=100 * ends.high,
     )
 
 
 def _area(arm: ArmProfile) -> float:
     """Return the area under the scores of MRCR, as the post takes it: trapezia over the length on a linear axis, by the range."""
-    points = sorted((each.context_tokens, each.percent) for each in arm.accuracy if each.task.startswith("mrcr") and each.context_tokens)
-    return sum((high - low) * (one + other) / 2 for (low, one), (high, other) in pairwise(points)) / (points[-1][0] - points[0][0])
+    points = sorted(
+        (each.context_tokens, each.percent)
+        for each in arm.accuracy
+        if each.task.startswith("mrcr") and each.context_tokens
+    )
+    return sum(
+        (high - low) * (one + other) / 2 for (low, one), (high, other) in pairwise(points)
+    ) / (points[-1][0] - points[0][0])
 
 
 def main() -> None:
@@ -195,8 +240,15 @@ def main() -> None:
             name = f"{figure.profile} {figure.arm} {figure.what} ({figure.origin})"
             off = "–" if found.value is None else f"{found.value / figure.value - 1:+.1%}"
             value = "–" if found.value is None else f"{found.value:.4g}"
-            ends = "" if found.low is None or found.high is None else f"[{found.low:.4g}, {found.high:.4g}]"
-            print(f"{name:<60}{figure.value:>11.4g}{value:>11}{off:>8}   {ends:<24}{said} {figure.known or ''}".rstrip(), flush=True)
+            ends = (
+                ""
+                if found.low is None or found.high is None
+                else f"[{found.low:.4g}, {found.high:.4g}]"
+            )
+            print(
+                f"{name:<60}{figure.value:>11.4g}{value:>11}{off:>8}   {ends:<24}{said} {figure.known or ''}".rstrip(),
+                flush=True,
+            )
     sys.exit(1 if failed else 0)
 
 

@@ -33,7 +33,12 @@ WORDS = [
 SPECIAL = ("<unk>", "<s>", "</s>")
 
 tokens = [*SPECIAL, *(f"<0x{byte:02X}>" for byte in range(256)), *(f"▁{word}" for word in WORDS)]
-kinds = [gguf.TokenType.UNKNOWN, *[gguf.TokenType.CONTROL] * 2, *[gguf.TokenType.BYTE] * 256, *[gguf.TokenType.NORMAL] * len(WORDS)]
+kinds = [
+    gguf.TokenType.UNKNOWN,
+    *[gguf.TokenType.CONTROL] * 2,
+    *[gguf.TokenType.BYTE] * 256,
+    *[gguf.TokenType.NORMAL] * len(WORDS),
+]
 random = np.random.default_rng(0)
 
 

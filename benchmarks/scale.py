@@ -38,33 +38,76 @@ def trace(sessions: int, tokens: int) -> Trace:
         said = (Segment(role="user", tokens=60, key=f"{index}.{turn}") for turn in range(TURNS))
         return tuple(Turn(add=(each,), output=tokens, keep=0) for each in said)
 
-    kept = [Session(session=str(index), workload="scale", start_s=0.0, turns=turns(index)) for index in range(sessions)]
+    kept = [
+        Session(session=str(index), workload="scale", start_s=0.0, turns=turns(index))
+        for index in range(sessions)
+    ]
     return Trace(header=Header(name="scale"), sessions=kept)
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("--servers", type=int, default=4)
     options.add_argument("--streams", type=int, default=2000)
     options.add_argument("--workers", type=int, default=4)
     options.add_argument("--seconds", type=float, default=30)
-    options.add_argument("--period-ms", type=float, default=20, help="between two tokens of a stream")
+    options.add_argument(
+        "--period-ms", type=float, default=20, help="between two tokens of a stream"
+    )
     options.add_argument("--tokens", type=int, default=400, help="of an answer")
     given = options.parse_args()
     each = ceil(given.streams / given.servers)
     answer_s = given.tokens * given.period_ms / 1000
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        servers = [stack.enter_context(truth_server(tokens=given.tokens, period_ms=given.period_ms)) for _ in range(given.servers)]
-        write(folder / "scale.jsonl", trace(each * ceil(given.seconds / answer_s / TURNS + 1), given.tokens))
-        command = [sys.executable, "-m", "agentload", "replay", str(folder / "scale.jsonl"), "--db", str(folder / "scale.duckdb")]
-        command += ["--endpoints", ",".join(f"s{place}={url}/v1" for place, (url, _) in enumerate(servers)), "--design", "parallel"]
-        command += ["--pairs", "1", "--sessions", str(each), "--ramp", f"{answer_s:g}", "--duration", f"{given.seconds + answer_s:g}"]
+        servers = [
+            stack.enter_context(truth_server(tokens=given.tokens, period_ms=given.period_ms))
+            for _ in range(given.servers)
+        ]
+        write(
+            folder / "scale.jsonl",
+            trace(each * ceil(given.seconds / answer_s / TURNS + 1), given.tokens),
+        )
+        command = [
+            sys.executable,
+            "-m",
+            "agentload",
+            "replay",
+            str(folder / "scale.jsonl"),
+            "--db",
+            str(folder / "scale.duckdb"),
+        ]
+        command += [
+            "--endpoints",
+            ",".join(f"s{place}={url}/v1" for place, (url, _) in enumerate(servers)),
+            "--design",
+            "parallel",
+        ]
+        command += [
+            "--pairs",
+            "1",
+            "--sessions",
+            str(each),
+            "--ramp",
+            f"{answer_s:g}",
+            "--duration",
+            f"{given.seconds + answer_s:g}",
+        ]
         began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run([*command, "--workers", str(given.workers), "--quiet"], check=False, cwd=HERE.parent)
+        done = subprocess.run(
+            [*command, "--workers", str(given.workers), "--quiet"], check=False, cwd=HERE.parent
+        )
         after, wall_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic() - began
         truths = {truth.id: truth for url, _ in servers for truth in _log(url)}
-        _say(folder / "scale.duckdb", truths, wall_s, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, given.tokens)
+        _say(
+            folder / "scale.duckdb",
+            truths,
+            wall_s,
+            after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+            given.tokens,
+        )
     sys.exit(done.returncode)
 
 
@@ -73,20 +116,36 @@ def _log(url: str) -> list[Truth]:
         return msgspec.msgpack.decode(answer.read(), type=list[Truth])
 
 
-def _say(database: Path, truths: dict[str, Truth], wall_s: float, cpu_s: float, tokens: int) -> None:
+def _say(
+    database: Path, truths: dict[str, Truth], wall_s: float, cpu_s: float, tokens: int
+) -> None:
     with duckdb.connect(str(database), read_only=True) as connection:
-        calls = connection.execute("SELECT status, chunk_count, coalesced_reads, sent_ns - released_ns AS lag_ns FROM calls").fetchnumpy()
+        calls = connection.execute(
+            "SELECT status, chunk_count, coalesced_reads, sent_ns - released_ns AS lag_ns FROM calls"
+        ).fetchnumpy()
         kept = "SELECT request_id, chunk_ns FROM calls WHERE status = 'ok' AND chunk_count = ? LIMIT 20000"
         stamps = connection.execute(kept, [tokens]).fetchall()
-    spread = [np.abs(np.diff(chunk_ns) - truths[name].gaps_ns) / 1e3 for name, chunk_ns in stamps if name in truths]
+    spread = [
+        np.abs(np.diff(chunk_ns) - truths[name].gaps_ns) / 1e3
+        for name, chunk_ns in stamps
+        if name in truths
+    ]
     statuses = Counter(calls["status"].tolist())
-    chunks, coalesced = (int(np.ma.filled(calls[name], 0).sum()) for name in ("chunk_count", "coalesced_reads"))
+    chunks, coalesced = (
+        int(np.ma.filled(calls[name], 0).sum()) for name in ("chunk_count", "coalesced_reads")
+    )
     lag_ms = np.ma.compressed(calls["lag_ns"]) / 1e6
     print(f"{os.cpu_count()} cores; statuses {dict(statuses)}")
     print(f"{chunks:,} chunks in {wall_s:.0f} s of the whole command, {statuses.total():,} calls")
-    print(f"coalesced {coalesced / max(1, chunks):.3%}, CPU a chunk {cpu_s * 1e6 / max(1, chunks):.1f} µs")
+    print(
+        f"coalesced {coalesced / max(1, chunks):.3%}, CPU a chunk {cpu_s * 1e6 / max(1, chunks):.1f} µs"
+    )
     if spread:
-        print("gap error p50 {:.1f} µs, p99 {:.1f} µs, max {:,.0f} µs".format(*np.percentile(np.concatenate(spread), [50, 99, 100])))
+        print(
+            "gap error p50 {:.1f} µs, p99 {:.1f} µs, max {:,.0f} µs".format(
+                *np.percentile(np.concatenate(spread), [50, 99, 100])
+            )
+        )
     print("send lag p50 {:.2f} ms, p99 {:.2f} ms".format(*np.percentile(lag_ms, [50, 99])))
 
 

@@ -26,11 +26,29 @@ def arm(step_ms: float) -> ArmProfile:
     return ArmProfile(
         name="steady",
         profile="benchmark",
-        gpu=Gpu(name="none", memory_gib=80, bandwidth_tb_s=3, bf16_tflops=1000, compute_capability=90),
-        model=ModelShape(name="steady", groups=(LayerGroup(kind="full", layers=1, kv_heads=1, head_dim=64),), heads=1, max_len=8192),
-        server=Server(software="vLLM 0.32.0", max_model_len=8192, max_num_seqs=1024, kv_cache_memory_bytes=1 << 32),
+        gpu=Gpu(
+            name="none", memory_gib=80, bandwidth_tb_s=3, bf16_tflops=1000, compute_capability=90
+        ),
+        model=ModelShape(
+            name="steady",
+            groups=(LayerGroup(kind="full", layers=1, kv_heads=1, head_dim=64),),
+            heads=1,
+            max_len=8192,
+        ),
+        server=Server(
+            software="vLLM 0.32.0",
+            max_model_len=8192,
+            max_num_seqs=1024,
+            kv_cache_memory_bytes=1 << 32,
+        ),
         kv_dtype="bf16",
-        step=StepTime(decode_ms=step_ms, decode_ms_per_token=0, prefill_ms_per_token=0, prefill_ms_per_pair=0, weights_ms=0),
+        step=StepTime(
+            decode_ms=step_ms,
+            decode_ms_per_token=0,
+            prefill_ms_per_token=0,
+            prefill_ms_per_pair=0,
+            weights_ms=0,
+        ),
         synthetic=True,
     )
 
@@ -46,9 +64,7 @@ class Reader(asyncio.Protocol):
         """Send the request."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        head = (
-            f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(self._body)}\r\n\r\n"
-        )
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(self._body)}\r\n\r\n"
         transport.write(head.encode() + self._body)
 
     def data_received(self, data: bytes) -> None:
@@ -61,7 +77,14 @@ class Reader(asyncio.Protocol):
 async def read(port: int, streams: int, tokens: int) -> None:
     """Open all streams and wait for their ends."""
     loop = asyncio.get_running_loop()
-    body = json.dumps({"messages": [{"role": "user", "content": "go"}], "max_tokens": tokens, "ignore_eos": True, "stream": True}).encode()
+    body = json.dumps(
+        {
+            "messages": [{"role": "user", "content": "go"}],
+            "max_tokens": tokens,
+            "ignore_eos": True,
+            "stream": True,
+        }
+    ).encode()
     ends = [loop.create_future() for _ in range(streams)]
     for end in ends:
         await loop.create_connection(partial(Reader, body, end), "127.0.0.1", port)
@@ -75,7 +98,9 @@ async def measure(streams: float = 256, rate: float = 50, seconds: float = 10) -
         truth = Path(folder) / "truth.jsonl"
         stop = asyncio.Event()
         ready: asyncio.Future[Running] = asyncio.get_running_loop().create_future()
-        server = asyncio.create_task(serve(arm(1000 / rate), Options(truth=truth), until=stop, ready=ready.set_result))
+        server = asyncio.create_task(
+            serve(arm(1000 / rate), Options(truth=truth), until=stop, ready=ready.set_result)
+        )
         port = (await ready).url.split(":")[2].split("/")[0]
         arguments = ("read", port, str(round(streams)), str(round(rate * seconds)))
         client = await asyncio.create_subprocess_exec(sys.executable, __file__, *arguments)
@@ -85,7 +110,9 @@ async def measure(streams: float = 256, rate: float = 50, seconds: float = 10) -
         share = 100 * (time.process_time() - cpu) / (time.monotonic() - wall)
         report([json.loads(line) for line in truth.read_text().splitlines()[1:]])
         load = os.getloadavg()[0]
-        sys.stdout.write(f"the server used {share:.0f} % of a core; the machine's load over the last minute was {load:.1f}\n")
+        sys.stdout.write(
+            f"the server used {share:.0f} % of a core; the machine's load over the last minute was {load:.1f}\n"
+        )
 
 
 def report(logs: list[dict[str, list[int]]]) -> None:
@@ -93,7 +120,9 @@ def report(logs: list[dict[str, list[int]]]) -> None:
     starts: dict[int, int] = {}
     lasts: dict[int, int] = defaultdict(int)
     for log in logs:
-        for planned, before, after in zip(log["planned_ns"], log["before_ns"], log["after_ns"], strict=True):
+        for planned, before, after in zip(
+            log["planned_ns"], log["before_ns"], log["after_ns"], strict=True
+        ):
             starts[planned] = min(starts.get(planned, before), before)
             lasts[planned] = max(lasts[planned], after)
     chunks = sum(len(log["planned_ns"]) for log in logs)

@@ -30,12 +30,26 @@ def agent(number: int, calls: int, rng: Random) -> Session:
     """Make one agent's day."""
     turns = []
     for turn in range(calls):
-        new = said("user", 400, f"{number}.{turn}") if turn == 0 else said("tool", rng.randint(50, 500), f"{number}.{turn}")
+        new = (
+            said("user", 400, f"{number}.{turn}")
+            if turn == 0
+            else said("tool", rng.randint(50, 500), f"{number}.{turn}")
+        )
         answer = (said("assistant", 245, f"{number}.a{turn}"),) if turn else ()
         keep = 1 if turn and turn % 100 == 0 else None
         wait_s = rng.expovariate(calls / DAY_S) if turn else 0.0
-        turns.append(Turn(add=(*answer, new), output=rng.randint(20, 470), wait="user", wait_s=wait_s, keep=keep))
-    return Session(session=f"s{number}", workload="chat", start_s=number * 3.0, prefix="P", turns=tuple(turns))
+        turns.append(
+            Turn(
+                add=(*answer, new),
+                output=rng.randint(20, 470),
+                wait="user",
+                wait_s=wait_s,
+                keep=keep,
+            )
+        )
+    return Session(
+        session=f"s{number}", workload="chat", start_s=number * 3.0, prefix="P", turns=tuple(turns)
+    )
 
 
 def agents(count: int, calls: int) -> Iterator[Session]:
@@ -53,7 +67,9 @@ def main() -> None:
     options = parser.parse_args()
     (arm,) = arms_of("gpt-oss-20b-h100", ["fp8-skip-sw"])
     sessions = tuple(agents(options.agents, options.calls))
-    trace = Trace(header=Header(name="day", prefixes={"P": (said("system", 3000, "sys"),)}), sessions=sessions)
+    trace = Trace(
+        header=Header(name="day", prefixes={"P": (said("system", 3000, "sys"),)}), sessions=sessions
+    )
     made = plan(trace, [arm.name], run="day", pairs=1)
     before_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     started, cpu = time.perf_counter(), time.process_time()
@@ -65,8 +81,18 @@ def main() -> None:
     wall_s, cpu_s = time.perf_counter() - started, time.process_time() - cpu
     grown_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before_mb
     columns = ("calls", "simulated h", "wall s", "cpu s", "× real time", "calls/s", "memory + MB")
-    figures = (calls, last_ns / 3.6e12, wall_s, cpu_s, last_ns / 1e9 / wall_s, calls / wall_s, grown_mb)
-    print(f"compiled: {COMPILED}; goal: 100,000 calls of a day in 10 s on one core, compiled in 5 s")
+    figures = (
+        calls,
+        last_ns / 3.6e12,
+        wall_s,
+        cpu_s,
+        last_ns / 1e9 / wall_s,
+        calls / wall_s,
+        grown_mb,
+    )
+    print(
+        f"compiled: {COMPILED}; goal: 100,000 calls of a day in 10 s on one core, compiled in 5 s"
+    )
     print("".join(f"{name:>13}" for name in columns))
     print("".join(f"{figure:>13,.1f}" for figure in figures))
 

@@ -50,7 +50,9 @@ def opening() -> Iterator[Row]:
         command="benchmarks/store.py",
         options=json.dumps(options),
     )
-    yield LegRow(run_id=RUN, leg=1, host="bench", boot_id=None, monotonic_ns=0, wall_ns=0, status="done")
+    yield LegRow(
+        run_id=RUN, leg=1, host="bench", boot_id=None, monotonic_ns=0, wall_ns=0, status="done"
+    )
     for position, arm in enumerate(ARMS):
         yield ArmRow(run_id=RUN, arm=arm, position=position, url=None, model="m")
 
@@ -150,12 +152,19 @@ def fill(folder: Path, calls: int) -> dict[str, float]:
             "SELECT count(DISTINCT block_id) FROM pragma_storage_info('chunks_row') WHERE persistent"
         ).fetchall()
         block_bytes = connection.execute("PRAGMA database_size").fetchall()[0][2]
-    return {"seconds": seconds, "stamps": loaded.stamps, "chunk_bytes": blocks * block_bytes, "bytes": (folder / "x.duckdb").stat().st_size}
+    return {
+        "seconds": seconds,
+        "stamps": loaded.stamps,
+        "chunk_bytes": blocks * block_bytes,
+        "bytes": (folder / "x.duckdb").stat().st_size,
+    }
 
 
 def gathered(folder: Path, calls: int) -> dict[str, float]:
     """Gather the evidence."""
-    from agentload.evidence.gather import gather  # measured with the stage, as a verb would import it
+    from agentload.evidence.gather import (
+        gather,
+    )  # measured with the stage, as a verb would import it
 
     began = time.perf_counter()
     with reading(folder / "x.duckdb") as connection:
@@ -183,7 +192,16 @@ STAGES: Final[dict[str, Callable[[Path, int], dict[str, float]]]] = {
 
 def stage(name: str, folder: Path, calls: int) -> dict[str, float]:
     """Run one stage in a process of its own and add its peak memory."""
-    command = [sys.executable, __file__, "--stage", name, "--folder", str(folder), "--calls", str(calls)]
+    command = [
+        sys.executable,
+        __file__,
+        "--stage",
+        name,
+        "--folder",
+        str(folder),
+        "--calls",
+        str(calls),
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         found: dict[str, float] = json.loads(process.stdout.read() or "{}")
@@ -215,7 +233,12 @@ def table(calls: int, found: dict[str, dict[str, float]]) -> Iterator[str]:
 def main() -> None:
     """Run the stages and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--calls", type=int, default=100_000, help="goals are stated for 1,000,000: about 3 minutes and 3 GB of disk")
+    parser.add_argument(
+        "--calls",
+        type=int,
+        default=100_000,
+        help="goals are stated for 1,000,000: about 3 minutes and 3 GB of disk",
+    )
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--stage", choices=STAGES, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -223,8 +246,18 @@ def main() -> None:
     if options.stage:
         found = STAGES[options.stage](options.folder, calls)
         used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-        peak_mb = max(each.ru_maxrss for each in used) / (1024**2 if sys.platform == "darwin" else 1024)
-        print(json.dumps({**found, "peak_mb": peak_mb, "cpu_s": sum(each.ru_utime + each.ru_stime for each in used)}))
+        peak_mb = max(each.ru_maxrss for each in used) / (
+            1024**2 if sys.platform == "darwin" else 1024
+        )
+        print(
+            json.dumps(
+                {
+                    **found,
+                    "peak_mb": peak_mb,
+                    "cpu_s": sum(each.ru_utime + each.ru_stime for each in used),
+                }
+            )
+        )
         return
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
         for line in table(calls, {name: stage(name, Path(folder), calls) for name in STAGES}):

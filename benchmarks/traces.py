@@ -39,12 +39,16 @@ def main(turns: int, workload: str) -> int:
 def fidelity() -> int:
     """Print every target of every workload beside what its generator gives."""
     missed = 0
-    print(f"\n{'workload':<11} {'field':<22} {'':<5} {'is':>10} {'from':>10} {'to':>10} {'values':>9}")
+    print(
+        f"\n{'workload':<11} {'field':<22} {'':<5} {'is':>10} {'from':>10} {'to':>10} {'values':>9}"
+    )
     for name in catalog.names():
         for each in _held(name):
             missed += each.holds is False
             figures = f"{each.seen:>10,.4g} {each.low:>10,.4g} {each.high:>10,.4g} {each.count:>9,}"
-            print(f"{name:<11} {each.field:<22} {each.figure:<5} {figures}  {'ok' if each.holds else 'MISSED'}")
+            print(
+                f"{name:<11} {each.field:<22} {each.figure:<5} {figures}  {'ok' if each.holds else 'MISSED'}"
+            )
     return missed
 
 
@@ -54,7 +58,10 @@ def _held(name: str) -> Iterator[Held]:
     for variant in made.variants:
         # A variant that mixes kinds of sessions needs more of them to show each kind often enough.
         sessions = SESSIONS * 4 if name in {"cron", "rag", "rag_passages"} else SESSIONS
-        for each in held(made.targets, overview(catalog.trace(name, seed=SEED, options={**variant, "sessions": sessions}))):
+        for each in held(
+            made.targets,
+            overview(catalog.trace(name, seed=SEED, options={**variant, "sessions": sessions})),
+        ):
             if each.holds is not None and (each.field, each.figure) not in seen:
                 seen.add((each.field, each.figure))
                 yield each
@@ -73,7 +80,9 @@ def volume(path: Path, turns: int, workload: str) -> int:
         took_s, memory_mb = time.perf_counter() - started, used.ru_maxrss / 1024
         fits = status == 0 and took_s <= most_s and memory_mb <= MEMORY_MB
         missed += not fits
-        print(f"{step:<6} {took_s:6.1f} s (mark {most_s} s)  {memory_mb:6.0f} MB (mark {MEMORY_MB} MB)  {'ok' if fits else 'MISSED'}")
+        print(
+            f"{step:<6} {took_s:6.1f} s (mark {most_s} s)  {memory_mb:6.0f} MB (mark {MEMORY_MB} MB)  {'ok' if fits else 'MISSED'}"
+        )
     print(f"file   {path.stat().st_size / 1e6:.0f} MB")
     return missed
 
@@ -104,7 +113,9 @@ def materialising() -> int:
     """Print how fast prompts are made: each all new, and each a bit longer than the one before."""
     fresh = _rendered(lambda prompt: _context(f"fresh{prompt}", 64))
     grown = _rendered(lambda prompt: _context(f"grows{prompt // 63}", 2 + prompt % 63))
-    print(f"\nprompts of 128k tokens, all new            {fresh / 1e6:5.0f} million tokens/s (mark {TOKENS_PER_S / 1e6:.0f})")
+    print(
+        f"\nprompts of 128k tokens, all new            {fresh / 1e6:5.0f} million tokens/s (mark {TOKENS_PER_S / 1e6:.0f})"
+    )
     print(f"contexts that grow by 2k tokens up to 128k {grown / 1e6:5.0f} million tokens/s")
     return (fresh < TOKENS_PER_S) + (grown < TOKENS_PER_S)
 
@@ -138,4 +149,8 @@ if __name__ == "__main__":
         case ["check", path, turns, _]:
             check_turns(Path(path), int(turns))
         case [*given]:
-            sys.exit(1 if main(int(given[0]) if given else TURNS, given[1] if given[1:] else "mix") else 0)
+            sys.exit(
+                1
+                if main(int(given[0]) if given else TURNS, given[1] if given[1:] else "mix")
+                else 0
+            )

@@ -39,7 +39,14 @@ T = TypeVar("T")
 @contextmanager
 def truth_server(*, tokens: int, period_ms: float = 1000 * TOKEN_S) -> Iterator[tuple[str, int]]:
     """Run the server in a process of its own; give its URL and its process."""
-    command = [sys.executable, str(HERE / "truth_server.py"), "--tokens", str(tokens), "--period-ms", str(period_ms)]
+    command = [
+        sys.executable,
+        str(HERE / "truth_server.py"),
+        "--tokens",
+        str(tokens),
+        "--period-ms",
+        str(period_ms),
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -93,7 +100,12 @@ def own_lines(chosen: argparse.Namespace) -> Iterator[Figures]:
     spread_s = ["--spread-s", str(chosen.spread_s)]
     at_once = "" if chosen.spread_s else " at once"
     loads = [
-        (f"{streams} streams x 50/s{at_once}", ["--streams", streams, *spread_s, "--tokens", str(TOKENS)], TOKENS, False)
+        (
+            f"{streams} streams x 50/s{at_once}",
+            ["--streams", streams, *spread_s, "--tokens", str(TOKENS)],
+            TOKENS,
+            False,
+        )
         for streams in filter(None, chosen.streams.split(","))
     ] + [
         (f"open loop {rate}/s", ["--rate", rate, "--tokens", str(OPEN_TOKENS)], OPEN_TOKENS, True)
@@ -102,15 +114,21 @@ def own_lines(chosen: argparse.Namespace) -> Iterator[Figures]:
     for name in filter(None, chosen.clients.split(",")):
         for workers in chosen.workers.split(",") if name == "agentload" else ["1"]:
             for load, arguments, tokens, is_open in loads:
-                run = client(name, [*arguments, "--seconds", str(chosen.seconds), "--workers", workers])
+                run = client(
+                    name, [*arguments, "--seconds", str(chosen.seconds), "--workers", workers]
+                )
                 said, truths, around = played(run, tokens=tokens)
                 shown = name if workers == "1" else f"{name}, {workers} workers"
                 yield of_client(shown, load, said, truths, around, tokens=tokens, is_open=is_open)
 
 
-def peer(name: str, program: str, *, streams: int, calls: int, folder: Path) -> Callable[[str], list[Said]]:
+def peer(
+    name: str, program: str, *, streams: int, calls: int, folder: Path
+) -> Callable[[str], list[Said]]:
     """Return how to play so many calls through a peer."""
-    return lambda url: PEERS[name](program, Wanted(url=url, streams=streams, calls=calls, tokens=TOKENS, folder=folder))
+    return lambda url: PEERS[name](
+        program, Wanted(url=url, streams=streams, calls=calls, tokens=TOKENS, folder=folder)
+    )
 
 
 def peer_lines(chosen: argparse.Namespace) -> Iterator[Figures]:
@@ -121,29 +139,60 @@ def peer_lines(chosen: argparse.Namespace) -> Iterator[Figures]:
             calls = streams * max(2, round(chosen.seconds / (CALL_S + TOKEN_S * (TOKENS - 1))))
             with tempfile.TemporaryDirectory() as folder:
                 try:
-                    said, truths, around = played(peer(name, program, streams=streams, calls=calls, folder=Path(folder)), tokens=TOKENS)
+                    said, truths, around = played(
+                        peer(name, program, streams=streams, calls=calls, folder=Path(folder)),
+                        tokens=TOKENS,
+                    )
                 except PeerError as error:
                     sys.stderr.write(f"{name}: {error}\n")
                     continue
-            yield of_peer(name, f"{streams} streams x 50/s at once", said, truths, around, streams=streams, tokens=TOKENS)
+            yield of_peer(
+                name,
+                f"{streams} streams x 50/s at once",
+                said,
+                truths,
+                around,
+                streams=streams,
+                tokens=TOKENS,
+            )
 
 
 def main() -> None:
     """Measure every load with every client and print the table."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("--seconds", type=float, default=15)
     options.add_argument("--streams", default="256,1000")
     options.add_argument("--rates", default="25,500")
     options.add_argument("--clients", default=",".join(CLIENTS))
-    options.add_argument("--workers", default="1,2", help="numbers of processes in which agentload holds its sockets")
-    options.add_argument("--spread-s", type=float, default=2, help="seconds over which streams begin")
-    options.add_argument("--peer", action="append", default=[], metavar="NAME=PROGRAM", help=f"one of {', '.join(PEERS)}; repeatable")
+    options.add_argument(
+        "--workers", default="1,2", help="numbers of processes in which agentload holds its sockets"
+    )
+    options.add_argument(
+        "--spread-s", type=float, default=2, help="seconds over which streams begin"
+    )
+    options.add_argument(
+        "--peer",
+        action="append",
+        default=[],
+        metavar="NAME=PROGRAM",
+        help=f"one of {', '.join(PEERS)}; repeatable",
+    )
     options.add_argument("--json", action="store_true")
     chosen = options.parse_args()
-    if unknown := [named for named in chosen.peer if named.partition("=")[0] not in PEERS or "=" not in named]:
-        options.error(f"--peer takes NAME=PROGRAM with a name of {', '.join(PEERS)}, not {unknown[0]}")
+    if unknown := [
+        named for named in chosen.peer if named.partition("=")[0] not in PEERS or "=" not in named
+    ]:
+        options.error(
+            f"--peer takes NAME=PROGRAM with a name of {', '.join(PEERS)}, not {unknown[0]}"
+        )
     lines = [*own_lines(chosen), *peer_lines(chosen)]
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(lines)).decode() + "\n" if chosen.json else table(lines))
+    sys.stdout.write(
+        msgspec.json.format(msgspec.json.encode(lines)).decode() + "\n"
+        if chosen.json
+        else table(lines)
+    )
 
 
 if __name__ == "__main__":

@@ -92,11 +92,28 @@ async def agentload(url: str, load: Load) -> Run:
         with journal.Writer(own) as writer:
             async with calling(job, writer.append, journals=journals) as caller:
                 began = time.monotonic()
-                runner = Runner(_plan(load), caller, barrier, leg=1, write=writer.append, flush=lambda: writer.flush_if_due(clock()))
+                runner = Runner(
+                    _plan(load),
+                    caller,
+                    barrier,
+                    leg=1,
+                    write=writer.append,
+                    flush=lambda: writer.flush_if_due(clock()),
+                )
                 health = await runner.play()
                 wall_s = time.monotonic() - began
-        rows = [row for path in (own, *journals) for row in journal.read(path) if isinstance(row, CallRow)]
-    return Run(calls=[_measured(row) for row in rows], cpu_s=health.cpu_share * wall_s, wall_s=wall_s, note=health.void or "")
+        rows = [
+            row
+            for path in (own, *journals)
+            for row in journal.read(path)
+            if isinstance(row, CallRow)
+        ]
+    return Run(
+        calls=[_measured(row) for row in rows],
+        cpu_s=health.cpu_share * wall_s,
+        wall_s=wall_s,
+        note=health.void or "",
+    )
 
 
 def _plan(load: Load):  # noqa: ANN202  # its type is imported where it is needed
@@ -109,13 +126,19 @@ def _plan(load: Load):  # noqa: ANN202  # its type is imported where it is neede
         return tuple(Turn(add=(each,), output=load.tokens, keep=0) for each in said)
 
     if load.rate is not None:
-        sessions = [Session(session=str(i), workload="b", start_s=0.0, turns=turns(1, i)) for i in range(round(load.rate * load.seconds))]
+        sessions = [
+            Session(session=str(i), workload="b", start_s=0.0, turns=turns(1, i))
+            for i in range(round(load.rate * load.seconds))
+        ]
         wanted = Wanted(arrivals=OpenLoop(rate_per_s=load.rate, cv=0.0))
     else:
         assert load.streams is not None
         count = ceil(load.seconds / (CALL_S + TOKEN_S * (load.tokens - 1))) + 1
         starts = [load.spread_s * i / load.streams for i in range(load.streams)]
-        sessions = [Session(session=str(i), workload="b", start_s=start_s, turns=turns(count, i)) for i, start_s in enumerate(starts)]
+        sessions = [
+            Session(session=str(i), workload="b", start_s=start_s, turns=turns(count, i))
+            for i, start_s in enumerate(starts)
+        ]
         wanted = Wanted(arrivals=Recorded(), budget=Budget(seconds=load.seconds))
     return Plan(
         run="bench",
@@ -152,7 +175,9 @@ async def aiohttp(url: str, load: Load) -> Run:
             stamps: list[int] = []
             sent_ns = clock()
             asked = {"model": "truth", "messages": MESSAGES, "stream": True}
-            async with session.post(f"{url}/chat/completions", json=asked, headers={"X-Request-Id": id}) as answer:
+            async with session.post(
+                f"{url}/chat/completions", json=asked, headers={"X-Request-Id": id}
+            ) as answer:
                 async for line in answer.content:
                     if line.startswith(b"data: {"):
                         at_ns = clock()
@@ -189,7 +214,14 @@ async def openai(url: str, load: Load) -> Run:
 
 def _noted(id: str, released_ns: int, sent_ns: int, stamps: list[int]) -> Measured:
     is_first = id.endswith("-0")
-    return Measured(id=id, released_ns=released_ns, sent_ns=sent_ns, stamps_ns=stamps, tokens=[1] * len(stamps), is_first=is_first)
+    return Measured(
+        id=id,
+        released_ns=released_ns,
+        sent_ns=sent_ns,
+        stamps_ns=stamps,
+        tokens=[1] * len(stamps),
+        is_first=is_first,
+    )
 
 
 CLIENTS = {"agentload": agentload, "aiohttp": aiohttp, "openai": openai}
@@ -239,7 +271,9 @@ async def opened(call: Call, load: Load) -> list[Measured]:
         over = asyncio.Event()
         for number in range(round(load.rate * load.seconds)):
             at_ns = start_ns + round(number * SECOND / load.rate)
-            timetable.at(at_ns, lambda number=number, at_ns=at_ns: tasks.create_task(one(number, at_ns)))
+            timetable.at(
+                at_ns, lambda number=number, at_ns=at_ns: tasks.create_task(one(number, at_ns))
+            )
         timetable.at(start_ns + round(load.seconds * SECOND), over.set)
         await over.wait()
     timetable.close()

@@ -27,7 +27,9 @@ class Truth(msgspec.Struct, array_like=True):
     @property
     def gaps_ns(self) -> NDArray[np.float64]:
         """Return what lay between the writes."""
-        gaps: NDArray[np.float64] = np.diff((np.array(self.before_ns) + np.array(self.after_ns)) / 2)
+        gaps: NDArray[np.float64] = np.diff(
+            (np.array(self.before_ns) + np.array(self.after_ns)) / 2
+        )
         return gaps
 
 
@@ -67,15 +69,31 @@ class Figures(msgspec.Struct, kw_only=True):
     note: str = ""
 
 
-def of_client(client: str, load: str, run: Run, truths: list[Truth], around: Around, *, tokens: int, is_open: bool) -> Figures:
+def of_client(
+    client: str,
+    load: str,
+    run: Run,
+    truths: list[Truth],
+    around: Around,
+    *,
+    tokens: int,
+    is_open: bool,
+) -> Figures:
     """Join what a client of ours says with the truth. A session's first call opens a connection and is no steady state."""
     known = {truth.id: truth for truth in truths}
     pairs = [(call, known[call.id]) for call in run.calls if call.id in known]
     steady = [(call, truth) for call, truth in pairs if is_open or not call.is_first]
     whole = [(call, truth) for call, truth in steady if len(call.stamps_ns) == tokens]
-    says = np.array([call.stamps_ns[0] - (call.released_ns if call.sent_ns is None else call.sent_ns) for call, _ in steady])
+    says = np.array(
+        [
+            call.stamps_ns[0] - (call.released_ns if call.sent_ns is None else call.sent_ns)
+            for call, _ in steady
+        ]
+    )
     true = np.array([truth.ttft_ns for _, truth in steady])
-    lags = np.array([call.sent_ns - call.released_ns for call, _ in steady if call.sent_ns is not None])
+    lags = np.array(
+        [call.sent_ns - call.released_ns for call, _ in steady if call.sent_ns is not None]
+    )
     chunks = sum(len(call.stamps_ns) for call in run.calls)
     knows = client.startswith("agentload")
     return Figures(
@@ -83,7 +101,8 @@ def of_client(client: str, load: str, run: Run, truths: list[Truth], around: Aro
         load=load,
         calls=len(run.calls),
         chunks=chunks,
-        lost=sum(tokens - sum(call.tokens) for call in run.calls) + tokens * (len(run.calls) - len(pairs)),
+        lost=sum(tokens - sum(call.tokens) for call in run.calls)
+        + tokens * (len(run.calls) - len(pairs)),
         coalesced=sum(call.coalesced for call in run.calls) if knows else None,
         **_gap_errors([np.diff(np.array(call.stamps_ns)) - truth.gaps_ns for call, truth in whole]),
         **_ttft(says, true),
@@ -98,19 +117,42 @@ def of_client(client: str, load: str, run: Run, truths: list[Truth], around: Aro
     )
 
 
-def of_peer(client: str, load: str, said: list[Said], truths: list[Truth], around: Around, *, streams: int, tokens: int) -> Figures:
+def of_peer(
+    client: str,
+    load: str,
+    said: list[Said],
+    truths: list[Truth],
+    around: Around,
+    *,
+    streams: int,
+    tokens: int,
+) -> Figures:
     """Join what a peer exports with the truth, but for the first call of each stream, which opens a connection."""
     pairs = sorted(_pairs(said, truths), key=lambda pair: pair[1].arrived_ns)
     steady = pairs[streams:]
-    whole = [(call, truth) for call, truth in steady if call.gaps_ns is not None and len(call.gaps_ns) == tokens - 1]
-    began_ns, ended_ns = min(truth.arrived_ns for truth in truths), max(truth.after_ns[-1] for truth in truths)
+    whole = [
+        (call, truth)
+        for call, truth in steady
+        if call.gaps_ns is not None and len(call.gaps_ns) == tokens - 1
+    ]
+    began_ns, ended_ns = (
+        min(truth.arrived_ns for truth in truths),
+        max(truth.after_ns[-1] for truth in truths),
+    )
     return Figures(
         client=client,
         load=load,
         calls=len(said),
         chunks=len(said) * tokens,
-        **(_gap_errors([np.array(call.gaps_ns) - truth.gaps_ns for call, truth in whole]) if whole else {}),
-        **_ttft(np.array([call.ttft_ns for call, _ in steady]), np.array([truth.ttft_ns for _, truth in steady])),
+        **(
+            _gap_errors([np.array(call.gaps_ns) - truth.gaps_ns for call, truth in whole])
+            if whole
+            else {}
+        ),
+        **_ttft(
+            np.array([call.ttft_ns for call, _ in steady]),
+            np.array([truth.ttft_ns for _, truth in steady]),
+        ),
         write_us_p99=_writes(truths),
         beyond_s=around.wall_s - (ended_ns - began_ns) / 1e9,
         cores_elsewhere=around.cores_elsewhere,
@@ -128,7 +170,10 @@ def _pairs(said: list[Said], truths: list[Truth]) -> list[tuple[Said, Truth]]:
 
 def _gap_errors(errors: list[NDArray[np.float64]]) -> dict[str, float]:
     joined = np.abs(np.concatenate(errors))
-    return {f"gap_error_us_{name}": _q(joined, percent) / US for name, percent in (("p50", 50), ("p99", 99), ("max", 100))}
+    return {
+        f"gap_error_us_{name}": _q(joined, percent) / US
+        for name, percent in (("p50", 50), ("p99", 99), ("max", 100))
+    }
 
 
 def _ttft(says: NDArray[np.float64], true: NDArray[np.float64]) -> dict[str, float]:
@@ -142,7 +187,10 @@ def _ttft(says: NDArray[np.float64], true: NDArray[np.float64]) -> dict[str, flo
 
 
 def _writes(truths: list[Truth]) -> float:
-    return _q(np.concatenate([np.subtract(truth.after_ns, truth.before_ns) for truth in truths]), 99) / US
+    return (
+        _q(np.concatenate([np.subtract(truth.after_ns, truth.before_ns) for truth in truths]), 99)
+        / US
+    )
 
 
 def _q(values: NDArray[np.float64], percent: float) -> float:
@@ -151,8 +199,26 @@ def _q(values: NDArray[np.float64], percent: float) -> float:
 
 def table(lines: list[Figures]) -> str:
     """Return the figures as a Markdown table."""
-    head = ["load", "client", "chunks", "lost", "coalesced", "gap error p50", "p99", "max", "TTFT error p50", "p99"]
-    head += ["TTFT p99 said (true)", "send lag p50", "p99", "CPU a chunk", "beyond the load", "cores busy elsewhere"]
+    head = [
+        "load",
+        "client",
+        "chunks",
+        "lost",
+        "coalesced",
+        "gap error p50",
+        "p99",
+        "max",
+        "TTFT error p50",
+        "p99",
+    ]
+    head += [
+        "TTFT p99 said (true)",
+        "send lag p50",
+        "p99",
+        "CPU a chunk",
+        "beyond the load",
+        "cores busy elsewhere",
+    ]
     rows = [
         [
             line.load,
@@ -174,7 +240,10 @@ def table(lines: list[Figures]) -> str:
         ]
         for line in lines
     ]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, ["---"] * len(head), *rows]) + "\n"
+    return (
+        "\n".join("| " + " | ".join(cells) + " |" for cells in [head, ["---"] * len(head), *rows])
+        + "\n"
+    )
 
 
 def _cell(value: float | None, form: str) -> str:

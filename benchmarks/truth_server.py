@@ -20,8 +20,13 @@ MS = 1_000_000
 SO_TIMESTAMPNS = 35
 timespec = struct.Struct("@ll").unpack_from
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
-_LIST = msgspec.json.encode({"object": "list", "data": [{"id": "truth", "object": "model", "created": 1, "owned_by": "us"}]})
-MODELS = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(_LIST), _LIST)
+_LIST = msgspec.json.encode(
+    {"object": "list", "data": [{"id": "truth", "object": "model", "created": 1, "owned_by": "us"}]}
+)
+MODELS = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (
+    len(_LIST),
+    _LIST,
+)
 WORDS = ("status", " escape", " closed", " public", " numerator", " the", " of", " unit")
 
 
@@ -33,21 +38,45 @@ def event(payload: bytes) -> bytes:
 
 def chunk(delta: object, *, finish: str | None = None, ids: list[int] | None = None) -> bytes:
     """Return one event of a chat stream."""
-    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish, "token_ids": ids}
-    base = {"id": "chatcmpl-b297d69da46c331f", "object": "chat.completion.chunk", "created": 1795177583, "model": "truth"}
+    choice = {
+        "index": 0,
+        "delta": delta,
+        "logprobs": None,
+        "finish_reason": finish,
+        "token_ids": ids,
+    }
+    base = {
+        "id": "chatcmpl-b297d69da46c331f",
+        "object": "chat.completion.chunk",
+        "created": 1795177583,
+        "model": "truth",
+    }
     return event(msgspec.json.encode({**base, "choices": [choice]}))
 
 
 def writes(tokens: int) -> list[bytes]:
     """Return what each write of a stream sends: head, role and first token together, then one token each, the end with the last."""
     out = [
-        chunk({"content": WORDS[index % len(WORDS)]}, finish="length" if index == tokens - 1 else None, ids=[index])
+        chunk(
+            {"content": WORDS[index % len(WORDS)]},
+            finish="length" if index == tokens - 1 else None,
+            ids=[index],
+        )
         for index in range(tokens)
     ]
     out[0] = HEAD + chunk({"role": "assistant", "content": ""}) + out[0]
     usage = {"prompt_tokens": 100, "total_tokens": 100 + tokens, "completion_tokens": tokens}
-    base = {"id": "chatcmpl-b297d69da46c331f", "object": "chat.completion.chunk", "created": 1795177583, "model": "truth"}
-    out[-1] += event(msgspec.json.encode({**base, "choices": [], "usage": usage})) + event(b"[DONE]") + b"0\r\n\r\n"
+    base = {
+        "id": "chatcmpl-b297d69da46c331f",
+        "object": "chat.completion.chunk",
+        "created": 1795177583,
+        "model": "truth",
+    }
+    out[-1] += (
+        event(msgspec.json.encode({**base, "choices": [], "usage": usage}))
+        + event(b"[DONE]")
+        + b"0\r\n\r\n"
+    )
     return out
 
 
@@ -138,7 +167,10 @@ class TruthServer:
         got += data
         head, blank, body = bytes(got).partition(b"\r\n\r\n")
         lines = head.decode().split("\r\n")
-        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
+        headers = {
+            name.lower(): value.strip()
+            for name, _, value in (line.partition(":") for line in lines[1:])
+        }
         if not blank or len(body) < int(headers.get("content-length", 0)):
             return
         got.clear()
@@ -147,7 +179,9 @@ class TruthServer:
         elif not lines[0].startswith("POST"):
             sock.sendall(MODELS)
         else:
-            self._first.append(Stream(sock, headers.get("x-request-id", ""), arrived_ns, read_ns + self._ttft_ns))
+            self._first.append(
+                Stream(sock, headers.get("x-request-id", ""), arrived_ns, read_ns + self._ttft_ns)
+            )
 
     def _tell(self, sock: socket.socket) -> None:
         log = msgspec.msgpack.encode(self._log)

@@ -59,9 +59,23 @@ class Padded(StepClock):
         super().__post_init__()
         for name in ("base_ps", "per_token_ps"):
             own = getattr(self, name)
-            padded = [next(each for each in CAPTURED if each >= size) for size in range(1, len(own))]
-            known = [own[min(size, len(own) - 1)] for size in padded] if name == "base_ps" else own[1:]
-            object.__setattr__(self, name, (0, *(round(ps * (1 + DOUBLING * math.log2(size + 1))) for size, ps in enumerate(known))))
+            padded = [
+                next(each for each in CAPTURED if each >= size) for size in range(1, len(own))
+            ]
+            known = (
+                [own[min(size, len(own) - 1)] for size in padded] if name == "base_ps" else own[1:]
+            )
+            object.__setattr__(
+                self,
+                name,
+                (
+                    0,
+                    *(
+                        round(ps * (1 + DOUBLING * math.log2(size + 1)))
+                        for size, ps in enumerate(known)
+                    ),
+                ),
+            )
 
 
 @contextmanager
@@ -85,13 +99,18 @@ class Seen:
 
 def observed(rows: list[CallRow]) -> Observed:
     """Return calls as a fit takes them."""
-    rows = sorted((row for row in rows if row.status == "ok" and row.chunks is not None), key=lambda row: row.sent_ns or 0)
+    rows = sorted(
+        (row for row in rows if row.status == "ok" and row.chunks is not None),
+        key=lambda row: row.sent_ns or 0,
+    )
     return Observed(
         sent_ns=np.array([row.sent_ns for row in rows], dtype=np.int64),
         prompt_tokens=np.array([row.prompt_tokens for row in rows], dtype=np.int64),
         cached_tokens=np.array([row.cached_tokens for row in rows], dtype=np.int64),
         output_tokens=np.array([row.output_tokens for row in rows], dtype=np.int64),
-        stamps_ns=[np.array(row.chunks.ns(), dtype=np.int64) for row in rows if row.chunks is not None],
+        stamps_ns=[
+            np.array(row.chunks.ns(), dtype=np.int64) for row in rows if row.chunks is not None
+        ],
     )
 
 
@@ -105,14 +124,30 @@ def twin_of(arm: ArmProfile, clock: type[StepClock]) -> ArmProfile:
     )
     trace = step_times(grid(bounds), seed=0)
     sessions = sum(1 for _ in trace.sessions)
-    made = plan(trace, [arm.name], run="grid", pairs=REPEATS, blocks=1, load=Load(arrivals=ClosedLoop(sessions=sessions)))
+    made = plan(
+        trace,
+        [arm.name],
+        run="grid",
+        pairs=REPEATS,
+        blocks=1,
+        load=Load(arrivals=ClosedLoop(sessions=sessions)),
+    )
     with engines(clock):
-        rows = [row for row in Shell(made, {arm.name: arm}, seed=11).play() if isinstance(row, CallRow)]
-    found = fit(observed(rows), weights_ms=None, experts=arm.model.experts, budget=arm.server.max_num_batched_tokens)
+        rows = [
+            row for row in Shell(made, {arm.name: arm}, seed=11).play() if isinstance(row, CallRow)
+        ]
+    found = fit(
+        observed(rows),
+        weights_ms=None,
+        experts=arm.model.experts,
+        budget=arm.server.max_num_batched_tokens,
+    )
     return replace(arm, step=found.step, noise=Noise())
 
 
-def seen(arm: ArmProfile, clock: type[StepClock], trace: Trace, sessions: int, limit_ms: float) -> Seen:
+def seen(
+    arm: ArmProfile, clock: type[StepClock], trace: Trace, sessions: int, limit_ms: float
+) -> Seen:
     """Play draws of sessions, the same ones whatever the arm."""
     load = Load(arrivals=ClosedLoop(sessions=sessions), budget=Budget(seconds=SECONDS))
     tpot: list[float] = []
@@ -120,7 +155,15 @@ def seen(arm: ArmProfile, clock: type[StepClock], trace: Trace, sessions: int, l
     tokens = 0
     for seed in range(DRAWS):
         laid = windows(steady(trace, load), number=1, pairs=1, seed=seed)
-        made = plan(trace, [arm.name], run=f"judge-{sessions}", seed=seed, pairs=1, load=laid.load, laid=laid.blocks)
+        made = plan(
+            trace,
+            [arm.name],
+            run=f"judge-{sessions}",
+            seed=seed,
+            pairs=1,
+            load=laid.load,
+            laid=laid.blocks,
+        )
         with engines(clock):
             for row in Shell(made, {arm.name: arm}, seed=seed).play():
                 if not isinstance(row, CallRow) or row.prime or row.status != "ok":
@@ -130,10 +173,19 @@ def seen(arm: ArmProfile, clock: type[StepClock], trace: Trace, sessions: int, l
                 if (each := metrics.tpot_ms(row)) is not None:
                     tpot.append(each)
     within = sum(each <= limit_ms for each in ttft) / len(ttft)
-    return Seen(tpot_ms=statistics.median(tpot), tokens_per_s=tokens / SECONDS / DRAWS, within=within)
+    return Seen(
+        tpot_ms=statistics.median(tpot), tokens_per_s=tokens / SECONDS / DRAWS, within=within
+    )
 
 
-def carried(arm: ArmProfile, clock: type[StepClock], trace: Trace, limit_ms: float, *, near: float | None = None) -> float:
+def carried(
+    arm: ArmProfile,
+    clock: type[StepClock],
+    trace: Trace,
+    limit_ms: float,
+    *,
+    near: float | None = None,
+) -> float:
     """Return the number of sessions, between two that were played, at which the p95 of TTFT meets the limit; *near* where one is known."""
     shares: dict[int, float] = {}
 
@@ -142,7 +194,9 @@ def carried(arm: ArmProfile, clock: type[StepClock], trace: Trace, limit_ms: flo
             shares[sessions] = seen(arm, clock, trace, sessions, limit_ms).within
         return shares[sessions]
 
-    low, high = (1, 2) if near is None else (max(1, math.floor(0.93 * near)), math.ceil(1.07 * near))
+    low, high = (
+        (1, 2) if near is None else (max(1, math.floor(0.93 * near)), math.ceil(1.07 * near))
+    )
     if share(low) < 0.95:
         low, high = 1, 2
     while share(high) >= 0.95:
@@ -155,14 +209,19 @@ def carried(arm: ArmProfile, clock: type[StepClock], trace: Trace, limit_ms: flo
     return low + (high - low) * min(1.0, (share(low) - 0.95) / max(1e-9, share(low) - share(high)))
 
 
-def judged(arm: ArmProfile, clock: type[StepClock], traces: Mapping[str, Trace], limit_ms: float) -> Iterator[tuple[str, Off, float]]:
+def judged(
+    arm: ArmProfile, clock: type[StepClock], traces: Mapping[str, Trace], limit_ms: float
+) -> Iterator[tuple[str, Off, float]]:
     """Yield, by trace, by how much the twin is off, and the load that the engine carries."""
     arm = replace(arm, noise=replace(arm.noise, restart_sigma=0.0, drift_per_hour=0.0))
     twin = twin_of(arm, clock)
     for name, trace in traces.items():
         carries = carried(arm, clock, trace, limit_ms)
         sessions = max(1, math.floor(carries))
-        truth, told = seen(arm, clock, trace, sessions, limit_ms), seen(twin, StepClock, trace, sessions, limit_ms)
+        truth, told = (
+            seen(arm, clock, trace, sessions, limit_ms),
+            seen(twin, StepClock, trace, sessions, limit_ms),
+        )
         off = {
             "time per token": told.tpot_ms / truth.tpot_ms - 1,
             "throughput": told.tokens_per_s / truth.tokens_per_s - 1,
@@ -174,23 +233,41 @@ def judged(arm: ArmProfile, clock: type[StepClock], traces: Mapping[str, Trace],
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--profiles", default="llama-3.1-8b-h100,gpt-oss-20b-h100,llama-3.1-8b-h100*,gpt-oss-20b-h100*")
+    parser.add_argument(
+        "--profiles",
+        default="llama-3.1-8b-h100,gpt-oss-20b-h100,llama-3.1-8b-h100*,gpt-oss-20b-h100*",
+    )
     parser.add_argument("--arms", default="bf16,fp8")
     parser.add_argument("--traces", default="chat,short_chat")
     parser.add_argument("--limit-ms", type=float, default=2000.0)
     asked = parser.parse_args()
     traces = {name: read_traces((TraceRef(path=name),))[0] for name in asked.traces.split(",")}
-    print(f"{'engine':<28} {'arm':<12} {'trace':<10} {'time/token':>10} {'throughput':>10} {'load':>7}  carries")
+    print(
+        f"{'engine':<28} {'arm':<12} {'trace':<10} {'time/token':>10} {'throughput':>10} {'load':>7}  carries"
+    )
     wrong = []
     for name in asked.profiles.split(","):
         clock = Padded if name.endswith("*") else StepClock
         for arm in arms_of(name.removesuffix("*"), asked.arms.split(",")):
             for trace, off, carries in judged(arm, clock, traces, asked.limit_ms):
-                row = (f"{off['time per token']:+.1%}", f"{off['throughput']:+.1%}", f"{off['load']:+.1%}")
+                row = (
+                    f"{off['time per token']:+.1%}",
+                    f"{off['throughput']:+.1%}",
+                    f"{off['load']:+.1%}",
+                )
                 told = f"{carries:.1f}" if carries < MOST else f"{MOST} and more"
-                print(f"{name:<28} {arm.name:<12} {trace:<10} {row[0]:>10} {row[1]:>10} {row[2]:>7}  {told}", flush=True)
-                missed = [what for what, most in PROMISED.items() if abs(off[what]) > most and (what != "load" or carries >= 20)]
-                wrong += [f"{name} {arm.name} {trace}: {what}" for what in missed if clock is StepClock]
+                print(
+                    f"{name:<28} {arm.name:<12} {trace:<10} {row[0]:>10} {row[1]:>10} {row[2]:>7}  {told}",
+                    flush=True,
+                )
+                missed = [
+                    what
+                    for what, most in PROMISED.items()
+                    if abs(off[what]) > most and (what != "load" or carries >= 20)
+                ]
+                wrong += [
+                    f"{name} {arm.name} {trace}: {what}" for what in missed if clock is StepClock
+                ]
     sys.exit("; ".join(wrong) if wrong else 0)
 
 

@@ -92,7 +92,17 @@ def fill(database: Path, runs: int) -> None:
 @contextmanager
 def served(database: Path) -> Iterator[tuple[str, int]]:
     """Run the verb and yield the address of the database's pages, and the process."""
-    command = [sys.executable, "-m", "agentload", "ui", str(database), "--port", "0", "--for", "600"]
+    command = [
+        sys.executable,
+        "-m",
+        "agentload",
+        "ui",
+        str(database),
+        "--port",
+        "0",
+        "--for",
+        "600",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield process.stdout.readline().split()[0], process.pid
@@ -132,10 +142,13 @@ async def measured(base: str, database: Path, pid: int) -> Iterator[str]:
         anew = await times_ms(base, page, database, anew=True)
         spent_ms = (cpu_ms(pid) - began_ms) / (ROUNDS + 2)
         kept = await times_ms(base, page, database, anew=False)
-        lines.append(f"{name:<22}{anew[ROUNDS // 2]:>7.0f} ms{anew[-1]:>6.0f} ms{spent_ms:>5.0f} ms{kept[ROUNDS // 2]:>8.1f} ms")
+        lines.append(
+            f"{name:<22}{anew[ROUNDS // 2]:>7.0f} ms{anew[-1]:>6.0f} ms{spent_ms:>5.0f} ms{kept[ROUNDS // 2]:>8.1f} ms"
+        )
         missed += [name] if page.startswith("runs?") and anew[ROUNDS // 2] > GOAL_MS else []
     lines.append(
-        f"goal: {GOAL_MS:.0f} ms for every list of runs, by its median: " + (f"missed by {', '.join(missed)}" if missed else "met")
+        f"goal: {GOAL_MS:.0f} ms for every list of runs, by its median: "
+        + (f"missed by {', '.join(missed)}" if missed else "met")
     )
     return iter(lines)
 
@@ -148,7 +161,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         database = Path(folder) / "bench.duckdb"
         fill(database, options.runs)
-        print(f"{options.runs:,} runs, {40 * options.runs:,} calls, {database.stat().st_size / 1e6:,.0f} MB")
+        print(
+            f"{options.runs:,} runs, {40 * options.runs:,} calls, {database.stat().st_size / 1e6:,.0f} MB"
+        )
         with served(database) as (base, pid):
             for line in asyncio.run(measured(base, database, pid)):
                 print(line)

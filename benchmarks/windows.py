@@ -62,7 +62,12 @@ class Case:
     @property
     def load(self) -> Load:
         """Return the load of its windows."""
-        return Load(sessions=self.sessions, wait_cap_s={"user": USER_WAIT_S}, duration_s=WINDOW_S, max_context_tokens=self.longest)
+        return Load(
+            sessions=self.sessions,
+            wait_cap_s={"user": USER_WAIT_S},
+            duration_s=WINDOW_S,
+            max_context_tokens=self.longest,
+        )
 
     @cached_property
     def arms(self) -> dict[str, ArmProfile]:
@@ -103,7 +108,14 @@ class Case:
     def estimated(self, seed: int, folder: Path) -> tuple[float, float, float]:
         """Return the change of turn latency that one decision finds, and the ends of its interval."""
         servers = Virtual(profile=self.profile, arms=ARMS, noise=False)
-        study = Replay(traces=self.refs, servers=servers, pairs=PAIRS, windows=self.windows, load=self.load, seed=seed)
+        study = Replay(
+            traces=self.refs,
+            servers=servers,
+            pairs=PAIRS,
+            windows=self.windows,
+            load=self.load,
+            seed=seed,
+        )
         made = agentload.simulate(study, db=folder / f"{seed}.duckdb")
         (found,) = verdict(made.database, made.run_id, setting=Setting()).decision.server
         estimate = found.pays.estimate
@@ -115,7 +127,9 @@ class Case:
 
 def contexts_row(case: Case, draws: int) -> str:
     """Compare what is played."""
-    hours = steady_calls(case.trace, {"bf16": case.arms["bf16"]}, sessions=case.sessions, seconds=case.hours_s)["bf16"]
+    hours = steady_calls(
+        case.trace, {"bf16": case.arms["bf16"]}, sessions=case.sessions, seconds=case.hours_s
+    )["bf16"]
     truth = np.quantile([row.context_tokens for row in hours], QUANTILES)
     each = [np.array(list(case.played(seed))) for seed in range(draws)]
     pooled = np.quantile(np.concatenate(each), QUANTILES) / truth
@@ -135,24 +149,45 @@ def effect_row(case: Case, starts: int) -> str:
     bias, spread = 100 * (np.mean(values) - truth), 100 * np.std(values)
     covered = np.mean((low <= truth) & (truth <= high))
     sign = np.mean(np.sign(values) == np.sign(truth))
-    of_size = f"{bias:>+6.1f}  {spread:>6.1f}  {covered:>7.0%}" if case.has_room else f"{'pool full':>23}"
+    of_size = (
+        f"{bias:>+6.1f}  {spread:>6.1f}  {covered:>7.0%}" if case.has_room else f"{'pool full':>23}"
+    )
     return f"{case.profile:<24}{case.name:<24}{case.sessions:>3}  {truth:>+7.1%}  {of_size}  {sign:>5.0%}"
 
 
 def main() -> None:
     """Print both tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--draws", type=int, default=200, help="starts whose contexts are read")
     parser.add_argument("--starts", type=int, default=20, help="starts that are played")
-    parser.add_argument("--traces", default="chat,code,rag,reasoning,cron,chat+code+rag", help="shipped traces; + mixes them")
+    parser.add_argument(
+        "--traces",
+        default="chat,code,rag,reasoning,cron,chat+code+rag",
+        help="shipped traces; + mixes them",
+    )
     parser.add_argument("--real", nargs="*", default=[], help="traces of your own")
-    parser.add_argument("--profiles", nargs="*", default=["llama-3.1-8b-h100"], help="with bf16 and fp8 arms")
-    parser.add_argument("--hours", type=float, default=HOURS, help="of steady load, more where a trace makes few calls in them")
+    parser.add_argument(
+        "--profiles", nargs="*", default=["llama-3.1-8b-h100"], help="with bf16 and fp8 arms"
+    )
+    parser.add_argument(
+        "--hours",
+        type=float,
+        default=HOURS,
+        help="of steady load, more where a trace makes few calls in them",
+    )
     asked = parser.parse_args()
-    named = [(name, tuple(TraceRef(path=path) for path in name.split("+"))) for name in asked.traces.split(",") if name]
+    named = [
+        (name, tuple(TraceRef(path=path) for path in name.split("+")))
+        for name in asked.traces.split(",")
+        if name
+    ]
     named += [(Path(path).name.partition(".")[0], (TraceRef(path=path),)) for path in asked.real]
     cases = [
-        Case(name=name, refs=refs, profile=profile, hours_s=3600.0 * asked.hours) for profile in asked.profiles for name, refs in named
+        Case(name=name, refs=refs, profile=profile, hours_s=3600.0 * asked.hours)
+        for profile in asked.profiles
+        for name, refs in named
     ]
     print_table(
         ("trace                    windows   calls   hours, q50 / q90       pooled       alone"),
@@ -160,8 +195,14 @@ def main() -> None:
         asked.draws,
     )
     print_table(
-        ("profile                 trace                    n    hours    bias  spread  covered   sign"),
-        (effect_row(replace(each, sessions=sessions), asked.starts) for each in cases for sessions in (SESSIONS, 2 * SESSIONS)),
+        (
+            "profile                 trace                    n    hours    bias  spread  covered   sign"
+        ),
+        (
+            effect_row(replace(each, sessions=sessions), asked.starts)
+            for each in cases
+            for sessions in (SESSIONS, 2 * SESSIONS)
+        ),
         asked.starts,
     )
 

@@ -21,7 +21,9 @@ ROOMS = {
     "live": "channel exchange hub incoming pump stamps",
     "virtual": "content shell",
 }
-MODULES = [f"agentload.{room}.{module}" for room, modules in ROOMS.items() for module in modules.split()]
+MODULES = [
+    f"agentload.{room}.{module}" for room, modules in ROOMS.items() for module in modules.split()
+]
 
 os.environ["AGENTLOAD_PURE"] = "1"
 os.chdir(HERE)
@@ -50,6 +52,14 @@ class Build(build_ext):
 
 paths = [os.path.relpath(HOUSE / f"{name.replace('.', '/')}.py") for name in MODULES]
 extensions = mypycify(
-    ["--config-file=", "--ignore-missing-imports", *paths], group_name=NAME, target_dir=str(HOUSE / "build" / "speedups-c")
+    ["--config-file=", "--ignore-missing-imports", *paths],
+    group_name=NAME,
+    target_dir=str(HOUSE / "build" / "speedups-c"),
 )
-setup(version=__version__, packages=[], py_modules=[], ext_modules=extensions, cmdclass={"build_ext": Build})
+setup(
+    version=__version__,
+    packages=[],
+    py_modules=[],
+    ext_modules=extensions,
+    cmdclass={"build_ext": Build},
+)

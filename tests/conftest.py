@@ -43,7 +43,9 @@ def pytest_sessionfinish() -> None:
 class Spawn(Protocol):
     """Start a command in a folder, with both of its streams in pipes."""
 
-    def __call__(self, command: Sequence[str | Path], folder: Path | None = None) -> subprocess.Popen[str]:
+    def __call__(
+        self, command: Sequence[str | Path], folder: Path | None = None
+    ) -> subprocess.Popen[str]:
         """Return its process."""
         ...
 
@@ -53,11 +55,17 @@ def spawn() -> Iterator[Spawn]:
     """Start commands whose processes and pipes end with the test, also where it fails: else a later test is blamed for them."""
     with ExitStack() as stack:
 
-        def spawned(command: Sequence[str | Path], folder: Path | None = None) -> subprocess.Popen[str]:
+        def spawned(
+            command: Sequence[str | Path], folder: Path | None = None
+        ) -> subprocess.Popen[str]:
             pipe = subprocess.PIPE
             # A command inherits what is ignored, and the tests may run in the background or under nohup.
-            with handled({signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}):
-                process = subprocess.Popen(command, cwd=folder, stdout=pipe, stderr=pipe, text=True, process_group=0)
+            with handled(
+                {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+            ):
+                process = subprocess.Popen(
+                    command, cwd=folder, stdout=pipe, stderr=pipe, text=True, process_group=0
+                )
             stack.enter_context(process)
             stack.callback(process.kill)
             return process

@@ -11,5 +11,9 @@ COMMITS: Final = ("9618594", "7933c57", "ed8c596")
 
 def unpacked(name: str, to: Path) -> Path:
     """Unpack one of them, such as `9618594.duckdb`, to a path."""
-    to.write_bytes(zstandard.ZstdDecompressor().decompress((FOLDER / f"{name}.zst").read_bytes(), max_output_size=1 << 26))
+    to.write_bytes(
+        zstandard.ZstdDecompressor().decompress(
+            (FOLDER / f"{name}.zst").read_bytes(), max_output_size=1 << 26
+        )
+    )
     return to

@@ -33,7 +33,9 @@ HOUSE = Path(__file__).parents[1]
 Given: TypeAlias = agentload.Replay | str
 """Or whatever else a caller without a type checker gives."""
 VIRTUAL = agentload.Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8"))
-SIMULATED = agentload.Replay(traces=(agentload.TraceRef(path="demo-chat"),), servers=VIRTUAL, pairs=2)
+SIMULATED = agentload.Replay(
+    traces=(agentload.TraceRef(path="demo-chat"),), servers=VIRTUAL, pairs=2
+)
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +60,14 @@ def heard() -> Iterator[None]:
 @pytest.fixture
 def study(servers: Servers, tmp_path: Path) -> agentload.Replay:
     turns = (Turn(add=(Segment(role="user", tokens=60, key="u"),), output=8),) * 2
-    sessions = tuple(Session(session=f"s{i}", workload="chat", start_s=0.01 * i, turns=turns) for i in range(6))
+    sessions = tuple(
+        Session(session=f"s{i}", workload="chat", start_s=0.01 * i, turns=turns) for i in range(6)
+    )
     write(tmp_path / "t.jsonl", Trace(header=Header(name="t", seed=1), sessions=sessions))
     live = agentload.Live(endpoints=",".join(f"{arm}={url}" for arm, url in servers.urls.items()))
-    return agentload.Replay(traces=(agentload.TraceRef(path=str(tmp_path / "t.jsonl")),), servers=live, pairs=2)
+    return agentload.Replay(
+        traces=(agentload.TraceRef(path=str(tmp_path / "t.jsonl")),), servers=live, pairs=2
+    )
 
 
 class Ear:
@@ -86,11 +92,16 @@ def interrupt() -> None:
 
 def test_importing_the_package_imports_nothing_of_it() -> None:
     program = "import sys, agentload; print(*sys.modules); assert agentload.AgentloadError.__name__; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
     plain, with_errors = (set(line.split()) for line in done.splitlines())
     heavy = {"asyncio", "duckdb", "msgspec", "numpy", "polars", "typer"}
     assert {name for name in plain if name.startswith("agentload.")} == {"agentload.compiled"}
-    assert {name for name in with_errors if name.startswith("agentload.")} == {"agentload.compiled", "agentload.errors"}
+    assert {name for name in with_errors if name.startswith("agentload.")} == {
+        "agentload.compiled",
+        "agentload.errors",
+    }
     assert with_errors & heavy == set()
 
 
@@ -98,12 +109,16 @@ def test_every_name_of_the_package_is_there_and_no_other(simulated: agentload.Ru
     assert set(agentload.__all__) <= set(dir(agentload))
     for name in agentload.__all__:
         assert getattr(agentload, name).__doc__, name
-    assert callable(agentload.replay)  # no room of the same name takes its place once it is imported
+    assert callable(
+        agentload.replay
+    )  # no room of the same name takes its place once it is imported
     with pytest.raises(AttributeError, match="no attribute 'settle'"):
         _ = agentload.settle  # type: ignore[attr-defined]  # the point of it
 
 
-def test_a_simulation_is_one_run_however_its_study_is_written(simulated: agentload.Run, tmp_path: Path) -> None:
+def test_a_simulation_is_one_run_however_its_study_is_written(
+    simulated: agentload.Run, tmp_path: Path
+) -> None:
     assert (simulated.was_stopped, simulated.warnings) == (False, ())
     text = yaml_text(SIMULATED)
     (tmp_path / "study.yaml").write_text(text)
@@ -129,16 +144,29 @@ def test_paths_of_a_study_are_relative_to_its_file_and_names_stay_names(tmp_path
 @pytest.mark.parametrize(
     ("study", "said"),
     [
-        (agentload.Replay(traces=SIMULATED.traces, servers=VIRTUAL, pairs=0), "pairs must be >= 1, got 0"),
+        (
+            agentload.Replay(traces=SIMULATED.traces, servers=VIRTUAL, pairs=0),
+            "pairs must be >= 1, got 0",
+        ),
         (agentload.Replay(traces=SIMULATED.traces, servers=VIRTUAL, pairs="many"), "pairs"),  # type: ignore[arg-type]  # no checker looked
-        (agentload.Replay(traces=SIMULATED.traces, servers=agentload.Live(endpoints="a=http://127.0.0.1:1/v1")), "are not simulated"),
-        (agentload.Ask(servers=agentload.Live(endpoints="a=http://127.0.0.1:1/v1")), "kind 'ask', where 'replay' is expected"),
+        (
+            agentload.Replay(
+                traces=SIMULATED.traces, servers=agentload.Live(endpoints="a=http://127.0.0.1:1/v1")
+            ),
+            "are not simulated",
+        ),
+        (
+            agentload.Ask(servers=agentload.Live(endpoints="a=http://127.0.0.1:1/v1")),
+            "kind 'ask', where 'replay' is expected",
+        ),
         ("nowhere.yaml", "nowhere.yaml: no such file"),
         ({"study": 1, "kind": "dance"}, "no kind of study 'dance'"),
         ('{"study": 1, "kind": "dance"}', "no kind of study 'dance'"),
     ],
 )
-def test_a_study_that_cannot_be_run_is_refused_before_anything_is_written(study: Given, said: str, tmp_path: Path) -> None:
+def test_a_study_that_cannot_be_run_is_refused_before_anything_is_written(
+    study: Given, said: str, tmp_path: Path
+) -> None:
     with pytest.raises(agentload.UsageError, match=said):
         agentload.simulate(study, db=tmp_path / "x.duckdb")
     assert list(tmp_path.iterdir()) == []
@@ -152,30 +180,56 @@ def test_a_profile_is_not_replayed(tmp_path: Path) -> None:
 
 LIVE = agentload.Live(endpoints="a=http://127.0.0.1:1/v1")
 REPLAY = agentload.Replay(traces=SIMULATED.traces, servers=LIVE)
-SEARCH = agentload.Search(traces=SIMULATED.traces, servers=VIRTUAL, find="max-rate", slo=agentload.Slo(ttft_ms=500.0))
+SEARCH = agentload.Search(
+    traces=SIMULATED.traces, servers=VIRTUAL, find="max-rate", slo=agentload.Slo(ttft_ms=500.0)
+)
 
 
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda **at: agentload.replay(REPLAY, run_id="r", resume="r", **at), "--run-id names a new run"),
-        (lambda **at: agentload.sweep(agentload.Sweep(servers=LIVE, contexts=(1024,)), run_id="r", into="r", **at), "--run-id names a new"),
+        (
+            lambda **at: agentload.replay(REPLAY, run_id="r", resume="r", **at),
+            "--run-id names a new run",
+        ),
+        (
+            lambda **at: agentload.sweep(
+                agentload.Sweep(servers=LIVE, contexts=(1024,)), run_id="r", into="r", **at
+            ),
+            "--run-id names a new",
+        ),
         (
             lambda **at: agentload.eval(agentload.Ask(servers=LIVE), resume="r", into="r", **at),
             "--resume goes on with a run of its own kind",
         ),
-        (lambda **at: agentload.search(SEARCH, into="r", **at), "--into keeps searches for max-concurrency"),
-        (lambda **at: agentload.probe(agentload.Probe(servers=LIVE), into="r", **at), "--into does nothing without --matrix"),
-        (lambda **at: agentload.probe(agentload.Probe(servers=LIVE), **at), "--db does nothing without --into"),
+        (
+            lambda **at: agentload.search(SEARCH, into="r", **at),
+            "--into keeps searches for max-concurrency",
+        ),
+        (
+            lambda **at: agentload.probe(agentload.Probe(servers=LIVE), into="r", **at),
+            "--into does nothing without --matrix",
+        ),
+        (
+            lambda **at: agentload.probe(agentload.Probe(servers=LIVE), **at),
+            "--db does nothing without --into",
+        ),
     ],
 )
-def test_rows_go_where_the_command_line_lets_them_go(call: Callable[..., object], said: str, tmp_path: Path) -> None:
+def test_rows_go_where_the_command_line_lets_them_go(
+    call: Callable[..., object], said: str, tmp_path: Path
+) -> None:
     with pytest.raises(agentload.UsageError, match=said):
         call(db=tmp_path / "x.duckdb")
 
 
 def documented(heading: str) -> set[str]:
-    section = (HOUSE / "docs" / "database.md").read_text(encoding="utf-8").partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    section = (
+        (HOUSE / "docs" / "database.md")
+        .read_text(encoding="utf-8")
+        .partition(f"## {heading}\n")[2]
+        .partition("\n## ")[0]
+    )
     rows = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
     return {name for row in rows for name in re.findall(r"`(\w+)(?: [A-Z]+\[\])?`", row)}
 
@@ -186,7 +240,15 @@ def test_frames_have_the_columns_that_are_documented(simulated: agentload.Run) -
     assert len(calls) > 35
     assert set(database.calls().columns) == calls
     assert set(database.turns().columns) == calls | documented("What a call took")
-    assert database.verdicts().columns == ["run_id", "at_ns", "policy", "decision", "headline", "verdict", "version"]
+    assert database.verdicts().columns == [
+        "run_id",
+        "at_ns",
+        "policy",
+        "decision",
+        "headline",
+        "verdict",
+        "version",
+    ]
 
 
 def test_a_frame_has_the_columns_and_the_run_that_were_named(simulated: agentload.Run) -> None:
@@ -210,7 +272,9 @@ def test_a_database_that_is_not_there_is_an_error_at_once(tmp_path: Path) -> Non
         agentload.open(tmp_path / "x.duckdb")
 
 
-def test_a_report_is_what_the_command_line_writes(simulated: agentload.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_is_what_the_command_line_writes(
+    simulated: agentload.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     policy = tmp_path / "policy.yaml"
     policy.write_text("min_change: 0.05\n")
     command = [
@@ -227,8 +291,16 @@ def test_a_report_is_what_the_command_line_writes(simulated: agentload.Run, tmp_
     monkeypatch.setattr(sys, "argv", command)
     assert main() == 0
     report = simulated.report(policy=policy)
-    written = {name: (tmp_path / "typed" / f"decision.{name}").read_text() for name in ("md", "html", "json", "txt")}
-    assert written == {"md": report.markdown(), "html": report.html(), "json": report.json(), "txt": report.text()}
+    written = {
+        name: (tmp_path / "typed" / f"decision.{name}").read_text()
+        for name in ("md", "html", "json", "txt")
+    }
+    assert written == {
+        "md": report.markdown(),
+        "html": report.html(),
+        "json": report.json(),
+        "txt": report.text(),
+    }
     report.write(tmp_path / "called")
     assert (tmp_path / "called" / "decision.md").read_text() == written["md"]
 
@@ -252,7 +324,9 @@ def test_a_search_of_a_profile_says_what_held() -> None:
     load = agentload.Load(wait_cap_s={"user": 5.0})
     limits = agentload.Slo(ttft_ms=3000.0, tpot_ms=50.0)
     virtual = agentload.Virtual(profile="llama-3.1-8b-h100", arms=("bf16",))
-    study = agentload.Search(traces=SIMULATED.traces, servers=virtual, load=load, slo=limits, trial_s=30.0)
+    study = agentload.Search(
+        traces=SIMULATED.traces, servers=virtual, load=load, slo=limits, trial_s=30.0
+    )
     (found,) = agentload.search(study)
     assert found.arm == "bf16"
     assert found.holds is not None
@@ -260,12 +334,24 @@ def test_a_search_of_a_profile_says_what_held() -> None:
 
 
 @pytest.mark.parametrize(("how", "table"), [("until_settled", "answers"), ("screen", "probes")])
-async def test_questions_are_asked_in_looks_or_arms_are_screened_as_the_study_says(how: str, table: str, tmp_path: Path) -> None:
+async def test_questions_are_asked_in_looks_or_arms_are_screened_as_the_study_says(
+    how: str, table: str, tmp_path: Path
+) -> None:
     items = 4000
     is_screen = how == "screen"
-    study = agentload.Ask(servers=VIRTUAL, tasks=("needle",), contexts=(1024,), items=items, screen=is_screen, until_settled=not is_screen)
+    study = agentload.Ask(
+        servers=VIRTUAL,
+        tasks=("needle",),
+        contexts=(1024,),
+        items=items,
+        screen=is_screen,
+        until_settled=not is_screen,
+    )
     run = agentload.eval(study, db=tmp_path / "x.duckdb")
-    rows = {name: agentload.open(run.database).frame(name, "arm", run=run.run_id).height for name in ("answers", "probes")}
+    rows = {
+        name: agentload.open(run.database).frame(name, "arm", run=run.run_id).height
+        for name in ("answers", "probes")
+    }
     assert 0 < rows.pop(table) < 2 * items
     assert sum(rows.values()) == 0
 
@@ -275,14 +361,21 @@ def test_one_run_after_the_other_is_stored_and_nothing_is_printed(
     study: agentload.Replay, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     ear, database = Ear(), tmp_path / "x.duckdb"
-    runs = [agentload.replay(study, db=database, listener=ear, run_id=name) for name in ("first", "second")]
+    runs = [
+        agentload.replay(study, db=database, listener=ear, run_id=name)
+        for name in ("first", "second")
+    ]
     assert [(run.run_id, run.was_stopped) for run in runs] == [("first", False), ("second", False)]
-    assert ear.sent_calls == ear.ended_calls == agentload.open(database).calls("arm").height == 2 * 24
+    assert (
+        ear.sent_calls == ear.ended_calls == agentload.open(database).calls("arm").height == 2 * 24
+    )
     assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.loopback
-async def test_a_run_can_be_made_where_an_event_loop_is_running(study: agentload.Replay, tmp_path: Path) -> None:
+async def test_a_run_can_be_made_where_an_event_loop_is_running(
+    study: agentload.Replay, tmp_path: Path
+) -> None:
     assert asyncio.get_running_loop().is_running()
     run = agentload.replay(study, db=tmp_path / "x.duckdb")
     statuses = agentload.open(run.database).turns("status", run=run.run_id)["status"]
@@ -290,7 +383,9 @@ async def test_a_run_can_be_made_where_an_event_loop_is_running(study: agentload
 
 
 @pytest.mark.loopback
-def test_an_interrupted_run_is_stored_as_far_as_it_came_and_is_gone_on_with(study: agentload.Replay, tmp_path: Path) -> None:
+def test_an_interrupted_run_is_stored_as_far_as_it_came_and_is_gone_on_with(
+    study: agentload.Replay, tmp_path: Path
+) -> None:
     database = tmp_path / "x.duckdb"
     run = agentload.replay(study, db=database, listener=Ear(interrupt))
     assert run.was_stopped
@@ -307,7 +402,9 @@ def test_answers_are_graded_and_servers_are_probed(servers: Servers, tmp_path: P
     live = agentload.Live(endpoints=",".join(f"{arm}={url}" for arm, url in servers.urls.items()))
     heard: list[str] = []
     asked = agentload.Ask(servers=live, tasks=("needle",), contexts=(1024,), depths=2)
-    run = agentload.eval(asked, db=tmp_path / "x.duckdb", listener=lambda question, arm, row: heard.append(arm))
+    run = agentload.eval(
+        asked, db=tmp_path / "x.duckdb", listener=lambda question, arm, row: heard.append(arm)
+    )
     answers = agentload.open(run.database).frame("answers", "arm", "right", run=run.run_id)
     assert sorted(heard) == sorted(answers["arm"]) == ["bf16", "bf16", "fp8", "fp8"]
     found = agentload.probe(agentload.Probe(servers=live, prompts=2))
@@ -340,7 +437,11 @@ def test_a_stop_is_heard_in_the_middle_of_a_callback_too() -> None:
 
     def collecting(phase: str, info: dict[str, int]) -> None:
         del phase, info
-        if threading.current_thread() is threading.main_thread() and follower._stop is not None and not was_sent.is_set():
+        if (
+            threading.current_thread() is threading.main_thread()
+            and follower._stop is not None
+            and not was_sent.is_set()
+        ):
             was_sent.set()
             interrupt()
 

@@ -66,10 +66,16 @@ def test_names_join_both_places_without_repeats(here: Path) -> None:
 def test_what_is_missing_names_the_nearest(kind: builtin.Kind, name: str, hint: str) -> None:
     with pytest.raises(AgentloadError) as caught:
         builtin.find(kind, name)
-    assert caught.value.message == f"no {kind.removesuffix('s')} '{name}': not a file, not in ./{kind}, not built in"
+    assert (
+        caught.value.message
+        == f"no {kind.removesuffix('s')} '{name}': not a file, not in ./{kind}, not built in"
+    )
     assert caught.value.hint == hint
 
 
 def test_a_checkout_ships_the_folders_beside_the_package() -> None:
     root = Path(__file__).parent.parent
-    assert (builtin._shipped("profiles"), builtin._shipped("traces")) == (root / "profiles", root / "traces")
+    assert (builtin._shipped("profiles"), builtin._shipped("traces")) == (
+        root / "profiles",
+        root / "traces",
+    )

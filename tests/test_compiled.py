@@ -29,8 +29,17 @@ def plant(folder: Path, digest: str, *, suffix: str = EXTENSION_SUFFIXES[0]) -> 
 
 
 def said(program: str, *places: Path, pure: str = "0") -> str:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, *places))), compiled.PURE: pure}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(map(str, (ROOT, *places))),
+        compiled.PURE: pure,
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return done.stdout.strip() or done.stderr.strip().splitlines()[-1]
 
 
@@ -49,31 +58,53 @@ def test_a_digest_follows_every_byte_of_every_module(tmp_path: Path) -> None:
 
 def test_modules_made_of_other_sources_are_left_alone(tmp_path: Path) -> None:
     place = plant(tmp_path, "0")
-    assert said("import agentload; print(agentload.COMPILED)", place) == "none: agentload-speedups was made of other sources"
-    assert said("from agentload.dispatch.naming import named; print(named('a') == named('a'))", place) == "True"
+    assert (
+        said("import agentload; print(agentload.COMPILED)", place)
+        == "none: agentload-speedups was made of other sources"
+    )
+    assert (
+        said("from agentload.dispatch.naming import named; print(named('a') == named('a'))", place)
+        == "True"
+    )
 
 
 def test_modules_made_of_these_sources_are_loaded_from_their_own_folder(tmp_path: Path) -> None:
     place = plant(tmp_path, compiled.digest(ROOT, MODULES))
     assert said("import agentload; print(agentload.COMPILED)", place) == "2 modules"
-    failure = said("import agentload.dispatch.naming", place)  # nothing is in it: what was to be loaded is named
+    failure = said(
+        "import agentload.dispatch.naming", place
+    )  # nothing is in it: what was to be loaded is named
     assert f"{place}/agentload_speedups/agentload/dispatch/naming." in failure
 
 
 def test_modules_made_for_another_python_are_left_alone(tmp_path: Path) -> None:
     place = plant(tmp_path, compiled.digest(ROOT, MODULES), suffix=".cpython-27m-darwin.so")
-    assert said("import agentload; print(agentload.COMPILED)", place) == "none: agentload-speedups was made for another Python"
+    assert (
+        said("import agentload; print(agentload.COMPILED)", place)
+        == "none: agentload-speedups was made for another Python"
+    )
 
 
 def test_a_variable_keeps_the_sources(tmp_path: Path) -> None:
     place = plant(tmp_path, compiled.digest(ROOT, MODULES))
-    assert said("import agentload; print(agentload.COMPILED)", place, pure="1") == "none: AGENTLOAD_PURE=1"
-    assert said("from agentload.dispatch.naming import named; print(len(named('a')))", place, pure="1") == "32"
+    assert (
+        said("import agentload; print(agentload.COMPILED)", place, pure="1")
+        == "none: AGENTLOAD_PURE=1"
+    )
+    assert (
+        said("from agentload.dispatch.naming import named; print(len(named('a')))", place, pure="1")
+        == "32"
+    )
 
 
 def test_what_is_said_to_be_compiled_is_what_is_loaded() -> None:
     are_compiled = agentload.COMPILED.endswith("modules")
-    for name in ("agentload.dispatch.sse", "agentload.emulator.scheduler", "agentload.live.exchange", "agentload.virtual.shell"):
+    for name in (
+        "agentload.dispatch.sse",
+        "agentload.emulator.scheduler",
+        "agentload.live.exchange",
+        "agentload.virtual.shell",
+    ):
         assert str(importlib.import_module(name).__file__).endswith(".py") != are_compiled
 
 

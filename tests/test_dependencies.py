@@ -12,11 +12,19 @@ ROOT = Path(__file__).parent.parent
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 # Distributions whose import name differs from their own.
-IMPORT_NAMES = {"import_linter": "importlinter", "pillow": "PIL", "pytest_asyncio": "pytest_asyncio", "pyyaml": "yaml"}
+IMPORT_NAMES = {
+    "import_linter": "importlinter",
+    "pillow": "PIL",
+    "pytest_asyncio": "pytest_asyncio",
+    "pyyaml": "yaml",
+}
 
 
 def import_names(requirements: Iterable[str]) -> set[str]:
-    names = (re.split(r"[<>=\[; ]", requirement)[0].lower().replace("-", "_") for requirement in requirements)
+    names = (
+        re.split(r"[<>=\[; ]", requirement)[0].lower().replace("-", "_")
+        for requirement in requirements
+    )
     return {IMPORT_NAMES.get(name, name) for name in names}
 
 
@@ -25,7 +33,9 @@ def imports(folder: str) -> Iterator[tuple[str, str]]:
     for file in sorted((ROOT / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Import):
-                yield from ((str(file.relative_to(ROOT)), alias.name.split(".")[0]) for alias in node.names)
+                yield from (
+                    (str(file.relative_to(ROOT)), alias.name.split(".")[0]) for alias in node.names
+                )
             elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
                 yield str(file.relative_to(ROOT)), node.module.split(".")[0]
 
@@ -36,7 +46,10 @@ def strays(folder: str, allowed: set[str]) -> set[tuple[str, str]]:
 
 
 CORE = import_names(PROJECT["dependencies"])
-EXTRAS = {name: import_names(requirements) for name, requirements in PROJECT["optional-dependencies"].items()}
+EXTRAS = {
+    name: import_names(requirements)
+    for name, requirements in PROJECT["optional-dependencies"].items()
+}
 
 
 def test_the_advisor_imports_numpy_scipy_and_the_standard_library_alone() -> None:
@@ -49,7 +62,12 @@ def test_what_agentload_imports_is_declared() -> None:
 
 
 def test_what_the_tests_import_is_declared() -> None:
-    assert strays("tests", {"agentload", "advisor", "benchmarks", "tests"} | CORE.union(*EXTRAS.values())) == set()
+    assert (
+        strays(
+            "tests", {"agentload", "advisor", "benchmarks", "tests"} | CORE.union(*EXTRAS.values())
+        )
+        == set()
+    )
 
 
 def test_scipy_is_loaded_by_what_computes_with_it_and_by_no_import() -> None:
@@ -60,9 +78,14 @@ def test_scipy_is_loaded_by_what_computes_with_it_and_by_no_import() -> None:
 
 
 def test_the_advisors_contract_names_every_dependency_that_it_must_not_import() -> None:
-    contracts = {contract["id"]: contract for contract in PYPROJECT["tool"]["importlinter"]["contracts"]}
+    contracts = {
+        contract["id"]: contract for contract in PYPROJECT["tool"]["importlinter"]["contracts"]
+    }
     shipped = CORE.union(*(names for extra, names in EXTRAS.items() if extra != "dev"))
-    assert set(contracts["advisor"]["forbidden_modules"]) == {"agentload"} | shipped - {"numpy", "scipy"}
+    assert set(contracts["advisor"]["forbidden_modules"]) == {"agentload"} | shipped - {
+        "numpy",
+        "scipy",
+    }
 
 
 def test_constraints_pin_every_declared_dependency_and_name_no_place() -> None:

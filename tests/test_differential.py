@@ -33,7 +33,10 @@ from agentload.virtual.shell import Shell
 pytestmark = pytest.mark.loopback
 SEED = 3
 ARMS = {
-    arm.name: replace(arm, noise=Noise()) for arm in parse(find("profiles", "llama-3.1-8b-h100").read_text(), name="llama-3.1-8b-h100").arms
+    arm.name: replace(arm, noise=Noise())
+    for arm in parse(
+        find("profiles", "llama-3.1-8b-h100").read_text(), name="llama-3.1-8b-h100"
+    ).arms
 }
 
 
@@ -41,7 +44,14 @@ def said(role: str, tokens: int, key: str) -> Segment:
     return Segment(role=role, tokens=tokens, key=key)  # type: ignore[arg-type]  # tests name roles freely
 
 
-def talk(name: str, *, start_s: float | None, turns: int = 3, spawn: tuple[str, ...] = (), join: tuple[str, ...] = ()) -> Session:
+def talk(
+    name: str,
+    *,
+    start_s: float | None,
+    turns: int = 3,
+    spawn: tuple[str, ...] = (),
+    join: tuple[str, ...] = (),
+) -> Session:
     first = Turn(add=(said("user", 300, f"{name}.0"),), output=12, spawn=spawn)
     rest = [
         Turn(
@@ -59,7 +69,10 @@ def talk(name: str, *, start_s: float | None, turns: int = 3, spawn: tuple[str, 
 def planned() -> Plan:
     prefix = (said("system", 200, "sys"), said("tools", 420, "tools"))
     sessions = [talk(f"s{i}", start_s=i * 0.07) for i in range(5)]
-    sessions[2:3] = [talk("parent", start_s=0.2, spawn=("child",), join=("child",)), talk("child", start_s=None, turns=2)]
+    sessions[2:3] = [
+        talk("parent", start_s=0.2, spawn=("child",), join=("child",)),
+        talk("child", start_s=None, turns=2),
+    ]
     # a compaction keeps the prefix alone, and a tail that is too long for the model is refused
     sessions.append(
         replace(
@@ -79,10 +92,18 @@ def planned() -> Plan:
         workload="code",
         start_s=0.1,
         prefix="P",
-        turns=(Turn(add=(quoted, said("user", 40, "main.0")), output=6, after=(TurnRef(session="eye", turn=-1),)),),
+        turns=(
+            Turn(
+                add=(quoted, said("user", 40, "main.0")),
+                output=6,
+                after=(TurnRef(session="eye", turn=-1),),
+            ),
+        ),
     )
     sessions[1:1] = [seen, main]
-    trace = Trace(header=Header(name="t", seed=SEED, prefixes={"P": prefix}), sessions=tuple(sessions))
+    trace = Trace(
+        header=Header(name="t", seed=SEED, prefixes={"P": prefix}), sessions=tuple(sessions)
+    )
     return plan(trace, tuple(ARMS), run="diff", pairs=2, load=Load(max_in_flight=4))
 
 
@@ -96,7 +117,9 @@ async def live(made: Plan, journals: tuple[Path, ...]) -> list[CallRow]:
             all_up.set()
 
     async def started(name: str, arm: ArmProfile) -> None:
-        await serve(arm, Options(noise=False), until=until, ready=lambda running: ready(name, running))
+        await serve(
+            arm, Options(noise=False), until=until, ready=lambda running: ready(name, running)
+        )
 
     async def barrier(_: Settle, __: tuple[PlayEnd, ...]) -> tuple[tuple[int, str], ...]:
         return ()
@@ -116,7 +139,9 @@ async def live(made: Plan, journals: tuple[Path, ...]) -> list[CallRow]:
             tokenizer=WORD_TOKENS,
         )
         async with calling(job, rows.append, journals=journals) as caller:
-            health = await Runner(made, caller, barrier, leg=1, write=rows.append, flush=lambda: None).play()
+            health = await Runner(
+                made, caller, barrier, leg=1, write=rows.append, flush=lambda: None
+            ).play()
         until.set()
     assert health.calls > 0
     assert len(health.workers) == len(journals)
@@ -124,20 +149,34 @@ async def live(made: Plan, journals: tuple[Path, ...]) -> list[CallRow]:
     return [row for row in rows if isinstance(row, CallRow)]
 
 
-@pytest.fixture(scope="module", params=[1, pytest.param(2, marks=[pytest.mark.slow, pytest.mark.alone])])
-def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[CallRow], list[CallRow]]:
+@pytest.fixture(
+    scope="module", params=[1, pytest.param(2, marks=[pytest.mark.slow, pytest.mark.alone])]
+)
+def both(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[list[CallRow], list[CallRow]]:
     made = planned()
     virtual = [row for row in Shell(made, ARMS, seed=0).play() if isinstance(row, CallRow)]
     folder = tmp_path_factory.mktemp("journals")
-    journals = worker_journals(folder / "leg001.journal", request.param) if request.param > 1 else ()
+    journals = (
+        worker_journals(folder / "leg001.journal", request.param) if request.param > 1 else ()
+    )
     return asyncio.run(live(made, journals)), virtual
 
 
-def test_live_and_virtual_send_the_same_calls_with_the_same_counts_and_ends(both: tuple[list[CallRow], list[CallRow]]) -> None:
+def test_live_and_virtual_send_the_same_calls_with_the_same_counts_and_ends(
+    both: tuple[list[CallRow], list[CallRow]],
+) -> None:
     def facts(row: CallRow) -> dict[str, object]:
         return {
             "call": (row.arm, row.pair, row.block, row.session, row.turn, row.attempt),
-            "tokens": (row.context_tokens, row.asked_tokens, row.prompt_tokens, row.cached_tokens, row.output_tokens),
+            "tokens": (
+                row.context_tokens,
+                row.asked_tokens,
+                row.prompt_tokens,
+                row.cached_tokens,
+                row.output_tokens,
+            ),
             "end": (row.status, row.http_status, row.finish_reason),
             "chunks": len(row.chunks) if row.chunks else None,
         }
@@ -148,7 +187,9 @@ def test_live_and_virtual_send_the_same_calls_with_the_same_counts_and_ends(both
     assert any(row.cached_tokens for row in both[0])
 
 
-def test_live_and_virtual_keep_the_order_within_each_session(both: tuple[list[CallRow], list[CallRow]]) -> None:
+def test_live_and_virtual_keep_the_order_within_each_session(
+    both: tuple[list[CallRow], list[CallRow]],
+) -> None:
     def order(rows: list[CallRow]) -> dict[tuple[str, int, str], list[int]]:
         out: dict[tuple[str, int, str], list[int]] = {}
         for row in sorted(rows, key=lambda row: row.released_ns):
@@ -158,7 +199,9 @@ def test_live_and_virtual_keep_the_order_within_each_session(both: tuple[list[Ca
     assert order(both[0]) == order(both[1])
 
 
-def test_arms_got_the_same_bytes_but_for_their_own_answers(both: tuple[list[CallRow], list[CallRow]]) -> None:
+def test_arms_got_the_same_bytes_but_for_their_own_answers(
+    both: tuple[list[CallRow], list[CallRow]],
+) -> None:
     hashes: dict[tuple[int, str, int], set[str | None]] = {}
     for row in both[0]:
         if row.session == "main":
@@ -179,6 +222,10 @@ def test_live_stamps_are_those_of_virtual_time(both: tuple[list[CallRow], list[C
         assert twin.first_ns is not None
         assert twin.last_ns is not None
         ttft_ms.append(abs((row.first_ns - row.sent_ns) - (twin.first_ns - twin.sent_ns)) / 1e6)
-        token_ms.append(abs((row.last_ns - row.first_ns) - (twin.last_ns - twin.first_ns)) / 1e6 / (row.asked_tokens - 1))
+        token_ms.append(
+            abs((row.last_ns - row.first_ns) - (twin.last_ns - twin.first_ns))
+            / 1e6
+            / (row.asked_tokens - 1)
+        )
     assert median(ttft_ms) < 10
     assert median(token_ms) < 1

@@ -46,7 +46,11 @@ def test_links_lead_to_files_and_headings_that_there_are(page: Path) -> None:
 def commands(text: str) -> list[str]:
     """Return the command lines that stand on lines of their own, comments and what follows a pipe left out."""
     lines = text.replace("\\\n", "").splitlines()
-    found = [match[1] for line in lines if (match := re.match(r"(?:\$ |    )?(agentload [a-z].*)$", line))]
+    found = [
+        match[1]
+        for line in lines
+        if (match := re.match(r"(?:\$ |    )?(agentload [a-z].*)$", line))
+    ]
     return [re.split(r"\s+# | \| ", line)[0] for line in found if "…" not in line]
 
 
@@ -54,7 +58,11 @@ def test_every_command_of_the_pages_is_understood() -> None:
     blocks = [
         (page, block)
         for page in PAGES
-        for block in re.findall(r"^```(?:\w*)\n(.*?)^```|((?:^    .*\n)+)", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+        for block in re.findall(
+            r"^```(?:\w*)\n(.*?)^```|((?:^    .*\n)+)",
+            page.read_text(encoding="utf-8"),
+            re.MULTILINE | re.DOTALL,
+        )
     ]
     lines = [(page, line) for page, parts in blocks for line in commands("".join(parts))]
     assert len(lines) > 40
@@ -63,7 +71,9 @@ def test_every_command_of_the_pages_is_understood() -> None:
 
 
 def test_the_example_of_a_trace_can_be_played(tmp_path: Path) -> None:
-    found = re.search(r"```json\n(.*?)```", (HOUSE / "docs" / "traces.md").read_text(encoding="utf-8"), re.DOTALL)
+    found = re.search(
+        r"```json\n(.*?)```", (HOUSE / "docs" / "traces.md").read_text(encoding="utf-8"), re.DOTALL
+    )
     assert found is not None
     (tmp_path / "example.jsonl").write_text(re.sub(r"\n  +", "", found[1]), encoding="utf-8")
     assert check(read(tmp_path / "example.jsonl")).problems == ()
@@ -71,10 +81,14 @@ def test_the_example_of_a_trace_can_be_played(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.loopback
-def test_the_examples_for_python_run_as_they_are_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_for_python_run_as_they_are_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     page = HOUSE / "docs" / "python.md"
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(
+        r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
     assert {language for language, _ in blocks} == {"python"}
     names: dict[str, object] = {}
     for _, block in blocks:
@@ -82,10 +96,16 @@ def test_the_examples_for_python_run_as_they_are_printed(tmp_path: Path, monkeyp
     assert (tmp_path / "reports" / "today" / "decision.md").is_file()
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda page: page.stem
+)
 def test_files_of_code_that_a_page_names_are_there(page: Path) -> None:
     named = set(re.findall(r"\b(?:\w+/)+[a-z_]\w*\.(?:py|sql)\b", page.read_text(encoding="utf-8")))
-    assert {path for path in named if not (HOUSE / path).is_file() and not (HOUSE / "agentload" / path).is_file()} == set()
+    assert {
+        path
+        for path in named
+        if not (HOUSE / path).is_file() and not (HOUSE / "agentload" / path).is_file()
+    } == set()
 
 
 def test_modules_and_tests_that_pages_name_are_there() -> None:
@@ -93,35 +113,59 @@ def test_modules_and_tests_that_pages_name_are_there() -> None:
     modules = set(re.findall(r"python -m ((?:agentload|tests)[.\w]*)", text))
     assert {name for name in modules if importlib.util.find_spec(name) is None} == set()
     tests = set(re.findall(r"`(test_\w+)`", text))
-    written = {name for path in HOUSE.glob("tests/**/*.py") for name in re.findall(r"def (test_\w+)", path.read_text(encoding="utf-8"))}
+    written = {
+        name
+        for path in HOUSE.glob("tests/**/*.py")
+        for name in re.findall(r"def (test_\w+)", path.read_text(encoding="utf-8"))
+    }
     assert tests <= written
 
 
 def test_what_others_call_of_a_room_is_there() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", (HOUSE / "docs" / "architecture.md").read_text(encoding="utf-8"), re.MULTILINE)
-    called = {(room, *name.split(".")) for room, what in rows for name in re.findall(r"(?<=`)[a-z_]+\.[a-zA-Z_]+(?=[`( ])", what)}
+    rows = re.findall(
+        r"^\| `(\w+)` \| (.*) \|$",
+        (HOUSE / "docs" / "architecture.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    called = {
+        (room, *name.split("."))
+        for room, what in rows
+        for name in re.findall(r"(?<=`)[a-z_]+\.[a-zA-Z_]+(?=[`( ])", what)
+    }
     here = [each for each in called if (HOUSE / "agentload" / each[0] / f"{each[1]}.py").is_file()]
     assert len(here) > 20
     for room, module, name in here:
-        assert hasattr(importlib.import_module(f"agentload.{room}.{module}"), name), f"{room}: {module}.{name}"
+        assert hasattr(importlib.import_module(f"agentload.{room}.{module}"), name), (
+            f"{room}: {module}.{name}"
+        )
 
 
 def test_the_layers_are_told_as_they_are_checked() -> None:
-    contracts = tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    contracts = tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
+        "importlinter"
+    ]["contracts"]
     layers = next(contract["layers"] for contract in contracts if contract["id"] == "layers")
-    told = re.search(r"```\n(cli\b.*?)\n```", (HOUSE / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.DOTALL)
+    told = re.search(
+        r"```\n(cli\b.*?)\n```", (HOUSE / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.DOTALL
+    )
     assert told is not None
     assert told[1].splitlines() == layers
 
 
 def test_a_room_that_an_example_names_is_one() -> None:
-    texts = [path.read_text(encoding="utf-8") for path in (*PAGES, HOUSE / "Makefile", HOUSE / "tests" / "house" / "mutants.py")]
+    texts = [
+        path.read_text(encoding="utf-8")
+        for path in (*PAGES, HOUSE / "Makefile", HOUSE / "tests" / "house" / "mutants.py")
+    ]
     named = {room for text in texts for room in re.findall(r"\bROOM=(\w+)", text)}
     assert named
     assert {room for room in named if not (HOUSE / "agentload" / room).is_dir()} == set()
 
 
-@pytest.mark.parametrize(("page", "line"), [("docs/architecture.md", r"^\| `(\w+)` \|"), ("README.md", r"(?:^| {2,})(\w+)/ ")])
+@pytest.mark.parametrize(
+    ("page", "line"),
+    [("docs/architecture.md", r"^\| `(\w+)` \|"), ("README.md", r"(?:^| {2,})(\w+)/ ")],
+)
 def test_every_room_has_its_line(page: str, line: str) -> None:
     rooms = {path.parent.name for path in (HOUSE / "agentload").glob("*/__init__.py")} - {"model"}
     assert rooms <= set(re.findall(line, (HOUSE / page).read_text(encoding="utf-8"), re.MULTILINE))
@@ -131,4 +175,6 @@ def test_every_room_has_its_line(page: str, line: str) -> None:
 def test_every_module_between_the_rooms_is_named(page: str) -> None:
     modules = {path.stem for path in (HOUSE / "agentload").glob("*.py")} - {"__init__", "__main__"}
     text = (HOUSE / page).read_text(encoding="utf-8")
-    assert {module for module in modules if f"`{module}`" not in text and f"{module}.py" not in text} == set()
+    assert {
+        module for module in modules if f"`{module}`" not in text and f"{module}.py" not in text
+    } == set()

@@ -12,7 +12,9 @@ from agentload.errors import AgentloadError, ProfileError, TraceError
 
 
 def bomb(levels: int) -> str:
-    return "a0: &a0 [1]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, levels))
+    return "a0: &a0 [1]\n" + "".join(
+        f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, levels)
+    )
 
 
 @pytest.mark.parametrize(
@@ -23,21 +25,32 @@ def bomb(levels: int) -> str:
         ("a:\n  b: &x\n    c: *x", "x:3: not YAML: 'x' holds itself"),
         ("a: &x [1, {b: *x}]", "x:1: not YAML: 'x' holds itself"),
         (bomb(9), "x:7: not YAML: more than 524,288 values"),
-        (bomb(5).replace("[1]", "{k: v}") + "z: {<<: [" + "*a4, " * 60 + "*a4]}", "x:6: not YAML: more than 524,288 values"),
+        (
+            bomb(5).replace("[1]", "{k: v}") + "z: {<<: [" + "*a4, " * 60 + "*a4]}",
+            "x:6: not YAML: more than 524,288 values",
+        ),
         ("a: 1\nb: " + "9" * 5000, "x:2: not YAML: Exceeds the limit"),
         ("a: 0x" + "f" * 5000, "x:1: not YAML: a whole number of more than 300 digits"),
         ("a: 2026-02-30", "x:1: not YAML: day is out of range for month"),
         ('a: !!int ""', "x:1: not YAML: "),
         ("a: !!bool maybe", "x:1: not YAML: "),
         ("a: !!timestamp soon", "x:1: not YAML: "),
-        ("a: !!python/object/apply:os.getcwd []", "x:1: not YAML: could not determine a constructor"),
+        (
+            "a: !!python/object/apply:os.getcwd []",
+            "x:1: not YAML: could not determine a constructor",
+        ),
         ("a: \x00", "x: not YAML: unacceptable character"),
         ("a: 1\n---\nb: 2", "x:2: not YAML: expected a single document"),
-        ("? [a, b]\n: {? {c: d}\n : 1}", "x:1: not YAML: while constructing a mapping found unhashable key"),
+        (
+            "? [a, b]\n: {? {c: d}\n : 1}",
+            "x:1: not YAML: while constructing a mapping found unhashable key",
+        ),
         ("a: '" + "b" * documents.MOST_BYTES, "x: larger than 1 MiB"),
     ],
 )
-def test_what_yaml_can_say_and_nobody_means_is_an_error_where_it_stands(text: str, said: str) -> None:
+def test_what_yaml_can_say_and_nobody_means_is_an_error_where_it_stands(
+    text: str, said: str
+) -> None:
     with pytest.raises(ProfileError) as raised:
         documents.parsed(text, at="x", raises=ProfileError, hint="do this")
     assert raised.value.message.startswith(said)
@@ -57,7 +70,9 @@ def test_aliases_and_merged_mappings_are_read() -> None:
         (b"a" * (documents.MOST_BYTES + 1), "x.yaml: larger than 1 MiB"),
     ],
 )
-def test_a_file_that_is_no_text_is_an_error_with_its_line(tmp_path: Path, content: bytes, said: str) -> None:
+def test_a_file_that_is_no_text_is_an_error_with_its_line(
+    tmp_path: Path, content: bytes, said: str
+) -> None:
     (tmp_path / "x.yaml").write_bytes(content)
     with pytest.raises(AgentloadError) as raised:
         documents.read(tmp_path / "x.yaml")
@@ -80,7 +95,9 @@ def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
 @pytest.mark.parametrize("text", [b"", b"\n", b"a", b"a\nb", b"a\r\nb\rc\n\n", b"\na\n"])
 def test_lines_are_the_same_however_they_are_cut_into_chunks(text: bytes, size: int) -> None:
-    found = list(documents.lines((text[at : at + size] for at in range(0, len(text), size)), at="x"))
+    found = list(
+        documents.lines((text[at : at + size] for at in range(0, len(text), size)), at="x")
+    )
     assert found == [line + b"\n" for line in text.split(b"\n")[:-1]] + (
         [text.split(b"\n")[-1]] if not text.endswith(b"\n") and text else []
     )
@@ -107,9 +124,14 @@ def test_a_file_is_expanded_whatever_its_name(tmp_path: Path, packed: object) ->
     assert list(documents.lines(documents.chunks(tmp_path / "x"), at="x")) == [b"a\n", b"b"]
 
 
-def test_a_file_that_expands_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_expands_without_end_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(documents, "ORDINARY", 1 << 20)
-    for name, packed in (("a.gz", gzip.compress(b"{}\n" * (1 << 20))), ("a.zst", zstandard.compress(b"{}\n" * (3 << 20)))):
+    for name, packed in (
+        ("a.gz", gzip.compress(b"{}\n" * (1 << 20))),
+        ("a.zst", zstandard.compress(b"{}\n" * (3 << 20))),
+    ):
         path = tmp_path / name
         path.write_bytes(packed)
         monkeypatch.setattr(documents, "EXPANDS", 100)

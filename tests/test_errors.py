@@ -19,7 +19,13 @@ def test_what_tasks_side_by_side_raised_is_told_as_if_one_had_raised_it() -> Non
 
 
 @pytest.mark.parametrize(
-    "error", [FULL, KeyError("bug"), ExceptionGroup("bug", [KeyError("bug")]), ExceptionGroup("both", [FULL, KeyError("bug")])]
+    "error",
+    [
+        FULL,
+        KeyError("bug"),
+        ExceptionGroup("bug", [KeyError("bug")]),
+        ExceptionGroup("both", [FULL, KeyError("bug")]),
+    ],
 )
 def test_mistakes_of_ours_and_single_errors_stay_as_they_are(error: BaseException) -> None:
     with pytest.raises(type(error)) as caught:
@@ -36,12 +42,17 @@ def in_the_course_of(error: BaseException, other: BaseException) -> BaseExceptio
     ("error", "is_it"),
     [
         (MemoryError(), True),
-        (ExceptionGroup("tasks", [KeyError("bug"), ExceptionGroup("inner", [MemoryError()])]), True),
+        (
+            ExceptionGroup("tasks", [KeyError("bug"), ExceptionGroup("inner", [MemoryError()])]),
+            True,
+        ),
         (in_the_course_of(RuntimeError("loop closed"), MemoryError()), True),
         (RuntimeError("can't start new thread"), True),
         (in_the_course_of(FULL, LOST), False),
         (ExceptionGroup("bug", [KeyError("bug")]), False),
     ],
 )
-def test_a_lack_of_memory_is_told_from_a_bug_wherever_it_struck(error: BaseException, *, is_it: bool) -> None:
+def test_a_lack_of_memory_is_told_from_a_bug_wherever_it_struck(
+    error: BaseException, *, is_it: bool
+) -> None:
     assert is_out_of_memory(error) is is_it

@@ -34,14 +34,19 @@ HOSTILE: Final[Mapping[str, bytes]] = {
     "holding itself": b"arms:\n  a: &x {y: *x}",
     "of many digits": b"a: 1\nb: " + b"9" * 5000,
     "no UTF-8": b"a: 1\nb: \xff",
-    "a bomb": b"".join(b"a%d: &a%d [%s]\n" % (n, n, b", ".join([b"*a%d" % (n - 1)] * 10 if n else [b"1"] * 10)) for n in range(9)),
+    "a bomb": b"".join(
+        b"a%d: &a%d [%s]\n" % (n, n, b", ".join([b"*a%d" % (n - 1)] * 10 if n else [b"1"] * 10))
+        for n in range(9)
+    ),
     "no day": b"a: 1\nb: 2026-02-30",
 }
 
 
 @pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
 @pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
-def test_every_document_is_refused_with_its_place(tmp_path: Path, reader: Callable[[Path], Any], content: bytes) -> None:
+def test_every_document_is_refused_with_its_place(
+    tmp_path: Path, reader: Callable[[Path], Any], content: bytes
+) -> None:
     path = tmp_path / "x.yaml"
     path.write_bytes(content)
     with pytest.raises(AgentloadError, match=r"x\.yaml:[2-9]: not (YAML|text)"):
@@ -58,5 +63,9 @@ def test_every_document_is_bounded(tmp_path: Path, reader: Callable[[Path], Any]
 
 def test_yaml_is_read_in_one_place() -> None:
     """The other texts are templates of ours."""
-    found = {str(file.relative_to(ROOT)) for file in (ROOT / "agentload").rglob("*.py") if "yaml.safe_load" in file.read_text()}
+    found = {
+        str(file.relative_to(ROOT))
+        for file in (ROOT / "agentload").rglob("*.py")
+        if "yaml.safe_load" in file.read_text()
+    }
     assert found == {"agentload/endpoints/manifests.py", "agentload/watch/kubernetes.py"}

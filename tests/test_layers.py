@@ -16,8 +16,12 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
-CONTRACTS: dict[str, dict[str, Any]] = {contract["id"]: contract for contract in PYPROJECT["tool"]["importlinter"]["contracts"]}
-LAYERS = [[room.strip(" ()") for room in layer.split(":")] for layer in CONTRACTS["layers"]["layers"]]
+CONTRACTS: dict[str, dict[str, Any]] = {
+    contract["id"]: contract for contract in PYPROJECT["tool"]["importlinter"]["contracts"]
+}
+LAYERS = [
+    [room.strip(" ()") for room in layer.split(":")] for layer in CONTRACTS["layers"]["layers"]
+]
 ROOMS = list(itertools.chain.from_iterable(LAYERS))
 PURE: list[str] = CONTRACTS["pure"]["source_modules"]
 
@@ -27,7 +31,12 @@ Plants = set[tuple[str, str]]  # (package that imports, what it imports)
 def plant(house: Path, plants: Plants) -> None:
     (house / "agentload").mkdir()
     (house / "agentload" / "__init__.py").touch()
-    for package in {"advisor", *(f"agentload.{room}" for room in ROOMS), *PURE, *(importer for importer, _ in plants)}:
+    for package in {
+        "advisor",
+        *(f"agentload.{room}" for room in ROOMS),
+        *PURE,
+        *(importer for importer, _ in plants),
+    }:
         folder = house / package.replace(".", "/")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "__init__.py").touch()
@@ -40,7 +49,9 @@ def objection(house: Path, contract: str) -> str | None:
     """Return what the contract says against the house; None if it holds."""
     program = "from importlinter.cli import lint_imports_command; lint_imports_command()"
     command = [sys.executable, "-c", program, "--no-cache", "--no-logo", "--contract", contract]
-    done = subprocess.run(command, cwd=house, env={"COLUMNS": "200"}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=house, env={"COLUMNS": "200"}, capture_output=True, text=True, check=False
+    )
     said = done.stdout + done.stderr
     assert f"Contracts: {1 - done.returncode} kept, {done.returncode} broken." in said, said
     return said if done.returncode else None
@@ -49,7 +60,11 @@ def objection(house: Path, contract: str) -> str | None:
 def reported(said: str | None, plants: Plants) -> Plants:
     """Keep the plants that the objection names."""
     assert said is not None
-    return {(importer, imported) for importer, imported in plants if re.search(rf"{importer}\.planted -> {imported}\b", said)}
+    return {
+        (importer, imported)
+        for importer, imported in plants
+        if re.search(rf"{importer}\.planted -> {imported}\b", said)
+    }
 
 
 @pytest.mark.parametrize("contract", CONTRACTS)
@@ -68,7 +83,11 @@ def test_the_order_of_the_layers_is_the_agreed_one() -> None:
 
 
 def test_no_room_imports_one_of_the_layer_above(tmp_path: Path) -> None:
-    plants = {(f"agentload.{room}", f"agentload.{above[0]}") for above, layer in itertools.pairwise(LAYERS) for room in layer}
+    plants = {
+        (f"agentload.{room}", f"agentload.{above[0]}")
+        for above, layer in itertools.pairwise(LAYERS)
+        for room in layer
+    }
     plant(tmp_path, plants)
     assert reported(objection(tmp_path, "layers"), plants) == plants
 
@@ -91,7 +110,10 @@ def test_siblings_may_not_import_each_other_in_a_circle(tmp_path: Path) -> None:
 
 
 def test_the_model_imports_nothing_of_the_house(tmp_path: Path) -> None:
-    plants = {("agentload.model", imported) for imported in ("agentload.builtin", "agentload.errors", "agentload.plugins", "advisor")}
+    plants = {
+        ("agentload.model", imported)
+        for imported in ("agentload.builtin", "agentload.errors", "agentload.plugins", "advisor")
+    }
     plant(tmp_path, plants)
     assert reported(objection(tmp_path, "model"), plants) == plants
 

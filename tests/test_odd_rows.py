@@ -36,12 +36,47 @@ from tests.watch.simulated import JOB
 
 QUICK: Final = ("every answer in one read", "one arm failed", "identical", "a name of all kinds")
 NOTHING_VALID: Final = frozenset(
-    {"all failed", "one arm failed", "one arm timed out", "one arm cancelled", "one arm never sent", "one arm never played"}
-    | {"one arm's blocks invalid", "all blocks invalid", "no token", "no token on one arm", "no calls", "no blocks", "no block ended"}
+    {
+        "all failed",
+        "one arm failed",
+        "one arm timed out",
+        "one arm cancelled",
+        "one arm never sent",
+        "one arm never played",
+    }
+    | {
+        "one arm's blocks invalid",
+        "all blocks invalid",
+        "no token",
+        "no token on one arm",
+        "no calls",
+        "no blocks",
+        "no block ended",
+    }
 )
 """What leaves the second arm without one call that counts."""
-NO_WORD: Final = re.compile(r"(?<![\w.-])(?:[-−+]?(?:nan|NaN|inf|Infinity)|None(?! of)|[-−]0(?:\.0+)?)(?![\w.-])")
-DRAWN: Final = frozenset({"d", "points", "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "width", "height", "style", "transform"})
+NO_WORD: Final = re.compile(
+    r"(?<![\w.-])(?:[-−+]?(?:nan|NaN|inf|Infinity)|None(?! of)|[-−]0(?:\.0+)?)(?![\w.-])"
+)
+DRAWN: Final = frozenset(
+    {
+        "d",
+        "points",
+        "x",
+        "y",
+        "x1",
+        "x2",
+        "y1",
+        "y2",
+        "cx",
+        "cy",
+        "r",
+        "width",
+        "height",
+        "style",
+        "transform",
+    }
+)
 
 
 class Page(Tree):
@@ -53,7 +88,9 @@ class Page(Tree):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         super().handle_starttag(tag, attrs)
-        self.seen += [re.sub(r"[ ,;:()]+", " ", value) for name, value in attrs if name in DRAWN and value]
+        self.seen += [
+            re.sub(r"[ ,;:()]+", " ", value) for name, value in attrs if name in DRAWN and value
+        ]
 
     def handle_data(self, data: str) -> None:
         if self.open[-1:] not in (["script"], ["style"]):
@@ -92,7 +129,9 @@ class Looked:
             check("refusal", f"{error.message} {error.hint}")
             return None
 
-    def report(self, document: Document, *, kinds: Sequence[str] = USUAL) -> Iterator[tuple[str, str]]:
+    def report(
+        self, document: Document, *, kinds: Sequence[str] = USUAL
+    ) -> Iterator[tuple[str, str]]:
         """Yield the files of a report."""
         yield "decision.txt", txt.text(document)
         for path in write(document, self.database.parent / "report", formats=kinds):
@@ -104,7 +143,9 @@ class Looked:
         yield "show.json", self._printed("show", "--run", "odd", "--json")
         yield "list", self._printed("list")
         try:
-            yield from self.report(compare(self.database, "before", "odd", setting=Setting()), kinds=formats())
+            yield from self.report(
+                compare(self.database, "before", "odd", setting=Setting()), kinds=formats()
+            )
             yield "fault", fault(self.database, "odd", job=JOB) or ""
             yield from self._watched()
         except AgentloadError as error:
@@ -118,7 +159,14 @@ class Looked:
     def _watched(self) -> Iterator[tuple[str, str]]:
         changes, why = since(self.database, "odd", "before", arms=[odd.FIRST], job=JOB)
         detail = Detail(reference="before", changes=changes, reason=why)
-        done = Execution(job="nightly", started_ns=1, ended_ns=2, outcome="done" if why is None else "void", run_id="odd", detail=detail)
+        done = Execution(
+            job="nightly",
+            started_ns=1,
+            ended_ns=2,
+            outcome="done" if why is None else "void",
+            run_id="odd",
+            detail=detail,
+        )
         yield "digest", digest("nightly", [done], ())
         yield "junit", junit("nightly", done, ())
         prometheus("nightly", [done], ())  # whose zero may be negative
@@ -126,10 +174,25 @@ class Looked:
     async def pages(self) -> Iterator[tuple[str, str]]:
         """Return the pages of the run."""
         base, found = f"/db/{self.database.stem}", []
-        paths = ["/", "/runs", "/runs/odd", "/runs/odd/live", "/decisions", "/comparisons", "/compare/before/odd"]
+        paths = [
+            "/",
+            "/runs",
+            "/runs/odd",
+            "/runs/odd/live",
+            "/decisions",
+            "/comparisons",
+            "/compare/before/odd",
+        ]
         for call in [row for row in self.rows if isinstance(row, CallRow)][-1:]:
-            session, request = quote(call.session, safe=""), quote(f"odd {call.request_id}", safe="")
-            paths += [f"/runs/odd/pairs/{call.pair}", f"/runs/odd/pairs/{call.pair}/sessions/{session}", f"/runs/odd/calls/{request}"]
+            session, request = (
+                quote(call.session, safe=""),
+                quote(f"odd {call.request_id}", safe=""),
+            )
+            paths += [
+                f"/runs/odd/pairs/{call.pair}",
+                f"/runs/odd/pairs/{call.pair}/sessions/{session}",
+                f"/runs/odd/calls/{request}",
+            ]
         async with site(self.database) as client:
             for path in paths:
                 answer = await client.get(base + path)
@@ -177,7 +240,9 @@ def test_an_odd_run_is_reported_and_decides_nothing_that_it_does_not_hold(
 @pytest.mark.slow
 @pytest.mark.loopback
 @pytest.mark.parametrize("name", odd.ODD)
-async def test_an_odd_run_is_shown_everywhere(name: str, rows: tuple[Row, ...], before: Path, tmp_path: Path) -> None:
+async def test_an_odd_run_is_shown_everywhere(
+    name: str, rows: tuple[Row, ...], before: Path, tmp_path: Path
+) -> None:
     looked = beside(before, tmp_path / "odd", tuple(odd.ODD[name](rows)))
     judged(looked, name)
     for where, text in (*looked.others(), *await looked.pages()):
@@ -190,7 +255,11 @@ async def test_an_odd_run_is_shown_everywhere(name: str, rows: tuple[Row, ...], 
 def test_oddities_may_come_together(
     names: list[str], rows: tuple[Row, ...], before: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    looked = beside(before, tmp_path_factory.getbasetemp() / "together", tuple(odd.both(*(odd.ODD[name] for name in names))(rows)))
+    looked = beside(
+        before,
+        tmp_path_factory.getbasetemp() / "together",
+        tuple(odd.both(*(odd.ODD[name] for name in names))(rows)),
+    )
     judged(looked)
     for where, text in looked.others():
         check(where, text)

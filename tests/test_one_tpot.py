@@ -53,14 +53,21 @@ def bunched(arm: str, pair: int, at_s: float, session: str, *, group: int, token
     row = call(arm, pair, at_s, session)
     counts = bunches(group, tokens)
     assert row.first_ns is not None
-    at = [row.first_ns + TRUE_MS * MS * (sum(counts[: place + 1]) - counts[0]) for place in range(len(counts))]
-    return replace(row, last_ns=at[-1], done_ns=at[-1] + MS, output_tokens=tokens, chunks=stamps(at, counts))
+    at = [
+        row.first_ns + TRUE_MS * MS * (sum(counts[: place + 1]) - counts[0])
+        for place in range(len(counts))
+    ]
+    return replace(
+        row, last_ns=at[-1], done_ns=at[-1] + MS, output_tokens=tokens, chunks=stamps(at, counts)
+    )
 
 
 def rows(group: int, tokens: int) -> list[CallRow]:
     """Calls of two pairs on both arms."""
     return [
-        bunched(arm, pair, 400 * pair + 200 * place + number, f"s{number}", group=group, tokens=tokens)
+        bunched(
+            arm, pair, 400 * pair + 200 * place + number, f"s{number}", group=group, tokens=tokens
+        )
         for pair in range(2)
         for place, arm in enumerate(ARMS)
         for number in range(4)
@@ -69,12 +76,20 @@ def rows(group: int, tokens: int) -> list[CallRow]:
 
 @GROUPS
 @TOKENS
-def test_the_evidence_the_summary_and_the_page_say_what_a_token_took(group: int, tokens: int, tmp_path: Path) -> None:
-    plays = [block(arm, pair, 400 * pair + 200 * place) for pair in range(2) for place, arm in enumerate(ARMS)]
+def test_the_evidence_the_summary_and_the_page_say_what_a_token_took(
+    group: int, tokens: int, tmp_path: Path
+) -> None:
+    plays = [
+        block(arm, pair, 400 * pair + 200 * place)
+        for pair in range(2)
+        for place, arm in enumerate(ARMS)
+    ]
     with runs.stored(tmp_path, [*plays, *rows(group, tokens)]) as connection:
         evidence = gather(connection, "r1")
         page = run_page(connection, Query(page="run", name="r1"))
-    assert [each.calls.tpot_ms.tolist() for each in evidence.observations if each.calls] == [[TRUE] * 8] * 2
+    assert [each.calls.tpot_ms.tolist() for each in evidence.observations if each.calls] == [
+        [TRUE] * 8
+    ] * 2
     assert [each.token_p50_ms for each in summarise(tmp_path / "x.duckdb", "r1").arms] == [TRUE] * 2
     assert [each.token_ms for each in page.timings] == [(TRUE, TRUE)] * 2
 
@@ -86,9 +101,19 @@ def test_the_live_views_say_what_a_token_takes(group: int, tokens: int) -> None:
     fold.take([runs.run(), runs.leg(), *rows(group, tokens)])
     seen = fold.progress()
     assert seen is not None
-    assert [(each.token_ms.p50, each.token_ms.p95) for each in seen.arms if each.token_ms] == [(TRUE, TRUE)] * 2
+    assert [(each.token_ms.p50, each.token_ms.p95) for each in seen.arms if each.token_ms] == [
+        (TRUE, TRUE)
+    ] * 2
 
-    drawn = Progress(Cost(rounds=1, calls_by_arm=dict.fromkeys(ARMS, 8), prompt_tokens=0, output_tokens=0, minutes=1))
+    drawn = Progress(
+        Cost(
+            rounds=1,
+            calls_by_arm=dict.fromkeys(ARMS, 8),
+            prompt_tokens=0,
+            output_tokens=0,
+            minutes=1,
+        )
+    )
     for row in rows(group, tokens):
         drawn.sent(sent := outgoing(row))
         drawn.ended(sent, row)
@@ -112,30 +137,53 @@ def test_a_limit_below_what_a_token_takes_is_held_by_no_turn(group: int, tokens:
 def test_a_replay_and_both_sweeps_print_what_a_token_took(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "void_reason", lambda **_: None)  # whatever else this machine does meanwhile
+    monkeypatch.setattr(
+        health, "void_reason", lambda **_: None
+    )  # whatever else this machine does meanwhile
     database, short = tmp_path / "x.duckdb", tmp_path / "short.jsonl"
     write(short, traces.sweep((256,), pairs=2, output=16, seed=1))
     with bunching(4) as (url, took_ms), bunching(4) as (other, _):
-        agentload("sweep --contexts 256,512 --pairs 1 --output 16 --model truth --json", endpoints=f"a={url},b={other}", db=database)
-        agentload("replay --pairs 1 --model truth --json", short, endpoints=f"a={url},b={other}", db=database)
+        agentload(
+            "sweep --contexts 256,512 --pairs 1 --output 16 --model truth --json",
+            endpoints=f"a={url},b={other}",
+            db=database,
+        )
+        agentload(
+            "replay --pairs 1 --model truth --json",
+            short,
+            endpoints=f"a={url},b={other}",
+            db=database,
+        )
         printed = capsys.readouterr().out
-        said = [json.loads(each) for each in re.split(r"(?<=^})\n", printed, flags=re.MULTILINE) if each.strip()]
+        said = [
+            json.loads(each)
+            for each in re.split(r"(?<=^})\n", printed, flags=re.MULTILINE)
+            if each.strip()
+        ]
         printed_ms = [arm["token_p50_ms"] for summary in said for arm in summary["arms"]]
         with reading(database) as connection:
-            ((run,),) = connection.execute("SELECT run_id FROM runs ORDER BY created_ns LIMIT 1").fetchall()
+            ((run,),) = connection.execute(
+                "SELECT run_id FROM runs ORDER BY created_ns LIMIT 1"
+            ).fetchall()
             sweeps = gather(connection, run).sweeps
         printed_ms += [value for each in sweeps for value in each.itl_ms]
         # This machine's other work holds up both ends by some ms.
         assert len(printed_ms) == 8
         assert 0.9 * min(took_ms) < min(printed_ms) <= max(printed_ms) < 1.1 * max(took_ms)
-        agentload("sweep --concurrency --start 1 --seconds 1.5 --slo tpot=17.5 --model truth", endpoints=f"a={url}", trace=short)
+        agentload(
+            "sweep --concurrency --start 1 --seconds 1.5 --slo tpot=17.5 --model truth",
+            endpoints=f"a={url}",
+            trace=short,
+        )
     found = capsys.readouterr()
     assert found.out.splitlines()[1].split()[:5] == ["a", "–", "–", "0", "slo"]
     assert "0% of" in found.err
 
 
 def outgoing(row: CallRow) -> Send:
-    made = Call(session=row.session, turn=row.turn, workload="rag", context=(), context_tokens=0, output=5)
+    made = Call(
+        session=row.session, turn=row.turn, workload="rag", context=(), context_tokens=0, output=5
+    )
     return Send(
         request_id=row.request_id,
         call=made,
@@ -158,9 +206,16 @@ def bunching(group: int) -> Iterator[tuple[str, list[float]]]:
 
     async def answer(peer: Peer) -> None:
         if "completions" not in peer.request.line:
-            body = json.dumps({"data": [{"id": "truth", "object": "model"}]}).encode() if "/models" in peer.request.line else b""
+            body = (
+                json.dumps({"data": [{"id": "truth", "object": "model"}]}).encode()
+                if "/models" in peer.request.line
+                else b""
+            )
             code = b"200 OK" if body else b"404 Not Found"
-            await peer.send(b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (code, len(body), body))
+            await peer.send(
+                b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+                % (code, len(body), body)
+            )
             return
         asked = json.loads(peer.request.body)
         tokens = asked.get("max_completion_tokens") or asked["max_tokens"]
@@ -169,7 +224,13 @@ def bunching(group: int) -> Iterator[tuple[str, list[float]]]:
         for place, count in enumerate(counts):
             await asyncio.sleep(TRUE_MS / 1e3 * count)
             at_s.append(time.monotonic())
-            await peer.events(token(f"word{place} " * count, ids=count, finish="length" if place == len(counts) - 1 else None))
+            await peer.events(
+                token(
+                    f"word{place} " * count,
+                    ids=count,
+                    finish="length" if place == len(counts) - 1 else None,
+                )
+            )
         await peer.events(usage(tokens), "[DONE]")
         await peer.send(END)
         if len(counts) > 1:  # a priming call is one token long

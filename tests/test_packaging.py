@@ -31,7 +31,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (tree / "profiles" / "planted.yaml").touch()
     (tree / "traces" / "planted.jsonl").touch()
     (tree / "presets" / "planted.yaml").touch()
-    succeed(sys.executable, "-m", "build", "--no-isolation", "--outdir", tree / "dist", tree, cwd=tree)
+    succeed(
+        sys.executable, "-m", "build", "--no-isolation", "--outdir", tree / "dist", tree, cwd=tree
+    )
     return next((tree / "dist").glob("*.whl"))
 
 
@@ -40,7 +42,18 @@ def elsewhere(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Install the wheel into an empty environment that borrows only the dependencies of this one."""
     home = tmp_path_factory.mktemp("venv")
     succeed(sys.executable, "-m", "venv", "--without-pip", home, cwd=home)
-    succeed(sys.executable, "-m", "pip", "--python", home / "bin/python", "install", "--no-deps", "--no-index", wheel, cwd=home)
+    succeed(
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        home / "bin/python",
+        "install",
+        "--no-deps",
+        "--no-index",
+        wheel,
+        cwd=home,
+    )
     packages = next(home.glob("lib/python*/site-packages"))
     (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return home / "bin"
@@ -49,22 +62,49 @@ def elsewhere(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_holds_both_packages_their_types_and_the_data(wheel: Path) -> None:
     files = set(zipfile.ZipFile(wheel).namelist())
     assert {"agentload/py.typed", "advisor/py.typed", "agentload/cli/main.py"} <= files
-    assert {name.split("/")[0] for name in files} == {"agentload", "advisor", f"agentload-{__version__}.dist-info"}
-    shipped = {f"agentload/_builtin/{file.relative_to(ROOT)}" for kind in KINDS for file in (ROOT / kind).rglob("*.*")}
+    assert {name.split("/")[0] for name in files} == {
+        "agentload",
+        "advisor",
+        f"agentload-{__version__}.dist-info",
+    }
+    shipped = {
+        f"agentload/_builtin/{file.relative_to(ROOT)}"
+        for kind in KINDS
+        for file in (ROOT / kind).rglob("*.*")
+    }
     assert shipped <= files
     kept = {".j2", ".css", ".js", ".sql"}
-    beside = {str(file.relative_to(ROOT)) for file in (ROOT / "agentload").rglob("*") if file.suffix in kept}
-    assert {"agentload/ui/templates/ui.css", "agentload/report/templates/page.css", "agentload/store/schema.sql"} <= beside <= files
+    beside = {
+        str(file.relative_to(ROOT))
+        for file in (ROOT / "agentload").rglob("*")
+        if file.suffix in kept
+    }
+    assert (
+        {
+            "agentload/ui/templates/ui.css",
+            "agentload/report/templates/page.css",
+            "agentload/store/schema.sql",
+        }
+        <= beside
+        <= files
+    )
 
 
 def test_the_installed_command_runs_from_any_folder(elsewhere: Path, tmp_path: Path) -> None:
-    assert succeed(elsewhere / "agentload", "--version", cwd=tmp_path) == f"agentload {__version__}\n"
-    checks = {check["name"]: check for check in json.loads(succeed(elsewhere / "agentload", "doctor", "--json", cwd=tmp_path))}
+    assert (
+        succeed(elsewhere / "agentload", "--version", cwd=tmp_path) == f"agentload {__version__}\n"
+    )
+    checks = {
+        check["name"]: check
+        for check in json.loads(succeed(elsewhere / "agentload", "doctor", "--json", cwd=tmp_path))
+    }
     for kind in KINDS:
         assert checks[kind]["seen"] == ", ".join(sorted({*builtin.names(kind), "planted"}))
 
 
-def test_the_installed_package_is_its_own_and_not_the_checkout(elsewhere: Path, tmp_path: Path) -> None:
+def test_the_installed_package_is_its_own_and_not_the_checkout(
+    elsewhere: Path, tmp_path: Path
+) -> None:
     program = "import agentload, advisor; print(agentload.__file__, advisor.__file__)"
     for file in succeed(elsewhere / "python", "-c", program, cwd=tmp_path).split():
         assert Path(file).is_relative_to(elsewhere.parent)

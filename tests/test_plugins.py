@@ -110,26 +110,40 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, text in MODULES.items():
         (source / "outside" / f"{name}.py").write_text(dedent(text).lstrip())
     options = ("--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--target", folder)
-    done = subprocess.run([sys.executable, "-m", "pip", "install", *options, source], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "install", *options, source],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
 
-def announced(folder: Path, package: str, groups: Mapping[str, str], modules: Mapping[str, str]) -> Path:
+def announced(
+    folder: Path, package: str, groups: Mapping[str, str], modules: Mapping[str, str]
+) -> Path:
     """Write what an installation of a package would leave."""
     metadata = folder / f"{package.replace('-', '_')}-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text("".join(f"[{group}]\n{entry}\n" for group, entry in groups.items()))
+    (metadata / "entry_points.txt").write_text(
+        "".join(f"[{group}]\n{entry}\n" for group, entry in groups.items())
+    )
     for name, text in modules.items():
         (folder / f"{name}.py").write_text(text)
     return folder
 
 
 def agentload(*arguments: str | Path, of: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT), str(of))), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join((str(ROOT), str(of))),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     command = [sys.executable, "-m", "agentload", *arguments]
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 def succeed(*arguments: str | Path, of: Path, cwd: Path) -> str:
@@ -138,31 +152,67 @@ def succeed(*arguments: str | Path, of: Path, cwd: Path) -> str:
     return done.stdout
 
 
-def test_an_installed_package_adds_a_workload_an_importer_and_an_exporter(outside: Path, tmp_path: Path) -> None:
+def test_an_installed_package_adds_a_workload_an_importer_and_an_exporter(
+    outside: Path, tmp_path: Path
+) -> None:
     (tmp_path / "mine.pairs").write_text("100 7\n50 3\n")
-    assert "steady        Sessions of one call, all of one length.\n" in succeed("trace", "generate", of=outside, cwd=tmp_path)
-    assert "tokens    400\n" in succeed("trace", "generate", "steady", "--options", of=outside, cwd=tmp_path)
-    assert agentload("trace", "generate", "steady", "tokens=0", of=outside, cwd=tmp_path).stderr == (
-        "error: steady: tokens: Expected `int` >= 1, got '0'\nhint: the default is 400\n"
+    assert "steady        Sessions of one call, all of one length.\n" in succeed(
+        "trace", "generate", of=outside, cwd=tmp_path
     )
-    succeed("trace", "generate", "steady", "sessions=2", "tokens=50", "-o", "steady.jsonl", of=outside, cwd=tmp_path)
-    assert succeed("trace", "export", "pairs-out", "steady.jsonl", "times=2", of=outside, cwd=tmp_path) == "100 20\n100 20\n"
+    assert "tokens    400\n" in succeed(
+        "trace", "generate", "steady", "--options", of=outside, cwd=tmp_path
+    )
+    assert agentload(
+        "trace", "generate", "steady", "tokens=0", of=outside, cwd=tmp_path
+    ).stderr == ("error: steady: tokens: Expected `int` >= 1, got '0'\nhint: the default is 400\n")
+    succeed(
+        "trace",
+        "generate",
+        "steady",
+        "sessions=2",
+        "tokens=50",
+        "-o",
+        "steady.jsonl",
+        of=outside,
+        cwd=tmp_path,
+    )
+    assert (
+        succeed("trace", "export", "pairs-out", "steady.jsonl", "times=2", of=outside, cwd=tmp_path)
+        == "100 20\n100 20\n"
+    )
     for named in ((), ("pairs",)):  # guessed, and named
-        succeed("trace", "import", *named, "mine.pairs", "-o", "mine.jsonl", of=outside, cwd=tmp_path)
-        assert succeed("trace", "export", "pairs_out", "mine.jsonl", of=outside, cwd=tmp_path) == "100 7\n50 3\n"
+        succeed(
+            "trace", "import", *named, "mine.pairs", "-o", "mine.jsonl", of=outside, cwd=tmp_path
+        )
+        assert (
+            succeed("trace", "export", "pairs_out", "mine.jsonl", of=outside, cwd=tmp_path)
+            == "100 7\n50 3\n"
+        )
 
 
 @pytest.mark.slow
 def test_an_installed_package_adds_a_task_and_a_rule(outside: Path, tmp_path: Path) -> None:
     wanted = ("--tasks", "parrot", "--contexts", "4k", "--items", "2", "--db", "eval.duckdb")
-    said = succeed("eval", "--endpoints", "emulated:llama-3.1-8b-h100/bf16+fp8", *wanted, of=outside, cwd=tmp_path)
+    said = succeed(
+        "eval",
+        "--endpoints",
+        "emulated:llama-3.1-8b-h100/bf16+fp8",
+        *wanted,
+        of=outside,
+        cwd=tmp_path,
+    )
     assert "parrot  4k" in said
-    assert '"A rule from outside saw 2 arms."' in succeed("advise", "eval.duckdb", "--json", of=outside, cwd=tmp_path)
+    assert '"A rule from outside saw 2 arms."' in succeed(
+        "advise", "eval.duckdb", "--json", of=outside, cwd=tmp_path
+    )
 
 
 @pytest.mark.slow
 def test_what_a_package_breaks_is_named_and_breaks_nothing_else(tmp_path: Path) -> None:
-    groups = {f"agentload.{room}": "odd = odd" for room in ("workloads", "importers", "exporters", "tasks")}
+    groups = {
+        f"agentload.{room}": "odd = odd"
+        for room in ("workloads", "importers", "exporters", "tasks")
+    }
     of = announced(tmp_path, "odd-agents", groups, {"odd": "import what_is_not_there\n"})
     why = "of the package 'odd-agents' cannot be loaded: ModuleNotFoundError: No module named 'what_is_not_there'"
     hint = "hint: pip install --upgrade odd-agents, or pip uninstall odd-agents\n"
@@ -170,20 +220,44 @@ def test_what_a_package_breaks_is_named_and_breaks_nothing_else(tmp_path: Path) 
     assert f"odd           workload 'odd' {why}\nrag           " in listed
     done = agentload("trace", "generate", "odd", of=of, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (1, f"error: workload 'odd' {why}\n{hint}")
-    done = agentload("eval", "--endpoints", "emulated:llama-3.1-8b-h100", "--tasks", "odd", "--dry-run", of=of, cwd=tmp_path)
+    done = agentload(
+        "eval",
+        "--endpoints",
+        "emulated:llama-3.1-8b-h100",
+        "--tasks",
+        "odd",
+        "--dry-run",
+        of=of,
+        cwd=tmp_path,
+    )
     assert (done.returncode, done.stderr) == (1, f"error: task 'odd' {why}\n{hint}")
-    (tmp_path / "a.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00,100,7\n")
+    (tmp_path / "a.csv").write_text(
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00,100,7\n"
+    )
     succeed("trace", "import", "a.csv", "-o", "a.jsonl", of=of, cwd=tmp_path)
 
 
 def test_a_plug_in_that_lacks_what_it_needs_is_refused(tmp_path: Path) -> None:
-    of = announced(tmp_path, "half-agents", {"agentload.importers": "half = half"}, {"half": "sessions = print\n"})
+    of = announced(
+        tmp_path,
+        "half-agents",
+        {"agentload.importers": "half = half"},
+        {"half": "sessions = print\n"},
+    )
     done = agentload("trace", "import", "half", of=of, cwd=tmp_path)
-    assert (done.returncode, done.stderr.partition("\n")[0]) == (1, "error: format 'half' of the package 'half-agents' defines no FILES")
+    assert (done.returncode, done.stderr.partition("\n")[0]) == (
+        1,
+        "error: format 'half' of the package 'half-agents' defines no FILES",
+    )
 
 
 def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
-    of = announced(tmp_path, "rag-agents", {"agentload.workloads": "rag = mine"}, {"mine": "def generate(rng): ...\n"})
+    of = announced(
+        tmp_path,
+        "rag-agents",
+        {"agentload.workloads": "rag = mine"},
+        {"mine": "def generate(rng): ...\n"},
+    )
     done = agentload("trace", "generate", "rag", of=of, cwd=tmp_path)
     assert done.returncode == 1
     assert done.stderr == (

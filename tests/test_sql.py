@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 HOUSE = Path(__file__).parent.parent / "agentload"
-TABLES = re.findall(r"CREATE TABLE (\w+)", (HOUSE / "store" / "schema.sql").read_text(encoding="utf-8"))
+TABLES = re.findall(
+    r"CREATE TABLE (\w+)", (HOUSE / "store" / "schema.sql").read_text(encoding="utf-8")
+)
 NAMED = re.compile(rf"\b(?:FROM|JOIN|INTO|UPDATE)\s+\(?\s*({'|'.join(TABLES)})\b")
 
 
@@ -20,7 +22,12 @@ def spoken(source: str) -> Iterator[tuple[int, str]]:
 
 
 @pytest.mark.parametrize(
-    "room", sorted(path.name for path in HOUSE.iterdir() if path.is_dir() and path.name not in {"store", "__pycache__"})
+    "room",
+    sorted(
+        path.name
+        for path in HOUSE.iterdir()
+        if path.is_dir() and path.name not in {"store", "__pycache__"}
+    ),
 )
 def test_no_room_but_the_store_says_sql_on_a_table(room: str) -> None:
     found = [

@@ -15,11 +15,18 @@ SEEN = "a\\u202eb\\x1b[2Jc\\ud800"
 
 def test_what_acts_on_a_reader_is_seen_and_does_nothing() -> None:
     assert visible(WILD) == SEEN
-    assert visible(" two\tlines\nwith a\N{NO-BREAK SPACE}gap, − and 日本語 ") == " two\tlines\nwith a\N{NO-BREAK SPACE}gap, − and 日本語 "
+    assert (
+        visible(" two\tlines\nwith a\N{NO-BREAK SPACE}gap, − and 日本語 ")
+        == " two\tlines\nwith a\N{NO-BREAK SPACE}gap, − and 日本語 "
+    )
 
 
 def test_no_character_of_a_control_category_passes() -> None:
-    passed = {chr(code) for code in range(sys.maxunicode + 1) if not chr(code).isprintable() and not ACTING.match(chr(code))}
+    passed = {
+        chr(code)
+        for code in range(sys.maxunicode + 1)
+        if not chr(code).isprintable() and not ACTING.match(chr(code))
+    }
     assert {char for char in passed if char < "\u0100"} == set("\t\n\xa0")
 
 

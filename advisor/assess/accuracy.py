@@ -19,7 +19,9 @@ from advisor.policy import Policy
 from advisor.statistics import accuracy, planning
 from advisor.verdict import BucketResult
 
-COLLAPSED: Final = 0.5  # of the right answers: scales that are off lose points, a broken kernel loses most
+COLLAPSED: Final = (
+    0.5  # of the right answers: scales that are off lose points, a broken kernel loses most
+)
 LEAST_LOST: Final = 10  # answers that only the reference has right, and none that only the arm has
 LEAST_SUSPECT: Final = 4  # the same at one depth: a reason to ask more
 LEAST_CONTEXTS: Final = 3  # that they stand in: the questions of one context may share its odd text
@@ -46,13 +48,19 @@ def _rows(buckets: list[AccuracyBucket]) -> tuple[Floats, Floats, Ints]:
             reference.append(np.repeat([1.0, 1.0, 0.0, 0.0], counts))
             arm.append(np.repeat([1.0, 0.0, 1.0, 0.0], counts))
         size = reference[-1].size
-        given = each.clusters if each.clusters is not None and each.clusters.size == size else np.arange(size)
+        given = (
+            each.clusters
+            if each.clusters is not None and each.clusters.size == size
+            else np.arange(size)
+        )
         own = np.unique(given, return_inverse=True)[1]
         clusters.append(own.astype(np.int64) + (index << 32))
     return np.concatenate(reference), np.concatenate(arm), np.concatenate(clusters)
 
 
-def _weight(buckets: Sequence[AccuracyBucket], shares: Mapping[float, float] | None) -> Floats | None:
+def _weight(
+    buckets: Sequence[AccuracyBucket], shares: Mapping[float, float] | None
+) -> Floats | None:
     """Return what each row weighs, in the order of `_rows`, where each length has a share of the whole; None where all weigh alike."""
     if shares is None:
         return None
@@ -66,7 +74,10 @@ def _weight(buckets: Sequence[AccuracyBucket], shares: Mapping[float, float] | N
 
 
 def _judged(
-    buckets: list[AccuracyBucket], policy: Policy, one_sided: float, shares: Mapping[float, float] | None = None
+    buckets: list[AccuracyBucket],
+    policy: Policy,
+    one_sided: float,
+    shares: Mapping[float, float] | None = None,
 ) -> tuple[Estimate, float, float] | None:
     """Return the difference, with an interval at this *one-sided* level, and the p-values of "not worse" and of "worse" by the margin.
 
@@ -79,11 +90,17 @@ def _judged(
     weights = _weight(buckets, shares)
     if all(_is_binary(each) for each in buckets):
         seen = accuracy.counts(arm - reference, clusters, weights)
-        return accuracy.tango(seen, level=level), accuracy.p_not_worse(seen, margin=margin), accuracy.p_worse(seen, margin=margin)
+        return (
+            accuracy.tango(seen, level=level),
+            accuracy.p_not_worse(seen, margin=margin),
+            accuracy.p_worse(seen, margin=margin),
+        )
     found = accuracy.graded(reference, arm, clusters, weights)
     if found is None:
         return None
-    shown = found.estimate(unit="share", method="paired graded scores, contexts as clusters", level=level)
+    shown = found.estimate(
+        unit="share", method="paired graded scores, contexts as clusters", level=level
+    )
     return shown, found.p_above(-margin), found.p_below(-margin)
 
 
@@ -114,7 +131,9 @@ def correlation(bucket: AccuracyBucket) -> float:
 
 
 def _scores(bucket: AccuracyBucket) -> bool:
-    return bucket.items > 0 or (bucket.reference_scores is not None and bucket.reference_scores.size > 0)
+    return bucket.items > 0 or (
+        bucket.reference_scores is not None and bucket.reference_scores.size > 0
+    )
 
 
 def bucket_results(evidence: Evidence, policy: Policy) -> tuple[BucketResult, ...]:
@@ -124,7 +143,9 @@ def bucket_results(evidence: Evidence, policy: Policy) -> tuple[BucketResult, ..
     return tuple(_result(bucket, found[0]) for bucket, found in judged if found is not None)
 
 
-def _own(buckets: Sequence[AccuracyBucket], workload: str, between: tuple[float, float] | None) -> list[AccuracyBucket]:
+def _own(
+    buckets: Sequence[AccuracyBucket], workload: str, between: tuple[float, float] | None
+) -> list[AccuracyBucket]:
     """Return the buckets that speak about *workload*: its own or everybody's, at the lengths at which its calls usually are."""
     mine = [each for each in buckets if each.workload in (None, workload)]
     lengths = reach.own((each.context_tokens for each in mine), between)
@@ -140,23 +161,44 @@ def pooled(evidence: Evidence, policy: Policy) -> tuple[Accuracy, ...]:
     for arm in evidence.challengers:
         able = telling(tuple(each for each in evidence.accuracy if each.arm == arm.name), policy)
         own = {name: _own(able, name, ends) for name, ends in between.items()}
-        needed = [each for each in able if not binding or any(each is mine for name in binding for mine in own[name])]
+        needed = [
+            each
+            for each in able
+            if not binding or any(each is mine for name in binding for mine in own[name])
+        ]
         scopes = (
             (None, needed, [each for each in mix if each[0] in binding]),
             *((name, mine, [(name, 1.0)]) for name, mine in own.items()),
         )
         for name, mine, classes in scopes:
             shares = _shares(evidence, mine, classes)
-            out.append(_pool(mine, arm.name, name, policy, level, asked=able, rivals=rivals(evidence), shares=shares))
+            out.append(
+                _pool(
+                    mine,
+                    arm.name,
+                    name,
+                    policy,
+                    level,
+                    asked=able,
+                    rivals=rivals(evidence),
+                    shares=shares,
+                )
+            )
     return tuple(each for each in out if each is not None)
 
 
-def _shares(evidence: Evidence, buckets: Sequence[AccuracyBucket], mix: Sequence[tuple[str, float]]) -> Mapping[float, float] | None:
+def _shares(
+    evidence: Evidence, buckets: Sequence[AccuracyBucket], mix: Sequence[tuple[str, float]]
+) -> Mapping[float, float] | None:
     """Return the share of the calls of a mix of classes that each length stands for; None where no class says how long its calls are."""
     tested = sorted({each.context_tokens for each in buckets})
     weights = {name: share for name, share in mix if share > 0}
     known = [(each.context_tokens, weights.get(each.name, 0.0)) for each in evidence.workloads]
-    stands = [share * reach.standing(tested, own) for own, share in known if own is not None and own.size and share > 0]
+    stands = [
+        share * reach.standing(tested, own)
+        for own, share in known
+        if own is not None and own.size and share > 0
+    ]
     if len(tested) < 2 or not stands:
         return None
     return dict(zip(tested, np.sum(stands, axis=0).tolist(), strict=True))
@@ -165,8 +207,14 @@ def _shares(evidence: Evidence, buckets: Sequence[AccuracyBucket], mix: Sequence
 def controls(evidence: Evidence, policy: Policy) -> tuple[Accuracy, ...]:
     """Return, pooled over all lengths, how the second answers of each arm that was asked twice differ from its first."""
     arms = dict.fromkeys(each.arm for each in evidence.aa_accuracy)
-    again = {arm: [each for each in evidence.aa_accuracy if each.arm == arm and _scores(each)] for arm in arms}
-    found = (_pool(buckets, arm, None, policy, answer_level(evidence, policy), asked=buckets) for arm, buckets in again.items())
+    again = {
+        arm: [each for each in evidence.aa_accuracy if each.arm == arm and _scores(each)]
+        for arm in arms
+    }
+    found = (
+        _pool(buckets, arm, None, policy, answer_level(evidence, policy), asked=buckets)
+        for arm, buckets in again.items()
+    )
     return tuple(each for each in found if each is not None)
 
 
@@ -184,7 +232,11 @@ def _pool(
     found = _judged(buckets, policy, level / rivals, shares) if buckets else None
     if found is None:
         return None
-    each_judged = [(bucket, judged) for bucket in buckets if (judged := _judged([bucket], policy, level)) is not None]
+    each_judged = [
+        (bucket, judged)
+        for bucket in buckets
+        if (judged := _judged([bucket], policy, level)) is not None
+    ]
     if not each_judged:
         return None
     # The surest loss, not the largest: ten items may fall by 20 points and show nothing.
@@ -205,25 +257,42 @@ def _pool(
         discordance=float(np.mean((answers - reference) ** 2)),
         items=int(np.unique(clusters).size),
         lengths=tuple(sorted({bucket.context_tokens for bucket in buckets})),
-        asked_to=max(each.context_tokens for each in asked if workload is None or each.workload in (None, workload)),
+        asked_to=max(
+            each.context_tokens
+            for each in asked
+            if workload is None or each.workload in (None, workload)
+        ),
     )
 
 
 def _result_of(buckets: list[AccuracyBucket], difference: Estimate) -> BucketResult:
     """Return buckets as one, under the longest of their lengths."""
     longest = max(buckets, key=lambda each: each.context_tokens)
-    return replace(_result(longest, difference), reference=float(_rows(buckets)[0].mean()), changed_p=None)
+    return replace(
+        _result(longest, difference), reference=float(_rows(buckets)[0].mean()), changed_p=None
+    )
 
 
 def _good_to(buckets: list[AccuracyBucket], policy: Policy, level: float) -> BucketResult | None:
     """Return the answers up to the longest length beyond which they are surely worse, and up to which none of them are."""
-    surely_worse = [each.context_tokens for each in buckets if (found := _judged([each], policy, level)) is not None and found[2] <= level]
+    surely_worse = [
+        each.context_tokens
+        for each in buckets
+        if (found := _judged([each], policy, level)) is not None and found[2] <= level
+    ]
     for length in sorted({each.context_tokens for each in buckets}, reverse=True)[1:]:
-        below, beyond = ([each for each in buckets if (each.context_tokens <= length) == is_below] for is_below in (True, False))
+        below, beyond = (
+            [each for each in buckets if (each.context_tokens <= length) == is_below]
+            for is_below in (True, False)
+        )
         good, bad = _judged(below, policy, level), _judged(beyond, policy, level)
         if good is None or bad is None or bad[2] > level:
             continue
-        is_good = good[0].value > -policy.accuracy_margin and good[2] > level and min(surely_worse, default=np.inf) > length
+        is_good = (
+            good[0].value > -policy.accuracy_margin
+            and good[2] > level
+            and min(surely_worse, default=np.inf) > length
+        )
         if is_good:
             return _result_of(below, good[0])
     return None
@@ -232,7 +301,11 @@ def _good_to(buckets: list[AccuracyBucket], policy: Policy, level: float) -> Buc
 def telling(buckets: tuple[AccuracyBucket, ...], policy: Policy) -> tuple[AccuracyBucket, ...]:
     """Return the buckets that can show a loss; the others count for nothing, and what they cover is untested."""
     least = LEAST_IN_A_BUCKET * policy.accuracy_margin
-    return tuple(each for each in buckets if each.reference_right is not None and each.reference_right >= least)
+    return tuple(
+        each
+        for each in buckets
+        if each.reference_right is not None and each.reference_right >= least
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,13 +343,18 @@ class _Answers:
 
 def _answers(buckets: tuple[AccuracyBucket, ...]) -> _Answers:
     reference, arm, contexts = _rows(list(buckets))
-    depths = (np.full(each.items, -1.0) if each.depths is None else np.nan_to_num(each.depths, nan=-1.0) for each in buckets)
+    depths = (
+        np.full(each.items, -1.0) if each.depths is None else np.nan_to_num(each.depths, nan=-1.0)
+        for each in buckets
+    )
     return _Answers(
         buckets=buckets,
         reference=reference,
         arm=arm,
         contexts=contexts,
-        lengths=np.repeat([each.context_tokens for each in buckets], [each.items for each in buckets]),
+        lengths=np.repeat(
+            [each.context_tokens for each in buckets], [each.items for each in buckets]
+        ),
         depths=np.concatenate(list(depths)),
     )
 
@@ -309,13 +387,16 @@ def faults(evidence: Evidence, policy: Policy) -> Faults:
         found = [
             each
             for each, within in gone
-            if _is_against(within, LEAST_LOST, LEAST_CONTEXTS) or _is_surely_gone(within, each.lengths, policy, level)
+            if _is_against(within, LEAST_LOST, LEAST_CONTEXTS)
+            or _is_surely_gone(within, each.lengths, policy, level)
         ]
         deep = [*_at_depths(answers, arm.name)]
         found += [each for each, within in deep if _is_against(within, LEAST_LOST, LEAST_CONTEXTS)]
         broken.extend(found)
         if not found:
-            few = (each for each, within in deep if _is_against(within, LEAST_SUSPECT, LEAST_SUSPECT))
+            few = (
+                each for each, within in deep if _is_against(within, LEAST_SUSPECT, LEAST_SUSPECT)
+            )
             suspects.extend(few)
     return Faults(broken=tuple(broken), suspects=tuple(suspects))
 
@@ -363,7 +444,9 @@ def _is_against(answers: _Answers, least_lost: int, least_contexts: int) -> bool
     )
 
 
-def _is_surely_gone(answers: _Answers, lengths: tuple[float, ...], policy: Policy, level: float) -> bool:
+def _is_surely_gone(
+    answers: _Answers, lengths: tuple[float, ...], policy: Policy, level: float
+) -> bool:
     """Tell whether the interval of what is lost lies beyond half of what the reference gets right."""
     within = [each for each in answers.buckets if each.context_tokens in lengths]
     found = _judged(within, policy, level)

@@ -17,7 +17,9 @@ from advisor.verdict import Capacity
 SHARE = 0.95  # of turns within the service level, when nobody states one
 
 
-def _agents_per_gpu(limit: Limit, *, trials: int, share: float, gpus: int, level: float) -> Estimate:
+def _agents_per_gpu(
+    limit: Limit, *, trials: int, share: float, gpus: int, level: float
+) -> Estimate:
     return Estimate(
         value=limit.value / gpus,
         low=limit.low / gpus,
@@ -40,7 +42,13 @@ def _busy(agents_per_gpu: float | None, deployment: Deployment, gpus: int) -> in
     return math.ceil(deployment.peak_agents / per_replica) if per_replica >= 1 else None
 
 
-def _gpus(replicas: tuple[int | None, int | None, int | None], deployment: Deployment, found: Estimate, *, each: int) -> Estimate | None:
+def _gpus(
+    replicas: tuple[int | None, int | None, int | None],
+    deployment: Deployment,
+    found: Estimate,
+    *,
+    each: int,
+) -> Estimate | None:
     """Return the GPUs of so many busy replicas (fewest, likely, most), those to spare included."""
     if deployment.peak_agents is None:
         return None
@@ -98,36 +106,75 @@ def _reason(found: Estimate, points: Sequence[CapacityPoint]) -> str:
         return f"the SLO was missed even at {min(each.agents for each in points)} agents, the smallest load tried"
     if found.high is None:
         return "pool filled; every load tried met the SLO, so this is a lower bound"
-    trouble = next((each.trouble for each in sorted(points, key=lambda each: each.agents) if each.trouble is not None), None)
-    return "pool filled" if trouble is None else f"pool filled; beyond it the server is in trouble: {trouble}"
+    trouble = next(
+        (
+            each.trouble
+            for each in sorted(points, key=lambda each: each.agents)
+            if each.trouble is not None
+        ),
+        None,
+    )
+    return (
+        "pool filled"
+        if trouble is None
+        else f"pool filled; beyond it the server is in trouble: {trouble}"
+    )
 
 
-def limits(points: Mapping[str, Sequence[CapacityPoint]], *, share: float, level: float = LEVEL) -> dict[str, Limit]:
+def limits(
+    points: Mapping[str, Sequence[CapacityPoint]], *, share: float, level: float = LEVEL
+) -> dict[str, Limit]:
     """Return the agents that each arm carries, from the trials of all of them together."""
     if not points:
         return {}
     tried = {
-        arm: [Tried.of(each.agents, each.turns, each.within_slo, each.trouble, worth=each.worth) for each in own]
+        arm: [
+            Tried.of(each.agents, each.turns, each.within_slo, each.trouble, worth=each.worth)
+            for each in own
+        ]
         for arm, own in points.items()
     }
     fit = crossing(tried, share=share)
-    wider = float(scipy.special.ndtri(0.5 + level / 2) / scipy.special.ndtri(0.5 + LEVEL / 2))  # errors are given at 95 %
-    return {arm: fit.limit(arm, level=level).widened(wider * max(each.error for each in own)) for arm, own in points.items()}
+    wider = float(
+        scipy.special.ndtri(0.5 + level / 2) / scipy.special.ndtri(0.5 + LEVEL / 2)
+    )  # errors are given at 95 %
+    return {
+        arm: fit.limit(arm, level=level).widened(wider * max(each.error for each in own))
+        for arm, own in points.items()
+    }
 
 
 def _capacity(
-    evidence: Evidence, arm: str, workload: str | None, points: Sequence[CapacityPoint], limit: Limit, *, share: float, level: float
+    evidence: Evidence,
+    arm: str,
+    workload: str | None,
+    points: Sequence[CapacityPoint],
+    limit: Limit,
+    *,
+    share: float,
+    level: float,
 ) -> Capacity:
     def silent(reason: str) -> Capacity:
-        return Capacity(arm=arm, workload=workload, agents_per_gpu=None, replicas_at_peak=None, next_replica_at_agents=None, reason=reason)
+        return Capacity(
+            arm=arm,
+            workload=workload,
+            agents_per_gpu=None,
+            replicas_at_peak=None,
+            next_replica_at_agents=None,
+            reason=reason,
+        )
 
     # What even the smallest load misses is no matter of the pool.
     if limit.value and not any(each.pool_filled for each in points):
         watched = all(each.pool_filled is not None for each in points)
         return silent("the KV pool never filled" if watched else "KV pool usage was not monitored")
     gpus, deployment = evidence.gpus(arm), evidence.deployment
-    found = _agents_per_gpu(limit, trials=len(points), share=share, gpus=gpus * deployment.replicas, level=level)
-    fewest, busy, most = (_busy(each, deployment, gpus) for each in (found.high, found.value, found.low or 0.0))
+    found = _agents_per_gpu(
+        limit, trials=len(points), share=share, gpus=gpus * deployment.replicas, level=level
+    )
+    fewest, busy, most = (
+        _busy(each, deployment, gpus) for each in (found.high, found.value, found.low or 0.0)
+    )
     return Capacity(
         arm=arm,
         workload=workload,
@@ -150,7 +197,9 @@ def capacities(evidence: Evidence, policy: Policy, *, level: float = LEVEL) -> t
         slo = policy.slo(workload)
         share = SHARE if slo is None else slo.share
         for arm, limit in limits(points, share=share, level=level).items():
-            fitted[arm, workload] = _capacity(evidence, arm, workload, points[arm], limit, share=share, level=level)
+            fitted[arm, workload] = _capacity(
+                evidence, arm, workload, points[arm], limit, share=share, level=level
+            )
     named = [each.name for each in evidence.workloads]
     together = sorted({each for each in tried if each is not None} - set(named))
     keys = ((arm.name, workload) for arm in evidence.arms for workload in (None, *named, *together))

@@ -14,14 +14,20 @@ from advisor.statistics.paired import MIN_PAIRS, same_turns
 from advisor.verdict import Coverage, Quantiles, Quantity
 
 SLACK = 1.1  # a length speaks for those up to a tenth above it
-AS_OFTEN = 0.5  # of how often the trace's own calls are as long: what fails or is drawn takes some away
+AS_OFTEN = (
+    0.5  # of how often the trace's own calls are as long: what fails or is drawn takes some away
+)
 LEVELS = (0.10, 0.50, 0.90, 0.99, 1.0)
 
 
 def beyond(contexts: Floats, length: float, *, slack: float = SLACK) -> Beyond:
     """Return the share of calls with such contexts, and of their tokens, that is longer than what *length* speaks for."""
     is_longer = contexts > slack * length
-    return Beyond(to=length, calls=float(is_longer.mean()), tokens=float(contexts[is_longer].sum() / max(1.0, contexts.sum())))
+    return Beyond(
+        to=length,
+        calls=float(is_longer.mean()),
+        tokens=float(contexts[is_longer].sum() / max(1.0, contexts.sum())),
+    )
 
 
 def lengths(calls: Calls) -> Floats:
@@ -47,7 +53,9 @@ def _in_enough_pairs(contexts: Floats, pairs: Ints) -> float:
 def _as_often(contexts: Floats, own: Floats) -> float:
     """Return the context up to which calls are as long as often as those of the trace."""
     ordered = np.sort(contexts)
-    played = np.arange(ordered.size, 0, -1) / ordered.size  # share of calls that are at least as long
+    played = (
+        np.arange(ordered.size, 0, -1) / ordered.size
+    )  # share of calls that are at least as long
     wanted = 1 - np.searchsorted(np.sort(own), ordered, side="right") / own.size
     rare = np.flatnonzero(played < AS_OFTEN * wanted)
     return float(ordered[rare[0] - 1] if rare.size else ordered[-1])
@@ -76,7 +84,9 @@ def together(parts: Sequence[tuple[OwnCalls, Beyond | None]]) -> Beyond | None:
     none = Beyond(to=0.0, calls=1.0, tokens=1.0)
     shares = [each or none for _, each in parts]
     return Beyond(
-        to=min((each.to for each in found if each.calls > 0), default=max(each.to for each in found)),
+        to=min(
+            (each.to for each in found if each.calls > 0), default=max(each.to for each in found)
+        ),
         calls=float(calls @ [each.calls for each in shares] / calls.sum()),
         tokens=float(tokens @ [each.tokens for each in shares] / max(1.0, tokens.sum())),
     )
@@ -92,7 +102,9 @@ def _beyond_window(evidence: Evidence, arm: Arm) -> Beyond | None:
     window = arm.max_model_len
     if window is None or not evidence.trace:
         return None
-    return together([(own, beyond(own.context_tokens, window, slack=1.0)) for own in evidence.trace])
+    return together(
+        [(own, beyond(own.context_tokens, window, slack=1.0)) for own in evidence.trace]
+    )
 
 
 def coverages(evidence: Evidence) -> tuple[Coverage, ...]:
@@ -102,14 +114,23 @@ def coverages(evidence: Evidence) -> tuple[Coverage, ...]:
 
 def _coverages(evidence: Evidence) -> Iterator[Coverage]:
     parts = [(own, timed(evidence, evidence.reference, own)) for own in evidence.trace]
-    played = {own.workload: evidence.calls(own.workload, evidence.reference) for own in evidence.trace}
-    yield _coverage(None, evidence.trace, together(parts), [each for each in played.values() if each is not None])
+    played = {
+        own.workload: evidence.calls(own.workload, evidence.reference) for own in evidence.trace
+    }
+    yield _coverage(
+        None,
+        evidence.trace,
+        together(parts),
+        [each for each in played.values() if each is not None],
+    )
     for own, found in parts if len(parts) > 1 else ():
         calls = played[own.workload]
         yield _coverage(own.workload, (own,), found, [] if calls is None else [calls])
 
 
-def _coverage(workload: str | None, own: Sequence[OwnCalls], found: Beyond | None, played: Sequence[Calls]) -> Coverage:
+def _coverage(
+    workload: str | None, own: Sequence[OwnCalls], found: Beyond | None, played: Sequence[Calls]
+) -> Coverage:
     return Coverage(
         workload=workload,
         calls=sum(each.calls for each in own),
@@ -125,20 +146,40 @@ def _coverage(workload: str | None, own: Sequence[OwnCalls], found: Beyond | Non
 
 def _quantiles(own: Sequence[OwnCalls], played: Sequence[Calls]) -> Iterator[Quantiles]:
     found: tuple[tuple[Quantity, list[Floats], list[Floats | None]], ...] = (
-        ("context_tokens", [each.context_tokens for each in own], [lengths(each) for each in played]),
-        ("new_tokens", [each.new_tokens for each in own], [each.computed_tokens for each in played]),
-        ("output_tokens", [each.output_tokens for each in own], [each.output_tokens for each in played]),
+        (
+            "context_tokens",
+            [each.context_tokens for each in own],
+            [lengths(each) for each in played],
+        ),
+        (
+            "new_tokens",
+            [each.new_tokens for each in own],
+            [each.computed_tokens for each in played],
+        ),
+        (
+            "output_tokens",
+            [each.output_tokens for each in own],
+            [each.output_tokens for each in played],
+        ),
         ("wait_s", [each.wait_s for each in own], [each.wait_s for each in played]),
         ("hit_rate", [each.hit_rate for each in own], [_hit_rate(each) for each in played]),
     )
     calls = [each.calls for each in own]
     for quantity, columns, seen in found:
         known = [column for column in seen if column is not None]
-        yield Quantiles(quantity=quantity, trace=quantiles(columns, calls), played=quantiles(known, [column.size for column in known]))
+        yield Quantiles(
+            quantity=quantity,
+            trace=quantiles(columns, calls),
+            played=quantiles(known, [column.size for column in known]),
+        )
 
 
 def _hit_rate(calls: Calls) -> Floats | None:
-    return None if calls.computed_tokens is None else 1 - calls.computed_tokens / np.maximum(calls.prompt_tokens, 1)
+    return (
+        None
+        if calls.computed_tokens is None
+        else 1 - calls.computed_tokens / np.maximum(calls.prompt_tokens, 1)
+    )
 
 
 def quantiles(columns: Sequence[Floats], calls: Sequence[int]) -> tuple[float, ...]:
@@ -147,5 +188,10 @@ def quantiles(columns: Sequence[Floats], calls: Sequence[int]) -> tuple[float, .
     values = np.concatenate([np.zeros(0), *known])
     if not values.size:
         return ()
-    weights = np.concatenate([np.full(column.size, each / max(1, column.size)) for column, each in zip(known, calls, strict=True)])
+    weights = np.concatenate(
+        [
+            np.full(column.size, each / max(1, column.size))
+            for column, each in zip(known, calls, strict=True)
+        ]
+    )
     return tuple(np.quantile(values, LEVELS, weights=weights, method="inverted_cdf").tolist())

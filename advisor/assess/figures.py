@@ -25,9 +25,26 @@ def rate(values: Floats, *, unit: str, method: str) -> Estimate | None:
     """Return the mean rate over independent blocks; from four on with Student's interval, on a log scale: no rate lies below zero."""
     n, mean = values.size, float(values.mean()) if values.size else 0.0
     if n < LEAST_BLOCKS or mean <= 0:
-        return None if n < 2 else _counted(mean, unit=unit, method=f"{method}, too few for an interval", n=n)
-    reach = float(scipy.special.stdtrit(n - 1, 0.5 + LEVEL / 2)) * float(values.std(ddof=1)) / n**0.5 / mean
-    return Estimate(value=mean, low=mean / exp(reach), high=mean * exp(reach), n=n, unit=unit, method=method, level=LEVEL)
+        return (
+            None
+            if n < 2
+            else _counted(mean, unit=unit, method=f"{method}, too few for an interval", n=n)
+        )
+    reach = (
+        float(scipy.special.stdtrit(n - 1, 0.5 + LEVEL / 2))
+        * float(values.std(ddof=1))
+        / n**0.5
+        / mean
+    )
+    return Estimate(
+        value=mean,
+        low=mean / exp(reach),
+        high=mean * exp(reach),
+        n=n,
+        unit=unit,
+        method=method,
+        level=LEVEL,
+    )
 
 
 def _counted(value: float, *, unit: str, method: str, n: int = 1) -> Estimate:
@@ -37,7 +54,11 @@ def _counted(value: float, *, unit: str, method: str, n: int = 1) -> Estimate:
 def _within(calls: Calls, slo: Slo) -> Floats:
     """Return 1 for each turn inside the service level, 0 for each other; a turn that failed is outside."""
     good = calls.ok.copy()
-    for limit, column in ((slo.ttft_ms, calls.ttft_ms), (slo.tpot_ms, calls.tpot_ms), (slo.turn_ms, calls.turn_ms)):
+    for limit, column in (
+        (slo.ttft_ms, calls.ttft_ms),
+        (slo.tpot_ms, calls.tpot_ms),
+        (slo.turn_ms, calls.turn_ms),
+    ):
         if limit is not None:
             good &= ~(column > limit)
     return good.astype(np.float64)
@@ -45,7 +66,9 @@ def _within(calls: Calls, slo: Slo) -> Floats:
 
 def _by_block(calls: list[Calls], weights: list[Floats]) -> Floats:
     """Return the sum of *weights* per second of each block, its drain tail left out."""
-    loaded = np.concatenate([np.ones(len(each), dtype=bool) if each.tail is None else ~each.tail for each in calls])
+    loaded = np.concatenate(
+        [np.ones(len(each), dtype=bool) if each.tail is None else ~each.tail for each in calls]
+    )
     block = np.concatenate([each.block for each in calls])[loaded]
     start = np.concatenate([each.start_s for each in calls])
     end = start + np.nan_to_num(np.concatenate([each.turn_ms for each in calls])) / 1e3
@@ -65,7 +88,10 @@ def _latencies(calls: Calls) -> Iterator[tuple[str, Estimate]]:
             found = quantile(calls.lasting(metric), calls.session, q, unit="ms")
             if found is not None:
                 yield f"{metric}.{name}", found
-    yield "dropped_share", _counted(1 - float(calls.ok.mean()), unit="share", method="counted turns", n=len(calls))
+    yield (
+        "dropped_share",
+        _counted(1 - float(calls.ok.mean()), unit="share", method="counted turns", n=len(calls)),
+    )
 
 
 def under_load(calls: list[Calls]) -> bool:
@@ -81,16 +107,30 @@ def output_rate(calls: list[Calls]) -> Estimate | None:
 
 
 def _throughput(evidence: Evidence, arm: Arm, policy: Policy) -> Iterator[tuple[str, Estimate]]:
-    observed = [(each.name, found) for each in evidence.workloads if (found := evidence.calls(each.name, arm.name)) is not None]
+    observed = [
+        (each.name, found)
+        for each in evidence.workloads
+        if (found := evidence.calls(each.name, arm.name)) is not None
+    ]
     calls = [found for _, found in observed]
     if not calls or not under_load(calls):
         return
     tokens = output_rate(calls)
-    requests = rate(_by_block(calls, [each.ok.astype(np.float64) for each in calls]), unit="requests/s", method="blocks")
+    requests = rate(
+        _by_block(calls, [each.ok.astype(np.float64) for each in calls]),
+        unit="requests/s",
+        method="blocks",
+    )
     slos = [policy.slo(name) for name, _ in observed]
     if all(slo is not None for slo in slos):
-        within = [_within(found, slo) for found, slo in zip(calls, slos, strict=True) if slo is not None]
-        good = rate(_by_block(calls, within), unit="requests/s", method="blocks, turns within the service level")
+        within = [
+            _within(found, slo) for found, slo in zip(calls, slos, strict=True) if slo is not None
+        ]
+        good = rate(
+            _by_block(calls, within),
+            unit="requests/s",
+            method="blocks, turns within the service level",
+        )
         if good is not None:
             yield "goodput_per_s", good
     if requests is not None:
@@ -98,7 +138,10 @@ def _throughput(evidence: Evidence, arm: Arm, policy: Policy) -> Iterator[tuple[
     if tokens is None:
         return
     yield "output_tokens_per_s", tokens
-    price, gpus = evidence.deployment.gpu.usd_per_hour, evidence.gpus(arm.name) * evidence.deployment.replicas
+    price, gpus = (
+        evidence.deployment.gpu.usd_per_hour,
+        evidence.gpus(arm.name) * evidence.deployment.replicas,
+    )
     if price is not None and tokens.low is not None and tokens.low > 0:
         yield "usd_per_mtok", tokens.inverse(price * gpus / 3600 * 1e6, unit="USD/1M output tokens")
     if price is not None and requests is not None and requests.low is not None and requests.low > 0:
@@ -130,11 +173,18 @@ def _telemetry(figures: Telemetry) -> Iterator[tuple[str, Estimate]]:
         if value is not None:
             yield name, _counted(value, unit=unit, method="server's own samples")
     for phase in figures.phases:
-        yield f"phase_ms.{phase.name}", _counted(phase.mean_ms, unit="ms", method="server's own histograms", n=phase.count)
+        yield (
+            f"phase_ms.{phase.name}",
+            _counted(phase.mean_ms, unit="ms", method="server's own histograms", n=phase.count),
+        )
 
 
 def _facts(arm: Arm) -> Iterator[tuple[str, Estimate]]:
-    for name, unit in (("pool_tokens", "tokens"), ("page_bytes", "bytes"), ("max_concurrency", "requests")):
+    for name, unit in (
+        ("pool_tokens", "tokens"),
+        ("page_bytes", "bytes"),
+        ("max_concurrency", "requests"),
+    ):
         value = getattr(arm, name)
         if value is not None:
             yield name, _counted(value, unit=unit, method="read from the server")
@@ -148,7 +198,10 @@ def figures(evidence: Evidence, policy: Policy) -> tuple[Figure, ...]:
         for name, telemetry in evidence.server:
             if name == arm.name:
                 server.extend(_telemetry(telemetry))
-        out.extend(Figure(name=name, arm=arm.name, workload=None, estimate=found, kind=evidence.kind) for name, found in server)
+        out.extend(
+            Figure(name=name, arm=arm.name, workload=None, estimate=found, kind=evidence.kind)
+            for name, found in server
+        )
         for each in evidence.observations:
             if each.arm != arm.name:
                 continue
@@ -158,7 +211,16 @@ def figures(evidence: Evidence, policy: Policy) -> tuple[Figure, ...]:
                 found.extend(_goodput(each.calls, policy.slo(each.workload)))
             if each.telemetry is not None:
                 found.extend(_telemetry(each.telemetry))
-            out.extend(Figure(name=name, arm=arm.name, workload=each.workload, estimate=value, kind=evidence.kind) for name, value in found)
+            out.extend(
+                Figure(
+                    name=name,
+                    arm=arm.name,
+                    workload=each.workload,
+                    estimate=value,
+                    kind=evidence.kind,
+                )
+                for name, value in found
+            )
     return tuple(out)
 
 
@@ -170,7 +232,10 @@ def _goodput(calls: Calls, slo: Slo | None) -> Iterator[tuple[str, Estimate]]:
     within, blocks = _within(calls, slo), names.size
     share, method = float(within.mean()), f"{blocks} blocks, turns within the service level"
     if blocks < LEAST_BLOCKS:
-        yield "within_slo", _counted(share, unit="share", method=f"{method}, too few for an interval", n=blocks)
+        yield (
+            "within_slo",
+            _counted(share, unit="share", method=f"{method}, too few for an interval", n=blocks),
+        )
         return
     # Where all turns are alike, blocks are what was seen to be so.
     alone, together = share * (1 - share) / within.size, cluster_variance(within, index)
@@ -178,4 +243,9 @@ def _goodput(calls: Calls, slo: Slo | None) -> Iterator[tuple[str, Estimate]]:
     turns = max(1, round(worth))
     ends = scipy.stats.binomtest(round(share * turns), turns).proportion_ci(LEVEL, method="wilson")
     low, high = min(float(ends.low), share), max(float(ends.high), share)
-    yield "within_slo", Estimate(value=share, low=low, high=high, n=blocks, unit="share", method=method, level=LEVEL)
+    yield (
+        "within_slo",
+        Estimate(
+            value=share, low=low, high=high, n=blocks, unit="share", method=method, level=LEVEL
+        ),
+    )

@@ -18,7 +18,9 @@ SESSIONS = 3  # that show it beyond the level, however few turns a slow arm has 
 MISSED = 0.5  # where the typical turn of each misses it, no draw of sessions is to blame
 
 
-def service_levels(evidence: Evidence, policy: Policy, capacities: Sequence[Capacity]) -> tuple[ServiceLevel, ...]:
+def service_levels(
+    evidence: Evidence, policy: Policy, capacities: Sequence[Capacity]
+) -> tuple[ServiceLevel, ...]:
     """Return what is known of each arm; nothing where nobody stated a level for the whole mix."""
     slo = policy.slo(None)
     if slo is None:
@@ -26,7 +28,9 @@ def service_levels(evidence: Evidence, policy: Policy, capacities: Sequence[Capa
     # Where GPUs decide, each arm runs at a load that is within the level.
     is_played = policy.decider(evidence.deployment.peak_agents) == "latency"
     found = (_of_arm(evidence, arm.name, slo, capacities) for arm in evidence.arms)
-    return tuple(replace(each, is_missed_as_played=is_played and each.is_missed_as_played) for each in found)
+    return tuple(
+        replace(each, is_missed_as_played=is_played and each.is_missed_as_played) for each in found
+    )
 
 
 def _of_arm(evidence: Evidence, arm: str, slo: Slo, capacities: Sequence[Capacity]) -> ServiceLevel:
@@ -42,7 +46,9 @@ def _of_arm(evidence: Evidence, arm: str, slo: Slo, capacities: Sequence[Capacit
     )
 
 
-def _state(evidence: Evidence, alone: Sequence[CapacityPoint], slo: Slo, found: Capacity | None) -> LegState:
+def _state(
+    evidence: Evidence, alone: Sequence[CapacityPoint], slo: Slo, found: Capacity | None
+) -> LegState:
     """Return whether a single session is within the level; many trials of many say more than a few of one."""
     if found is not None and found.agents_per_gpu is not None:
         agents, gpus = found.agents_per_gpu, evidence.gpus(found.arm) * evidence.deployment.replicas

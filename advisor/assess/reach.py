@@ -12,7 +12,10 @@ from advisor.assess.coverage import SLACK, beyond
 from advisor.case import Accuracy, Beyond, Reach
 from advisor.evidence import Evidence, Floats
 
-USUAL = (0.10, 0.99)  # a tenth may be shorter: what is asked there dilutes; one in a hundred may be longer: `beyond_share` tells of them
+USUAL = (
+    0.10,
+    0.99,
+)  # a tenth may be shorter: what is asked there dilutes; one in a hundred may be longer: `beyond_share` tells of them
 
 
 def shares(evidence: Evidence) -> tuple[tuple[str, float], ...]:
@@ -59,7 +62,9 @@ def own(tested: Iterable[float], between: tuple[float, float] | None) -> frozens
     lengths = sorted(set(tested))
     if between is None or not lengths:
         return frozenset(lengths)
-    first, last = (next((each for each in lengths if SLACK * each >= end), lengths[-1]) for end in between)
+    first, last = (
+        next((each for each in lengths if SLACK * each >= end), lengths[-1]) for end in between
+    )
     return frozenset(each for each in lengths if first <= each <= last)
 
 
@@ -73,7 +78,9 @@ def standing(tested: Sequence[float], contexts: Floats) -> Floats:
     return counts / contexts.size
 
 
-def _one(evidence: Evidence, arm: str, workload: str, tested_to: float | None, timed: Beyond | None) -> Reach:
+def _one(
+    evidence: Evidence, arm: str, workload: str, tested_to: float | None, timed: Beyond | None
+) -> Reach:
     lengths = contexts(evidence, workload)
     if lengths is None or not lengths.size:
         return Reach(arm=arm, workload=workload, usual=None, longest=None, timed=timed)
@@ -94,27 +101,41 @@ def _asked(parts: Sequence[tuple[float, Reach]]) -> Beyond | None:
     if weight <= 0:
         return None
     return Beyond(
-        to=min((each.to for _, each in known if each.calls > 0), default=max(each.to for _, each in known)),
+        to=min(
+            (each.to for _, each in known if each.calls > 0),
+            default=max(each.to for _, each in known),
+        ),
         calls=sum(share * each.calls for share, each in known) / weight,
         tokens=sum(share * each.tokens for share, each in known) / weight,
     )
 
 
-def reaches(evidence: Evidence, shares: tuple[tuple[str, float], ...], accuracy: Sequence[Accuracy]) -> tuple[Reach, ...]:
+def reaches(
+    evidence: Evidence, shares: tuple[tuple[str, float], ...], accuracy: Sequence[Accuracy]
+) -> tuple[Reach, ...]:
     """Return the reach of every challenger, for each workload and, weighted by their shares, for the whole mix."""
     tested = {(each.arm, each.workload): each.asked_to for each in accuracy}
     out = []
     for arm in evidence.challengers:
         timed = {own.workload: coverage.timed(evidence, arm.name, own) for own in evidence.trace}
-        parts = [_one(evidence, arm.name, name, tested.get((arm.name, name)), timed.get(name)) for name, _ in shares]
+        parts = [
+            _one(evidence, arm.name, name, tested.get((arm.name, name)), timed.get(name))
+            for name, _ in shares
+        ]
         ends = [part.usual for part in parts if part.usual is not None]
         out.append(
             Reach(
                 arm=arm.name,
                 workload=None,
-                usual=(min(low for low, _ in ends), max(high for _, high in ends)) if ends else None,
-                longest=max((part.longest for part in parts if part.longest is not None), default=None),
-                asked=_asked([(share, part) for (_, share), part in zip(shares, parts, strict=True)]),
+                usual=(min(low for low, _ in ends), max(high for _, high in ends))
+                if ends
+                else None,
+                longest=max(
+                    (part.longest for part in parts if part.longest is not None), default=None
+                ),
+                asked=_asked(
+                    [(share, part) for (_, share), part in zip(shares, parts, strict=True)]
+                ),
                 timed=coverage.together([(own, timed[own.workload]) for own in evidence.trace]),
             )
         )

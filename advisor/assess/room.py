@@ -41,7 +41,9 @@ def working_set(calls: list[Calls]) -> Alive:
     index = np.concatenate(numbers)
     start = np.concatenate([each.start_s for each in calls])
     end = start + np.nan_to_num(np.concatenate([each.turn_ms for each in calls])) / 1e3
-    tokens = np.nan_to_num(np.concatenate([each.prompt_tokens + each.output_tokens for each in calls]))
+    tokens = np.nan_to_num(
+        np.concatenate([each.prompt_tokens + each.output_tokens for each in calls])
+    )
     first, last, most = np.full(found, np.inf), np.full(found, -np.inf), np.zeros(found)
     np.minimum.at(first, index, start)
     np.maximum.at(last, index, end)
@@ -55,7 +57,9 @@ def working_set(calls: list[Calls]) -> Alive:
 
 def _replayed(evidence: Evidence, workload: str | None) -> Alive | None:
     names = [each.name for each in evidence.workloads if workload in (None, each.name)]
-    calls = [found for name in names if (found := evidence.calls(name, evidence.reference)) is not None]
+    calls = [
+        found for name in names if (found := evidence.calls(name, evidence.reference)) is not None
+    ]
     return working_set(calls) if calls else None
 
 
@@ -65,7 +69,10 @@ def _alive(evidence: Evidence, workload: str | None, whole: Alive | None) -> Ali
     known = [each for each in told if each is not None]
     if known and len(known) == len(told):
         return Alive(tokens=float(sum(known)), sessions=None)
-    replayed, peak = whole if workload is None else _replayed(evidence, workload), evidence.deployment.peak_agents
+    replayed, peak = (
+        whole if workload is None else _replayed(evidence, workload),
+        evidence.deployment.peak_agents,
+    )
     if replayed is None or whole is None or not replayed.sessions or not whole.sessions:
         return replayed
     replicas = evidence.deployment.replicas
@@ -73,13 +80,22 @@ def _alive(evidence: Evidence, workload: str | None, whole: Alive | None) -> Ali
         return Alive(tokens=replayed.tokens / replicas, sessions=replayed.sessions / replicas)
     # Every class grows as the mix does.
     factor = peak / whole.sessions / replicas
-    return Alive(tokens=factor * replayed.tokens, sessions=factor * replayed.sessions, played=replayed.sessions)
+    return Alive(
+        tokens=factor * replayed.tokens,
+        sessions=factor * replayed.sessions,
+        played=replayed.sessions,
+    )
 
 
 def _never_full(evidence: Evidence) -> bool:
     """Say whether the reference's pool could hold all that was ever sent: then it never had to let go of a token."""
     figures, pool = evidence.telemetry(None, evidence.reference), evidence.base.pool_tokens
-    return figures is not None and figures.sent_tokens is not None and pool is not None and figures.sent_tokens < pool
+    return (
+        figures is not None
+        and figures.sent_tokens is not None
+        and pool is not None
+        and figures.sent_tokens < pool
+    )
 
 
 def _misses_alike(evidence: Evidence, workload: str | None) -> bool:
@@ -88,8 +104,16 @@ def _misses_alike(evidence: Evidence, workload: str | None) -> bool:
     ours = evidence.telemetry(workload, reference.name)
     if ours is None or ours.hit_rate is None or not reference.pool_tokens:
         return False
-    larger = [arm.name for arm in evidence.challengers if arm.pool_tokens and arm.pool_tokens >= LARGER * reference.pool_tokens]
-    theirs = [figures.hit_rate for arm in larger if (figures := evidence.telemetry(workload, arm)) is not None]
+    larger = [
+        arm.name
+        for arm in evidence.challengers
+        if arm.pool_tokens and arm.pool_tokens >= LARGER * reference.pool_tokens
+    ]
+    theirs = [
+        figures.hit_rate
+        for arm in larger
+        if (figures := evidence.telemetry(workload, arm)) is not None
+    ]
     known = [rate for rate in theirs if rate is not None]
     return bool(known) and max(known) - ours.hit_rate < HIT_GAP
 
@@ -105,7 +129,11 @@ def _strain(figures: Telemetry | None, *, has_room: bool) -> str | None:
     # A cache keeps whole blocks only: short prompts hit less than they could in a pool of any size.
     if has_room:
         return None
-    if figures.hit_rate is not None and figures.ideal_hit_rate is not None and figures.ideal_hit_rate - figures.hit_rate >= HIT_GAP:
+    if (
+        figures.hit_rate is not None
+        and figures.ideal_hit_rate is not None
+        and figures.ideal_hit_rate - figures.hit_rate >= HIT_GAP
+    ):
         return f"the cache hits {figures.hit_rate:.0%} of the prompt where {figures.ideal_hit_rate:.0%} could hit"
     return None
 
@@ -119,17 +147,39 @@ def _room(evidence: Evidence, policy: Policy, workload: str | None, whole: Alive
         return Room(workload=workload, state="binds", reason=strain, working_set_tokens=tokens)
     if alive is None or not pool:
         unknown = "working set" if alive is None else "pool size"
-        return Room(workload=workload, state="unknown", reason=f"{unknown} of {evidence.reference} unknown", working_set_tokens=tokens)
+        return Room(
+            workload=workload,
+            state="unknown",
+            reason=f"{unknown} of {evidence.reference} unknown",
+            working_set_tokens=tokens,
+        )
     share = alive.tokens / pool
     told = f"{alive.told(workload)}, {share:.0%} of the pool of {evidence.reference}"
     if share >= policy.capacity_binds_at:
         return Room(workload=workload, state="binds", reason=told, working_set_tokens=tokens)
-    binds_from = math.ceil(alive.sessions * policy.capacity_binds_at / share) if alive.sessions and share > 0 else None
-    until = "" if binds_from is None else f" ({policy.capacity_binds_at:.0%} from about {binds_from:,} sessions on)"
-    return Room(workload=workload, state="slack", reason=f"{told}{until}", working_set_tokens=tokens, binds_from=binds_from)
+    binds_from = (
+        math.ceil(alive.sessions * policy.capacity_binds_at / share)
+        if alive.sessions and share > 0
+        else None
+    )
+    until = (
+        ""
+        if binds_from is None
+        else f" ({policy.capacity_binds_at:.0%} from about {binds_from:,} sessions on)"
+    )
+    return Room(
+        workload=workload,
+        state="slack",
+        reason=f"{told}{until}",
+        working_set_tokens=tokens,
+        binds_from=binds_from,
+    )
 
 
 def rooms(evidence: Evidence, policy: Policy) -> tuple[Room, ...]:
     """Return the room that the whole mix, and each workload, has on the reference's pool."""
     whole = _replayed(evidence, None)
-    return tuple(_room(evidence, policy, workload, whole) for workload in (None, *(each.name for each in evidence.workloads)))
+    return tuple(
+        _room(evidence, policy, workload, whole)
+        for workload in (None, *(each.name for each in evidence.workloads))
+    )

@@ -20,7 +20,9 @@ from advisor.verdict import Change
 
 METRICS: tuple[Metric, ...] = ("turn_ms", "ttft_ms", "tpot_ms")
 METHOD = "mean log ratio of the same turns, starts of the servers included, over"
-NO_PLACE = 3  # standard deviations of what a place in the order adds, above which it was something else
+NO_PLACE = (
+    3  # standard deviations of what a place in the order adds, above which it was something else
+)
 _SIDES = math.sqrt(2)  # a ratio has a start on each of its sides
 
 
@@ -29,7 +31,11 @@ Controls = dict[tuple[str | None, Metric], tuple[Control, ...]]
 
 def start_spread(evidence: Evidence, policy: Policy) -> float:
     """Return what a start adds to one arm's latencies, log units: as history tells, else as the policy assumes; nothing where that is 0."""
-    return policy.start_spread if evidence.starts is None or not policy.start_spread else evidence.starts.spread
+    return (
+        policy.start_spread
+        if evidence.starts is None or not policy.start_spread
+        else evidence.starts.spread
+    )
 
 
 def start_scale(evidence: Evidence, policy: Policy) -> float:
@@ -37,7 +43,13 @@ def start_scale(evidence: Evidence, policy: Policy) -> float:
     return _SIDES * start_spread(evidence, policy)
 
 
-def controls(evidence: Evidence, shares: tuple[tuple[str, float], ...], metrics: tuple[Metric, ...], *, position: float) -> Controls:
+def controls(
+    evidence: Evidence,
+    shares: tuple[tuple[str, float], ...],
+    metrics: tuple[Metric, ...],
+    *,
+    position: float,
+) -> Controls:
     """Return what the controls of each workload showed, and of the mix (None): classes weighted as those of the arms are."""
     found: dict[tuple[str | None, Metric], list[Control]] = defaultdict(list)
     for metric in metrics:
@@ -52,9 +64,14 @@ def controls(evidence: Evidence, shares: tuple[tuple[str, float], ...], metrics:
             seen[each.workload] += 1
             found[each.workload, metric] += _control(table, across=across, position=position)
         for tables in mixes.values():
-            mixed = paired.mixed(tuple(table for table, _ in tables.values()), tuple(dict(shares).get(name, 0.0) for name in tables))
+            mixed = paired.mixed(
+                tuple(table for table, _ in tables.values()),
+                tuple(dict(shares).get(name, 0.0) for name in tables),
+            )
             if mixed is not None:
-                found[None, metric] += _control(mixed, across=any(across for _, across in tables.values()), position=position)
+                found[None, metric] += _control(
+                    mixed, across=any(across for _, across in tables.values()), position=position
+                )
     return {scope: tuple(each) for scope, each in found.items()}
 
 
@@ -63,7 +80,9 @@ def _control(table: PairTable, *, across: bool, position: float) -> list[Control
         return []
     pairs = paired.pairs_of(table)
     spread = starts.inside(pairs)
-    odd = abs(spread.value) - 2 * spread.se > NO_PLACE * position  # whatever it is, it may be between the arms as well
+    odd = (
+        abs(spread.value) - 2 * spread.se > NO_PLACE * position
+    )  # whatever it is, it may be between the arms as well
     return [Control(spread=spread, draws=starts.drawn(pairs) if across or odd else ())]
 
 
@@ -72,10 +91,16 @@ def controls_of(found: Controls, metric: Metric, workload: str | None) -> tuple[
     return found.get((workload, metric)) or found.get((None, metric), ())
 
 
-def estimated(table: PairTable, scale: float, known: Sequence[Control] = (), *, position: float = 0.0) -> Spread | None:
+def estimated(
+    table: PairTable, scale: float, known: Sequence[Control] = (), *, position: float = 0.0
+) -> Spread | None:
     """Return the change that *table* shows, with what controls tell of starts and of places in the order."""
-    spread = paired.change(table, scale=scale, draws=tuple(draw for each in known for draw in each.draws))
-    here = min((each.spread for each in known if not each.draws), key=lambda each: each.se, default=None)
+    spread = paired.change(
+        table, scale=scale, draws=tuple(draw for each in known for draw in each.draws)
+    )
+    here = min(
+        (each.spread for each in known if not each.draws), key=lambda each: each.se, default=None
+    )
     if spread is None or here is None or position == 0:
         return spread
     trusted = position**2 / (position**2 + here.se**2)  # the rest is shrunk to none
@@ -89,7 +114,9 @@ def floor_of(control: Spread) -> float:
 
 def _minutes_per_pair(evidence: Evidence) -> float:
     """Return what one more pair of the run takes: the blocks of all arms and of the control, gaps between them left out."""
-    sides = [each.calls for each in evidence.observations if each.calls is not None and len(each.calls)]
+    sides = [
+        each.calls for each in evidence.observations if each.calls is not None and len(each.calls)
+    ]
     if not sides:
         return 0.0
     sides += [each.second for each in evidence.aa if len(each.second)]
@@ -146,14 +173,21 @@ def _speed(
         starts=drawn.starts,
         in_turn=starts.in_turn(drawn),
         scatter=starts.scatter(drawn, scale=scale),
-        doubted=None if doubted is None else doubted.relative(unit="relative", method=METHOD, level=level),
+        doubted=None
+        if doubted is None
+        else doubted.relative(unit="relative", method=METHOD, level=level),
         controls=known,
     )
 
 
-def speeds(evidence: Evidence, shares: tuple[tuple[str, float], ...], policy: Policy) -> tuple[Speed, ...]:
+def speeds(
+    evidence: Evidence, shares: tuple[tuple[str, float], ...], policy: Policy
+) -> tuple[Speed, ...]:
     """Return every comparison that the evidence allows."""
-    known, minutes = controls(evidence, shares, METRICS, position=policy.position_spread), _minutes_per_pair(evidence)
+    known, minutes = (
+        controls(evidence, shares, METRICS, position=policy.position_spread),
+        _minutes_per_pair(evidence),
+    )
     out: list[Speed | None] = []
     for arm in evidence.challengers:
         matched: dict[str, tuple[Calls, Calls, tuple[Ints, Ints]]] = {}
@@ -166,16 +200,36 @@ def speeds(evidence: Evidence, shares: tuple[tuple[str, float], ...], policy: Po
                 table = paired.pair_table(reference, calls, metric, rows=rows)
                 if table is not None and len(table) >= paired.MIN_PAIRS:
                     tables[name] = table
-            mixed = paired.mixed(tuple(tables.values()), tuple(dict(shares)[name] for name in tables if name is not None))
+            mixed = paired.mixed(
+                tuple(tables.values()),
+                tuple(dict(shares)[name] for name in tables if name is not None),
+            )
             if mixed is not None:
                 tables[None] = mixed
             for scope, table in tables.items():
                 told = controls_of(known, metric, scope)
-                out.append(_speed(metric, arm.name, scope, table, evidence=evidence, policy=policy, minutes=minutes, known=told))
+                out.append(
+                    _speed(
+                        metric,
+                        arm.name,
+                        scope,
+                        table,
+                        evidence=evidence,
+                        policy=policy,
+                        minutes=minutes,
+                        known=told,
+                    )
+                )
     return tuple(each for each in out if each is not None)
 
 
-def between(evidence: Evidence, first: str, second: str, shares: tuple[tuple[str, float], ...], policy: Policy) -> Spread | None:
+def between(
+    evidence: Evidence,
+    first: str,
+    second: str,
+    shares: tuple[tuple[str, float], ...],
+    policy: Policy,
+) -> Spread | None:
     """Return the change in turn time of the mix from *first* to *second*, taken on the turns that both finished."""
     tables, weights = [], []
     for name, share in shares:

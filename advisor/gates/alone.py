@@ -14,7 +14,11 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
     for health in evidence.health:
         if health.foreign_requests is None:
             continue
-        ours = sum(len(each.calls) for each in evidence.observations if each.calls is not None and health.arm in (None, each.arm))
+        ours = sum(
+            len(each.calls)
+            for each in evidence.observations
+            if each.calls is not None and health.arm in (None, each.arm)
+        )
         share = health.foreign_requests / max(1, ours + health.foreign_requests)
         yield Gate(
             name=NAME,

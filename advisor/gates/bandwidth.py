@@ -21,9 +21,23 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
         if evidence.arm(line.arm).kv_bytes_per_token is None or peak is None:
             yield gate
         elif bandwidth is None:
-            yield replace(gate, status="pass", message="the slope is not above zero, so the peak cannot be checked")
+            yield replace(
+                gate,
+                status="pass",
+                message="the slope is not above zero, so the peak cannot be checked",
+            )
         else:
             limit = peak * evidence.deployment.tensor_parallel
             reads = f"the slope reads the KV cache at {bandwidth.value:.2f} TB/s, {bandwidth.value / limit:.0%} of the peak"
-            found = replace(gate, message=reads, observed=bandwidth.value, limit=limit, unit="TB/s", spoils=("decode sweep",))
-            yield found.judged(good=not bandwidth.is_above(limit), but=": pages are smaller than stated, or lengths are not what was asked")
+            found = replace(
+                gate,
+                message=reads,
+                observed=bandwidth.value,
+                limit=limit,
+                unit="TB/s",
+                spoils=("decode sweep",),
+            )
+            yield found.judged(
+                good=not bandwidth.is_above(limit),
+                but=": pages are smaller than stated, or lengths are not what was asked",
+            )

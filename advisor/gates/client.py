@@ -64,6 +64,17 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
         faults, lag = _faults(health, policy), health.send_lag_p99_ms
         if not faults:
             told = f"send lag p99 {'unknown' if lag is None else f'{lag:.2f} ms'}"
-            yield Gate(name=NAME, status="pass", arm=health.arm, message=told, observed=lag, unit="ms")
+            yield Gate(
+                name=NAME, status="pass", arm=health.arm, message=told, observed=lag, unit="ms"
+            )
         for told, value, limit, unit in faults:
-            yield Gate(name=NAME, status="fail", arm=health.arm, message=told, observed=value, limit=limit, unit=unit, spoils=TIMES)
+            yield Gate(
+                name=NAME,
+                status="fail",
+                arm=health.arm,
+                message=told,
+                observed=value,
+                limit=limit,
+                unit=unit,
+                spoils=TIMES,
+            )

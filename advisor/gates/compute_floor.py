@@ -25,18 +25,25 @@ def floor_ms(evidence: Evidence, arm: Arm, computed: Floats, prompt: Floats) -> 
     if model.active_params is None or gpu.bf16_tflops is None:
         return None
     quantised = gpu.fp8_tflops or gpu.bf16_tflops
-    weights_peak = quantised if model.weight_bits is not None and model.weight_bits <= 8 else gpu.bf16_tflops
+    weights_peak = (
+        quantised if model.weight_bits is not None and model.weight_bits <= 8 else gpu.bf16_tflops
+    )
     ms_at = 1e3 / (1e12 * evidence.deployment.tensor_parallel)
     out = 2 * model.active_params * computed / weights_peak * ms_at
     if model.heads is not None and model.head_dim is not None and model.full_layers is not None:
         dtype = arm.observed_dtype or arm.expected_dtype or ""
         attention_peak = quantised if dtype.startswith("fp8") else gpu.bf16_tflops
         pairs = (prompt**2 - (prompt - computed) ** 2) / 2
-        out = out + 4 * model.heads * model.head_dim * model.full_layers * pairs / attention_peak * ms_at
+        out = (
+            out
+            + 4 * model.heads * model.head_dim * model.full_layers * pairs / attention_peak * ms_at
+        )
     return out
 
 
-def _measured(evidence: Evidence) -> Iterator[tuple[str, str | None, tuple[Floats, Floats, Floats]]]:
+def _measured(
+    evidence: Evidence,
+) -> Iterator[tuple[str, str | None, tuple[Floats, Floats, Floats]]]:
     """Yield arm, workload (None: a sweep), and computed tokens, prompt tokens and TTFT wherever all are known."""
     for sweep in evidence.sweeps:
         if sweep.ttft_ms is not None and sweep.computed_tokens is not None:
@@ -45,18 +52,34 @@ def _measured(evidence: Evidence) -> Iterator[tuple[str, str | None, tuple[Float
     for each in evidence.observations:
         calls = each.calls
         if calls is not None and calls.computed_tokens is not None and len(calls):
-            yield each.arm, each.workload, (calls.computed_tokens[calls.ok], calls.prompt_tokens[calls.ok], calls.ttft_ms[calls.ok])
+            yield (
+                each.arm,
+                each.workload,
+                (
+                    calls.computed_tokens[calls.ok],
+                    calls.prompt_tokens[calls.ok],
+                    calls.ttft_ms[calls.ok],
+                ),
+            )
 
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
     """Yield one gate an arm and workload (or sweep) with TTFT and computed tokens."""
     del policy  # physics is not negotiable
     for arm, workload, (computed, prompt, ttft) in _measured(evidence):
-        gate = Gate(name=NAME, arm=arm, workload=workload, message="no TTFT is faster than the GPU could compute")
+        gate = Gate(
+            name=NAME,
+            arm=arm,
+            workload=workload,
+            message="no TTFT is faster than the GPU could compute",
+        )
         floor = floor_ms(evidence, evidence.arm(arm), computed, prompt)
         seen = np.isfinite(ttft) & np.isfinite(computed) & (computed > 0)
         if floor is None:
-            yield replace(gate, message="peak TFLOP/s or weights unknown: set `gpu` and `config` in the arms file to enable this check")
+            yield replace(
+                gate,
+                message="peak TFLOP/s or weights unknown: set `gpu` and `config` in the arms file to enable this check",
+            )
             continue
         if not seen.any():
             yield replace(gate, message="no call is known to have computed its whole prompt")
@@ -73,4 +96,12 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
             f"({int(below.sum())} of {int(seen.sum())} calls); the prompts were cached, or the stamps are wrong"
         )
         spoils: tuple[Spoiled, ...] = ("prefill sweep",) if workload is None else ("ttft", "turn")
-        yield replace(gate, status="fail", message=told, observed=observed, limit=limit, unit="ms", spoils=spoils)
+        yield replace(
+            gate,
+            status="fail",
+            message=told,
+            observed=observed,
+            limit=limit,
+            unit="ms",
+            spoils=spoils,
+        )

@@ -17,7 +17,10 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
         if sides is None:
             continue
         theirs, mine = (1.0 - float(calls.ok.mean()) for calls in sides)
-        differs, many = abs(mine - theirs) > policy.max_dropped_difference, max(mine, theirs) > policy.max_dropped_share
+        differs, many = (
+            abs(mine - theirs) > policy.max_dropped_difference,
+            max(mine, theirs) > policy.max_dropped_share,
+        )
         by_count = many and not differs
         yield Gate(
             name=NAME,
@@ -31,5 +34,6 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
             good=not (differs or many),
             but=": nothing is left to compare"
             if max(mine, theirs) == 1.0
-            else ": what is left " + ("are the turns that are quick enough" if by_count else "cannot be compared"),
+            else ": what is left "
+            + ("are the turns that are quick enough" if by_count else "cannot be compared"),
         )

@@ -14,7 +14,11 @@ NAME = "generated length"
 def _ratio(reference: Calls, arm: Calls) -> float | None:
     """Return generated tokens of *arm* over those asked for, or over the reference's where the trace asked for none."""
     left, right = same_turns(reference, arm)
-    wanted = float(arm.asked_tokens[right].sum()) if arm.asked_tokens is not None else float(reference.output_tokens[left].sum())
+    wanted = (
+        float(arm.asked_tokens[right].sum())
+        if arm.asked_tokens is not None
+        else float(reference.output_tokens[left].sum())
+    )
     return float(arm.output_tokens[right].sum()) / wanted if wanted > 0 else None
 
 
@@ -36,4 +40,7 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
             observed=ratio,
             limit=policy.length_low if ratio < 1 else policy.length_high,
             spoils=("turn", "itl"),
-        ).judged(good=policy.length_low <= ratio <= policy.length_high, but=": the arm's times are not those of the same work")
+        ).judged(
+            good=policy.length_low <= ratio <= policy.length_high,
+            but=": the arm's times are not those of the same work",
+        )

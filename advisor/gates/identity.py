@@ -26,6 +26,10 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
         # `auto` follows the checkpoint, so any answer fits it; the known-issue rule looks at surprises.
         good = wanted in (None, "auto") or canonical(str(wanted)) == canonical(arm.observed_dtype)
         # A server that nobody told keeps the 16 bits of its weights; where the checkpoint says otherwise, vLLM names that dtype.
-        good = good or (arm.observed_dtype == "auto" and canonical(str(wanted)) in ("bfloat16", "float16"))
-        found = Gate(name=NAME, arm=arm.name, message=f"KV dtype {arm.observed_dtype}", spoils=spoils)
+        good = good or (
+            arm.observed_dtype == "auto" and canonical(str(wanted)) in ("bfloat16", "float16")
+        )
+        found = Gate(
+            name=NAME, arm=arm.name, message=f"KV dtype {arm.observed_dtype}", spoils=spoils
+        )
         yield found.judged(good=good, but=f" where {wanted} was asked for")

@@ -18,5 +18,16 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
         share = health.limited_share
         if share:
             told = f"{share:.1%} of the attempts were answered 429"
-            found = Gate(name=NAME, arm=health.arm, message=told, observed=share, limit=MOST, unit="share", spoils=TIMES)
-            yield found.judged(good=share <= MOST, but=": the rate limiter dominated this run; raise its limit, or lower the load")
+            found = Gate(
+                name=NAME,
+                arm=health.arm,
+                message=told,
+                observed=share,
+                limit=MOST,
+                unit="share",
+                spoils=TIMES,
+            )
+            yield found.judged(
+                good=share <= MOST,
+                but=": the rate limiter dominated this run; raise its limit, or lower the load",
+            )

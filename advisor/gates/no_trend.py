@@ -31,12 +31,24 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
             continue
         place = np.log(1 + np.arange(means.size))
         # From the first start or from the last, whichever shows more.
-        p = min([1.0, *(2 * float(scipy.stats.pearsonr(place, each).pvalue) for each in (means, means[::-1]) if np.ptp(means) > ROUNDING)])
+        p = min(
+            [
+                1.0,
+                *(
+                    2 * float(scipy.stats.pearsonr(place, each).pvalue)
+                    for each in (means, means[::-1])
+                    if np.ptp(means) > ROUNDING
+                ),
+            ]
+        )
         # Before, a failure asks for more pairs and ends nothing.
         level = LEVEL / LOOKS if policy.planned_looks and means.size >= SURE_PAIRS else LEVEL
         if p > level:
             continue
-        first, last = (np.expm1(means[part].mean()) for part in (slice(means.size // 3), slice(-(means.size // 3), None)))
+        first, last = (
+            np.expm1(means[part].mean())
+            for part in (slice(means.size // 3), slice(-(means.size // 3), None))
+        )
         told = (
             f"turn latency against {evidence.reference} moved from {first:+.1%} in the first third of {means.size} starts "
             f"to {last:+.1%} in the last: find out what changed, or warm both servers longer, and measure again"

@@ -21,7 +21,11 @@ LEAST = 3  # starts, of which two agree
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:  # noqa: ARG001  # every gate is asked alike
     """Yield one gate an arm that told of its starts, and one for each class whose servers were started three times or more."""
-    yield from (_alone(arm) for arm in evidence.arms if arm.checks_ms and len(arm.checks_ms + arm.past_checks_ms) >= LEAST)
+    yield from (
+        _alone(arm)
+        for arm in evidence.arms
+        if arm.checks_ms and len(arm.checks_ms + arm.past_checks_ms) >= LEAST
+    )
     for arm in evidence.challengers:
         for workload in evidence.workloads:
             means = paired.start_means(evidence.sides(workload.name, arm.name))
@@ -48,9 +52,23 @@ def _alone(arm: Arm) -> Gate:
     usual = float(np.median(np.concatenate([here, past])))
     off = float(max(np.abs(here - usual)))
     missed = arm.compile_cache.count("missed")
-    cache = f"; {missed} of {len(arm.compile_cache)} starts missed the compile cache" if 0 < missed < len(arm.compile_cache) else ""
-    counted = f"{here.size} start{'' if here.size == 1 else 's'}" + (f" and {past.size} of other runs" if past.size else "")
-    gate = Gate(name="one mode", arm=arm.name, message=f"{counted}", observed=off, limit=OFF, unit="log ratio", spoils=TIMES)
+    cache = (
+        f"; {missed} of {len(arm.compile_cache)} starts missed the compile cache"
+        if 0 < missed < len(arm.compile_cache)
+        else ""
+    )
+    counted = f"{here.size} start{'' if here.size == 1 else 's'}" + (
+        f" and {past.size} of other runs" if past.size else ""
+    )
+    gate = Gate(
+        name="one mode",
+        arm=arm.name,
+        message=f"{counted}",
+        observed=off,
+        limit=OFF,
+        unit="log ratio",
+        spoils=TIMES,
+    )
     told = f": one answers a short request {np.expm1(off):.0%} off the others{cache}; find out why, and start again"
     return gate.judged(good=off <= OFF, but=told)
 

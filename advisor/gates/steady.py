@@ -26,7 +26,9 @@ class Warmup:
 
     drop: int
     settled: bool
-    moved: float | None  # last third minus first third of what is left; None when it was still settling half way
+    moved: (
+        float | None
+    )  # last third minus first third of what is left; None when it was still settling half way
 
 
 def _thirds(means: Floats) -> tuple[float, float]:
@@ -35,8 +37,15 @@ def _thirds(means: Floats) -> tuple[float, float]:
     Neighbouring batches are alike; a few coarse means a third keep the test honest.
     """
     third = means.size // 3
-    first, last = (np.array([each.mean() for each in np.array_split(part, COARSE)]) for part in (means[:third], means[-third:]))
-    p = float(scipy.stats.ttest_ind(first, last, equal_var=False).pvalue) if np.ptp(means) > 0 else 1.0
+    first, last = (
+        np.array([each.mean() for each in np.array_split(part, COARSE)])
+        for part in (means[:third], means[-third:])
+    )
+    p = (
+        float(scipy.stats.ttest_ind(first, last, equal_var=False).pvalue)
+        if np.ptp(means) > 0
+        else 1.0
+    )
     return float(last.mean() - first.mean()), p
 
 
@@ -59,7 +68,13 @@ def mser5(series: Floats) -> Warmup | None:
 def _level(calls: Calls) -> Floats:
     """Return the log token latency in time order, with what the length of the context explains taken out."""
     length = calls.prompt_tokens + calls.output_tokens
-    seen = calls.ok & np.isfinite(calls.tpot_ms) & (calls.tpot_ms > 0) & np.isfinite(length) & (length > 0)
+    seen = (
+        calls.ok
+        & np.isfinite(calls.tpot_ms)
+        & (calls.tpot_ms > 0)
+        & np.isfinite(length)
+        & (length > 0)
+    )
     order = np.argsort(calls.start_s[seen], kind="stable")
     y, x = np.log(calls.tpot_ms[seen][order]), np.log(length[seen][order])
     spread = x - x.mean() if x.size else x
@@ -80,5 +95,12 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
             told = "time per output token was still settling in the second half of the run"
         else:
             told = f"time per output token changed by {np.expm1(found.moved):+.1%} from the first third of the run to the last"
-        gate = Gate(name=NAME, arm=each.arm, workload=each.workload, message=told, observed=float(found.drop), unit="calls dropped")
+        gate = Gate(
+            name=NAME,
+            arm=each.arm,
+            workload=each.workload,
+            message=told,
+            observed=float(found.drop),
+            unit="calls dropped",
+        )
         yield gate.judged(good=found.settled, but=": pairs cancel drift, absolute figures do not")

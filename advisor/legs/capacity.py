@@ -27,8 +27,16 @@ def _equal_pools(case: Case, arm: str) -> bool:
 
 
 def _measured(case: Case, arm: str, workload: str | None) -> tuple[Estimate, Estimate] | None:
-    mine, theirs = case.capacity_of(arm, workload), case.capacity_of(case.evidence.reference, workload)
-    if mine is None or theirs is None or mine.agents_per_gpu is None or theirs.agents_per_gpu is None:
+    mine, theirs = (
+        case.capacity_of(arm, workload),
+        case.capacity_of(case.evidence.reference, workload),
+    )
+    if (
+        mine is None
+        or theirs is None
+        or mine.agents_per_gpu is None
+        or theirs.agents_per_gpu is None
+    ):
         return None
     # A reference that carries nobody at all is no measure.
     return None if theirs.agents_per_gpu.high == 0 else (mine.agents_per_gpu, theirs.agents_per_gpu)
@@ -46,7 +54,9 @@ def _ratio(mine: Estimate, theirs: Estimate) -> Estimate:
     def apart(low: Estimate, high: Estimate) -> float | None:
         if not low.low or high.high is None:
             return None
-        return math.exp(math.hypot(math.log(_likely(low) / low.low), math.log(high.high / _likely(high))))
+        return math.exp(
+            math.hypot(math.log(_likely(low) / low.low), math.log(high.high / _likely(high)))
+        )
 
     down, up = apart(mine, theirs), apart(theirs, mine)
     return Estimate(
@@ -64,7 +74,11 @@ def _is_narrow(mine: Estimate, ratio: Estimate) -> bool:
     """Tell whether a ratio is known well enough for a claim; an arm that carries nobody is, whatever the other one carries."""
     if not mine.value:
         return True
-    return ratio.low is not None and ratio.high is not None and 1 + ratio.high <= (1 + ratio.low) * (1 + WIDEST) ** 2
+    return (
+        ratio.low is not None
+        and ratio.high is not None
+        and 1 + ratio.high <= (1 + ratio.low) * (1 + WIDEST) ** 2
+    )
 
 
 def _told(found: Estimate) -> str:
@@ -73,20 +87,36 @@ def _told(found: Estimate) -> str:
 
 def _need(case: Case, what: str, *, seconds: float = 0.0) -> Need:
     minutes = TRIALS * len(case.evidence.arms) * max(seconds, case.trial_seconds()) / 60
-    return Need(what=what, minutes=minutes, usd=case.usd(minutes), step=case.search(seconds=seconds))
+    return Need(
+        what=what, minutes=minutes, usd=case.usd(minutes), step=case.search(seconds=seconds)
+    )
 
 
 def finer(case: Case, arm: str, workload: str | None, ratio: Estimate) -> Need:
     """Return a search with more turns a step; from a single step, a search at all."""
     reference = case.evidence.reference
     if ratio.n <= 1:
-        return _need(case, f"a search for capacity on {reference} and {arm}, in addition to its one step")
-    tried = (each.minutes for each in case.evidence.capacity if each.arm in (arm, reference) and each.workload in (workload, None))
-    return _need(case, f"longer steps of the capacity search on {reference} and {arm}", seconds=60 * LONGER * min(tried, default=0.0))
+        return _need(
+            case, f"a search for capacity on {reference} and {arm}, in addition to its one step"
+        )
+    tried = (
+        each.minutes
+        for each in case.evidence.capacity
+        if each.arm in (arm, reference) and each.workload in (workload, None)
+    )
+    return _need(
+        case,
+        f"longer steps of the capacity search on {reference} and {arm}",
+        seconds=60 * LONGER * min(tried, default=0.0),
+    )
 
 
 def _judged(case: Case, arm: str, workload: str | None, mine: Estimate, theirs: Estimate) -> Leg:
-    gain, ratio, reference = case.policy.min_capacity_gain, _ratio(mine, theirs), case.evidence.reference
+    gain, ratio, reference = (
+        case.policy.min_capacity_gain,
+        _ratio(mine, theirs),
+        case.evidence.reference,
+    )
     state: LegState = "unclear"
     is_narrow = _is_narrow(mine, ratio)
     # Which carries more is known long before by how much: a wide interval that lies beyond twice the margin tells.
@@ -97,7 +127,9 @@ def _judged(case: Case, arm: str, workload: str | None, mine: Estimate, theirs: 
         state = "no"
     elif is_narrow and ratio.is_within(gain):
         state = "equal"
-    told = f"{_told(mine)} agents per GPU for {_told(theirs)} on {reference} ({words.change(ratio)})"
+    told = (
+        f"{_told(mine)} agents per GPU for {_told(theirs)} on {reference} ({words.change(ratio)})"
+    )
     needs = (finer(case, arm, workload, ratio),) if state == "unclear" else ()
     return Leg(name="capacity", state=state, estimate=ratio, margin=gain, reason=told, needs=needs)
 
@@ -110,44 +142,90 @@ def capacity_leg(case: Case, arm: str, workload: str | None) -> Leg:
     gain = case.policy.min_capacity_gain
     level = case.service_level(arm)
     if _equal_pools(case, arm) and (level is None or level.state != "unclear"):
-        return Leg(name="capacity", state="equal", margin=gain, reason="both pools hold the same tokens")
-    mixed = None if workload is None or case.spoiled("capacity", arm, None) is not None else _measured(case, arm, None)
+        return Leg(
+            name="capacity", state="equal", margin=gain, reason="both pools hold the same tokens"
+        )
+    mixed = (
+        None
+        if workload is None or case.spoiled("capacity", arm, None) is not None
+        else _measured(case, arm, None)
+    )
     if mixed is not None:  # the flag is one for the server that the class shares
         leg = _judged(case, arm, None, *mixed)
-        return leg if len(case.evidence.workloads) == 1 else replace(leg, reason=f"{leg.reason}, with all classes together")
+        return (
+            leg
+            if len(case.evidence.workloads) == 1
+            else replace(leg, reason=f"{leg.reason}, with all classes together")
+        )
     room = case.room(workload)
     if room.state == "slack":
-        return Leg(name="capacity", state="equal", margin=gain, reason=f"the KV pool does not limit this load: {room.reason}")
+        return Leg(
+            name="capacity",
+            state="equal",
+            margin=gain,
+            reason=f"the KV pool does not limit this load: {room.reason}",
+        )
     reference = case.evidence.reference
-    silent = [found.reason for name in (arm, reference) if (found := case.capacity_of(name, workload)) is not None]
-    told = "; ".join([room.reason, *dict.fromkeys(silent)] if spoiled is None else [f"{spoiled.name}: {spoiled.message}"])
+    silent = [
+        found.reason
+        for name in (arm, reference)
+        if (found := case.capacity_of(name, workload)) is not None
+    ]
+    told = "; ".join(
+        [room.reason, *dict.fromkeys(silent)]
+        if spoiled is None
+        else [f"{spoiled.name}: {spoiled.message}"]
+    )
     need = _need(case, f"long primed runs that fill the KV pool, {reference} and {arm}")
     return Leg(name="capacity", state="untested", margin=gain, reason=told, needs=(need,))
 
 
 def pays_leg(speed: Leg, capacity: Leg, room: Room, *, least_change: float) -> Leg:
     """Return the leg that speed and capacity give together; the reason names what decided."""
-    is_open = capacity.state == "unclear" or (capacity.state == "untested" and room.state == "binds")
+    is_open = capacity.state == "unclear" or (
+        capacity.state == "untested" and room.state == "binds"
+    )
     match speed.state, capacity.state:
         case "yes", "no":
-            return replace(speed, state="no", reason=f"{speed.reason}, but {capacity.reason}: the service level has to choose")
+            return replace(
+                speed,
+                state="no",
+                reason=f"{speed.reason}, but {capacity.reason}: the service level has to choose",
+            )
         case "no", "yes":
-            return replace(speed, reason=f"{speed.reason}, but {capacity.reason}: the service level has to choose")
+            return replace(
+                speed,
+                reason=f"{speed.reason}, but {capacity.reason}: the service level has to choose",
+            )
         case "no", _ if is_open:
             # A larger pool may be worth more than its slower turns where the pool is what limits.
-            return replace(speed, state="unclear", reason=f"{speed.reason}; capacity is undecided: {capacity.reason}", needs=capacity.needs)
+            return replace(
+                speed,
+                state="unclear",
+                reason=f"{speed.reason}; capacity is undecided: {capacity.reason}",
+                needs=capacity.needs,
+            )
         case "yes" | "no", _:
             return speed
-        case "unclear", "yes" if speed.estimate is not None and not speed.estimate.is_below(least_change):
+        case "unclear", "yes" if speed.estimate is not None and not speed.estimate.is_below(
+            least_change
+        ):
             # Turns that may have become longer by more than counts are a harm that more agents do not undo.
             return replace(speed, reason=f"{capacity.reason}, but {speed.reason}")
         case _, "yes":
-            return replace(capacity, name="pays", reason=f"{capacity.reason}; {speed.reason}", needs=())
+            return replace(
+                capacity, name="pays", reason=f"{capacity.reason}; {speed.reason}", needs=()
+            )
         case "equal", "equal":
             return replace(speed, reason=f"{speed.reason}; {capacity.reason}")
         case "equal", "no":
             return replace(capacity, name="pays", reason=f"{capacity.reason}; {speed.reason}")
         case "equal", _:
-            return replace(speed, state="unclear", reason=f"{speed.reason}; capacity is undecided: {capacity.reason}", needs=capacity.needs)
+            return replace(
+                speed,
+                state="unclear",
+                reason=f"{speed.reason}; capacity is undecided: {capacity.reason}",
+                needs=capacity.needs,
+            )
         case _, _:
             return speed

@@ -14,7 +14,9 @@ from advisor.legs.capacity import finer
 from advisor.verdict import Capacity, Leg, LegState
 
 GPUS = "GPUs at the user's peak"
-TIE = 0.20  # of the reference's GPUs: an arm that may need more than so many more is not tied with it
+TIE = (
+    0.20  # of the reference's GPUs: an arm that may need more than so many more is not tied with it
+)
 
 
 def gpus_leg(case: Case, arm: str, workload: str | None, capacity: Leg) -> Leg:
@@ -38,7 +40,9 @@ def gpus_leg(case: Case, arm: str, workload: str | None, capacity: Leg) -> Leg:
     )
 
 
-def _measured(case: Case, arm: str, workload: str | None) -> tuple[Estimate, Estimate, Estimate] | None:
+def _measured(
+    case: Case, arm: str, workload: str | None
+) -> tuple[Estimate, Estimate, Estimate] | None:
     """Return the GPUs of the arm, of the reference, and what is saved; of the mix at least."""
     for scope in dict.fromkeys((workload, None)):
         mine: Capacity | None = case.capacity_of(arm, scope)
@@ -104,4 +108,6 @@ def pays_by_gpus(speed: Leg, gpus: Leg) -> Leg:
         case _, _:
             # The latencies were looked at, and are as valid as ever.
             state: LegState = "untested" if speed.state == "untested" else "unclear"
-            return replace(gpus, state=state, reason=f"GPUs were not measured: {gpus.reason}; {speed.reason}")
+            return replace(
+                gpus, state=state, reason=f"GPUs were not measured: {gpus.reason}; {speed.reason}"
+            )

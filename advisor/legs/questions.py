@@ -23,7 +23,9 @@ def first(case: Case, arm: str, workload: str | None) -> Need:
     found = case.reach_of(arm, workload)
     lengths = _own_ladder(case, arm, workload)
     items = _needed(case, arm, PLANNED_DISCORDANCE)
-    return _need(case, arm, math.ceil(items * len(lengths) / len(own(lengths, found.usual))), lengths)
+    return _need(
+        case, arm, math.ceil(items * len(lengths) / len(own(lengths, found.usual))), lengths
+    )
 
 
 def more(case: Case, found: Accuracy) -> Need:
@@ -43,7 +45,12 @@ def more(case: Case, found: Accuracy) -> Need:
 def longer(case: Case, found: Accuracy) -> Need:
     """Return the questions that reach the calls beyond what was asked."""
     lengths = _ladder(case, found.asked_to, case.reach_of(found.arm, found.workload).longest)
-    return _need(case, found.arm, _needed(case, found.arm, max(found.discordance, case.policy.accuracy_margin)), lengths)
+    return _need(
+        case,
+        found.arm,
+        _needed(case, found.arm, max(found.discordance, case.policy.accuracy_margin)),
+        lengths,
+    )
 
 
 def _needed(case: Case, arm: str, discordance: float) -> int:
@@ -53,10 +60,18 @@ def _needed(case: Case, arm: str, discordance: float) -> int:
 def _need(case: Case, arm: str, items: int, lengths: tuple[int, ...], *, already: int = 0) -> Need:
     """Return so many items in all, with what they take: every arm is asked at the same time."""
     more = items - already
-    seconds = case.evidence.deployment.question_s or sum(lengths) / len(lengths) / PROMPT_TOKENS_PER_S
+    seconds = (
+        case.evidence.deployment.question_s or sum(lengths) / len(lengths) / PROMPT_TOKENS_PER_S
+    )
     minutes = more * seconds / 60
     what = f"paired questions on {arm} at {words.lengths(lengths)}"
-    return Need(what=what, pairs=more, minutes=minutes, usd=case.usd(minutes), step=Questions(lengths=lengths, items=items))
+    return Need(
+        what=what,
+        pairs=more,
+        minutes=minutes,
+        usd=case.usd(minutes),
+        step=Questions(lengths=lengths, items=items),
+    )
 
 
 def _own_ladder(case: Case, arm: str, workload: str | None) -> tuple[int, ...]:
@@ -78,14 +93,24 @@ def lengths(contexts: Iterable[Sequence[float]], *, window: int | None) -> tuple
     return ladder(None if usual is None else usual / SLACK, longest, window=window)
 
 
-def shared(lengths: Sequence[int], calls: Sequence[tuple[int, Sequence[float]]]) -> dict[int, float]:
+def shared(
+    lengths: Sequence[int], calls: Sequence[tuple[int, Sequence[float]]]
+) -> dict[int, float]:
     """Return which share of the questions each of the *lengths*, in rising order, is worth.
 
     The error of a weighted mean is least for what it takes where each part is asked in proportion to its weight, over the square root
     of its price. *calls* are classes: how many, and contexts that stand for them.
     """
-    own = [(number, np.asarray(contexts, dtype=np.float64)) for number, contexts in calls if len(contexts)]
-    weights = np.sum([number * standing(lengths, contexts) for number, contexts in own], axis=0) if own else np.ones(len(lengths))
+    own = [
+        (number, np.asarray(contexts, dtype=np.float64))
+        for number, contexts in calls
+        if len(contexts)
+    ]
+    weights = (
+        np.sum([number * standing(lengths, contexts) for number, contexts in own], axis=0)
+        if own
+        else np.ones(len(lengths))
+    )
     worth = weights / np.sqrt(np.asarray(lengths, dtype=np.float64))
     worth = np.maximum(worth / worth.sum(), LEAST_SHARE / len(lengths))
     return dict(zip(lengths, (worth / worth.sum()).tolist(), strict=True))

@@ -17,7 +17,11 @@ def safe_leg(case: Case, arm: str, workload: str | None) -> Tested:
     own = _alone(case, arm, workload)
     if workload is not None or own.leg.state == "no" or same_numbers(*case.evidence.both(arm)):
         return own
-    return _with(own, {name: _alone(case, arm, name) for name in case.weighty()}, level=case.level(arm, alone=True))
+    return _with(
+        own,
+        {name: _alone(case, arm, name) for name in case.weighty()},
+        level=case.level(arm, alone=True),
+    )
 
 
 def _alone(case: Case, arm: str, workload: str | None) -> Tested:
@@ -29,12 +33,18 @@ def _alone(case: Case, arm: str, workload: str | None) -> Tested:
     if spoiled is not None:
         reason = f"answers cannot be judged, because a validity check failed ({spoiled.name}: {spoiled.message})"
         needs = (Need(what=f"answers that pass the check '{spoiled.name}'"),)
-        return Tested(leg=Leg(name="safe", state="untested", margin=margin, reason=reason, needs=needs), if_unclear=needs)
+        return Tested(
+            leg=Leg(name="safe", state="untested", margin=margin, reason=reason, needs=needs),
+            if_unclear=needs,
+        )
     if found is None:
         asked = any(each.arm == arm for each in case.evidence.accuracy)
         reason = f"accuracy was not tested{' at these context lengths' if asked else ''}"
         needs = (questions.first(case, arm, workload),)
-        return Tested(leg=Leg(name="safe", state="untested", margin=margin, reason=reason, needs=needs), if_unclear=needs)
+        return Tested(
+            leg=Leg(name="safe", state="untested", margin=margin, reason=reason, needs=needs),
+            if_unclear=needs,
+        )
     told = f"accuracy {words.points(found.estimate)} {_where(found.lengths)}, margin {100 * margin:.0f} pp"
     needs = (questions.more(case, found),)
     level = case.level(arm, alone=True)
@@ -42,7 +52,14 @@ def _alone(case: Case, arm: str, workload: str | None) -> Tested:
     p_for, p_against = found.p_not_worse, min(1.0, found.p_worse, 2 * found.worst_p)
 
     def tested(state: LegState, reason: str, settles: tuple[Need, ...] = ()) -> Tested:
-        leg = Leg(name="safe", state=state, estimate=found.estimate, margin=margin, reason=reason, needs=settles)
+        leg = Leg(
+            name="safe",
+            state=state,
+            estimate=found.estimate,
+            margin=margin,
+            reason=reason,
+            needs=settles,
+        )
         return Tested(leg=leg, p_for=p_for, p_against=p_against, if_unclear=needs)
 
     if p_against <= level:
@@ -53,7 +70,11 @@ def _alone(case: Case, arm: str, workload: str | None) -> Tested:
 
 def _where(lengths: tuple[float, ...]) -> str:
     first, last = lengths[0], lengths[-1]
-    return f"at {words.length(last)}" if first == last else f"at {words.length(first)} to {words.length(last)}"
+    return (
+        f"at {words.length(last)}"
+        if first == last
+        else f"at {words.length(first)} to {words.length(last)}"
+    )
 
 
 def _with(own: Tested, parts: dict[str, Tested], *, level: float) -> Tested:
@@ -63,7 +84,9 @@ def _with(own: Tested, parts: dict[str, Tested], *, level: float) -> Tested:
         if p * len(against) <= level:
             leg = replace(each.leg, state="no", reason=f"{name}: {each.leg.reason}", needs=())
             return replace(each, leg=leg, p_against=p * len(against))
-    unsettled = {name: each for name, each in parts.items() if each.p_for is None or each.p_for > level}
+    unsettled = {
+        name: each for name, each in parts.items() if each.p_for is None or each.p_for > level
+    }
     if not unsettled:
         return own
     is_open = own.leg.state in ("unclear", "untested")
@@ -71,7 +94,14 @@ def _with(own: Tested, parts: dict[str, Tested], *, level: float) -> Tested:
     leg = replace(
         own.leg,
         state=own.leg.state if is_open else "unclear",
-        reason=own.leg.reason if is_open else f"{own.leg.reason}; undecided for {', '.join(unsettled)}",
+        reason=own.leg.reason
+        if is_open
+        else f"{own.leg.reason}; undecided for {', '.join(unsettled)}",
         needs=needs,
     )
-    return Tested(leg=leg, p_for=max(each.p_for or 1.0 for each in unsettled.values()), p_against=own.p_against, if_unclear=needs)
+    return Tested(
+        leg=leg,
+        p_for=max(each.p_for or 1.0 for each in unsettled.values()),
+        p_against=own.p_against,
+        if_unclear=needs,
+    )

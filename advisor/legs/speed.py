@@ -21,7 +21,10 @@ INDIFFERENT = 2  # margins: between one and two of them, staying and switching a
 START_MINUTES = 1.5  # of one server, until it answers: an 8B model from a warm compile cache; a plan's figure, not a measured one
 MOST_PAIRS = 1_000  # ten days at a quarter of an hour each: what takes more is not settled by pairs like these
 OF_STARTS = ("one mode", "no trend")  # gates that judge starts by each other
-REPLICAS = {2: (0.7, 0.85), 4: (0.9, 0.95)}  # shares that a decision settles, of equal arms and of three margins (docs/statistics.md)
+REPLICAS = {
+    2: (0.7, 0.85),
+    4: (0.9, 0.95),
+}  # shares that a decision settles, of equal arms and of three margins (docs/statistics.md)
 FEWEST = 6  # pairs, three a half: with fewer, the machine cannot be taken out of the difference
 
 
@@ -29,7 +32,11 @@ def confounded(case: Case, arm: str) -> bool:
     """Say whether *arm* and the reference ran on different machines and never changed places."""
     deployment = case.evidence.deployment
     mine, theirs = (each.machine for each in case.evidence.both(arm))
-    return len(deployment.machines) > 1 and not deployment.swapped and (mine is None or theirs is None or mine != theirs)
+    return (
+        len(deployment.machines) > 1
+        and not deployment.swapped
+        and (mine is None or theirs is None or mine != theirs)
+    )
 
 
 def swap(pairs: int) -> Swap:
@@ -45,7 +52,9 @@ def more_pairs(case: Case, speed: Speed) -> Need:
 def _pairs(case: Case, speed: Speed) -> Need | None:
     have, scatter, margin = speed.change.pairs, speed.scatter, math.log1p(case.policy.min_change)
     # A simulation is made again, longer; a run is looked at once more.
-    level = _planned_level(case, speed, look=case.evidence.looks + (case.evidence.kind != "simulated"))
+    level = _planned_level(
+        case, speed, look=case.evidence.looks + (case.evidence.kind != "simulated")
+    )
     # More pairs leave the error of their starts as it is: what is left of the margin has to do for them.
     room = margin**2 - (z_reach(level) * scatter.start) ** 2 / speed.starts
     if room <= 0:
@@ -98,7 +107,12 @@ def restarts(case: Case, speed: Speed) -> Need:
 def more_replicas(case: Case, speed: Speed) -> Iterator[Need]:
     """Yield what twice as many servers of each arm settle, where some run all the time and what their starts add is what is open."""
     pairs = 2 * (speed.in_turn or 0)
-    if pairs not in REPLICAS or case.evidence.kind != "measured" or confounded(case, speed.change.arm) or speed.scatter.start == 0:
+    if (
+        pairs not in REPLICAS
+        or case.evidence.kind != "measured"
+        or confounded(case, speed.change.arm)
+        or speed.scatter.start == 0
+    ):
         return
     equal, faster = REPLICAS[pairs]
     what = (
@@ -114,7 +128,10 @@ def by_prior(case: Case, speed: Speed) -> bool:
     if speed.doubted is None:
         return False
     margin = case.policy.min_change
-    claimed, doubted = claim(speed.change.relative, margin=margin), claim(speed.doubted, margin=margin)
+    claimed, doubted = (
+        claim(speed.change.relative, margin=margin),
+        claim(speed.doubted, margin=margin),
+    )
     assumed = speed.starts == 1 and case.evidence.starts is None
     return claimed in ("yes", "no") and (assumed or claimed != doubted)
 
@@ -125,7 +142,11 @@ def claim(relative: Estimate, *, margin: float) -> LegState:
         return "yes"
     if relative.is_above(margin):
         return "no"
-    return "equal" if abs(relative.value) < margin and relative.is_within(INDIFFERENT * margin) else "unclear"
+    return (
+        "equal"
+        if abs(relative.value) < margin and relative.is_within(INDIFFERENT * margin)
+        else "unclear"
+    )
 
 
 def _untested(case: Case, arm: str, workload: str | None) -> Tested:
@@ -135,8 +156,18 @@ def _untested(case: Case, arm: str, workload: str | None) -> Tested:
         needs = (_checked_again(case, spoiled, arm, workload),)
     else:
         reason = "fewer than three block pairs"
-        needs = (Need(what=f"block pairs of {words.scope(workload)} on {arm}", pairs=MIN_PAIRS, step=MorePairs(pairs=MIN_PAIRS)),)
-    return Tested(leg=Leg(name="pays", state="untested", margin=case.policy.min_change, reason=reason, needs=needs))
+        needs = (
+            Need(
+                what=f"block pairs of {words.scope(workload)} on {arm}",
+                pairs=MIN_PAIRS,
+                step=MorePairs(pairs=MIN_PAIRS),
+            ),
+        )
+    return Tested(
+        leg=Leg(
+            name="pays", state="untested", margin=case.policy.min_change, reason=reason, needs=needs
+        )
+    )
 
 
 def _unsized(speed: Speed) -> str:
@@ -150,10 +181,20 @@ def _unsized(speed: Speed) -> str:
 def _checked_again(case: Case, gate: Gate, arm: str, workload: str | None) -> Need:
     """Return what mends a failed *gate*: more starts, where it judged too few of them to end a comparison, or another run."""
     speed = case.measured(arm, gate.workload or workload)
-    if gate.name in OF_STARTS and gate.workload is not None and speed is not None and speed.change.pairs < SURE_PAIRS:
+    if (
+        gate.name in OF_STARTS
+        and gate.workload is not None
+        and speed is not None
+        and speed.change.pairs < SURE_PAIRS
+    ):
         more = SURE_PAIRS - speed.change.pairs
         what = f"block pairs of {words.scope(workload)} on {arm}: of few starts, the check '{gate.name}' may be a false alarm"
-        return Need(what=what, pairs=more, minutes=more * speed.minutes_per_pair, step=MorePairs(pairs=SURE_PAIRS))
+        return Need(
+            what=what,
+            pairs=more,
+            minutes=more * speed.minutes_per_pair,
+            step=MorePairs(pairs=SURE_PAIRS),
+        )
     return Need(what=f"a rerun in which the check '{gate.name}' passes", step=Again())
 
 
@@ -167,7 +208,9 @@ def speed_leg(case: Case, arm: str, workload: str | None) -> Tested:
     told = f"turn latency {words.change(relative)}{_unsized(speed)}"
 
     def tested(state: LegState, reason: str, settles: tuple[Need, ...] = ()) -> Tested:
-        leg = Leg(name="pays", state=state, estimate=relative, margin=margin, reason=reason, needs=settles)
+        leg = Leg(
+            name="pays", state=state, estimate=relative, margin=margin, reason=reason, needs=settles
+        )
         p_for, p_against = spread.p_below(math.log1p(-margin)), spread.p_above(math.log1p(margin))
         return Tested(leg=leg, p_for=p_for, p_against=p_against, if_unclear=needs)
 
@@ -177,8 +220,16 @@ def speed_leg(case: Case, arm: str, workload: str | None) -> Tested:
             equal = tested("equal", f"{told}, within ±{within:.1%}")
             return replace(equal, leg=replace(equal.leg, margin=within))
         case "unclear" if confounded(case, arm):
-            swapped = Need(what="arms that change machines half way", pairs=speed.change.pairs, step=swap(speed.change.pairs))
-            return tested("unclear", f"{told}; each arm stayed on one machine: let them change machines half way (--swap)", (swapped,))
+            swapped = Need(
+                what="arms that change machines half way",
+                pairs=speed.change.pairs,
+                step=swap(speed.change.pairs),
+            )
+            return tested(
+                "unclear",
+                f"{told}; each arm stayed on one machine: let them change machines half way (--swap)",
+                (swapped,),
+            )
         case "unclear":
             return tested("unclear", f"{told}, undecided", needs)
         case state:

@@ -18,15 +18,27 @@ NEEDS = frozenset({"break_even", "evidence.workloads.batch"})
 def _held(case: Case, workload: WorkloadClass) -> float | None:
     """Return the KV tokens of the batches that a class decodes in: with their neighbours of other classes, where those were seen."""
     calls = case.evidence.calls(workload.name, case.evidence.reference)
-    if calls is not None and calls.batch_kv_tokens is not None and np.isfinite(calls.batch_kv_tokens).any():
+    if (
+        calls is not None
+        and calls.batch_kv_tokens is not None
+        and np.isfinite(calls.batch_kv_tokens).any()
+    ):
         return float(np.nanmedian(calls.batch_kv_tokens))
     lengths = contexts(case.evidence, workload.name)
-    return None if workload.batch is None or lengths is None or not lengths.size else workload.batch * float(np.median(lengths))
+    return (
+        None
+        if workload.batch is None or lengths is None or not lengths.size
+        else workload.batch * float(np.median(lengths))
+    )
 
 
 def check(case: Case, arm: Arm, workload: WorkloadClass) -> Finding | None:
     """Return on which side of a bounded set or a half-line the workload is; the largest batch measured speaks."""
-    sets = [each for each in case.break_even if each.arm == arm.name and each.shape in ("bounded", "half-line")]
+    sets = [
+        each
+        for each in case.break_even
+        if each.arm == arm.name and each.shape in ("bounded", "half-line")
+    ]
     held = _held(case, workload)
     if not sets or held is None:
         return None
@@ -46,14 +58,18 @@ def check(case: Case, arm: Arm, workload: WorkloadClass) -> Finding | None:
         told = "too close to call, within the break-even"
     else:
         told = f"{side} the break-even, where {arm.name} is {'ahead' if ahead else 'behind'} in time per output token"
-    ends = words.interval(words.tokens(low), None if found.high is None else words.tokens(found.high))
+    ends = words.interval(
+        words.tokens(low), None if found.high is None else words.tokens(found.high)
+    )
     return Finding(
         kind="informs" if side is None else "supports" if ahead else "opposes",
         message=f"{workload.name} decodes in batches of {words.tokens(held)} KV tokens: {told} {ends}.",
         estimates=(bound,),
         inequality=Inequality(
             left=f"KV tokens of the batch on {workload.name}",
-            observed=Estimate(value=held, low=None, high=None, n=1, unit="KV tokens", method="median"),
+            observed=Estimate(
+                value=held, low=None, high=None, n=1, unit="KV tokens", method="median"
+            ),
             relation=">" if found.ahead == "above" else "<",
             right=f"break-even {'' if found.tokens is None else words.tokens(found.tokens) + ' '}{ends}",
             holds=None if side is None else ahead,

@@ -23,7 +23,11 @@ def _where(found: Broken) -> str:
     """Return the lengths at which the arm is broken: above the last that is sound, or all."""
     if found.sound_from is not None:
         return f"at {_asked(found)}"
-    return "at every length asked" if found.sound_to is None else f"above {words.length(found.sound_to)}"
+    return (
+        "at every length asked"
+        if found.sound_to is None
+        else f"above {words.length(found.sound_to)}"
+    )
 
 
 def _deep(found: Broken) -> str:

@@ -27,7 +27,9 @@ def check(case: Case, arm: Arm) -> Iterator[Finding]:
             continue  # copies on one server told what a place adds to both
         table = None if sides is None else paired.pair_table(*sides, "turn_ms")
         found = None if table is None else paired.of_place(table)
-        if found is None or abs(found.value) <= max(SURELY * found.se, LARGE * math.log1p(case.policy.min_change)):
+        if found is None or abs(found.value) <= max(
+            SURELY * found.se, LARGE * math.log1p(case.policy.min_change)
+        ):
             continue
         yield Finding(
             kind="opposes",

@@ -19,7 +19,11 @@ def check(case: Case, arm: Arm) -> Iterator[Finding]:
         if speed is None or confounded(case, arm.name) or not by_prior(case, speed):
             continue
         need = restarts(case, speed)
-        enough = "" if need.pairs is None else f": {words.counted(need.pairs, 'pair')} with a start each need none of it"
+        enough = (
+            ""
+            if need.pairs is None
+            else f": {words.counted(need.pairs, 'pair')} with a start each need none of it"
+        )
         yield Finding(
             kind="opposes",
             workload=workload,

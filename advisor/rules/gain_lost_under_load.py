@@ -18,13 +18,25 @@ LEAST_GAIN = 0.03  # modelled; below it a share means nothing
 def check(case: Case, arm: Arm, workload: WorkloadClass) -> Finding | None:
     """Return that time per output token surely gains less than the lines of single requests promise."""
     base, line = case.line(case.evidence.reference), case.line(arm.name)
-    speed, lengths = case.speed(arm.name, workload.name, "tpot_ms"), contexts(case.evidence, workload.name)
-    if base is None or line is None or speed is None or workload.batch is None or lengths is None or not lengths.size:
+    speed, lengths = (
+        case.speed(arm.name, workload.name, "tpot_ms"),
+        contexts(case.evidence, workload.name),
+    )
+    if (
+        base is None
+        or line is None
+        or speed is None
+        or workload.batch is None
+        or lengths is None
+        or not lengths.size
+    ):
         return None
     if speed.change.relative.is_bound:  # nobody knows how much it gains at most
         return None
     held = workload.batch * float(np.median(lengths))
-    here, there = (each.intercept_ms.value + held * each.slope_ms_per_token.value for each in (line, base))
+    here, there = (
+        each.intercept_ms.value + held * each.slope_ms_per_token.value for each in (line, base)
+    )
     promised, most = 1 - here / there, -(speed.change.relative.low or 0.0)
     if promised < LEAST_GAIN or most > WORTH_TELLING * promised:
         return None

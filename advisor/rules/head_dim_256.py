@@ -29,10 +29,16 @@ def check(case: Case, arm: Arm) -> Iterator[Finding]:
         "in FP8 in the published run, on a kernel that is not certain"
     )
     source = f"{BLOG}; {KERNELS}"
-    speeds = [speed for each in case.evidence.workloads if (speed := case.speed(arm.name, each.name, "ttft_ms")) is not None]
+    speeds = [
+        speed
+        for each in case.evidence.workloads
+        if (speed := case.speed(arm.name, each.name, "ttft_ms")) is not None
+    ]
     if not speeds:
         told, sweep = f"{published}; prefill was not measured here.", case.context_sweep()
-        yield Finding(kind="opposes", message=told, next_step=sweep, source=source, leg="pays", prior=True)
+        yield Finding(
+            kind="opposes", message=told, next_step=sweep, source=source, leg="pays", prior=True
+        )
     for speed in speeds:
         relative, workload = speed.change.relative, speed.change.workload
         slower = relative.is_above(0.0)
@@ -41,7 +47,9 @@ def check(case: Case, arm: Arm) -> Iterator[Finding]:
             workload=workload,
             message=f"{published}; on {workload} TTFT changes by {words.change(relative)} here.",
             estimates=(relative,),
-            flips="a kernel without the register limit (Blackwell), or BF16 for prefill-heavy pools" if slower else None,
+            flips="a kernel without the register limit (Blackwell), or BF16 for prefill-heavy pools"
+            if slower
+            else None,
             source=source,
             leg="pays",
         )

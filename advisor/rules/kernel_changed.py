@@ -18,9 +18,21 @@ def check(case: Case, arm: Arm) -> Finding | None:
     """Return that the arm has another dtype and another kernel than the reference, and the third arm that separates them."""
     evidence = case.evidence
     reference = evidence.base
-    if arm.kernel is None or reference.kernel is None or arm.kernel == reference.kernel or dtype_of(arm) == dtype_of(reference):
+    if (
+        arm.kernel is None
+        or reference.kernel is None
+        or arm.kernel == reference.kernel
+        or dtype_of(arm) == dtype_of(reference)
+    ):
         return None
-    third = next((each for each in evidence.arms if each.kernel == arm.kernel and dtype_of(each) == dtype_of(reference)), None)
+    third = next(
+        (
+            each
+            for each in evidence.arms
+            if each.kernel == arm.kernel and dtype_of(each) == dtype_of(reference)
+        ),
+        None,
+    )
     if third is None:
         backend = arm.kernel.split("(")[0]
         told = f"Whether dtype or kernel did it is open; an arm like bf16-same-backend tells, with --attention-backend {backend}."

@@ -70,7 +70,9 @@ def _issue(entry: dict[str, Any]) -> Issue:
 @cache
 def table() -> tuple[str, tuple[Issue, ...]]:
     """Return the month the table speaks for and its entries."""
-    content = json.loads(resources.files("advisor").joinpath("known_issues.json").read_text(encoding="utf-8"))
+    content = json.loads(
+        resources.files("advisor").joinpath("known_issues.json").read_text(encoding="utf-8")
+    )
     return content["as_of"], tuple(_issue(entry) for entry in content["issues"])
 
 
@@ -87,7 +89,10 @@ def _has(text: str | None, part: str | None) -> bool:
 def applies(issue: Issue, case: Case, arm: Arm) -> bool:
     """Say whether *issue* is about this deployment and *arm*."""
     when, deployment, model = issue.when, case.evidence.deployment, case.evidence.model
-    longest = max((each.longest for each in case.reach if each.arm == arm.name and each.longest is not None), default=0.0)
+    longest = max(
+        (each.longest for each in case.reach if each.arm == arm.name and each.longest is not None),
+        default=0.0,
+    )
     running = version(deployment.version or "")
     return (
         _has(deployment.gpu.name, when.gpu)
@@ -100,7 +105,10 @@ def applies(issue: Issue, case: Case, arm: Arm) -> bool:
         and when.attention in (None, model.attention)
         and when.prefix_caching in (None, arm.prefix_caching)
         and (when.head_dim_from is None or (model.head_dim or 0) >= when.head_dim_from)
-        and (when.tensor_parallel_above is None or deployment.tensor_parallel > when.tensor_parallel_above)
+        and (
+            when.tensor_parallel_above is None
+            or deployment.tensor_parallel > when.tensor_parallel_above
+        )
         and (when.flag is None or any(when.flag in flag for flag in arm.flags))
         and (when.context_above is None or longest > when.context_above)
         and (when.version_from is None or running >= version(when.version_from))
@@ -126,7 +134,9 @@ def _finding(case: Case, arm: Arm, issue: Issue, as_of: str) -> Finding:
         + (" The answers measured here do not show it." if harmful and good else ""),
         flips="paired answers that are shown to be as good" if asks else None,
         remedy=f"upgrade {ENGINE} to {issue.fixed_in}" if asks and issue.fixed_in else None,
-        next_step=Features() if issue.effect == "crash" else questions.first(case, arm.name, None).step,
+        next_step=Features()
+        if issue.effect == "crash"
+        else questions.first(case, arm.name, None).step,
         source=issue.url,
         leg="safe" if harmful else "pays",
         asks_for=asks,

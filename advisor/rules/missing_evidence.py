@@ -20,7 +20,11 @@ FIRST_PAIRS = 12  # a first run: enough to know its own scatter within a third
 def _speed(case: Case, arm: str, workload: str) -> Finding | None:
     speed = case.measured(arm, workload)
     if speed is None:
-        need = Need(what=f"block pairs of {workload} on {arm}", pairs=FIRST_PAIRS, step=MorePairs(pairs=FIRST_PAIRS))
+        need = Need(
+            what=f"block pairs of {workload} on {arm}",
+            pairs=FIRST_PAIRS,
+            step=MorePairs(pairs=FIRST_PAIRS),
+        )
         told = f"{workload} has fewer than {MIN_PAIRS} block pairs on {arm}."
     else:
         relative, need = speed.change.relative, more_pairs(case, speed)
@@ -32,7 +36,9 @@ def _speed(case: Case, arm: str, workload: str) -> Finding | None:
             f"Turn latency of {workload} on {arm}, {words.change(relative)}, is undecided at a margin of {margin:.0%}: "
             f"{count}{'' if need.calls is None else ', ' + words.counted(need.calls, 'call')}{words.spent(need.minutes, need.usd)}."
         )
-    return Finding(kind="opposes", workload=workload, message=told, next_step=need.step, leg="pays", need=need)
+    return Finding(
+        kind="opposes", workload=workload, message=told, next_step=need.step, leg="pays", need=need
+    )
 
 
 def check(case: Case, arm: Arm) -> Iterator[Finding]:

@@ -15,7 +15,9 @@ NEEDS = frozenset({"speeds"})
 def check(case: Case) -> Finding | None:
     """Return what the least certain control of the run leaves possible, or that there is none."""
     turns = [each for each in case.speeds if each.change.metric == "turn_ms"]
-    controlled = [(control.se, control, each) for each in turns if (control := each.control) is not None]
+    controlled = [
+        (control.se, control, each) for each in turns if (control := each.control) is not None
+    ]
     if not controlled:
         return Finding(
             kind="informs",
@@ -32,7 +34,16 @@ def check(case: Case) -> Finding | None:
     )
     if small:
         is_far = pairs > MOST_PAIRS
-        takes = f"over {MOST_PAIRS:,} pairs: find out what disturbs them first" if is_far else f"about {pairs} pairs"
+        takes = (
+            f"over {MOST_PAIRS:,} pairs: find out what disturbs them first"
+            if is_far
+            else f"about {pairs} pairs"
+        )
         message = f"{told}: too small a control to resolve {case.policy.position_spread:.1%}, which takes {takes}."
-        return Finding(kind="informs", message=message, next_step=None if is_far else MorePairs(pairs=pairs), leg="validity")
+        return Finding(
+            kind="informs",
+            message=message,
+            next_step=None if is_far else MorePairs(pairs=pairs),
+            leg="validity",
+        )
     return Finding(kind="informs", message=f"{told}.", leg="validity")

@@ -13,7 +13,9 @@ NEEDS = frozenset({"evidence.priors"})
 def check(case: Case) -> Finding | None:
     """Return the priors that were taken on another GPU, in one finding."""
     here = case.evidence.deployment.gpu.name
-    elsewhere = sorted({prior.gpu for prior in case.evidence.priors if prior.gpu is not None and prior.gpu != here})
+    elsewhere = sorted(
+        {prior.gpu for prior in case.evidence.priors if prior.gpu is not None and prior.gpu != here}
+    )
     if not elsewhere:
         return None
     count = sum(prior.gpu in elsewhere for prior in case.evidence.priors)

@@ -10,8 +10,16 @@ def check(case: Case) -> Finding | None:
     """Return the arms whose pool was full for too little of the run, where the load could need it and no trials say what they carry."""
     if case.room(None).state == "slack":
         return None
-    seen = {arm: figures.pool_filled_share for arm, figures in case.evidence.server if figures.pool_filled_share is not None}
-    idle = {arm: share for arm, share in seen.items() if share < case.policy.min_filled_share and not case.carries(arm, None)}
+    seen = {
+        arm: figures.pool_filled_share
+        for arm, figures in case.evidence.server
+        if figures.pool_filled_share is not None
+    }
+    idle = {
+        arm: share
+        for arm, share in seen.items()
+        if share < case.policy.min_filled_share and not case.carries(arm, None)
+    }
     if not idle:
         return None
     told = ", ".join(f"{share:.0%} of the run on {arm}" for arm, share in idle.items())

@@ -10,7 +10,9 @@ from advisor.statistics import accuracy
 from advisor.steps import Questions
 from advisor.verdict import Finding
 
-NEEDS = frozenset({"evidence.challengers"})  # most traces carry no recorded words, and lack nothing by that
+NEEDS = frozenset(
+    {"evidence.challengers"}
+)  # most traces carry no recorded words, and lack nothing by that
 LEVEL = 0.05  # two-sided
 
 
@@ -25,11 +27,24 @@ def check(case: Case, arm: Arm) -> Finding | None:
     flips = f"{found.reference_only:,} lost and {found.arm_only:,} won"
     spread = accuracy.graded(found.reference_scores, found.arm_scores, found.clusters)
     if spread is None:
-        return Finding(kind="informs", message=f"{counts} ({flips}). Fewer than three sessions say nothing more.", leg="safe")
-    difference = spread.estimate(unit="share", method="replies graded by recorded ones, sessions as clusters", level=1 - LEVEL)
+        return Finding(
+            kind="informs",
+            message=f"{counts} ({flips}). Fewer than three sessions say nothing more.",
+            leg="safe",
+        )
+    difference = spread.estimate(
+        unit="share",
+        method="replies graded by recorded ones, sessions as clusters",
+        level=1 - LEVEL,
+    )
     if not difference.is_below(0.0):
         same = "That does not show that it is as accurate: only graded answers do."
-        return Finding(kind="informs", message=f"{counts} ({flips}): no surely rarer. {same}", estimates=(difference,), leg="safe")
+        return Finding(
+            kind="informs",
+            message=f"{counts} ({flips}): no surely rarer. {same}",
+            estimates=(difference,),
+            leg="safe",
+        )
     return Finding(
         kind="informs",
         context_tokens=found.context_tokens,

@@ -17,10 +17,12 @@ def check(case: Case) -> Iterator[Finding]:
     for control in case.same_answers:
         difference = control.estimate
         steady = not (difference.is_above(0.0) or difference.is_below(0.0))
-        told = (
-            f"{control.arm} asked twice changed {control.discordance:.1%} of {difference.n:,} answers, {words.points(difference)}{beside}."
+        told = f"{control.arm} asked twice changed {control.discordance:.1%} of {difference.n:,} answers, {words.points(difference)}{beside}."
+        again = Questions(
+            lengths=tuple(round(each) for each in control.lengths),
+            items=2 * control.items,
+            aa=control.arm,
         )
-        again = Questions(lengths=tuple(round(each) for each in control.lengths), items=2 * control.items, aa=control.arm)
         yield Finding(
             kind="informs" if steady else "opposes",
             # Every arm is compared with the reference: what moves its answers is a doubt about each.

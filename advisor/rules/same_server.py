@@ -41,7 +41,11 @@ def check(case: Case, arm: Arm) -> Finding | None:
     if mcnemar(reference_only=lost, arm_only=won) <= CHANGED:
         return None
     reference, items = case.evidence.reference, sum(each.items for each in buckets)
-    alike = f"{items - lost - won} of {items} answers are alike" if items else "no answers were compared"
+    alike = (
+        f"{items - lost - won} of {items} answers are alike"
+        if items
+        else "no answers were compared"
+    )
     return Finding(
         kind="blocks",
         message=(

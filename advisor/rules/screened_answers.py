@@ -23,7 +23,9 @@ def check(case: Case, arm: Arm) -> Finding | None:
     found = screening(rows, alpha=case.policy.alpha)
     message = told(found, case.evidence.reference)
     if not any(row.cached for row in rows):
-        message += " No probe was seen to read the prefix cache: what is stored there was not tested."
+        message += (
+            " No probe was seen to read the prefix cache: what is stored there was not tested."
+        )
     if found.pattern == "broken":
         return Finding(
             kind="blocks",
@@ -39,7 +41,9 @@ def check(case: Case, arm: Arm) -> Finding | None:
         kind="informs",
         context_tokens=found.at,
         message=message,
-        next_step=Calibrate() if found.pattern == "uniform" and is_open else Questions(lengths=worth_asking(found)),
+        next_step=Calibrate()
+        if found.pattern == "uniform" and is_open
+        else Questions(lengths=worth_asking(found)),
         leg="safe",
         screening=True,
     )
@@ -52,13 +56,18 @@ def worth_asking(found: Screening) -> tuple[int, ...]:
 
 def told(found: Screening, reference: str) -> str:
     """Say what a screen of one arm shows, and what it does not."""
-    arm, worst = found.arm, next(each for each in found.lengths if each.length == (found.at or found.ranked[0]))
+    arm, worst = (
+        found.arm,
+        next(each for each in found.lengths if each.length == (found.at or found.ranked[0])),
+    )
     where = words.length(worst.length)
     far = f"{worst.times:,.1f} times as far from {reference} as {reference} is from itself"
     ask = "Ask there first: only graded answers show what that costs."
     match found.pattern:
         case "broken":
-            same = f"the likeliest token is that of {reference} at {worst.agreement:.0%} of the places"
+            same = (
+                f"the likeliest token is that of {reference} at {worst.agreement:.0%} of the places"
+            )
             return f"Answers of {arm} are broken from {where} tokens on: {same}, and it is {far}, on every prompt of three in a row."
         case "step":
             return f"The distance of {arm} steps up at {where} tokens, to {far}: a kernel does something else from there. {ask}"

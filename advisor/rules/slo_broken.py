@@ -37,7 +37,9 @@ def check(case: Case) -> Iterator[Finding]:
         sides, speed = case.evidence.sides(workload, arm), case.speed(arm, workload, metric)
         if sides is None or speed is None:
             continue
-        theirs, mine = (quantile(calls.lasting(metric), calls.session, share, unit="ms") for calls in sides)
+        theirs, mine = (
+            quantile(calls.lasting(metric), calls.session, share, unit="ms") for calls in sides
+        )
         if mine is None or theirs is None or mine.value <= limit:
             continue
         # Two tails near a limit may lie on either side of it by chance; the same turns do not get longer by chance.

@@ -23,7 +23,12 @@ def check(case: Case, arm: Arm) -> Finding | None:
     signs, level = sign_test(differences), case.level(arm.name, alone=True)
     if any(each.arm == arm.name for each in (*case.broken, *case.suspects)):
         return None  # scales lose some everywhere
-    if not is_quantised(arm) or arm.scales in ("calibrated", "dynamic") or not signs.all_down or signs.p / 2 > level:
+    if (
+        not is_quantised(arm)
+        or arm.scales in ("calibrated", "dynamic")
+        or not signs.all_down
+        or signs.p / 2 > level
+    ):
         return None
     still = f", {signs.still} did not move" if signs.still else ""
     pooled = case.accuracy_of(arm.name, None)

@@ -17,11 +17,15 @@ from advisor.verdict import Finding
 
 NEEDS = frozenset({"speeds"})
 
-WORSE = 1.10  # times as long: a tail scatters more than a mean, and a tenth is what capacity counts too
+WORSE = (
+    1.10  # times as long: a tail scatters more than a mean, and a tenth is what capacity counts too
+)
 METRICS: tuple[Metric, ...] = ("turn_ms", "ttft_ms")
 
 
-def _tails(case: Case, arm: str, workload: str, metric: Metric) -> tuple[tuple[Tail, ...], float] | None:
+def _tails(
+    case: Case, arm: str, workload: str, metric: Metric
+) -> tuple[tuple[Tail, ...], float] | None:
     sides = case.evidence.sides(workload, arm)
     if sides is None or case.speed(arm, workload, metric) is None:
         return None
@@ -46,14 +50,19 @@ def _is_fact(case: Case, arm: str, workload: str, metric: Metric) -> bool:
         return True
     if slo is None or getattr(slo, metric) is not None:
         return False
-    return case.decided_by == "gpus" and gpus_leg(case, arm, workload, capacity_leg(case, arm, workload)).state == "yes"
+    return (
+        case.decided_by == "gpus"
+        and gpus_leg(case, arm, workload, capacity_leg(case, arm, workload)).state == "yes"
+    )
 
 
 def check(case: Case) -> Iterator[Finding]:
     """Yield one finding an arm and class whose tail is surely longer, and one a class whose tail is not known."""
     arms, workloads = case.evidence.challengers, case.evidence.workloads
     unknown: dict[str, float] = {}
-    for arm, workload, metric in product((each.name for each in arms), (each.name for each in workloads), METRICS):
+    for arm, workload, metric in product(
+        (each.name for each in arms), (each.name for each in workloads), METRICS
+    ):
         known = _tails(case, arm, workload, metric)
         if known is None:
             continue
@@ -62,7 +71,9 @@ def check(case: Case) -> Iterator[Finding]:
             unknown[workload] = min(turns, unknown.get(workload, np.inf))
             continue
         level = case.level(arm) / len(told) / len(workloads) / len(METRICS)
-        found = next((each for each in told if each.ratio > WORSE and each.p_longer(WORSE) <= level), None)
+        found = next(
+            (each for each in told if each.ratio > WORSE and each.p_longer(WORSE) <= level), None
+        )
         if found is None or _is_held(case, arm, workload, metric):
             continue
         name = f"{'turn latency' if metric == 'turn_ms' else 'TTFT'} p{100 * found.q:.0f}"
@@ -81,7 +92,11 @@ def check(case: Case) -> Iterator[Finding]:
             asks_for=None if is_fact else "test further",
         )
     for workload, turns in unknown.items():
-        few = f"{turns:,.0f} independent turns" if turns else "too few block pairs to count independent turns"
+        few = (
+            f"{turns:,.0f} independent turns"
+            if turns
+            else "too few block pairs to count independent turns"
+        )
         yield Finding(
             kind="informs",
             workload=workload,

@@ -14,7 +14,10 @@ BOUND = 0.5  # share of turn latency before the first token
 
 def check(case: Case, workload: WorkloadClass, arm: Arm) -> Finding | None:
     """Return what happens to TTFT where turns are mostly TTFT."""
-    calls, speed = case.evidence.calls(workload.name, case.evidence.reference), case.speed(arm.name, workload.name, "ttft_ms")
+    calls, speed = (
+        case.evidence.calls(workload.name, case.evidence.reference),
+        case.speed(arm.name, workload.name, "ttft_ms"),
+    )
     if calls is None or speed is None:
         return None
     seen = calls.ok & np.isfinite(calls.ttft_ms) & np.isfinite(calls.turn_ms)
@@ -23,7 +26,11 @@ def check(case: Case, workload: WorkloadClass, arm: Arm) -> Finding | None:
         return None
     relative = speed.change.relative
     return Finding(
-        kind="opposes" if relative.is_above(0.0) else "supports" if relative.is_below(0.0) else "informs",
+        kind="opposes"
+        if relative.is_above(0.0)
+        else "supports"
+        if relative.is_below(0.0)
+        else "informs",
         message=(
             f"{share:.0%} of the turn latency of {workload.name} passes before the first token; TTFT changes by {words.change(relative)}."
         ),

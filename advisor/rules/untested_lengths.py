@@ -15,7 +15,11 @@ def check(case: Case) -> Iterator[Finding]:
     """Yield one finding a quantised arm and scope with calls beyond its longest bucket."""
     for reach in case.reach:
         found = case.accuracy_of(reach.arm, reach.workload)
-        if not reach.beyond_share or found is None or not is_quantised(case.evidence.arm(reach.arm)):
+        if (
+            not reach.beyond_share
+            or found is None
+            or not is_quantised(case.evidence.arm(reach.arm))
+        ):
             continue
         need = questions.longer(case, found)
         yield Finding(

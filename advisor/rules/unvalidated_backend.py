@@ -35,7 +35,10 @@ def check(case: Case, arm: Arm) -> Finding | None:
     dtype, kernel = dtype_of(arm), kernel_of(arm, sm)
     if dtype is None or not is_quantised(arm) or kernel is None:
         return None
-    if any(sm == capability and dtype.startswith(known) and part in kernel.upper() for capability, known, part in VALIDATED):
+    if any(
+        sm == capability and dtype.startswith(known) and part in kernel.upper()
+        for capability, known, part in VALIDATED
+    ):
         return None
     return Finding(
         kind="opposes",

@@ -16,7 +16,10 @@ from advisor.verdict import Finding
 NEEDS = frozenset({"evidence.model.window_layers"})
 
 FLAG = "--kv-cache-dtype-skip-layers sliding_window"
-REFUSED = ("FLASHINFER", 100)  # the backend and capability that did not take skipped layers in vLLM 0.19.1 (vLLM blog 2026-04-22)
+REFUSED = (
+    "FLASHINFER",
+    100,
+)  # the backend and capability that did not take skipped layers in vLLM 0.19.1 (vLLM blog 2026-04-22)
 
 
 def _pool_cost(skip: Arm, full: Arm, reference: Arm) -> str:
@@ -30,16 +33,22 @@ def _pool_cost(skip: Arm, full: Arm, reference: Arm) -> str:
 
 def _where_refused(evidence: Evidence, arm: Arm) -> str:
     backend, capability = REFUSED
-    refused = evidence.deployment.gpu.sm == capability and arm.kernel is not None and backend in arm.kernel.upper()
-    return f"; {backend} on SM{capability} did not take that flag in vLLM 0.19.1, so see first that it starts" if refused else ""
+    refused = (
+        evidence.deployment.gpu.sm == capability
+        and arm.kernel is not None
+        and backend in arm.kernel.upper()
+    )
+    return (
+        f"; {backend} on SM{capability} did not take that flag in vLLM 0.19.1, so see first that it starts"
+        if refused
+        else ""
+    )
 
 
 def _against(direct: Spread | None, full: Arm) -> str:
     if direct is None:
         return ""
-    return (
-        f"against {full.name}, turn by turn, {words.change(direct.relative(unit='relative', method='mean log ratio of the same turns'))}; "
-    )
+    return f"against {full.name}, turn by turn, {words.change(direct.relative(unit='relative', method='mean log ratio of the same turns'))}; "
 
 
 def check(case: Case) -> Finding | None:

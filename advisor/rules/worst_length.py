@@ -21,7 +21,9 @@ def check(case: Case, arm: Arm) -> Finding | None:
     if not buckets:
         return None
     # The surest fall, not the largest: ten items may fall by 20 points and show nothing.
-    worst = min(buckets, key=lambda each: 1.0 if each.difference.high is None else each.difference.high)
+    worst = min(
+        buckets, key=lambda each: 1.0 if each.difference.high is None else each.difference.high
+    )
     trend = slope_per_doubling(
         [each.context_tokens for each in buckets],
         [each.difference.value for each in buckets],

@@ -22,7 +22,9 @@ MIN_CLUSTERS = 3
 SYMMETRIC = 1e-6  # skewness below which there is nothing to correct
 
 
-RESEMBLANCE: Final = 0.3  # correlation of answers behind one context, of those that have not differed yet
+RESEMBLANCE: Final = (
+    0.3  # correlation of answers behind one context, of those that have not differed yet
+)
 PRIOR: Final = 10  # answers that differ, or contexts, that what is assumed of contexts is worth
 
 
@@ -35,7 +37,9 @@ class Counts:
     n: float
     together: float = 0.0  # variance of won less lost beyond that of independent answers: what differs together behind one context
     beside: float = 0.0  # and what an answer that has yet to differ would add to it: the others of its context, as far as they resemble it
-    df: int | None = None  # Student's t takes the place of the normal distribution where contexts are what counts
+    df: int | None = (
+        None  # Student's t takes the place of the normal distribution where contexts are what counts
+    )
 
     @property
     def effect(self) -> float:
@@ -50,12 +54,16 @@ class Counts:
 
     def tail(self, score: float) -> float:
         """Return the chance of a score below this one."""
-        return float(scipy.special.ndtr(score) if self.df is None else scipy.special.stdtr(self.df, score))
+        return float(
+            scipy.special.ndtr(score) if self.df is None else scipy.special.stdtr(self.df, score)
+        )
 
     def reach(self, level: float) -> float:
         """Return how far an interval at a two-sided *level* reaches, in standard errors."""
         half = 0.5 + level / 2
-        return float(scipy.special.ndtri(half) if self.df is None else scipy.special.stdtrit(self.df, half))
+        return float(
+            scipy.special.ndtri(half) if self.df is None else scipy.special.stdtrit(self.df, half)
+        )
 
 
 def counts(difference: Floats, clusters: Ints, weights: Floats | None = None) -> Counts:
@@ -75,7 +83,9 @@ def counts(difference: Floats, clusters: Ints, weights: Floats | None = None) ->
     square = float(weight @ weight)
     unit = square / size  # Kish: so many rows are worth one that weighs as all do
     n, down, up = size / unit, float(weight @ lost) / unit, float(weight @ won) / unit
-    sums, lost_sums, won_sums = (np.bincount(index, weights=weight * each) for each in (np.ones(size), lost, won))
+    sums, lost_sums, won_sums = (
+        np.bincount(index, weights=weight * each) for each in (np.ones(size), lost, won)
+    )
     alike = (down * (down - 1) + up * (up - 1)) / (n * (n - 1)) if n > 1 else 0.0
     chance = (float(sums @ sums) - square) * max(0.0, alike)
     seen = (float(lost_sums @ lost_sums + won_sums @ won_sums) - chance) / unit**2
@@ -96,7 +106,10 @@ def _under(found: Counts, difference: float) -> tuple[float, float]:
     constant = -found.reference_only * difference * (1 - difference)
     lost = (math.sqrt(max(linear * linear - 8 * n * constant, 0.0)) - linear) / (4 * n)
     differ = 2 * lost + difference
-    variance, third = n * (differ - difference**2), n * difference * (1 - 3 * differ + 2 * difference**2)
+    variance, third = (
+        n * (differ - difference**2),
+        n * difference * (1 - 3 * differ + 2 * difference**2),
+    )
     wider = variance + found.together + found.beside * max(0.0, n * differ - changed)
     return wider, third if variance <= 0 else third * (wider / variance) ** 2
 
@@ -122,7 +135,9 @@ def tango(found: Counts, *, level: float = 0.95) -> Estimate:
         inside, outside = value, edge * (1 - 1e-12)
         if excess(outside) * excess(inside) >= 0:
             return edge
-        return float(scipy.optimize.brentq(excess, min(inside, outside), max(inside, outside), xtol=1e-10))
+        return float(
+            scipy.optimize.brentq(excess, min(inside, outside), max(inside, outside), xtol=1e-10)
+        )
 
     worth = max(1, round(found.n / found.effect))
     return Estimate(
@@ -152,19 +167,27 @@ def p_worse(found: Counts, *, margin: float) -> float:
         return 1.0
     score = (found.arm_only - found.reference_only + found.n * margin) / math.sqrt(variance)
     skewness = min(third / variance**1.5, -SYMMETRIC)
-    return found.tail(max(score, skewness / 6 + 2 / skewness * (1 - (1 - skewness * score / 6) ** 3)))
+    return found.tail(
+        max(score, skewness / 6 + 2 / skewness * (1 - (1 - skewness * score / 6) ** 3))
+    )
 
 
 def power(items: int, discordance: float, margin: float, *, level: float) -> float:
     """Return how often Tango's test shows "not worse by *margin*" where nothing is lost and such a share of the items differs."""
     enough, spread = float(scipy.special.ndtri(1 - level)), 8 * math.sqrt(items * discordance)
-    differ = np.arange(max(0, math.floor(items * discordance - spread)), min(items, math.ceil(items * discordance + spread)) + 1)
+    differ = np.arange(
+        max(0, math.floor(items * discordance - spread)),
+        min(items, math.ceil(items * discordance + spread)) + 1,
+    )
 
     def most_lost(changed: int) -> int:
         """Return how many of those that differ may be lost; -1 where none may."""
 
         def is_too_many(lost: int) -> bool:
-            return tango_z(Counts(reference_only=lost, arm_only=changed - lost, n=items), -margin) < enough
+            return (
+                tango_z(Counts(reference_only=lost, arm_only=changed - lost, n=items), -margin)
+                < enough
+            )
 
         return bisect_left(range(changed + 1), 1, key=is_too_many) - 1
 
@@ -178,7 +201,9 @@ def mcnemar(*, reference_only: int, arm_only: int) -> float:
     return 1.0 if changed == 0 else float(scipy.stats.binomtest(arm_only, changed).pvalue)
 
 
-def graded(reference: Floats, arm: Floats, clusters: Ints | None = None, weights: Floats | None = None) -> Spread | None:
+def graded(
+    reference: Floats, arm: Floats, clusters: Ints | None = None, weights: Floats | None = None
+) -> Spread | None:
     """Return the mean difference of graded scores over contexts, arm minus reference, or None with fewer than three contexts.
 
     Items of one context share its luck, so the cluster is the unit; the mean stays a mean over items (Miller 2024, arXiv 2411.00640). The
@@ -186,8 +211,14 @@ def graded(reference: Floats, arm: Floats, clusters: Ints | None = None, weights
     has not shown that none can differ.
     """
     difference = arm - reference
-    weight = np.ones(difference.size) if weights is None else weights * (difference.size / weights.sum())
-    index = np.arange(difference.size) if clusters is None else np.unique(clusters, return_inverse=True)[1]
+    weight = (
+        np.ones(difference.size) if weights is None else weights * (difference.size / weights.sum())
+    )
+    index = (
+        np.arange(difference.size)
+        if clusters is None
+        else np.unique(clusters, return_inverse=True)[1]
+    )
     groups = np.unique(index).size
     if groups < MIN_CLUSTERS:
         return None
@@ -195,7 +226,13 @@ def graded(reference: Floats, arm: Floats, clusters: Ints | None = None, weights
     se = math.sqrt(cluster_variance(weight * (difference - value), index))
     largest = float(np.abs(difference).max()) or 1.0
     least = float(weight @ weight) / difference.size
-    return Spread(value=value, se=max(se, least * largest / groups), df=groups - 1, units=groups, unit_name="contexts")
+    return Spread(
+        value=value,
+        se=max(se, least * largest / groups),
+        df=groups - 1,
+        units=groups,
+        unit_name="contexts",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +258,9 @@ def sign_test(differences: Sequence[float]) -> Signs:
     return Signs(down=down, up=up, still=len(differences) - down - up, p=p)
 
 
-def slope_per_doubling(lengths: Sequence[float], differences: Sequence[float], items: Sequence[float]) -> tuple[float, float] | None:
+def slope_per_doubling(
+    lengths: Sequence[float], differences: Sequence[float], items: Sequence[float]
+) -> tuple[float, float] | None:
     """Return the slope of the difference per doubling of length and its two-sided p-value, or None with fewer than three lengths.
 
     A bucket weighs as much as it has items; how far the buckets scatter about the line is its own error.

@@ -58,7 +58,9 @@ def difference_grid(reference: Sweep, arm: Sweep, users: int) -> tuple[Grid, Gri
     tokens = users * np.concatenate([reference.context_tokens[left], arm.context_tokens[right]])
     both = on_grid(pair, tokens, np.concatenate([reference.itl_ms[left], arm.itl_ms[right]]))
     is_arm = both.pairs % 2 == 1
-    shared, at_left, at_right = np.intersect1d(both.pairs[~is_arm] // 2, both.pairs[is_arm] // 2, return_indices=True)
+    shared, at_left, at_right = np.intersect1d(
+        both.pairs[~is_arm] // 2, both.pairs[is_arm] // 2, return_indices=True
+    )
     if not shared.size:
         return None
     base, other = both.values[~is_arm][at_left], both.values[is_arm][at_right]
@@ -85,7 +87,13 @@ def with_starts(fitted: Line, base: Floats, *, spread: float, starts: int = 1) -
 
 
 def break_even(
-    reference: Sweep, arm: Sweep, *, users: int, spread: float = 0.0, own_users: float | None = None, prior_tokens: float | None = None
+    reference: Sweep,
+    arm: Sweep,
+    *,
+    users: int,
+    spread: float = 0.0,
+    own_users: float | None = None,
+    prior_tokens: float | None = None,
 ) -> BreakEven | None:
     """Return the break-even set at batch size *users*, restated for a batch of *own_users*, or None without three shared lengths.
 
@@ -96,7 +104,9 @@ def break_even(
         return None
     difference, base = grids
     seen = np.isfinite(base.values).any(axis=0)
-    difference = Grid(pairs=difference.pairs, lengths=difference.lengths[seen], values=difference.values[:, seen])
+    difference = Grid(
+        pairs=difference.pairs, lengths=difference.lengths[seen], values=difference.values[:, seen]
+    )
     medians = np.nanmedian(base.values[:, seen], axis=0)
     fitted = line.fit(difference, medians)
     if fitted is None:
@@ -112,10 +122,16 @@ def break_even(
     )
 
 
-def judged(arm: str, fitted: Line, *, first: float, last: float, users: float, prior_tokens: float | None) -> BreakEven:
+def judged(
+    arm: str, fitted: Line, *, first: float, last: float, users: float, prior_tokens: float | None
+) -> BreakEven:
     """Return what the line of differences says about lengths above zero, tested from *first* to *last*."""
     shape, low, high = _on_tested(fitted, fieller(fitted), first, last)
-    crosses = shape in ("bounded", "half-line") and fitted.slope != 0 and fitted.intercept / fitted.slope < 0
+    crosses = (
+        shape in ("bounded", "half-line")
+        and fitted.slope != 0
+        and fitted.intercept / fitted.slope < 0
+    )
     tokens = -fitted.intercept / fitted.slope if crosses else None
     return BreakEven(
         arm=arm,
@@ -123,7 +139,9 @@ def judged(arm: str, fitted: Line, *, first: float, last: float, users: float, p
         tokens=tokens,
         low=low,
         high=high,
-        slope_z=fitted.slope_z if math.isfinite(fitted.slope_z) else math.copysign(1e9, fitted.slope),
+        slope_z=fitted.slope_z
+        if math.isfinite(fitted.slope_z)
+        else math.copysign(1e9, fitted.slope),
         users=users,
         own_tokens=None if tokens is None else tokens / users,
         own_low=None if low is None else low / users,
@@ -136,7 +154,9 @@ def judged(arm: str, fitted: Line, *, first: float, last: float, users: float, p
 
 def _on_tested(
     fitted: Line, found: Fieller, first: float, last: float
-) -> tuple[Literal["bounded", "half-line", "none", "always", "unclear"], float | None, float | None]:
+) -> tuple[
+    Literal["bounded", "half-line", "none", "always", "unclear"], float | None, float | None
+]:
     """Return shape and ends for lengths above zero; rays are judged on the tested range alone."""
     ahead: Literal["none", "always"] = "always" if fitted.at((first + last) / 2)[0] < 0 else "none"
     match found.shape:
@@ -151,9 +171,15 @@ def _on_tested(
             if open_below and open_above:
                 return "unclear", None, None
             if open_above:
-                return ("half-line", found.high, None) if found.low < first <= found.high else ("unclear", None, None)
+                return (
+                    ("half-line", found.high, None)
+                    if found.low < first <= found.high
+                    else ("unclear", None, None)
+                )
             if open_below:
-                return ("half-line", None, found.low) if found.low <= last else ("unclear", None, None)
+                return (
+                    ("half-line", None, found.low) if found.low <= last else ("unclear", None, None)
+                )
             inside = found.low < first and found.high > last
             return (ahead, None, None) if inside else ("unclear", None, None)
 
@@ -164,7 +190,9 @@ def _columns(calls: Sequence[Calls]) -> tuple[Ints, Floats, Floats]:
         empty = np.zeros(0)
         return empty.astype(np.int64), empty, empty
     pair = np.concatenate([each.pair for each in known])
-    tokens = np.concatenate([each.batch_kv_tokens for each in known if each.batch_kv_tokens is not None])
+    tokens = np.concatenate(
+        [each.batch_kv_tokens for each in known if each.batch_kv_tokens is not None]
+    )
     tpot = np.concatenate([np.where(each.ok, each.tpot_ms, np.nan) for each in known])
     seen = np.isfinite(tokens) & np.isfinite(tpot) & (tpot > 0)
     return pair[seen], tokens[seen], tpot[seen]
@@ -174,7 +202,10 @@ def _lines(pair: Ints, tokens: Floats, tpot: Floats, unit: float) -> dict[int, F
     """Return (intercept, slope) of each pair with enough calls over a wide enough span; relative weights."""
     names, index = np.unique(pair, return_inverse=True)
     weight, x = 1 / tpot**2, tokens / unit
-    sums = [np.bincount(index, weights=weight * term) for term in (np.ones_like(x), x, x * x, tpot, x * tpot)]
+    sums = [
+        np.bincount(index, weights=weight * term)
+        for term in (np.ones_like(x), x, x * x, tpot, x * tpot)
+    ]
     s0, s1, s2, sy, sxy = sums
     determinant = s0 * s2 - s1 * s1
     count = np.bincount(index)
@@ -183,7 +214,12 @@ def _lines(pair: Ints, tokens: Floats, tpot: Floats, unit: float) -> dict[int, F
     np.maximum.at(high, index, x)
     good = (count >= MIN_CALLS) & (high >= MIN_SPAN * low) & (determinant > 1e-12 * s0 * s2)
     return {
-        int(name): np.array([(s2[i] * sy[i] - s1[i] * sxy[i]) / determinant[i], (s0[i] * sxy[i] - s1[i] * sy[i]) / determinant[i]])
+        int(name): np.array(
+            [
+                (s2[i] * sy[i] - s1[i] * sxy[i]) / determinant[i],
+                (s0[i] * sxy[i] - s1[i] * sy[i]) / determinant[i],
+            ]
+        )
         for i, name in enumerate(names)
         if good[i]
     }
@@ -191,8 +227,14 @@ def _lines(pair: Ints, tokens: Floats, tpot: Floats, unit: float) -> dict[int, F
 
 def _kept_machines(reference: Sequence[Calls], challenger: Sequence[Calls]) -> bool:
     """Say whether the arms ran on machines of their own and never changed places: then all starts share what a machine adds."""
-    mine, theirs = ([each.machine for each in side if each.machine is not None] for side in (reference, challenger))
-    return bool(mine and theirs) and not np.intersect1d(np.concatenate(mine), np.concatenate(theirs)).size
+    mine, theirs = (
+        [each.machine for each in side if each.machine is not None]
+        for side in (reference, challenger)
+    )
+    return (
+        bool(mine and theirs)
+        and not np.intersect1d(np.concatenate(mine), np.concatenate(theirs)).size
+    )
 
 
 def break_even_from_calls(
@@ -214,8 +256,16 @@ def break_even_from_calls(
     shared = sorted(base.keys() & other.keys())
     if len(shared) < MIN_PAIRS:
         return None
-    began = [dict(zip(each.pair.tolist(), each.restart.tolist(), strict=True)) for sides in (reference, challenger) for each in sides]
-    starts = 1 if _kept_machines(reference, challenger) else len({tuple(known.get(name) for known in began) for name in shared})
+    began = [
+        dict(zip(each.pair.tolist(), each.restart.tolist(), strict=True))
+        for sides in (reference, challenger)
+        for each in sides
+    ]
+    starts = (
+        1
+        if _kept_machines(reference, challenger)
+        else len({tuple(known.get(name) for known in began) for name in shared})
+    )
     by_pair = np.array([other[name] - base[name] for name in shared])
     mean, covariance = by_pair.mean(axis=0), np.cov(by_pair.T) / len(shared)
     fitted = Line(
@@ -232,4 +282,11 @@ def break_even_from_calls(
     first, last = (float(each) for each in np.quantile(tokens, [0.05, 0.95]))
     through = np.mean([base[name] for name in shared], axis=0) / np.array([1.0, unit])
     widened = with_starts(fitted, through, spread=spread, starts=starts)
-    return judged(arm, widened, first=first, last=last, users=1.0 if own_users is None else own_users, prior_tokens=prior_tokens)
+    return judged(
+        arm,
+        widened,
+        first=first,
+        last=last,
+        users=1.0 if own_users is None else own_users,
+        prior_tokens=prior_tokens,
+    )

@@ -22,14 +22,18 @@ from advisor.evidence import Floats
 
 STEP: Final = 0.03  # of the log load; a fifth of what one trial is uncertain by
 BEYOND: Final = 1.5  # log load to both sides of what was tried that the limit may lie at
-SLOPES: Final = np.geomspace(3, 48, 7)[:, None, None]  # share against log load: from 95 to 50 % over a factor of 2.7 to one of 1.06
+SLOPES: Final = np.geomspace(3, 48, 7)[
+    :, None, None
+]  # share against log load: from 95 to 50 % over a factor of 2.7 to one of 1.06
 SCATTER: Final = np.array([0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45])[:, None]
 USUAL: Final = 0.2  # log sd of where single trials of 15 minutes see the limit: 0.20 and 0.11 on two arms, ten simulated trials each
 MODELLED: Final = 0.05  # and what is left of it where the draw is known: 0.01 where the model is right, a few times that where it is not
 FARTHEST: Final = 50  # steps that a draw moves a trial's curve by, at most: more than three of the largest scatter
 FLOOR: Final = 0.5
 TROUBLED: Final = 20  # turns that the trouble of a server counts for, whatever its turns say
-MARGINAL: Final = 16 * 3**0.5 / (15 * np.pi)  # a logistic averaged over normal shifts is one of a smaller slope (Zeger et al., 1988)
+MARGINAL: Final = (
+    16 * 3**0.5 / (15 * np.pi)
+)  # a logistic averaged over normal shifts is one of a smaller slope (Zeger et al., 1988)
 LEVEL: Final = 0.95
 
 
@@ -44,7 +48,15 @@ class Tried:
     """What its draw of sessions is worth is in its load."""
 
     @classmethod
-    def of(cls, load: float, turns: int, within: int, trouble: str | None, *, worth: float | None = None) -> "Tried":
+    def of(
+        cls,
+        load: float,
+        turns: int,
+        within: int,
+        trouble: str | None,
+        *,
+        worth: float | None = None,
+    ) -> "Tried":
         """Return a trial; a server in trouble of its own carries nothing, whatever its turns say.
 
         *worth* says how many sessions of an ordinary draw each of its sessions is, where a model has played them.
@@ -68,7 +80,11 @@ class Limit:
         if not error or not self.low:
             return self
         low = self.value / math.exp(math.hypot(math.log(self.value / self.low), error))
-        high = None if self.high is None else self.value * math.exp(math.hypot(math.log(self.high / self.value), error))
+        high = (
+            None
+            if self.high is None
+            else self.value * math.exp(math.hypot(math.log(self.high / self.value), error))
+        )
         return Limit(low=low, value=self.value, high=high)
 
     def is_within(self, width: float) -> bool:
@@ -97,7 +113,9 @@ class Crossing:
     def limit(self, arm: str, *, level: float = LEVEL) -> Limit:
         """Return the load that an arm carries, with its interval at *level*."""
         held = [each.load for each in self.trials[arm] if each.within >= self.share * each.turns]
-        low, value, high = (self.at(arm, probability) for probability in ((1 - level) / 2, 0.5, (1 + level) / 2))
+        low, value, high = (
+            self.at(arm, probability) for probability in ((1 - level) / 2, 0.5, (1 + level) / 2)
+        )
         if not held:
             return Limit(low=0.0, value=0.0, high=high)
         if len(held) == len(self.trials[arm]):
@@ -117,20 +135,38 @@ def crossing(trials: Mapping[str, Sequence[Tried]], *, share: float) -> Crossing
     def alone(trial: Tried) -> Floats:
         """Return how likely a trial is where half of the turns hold at each place of the grid, by slope and scatter; 1 at its best."""
         best = min(max(trial.within / trial.turns, FLOOR), ceiling)
-        shares = np.clip(scipy.special.expit(SLOPES[:, 0] * (grid - np.log(trial.load))), FLOOR, ceiling)
-        found = np.exp(trial.turns * (scipy.special.xlogy(best, shares / best) + scipy.special.xlogy(1 - best, (1 - shares) / (1 - best))))
-        around = np.lib.stride_tricks.sliding_window_view(np.pad(found, ((0, 0), (FARTHEST, FARTHEST)), mode="edge"), reach.size, axis=1)
+        shares = np.clip(
+            scipy.special.expit(SLOPES[:, 0] * (grid - np.log(trial.load))), FLOOR, ceiling
+        )
+        found = np.exp(
+            trial.turns
+            * (
+                scipy.special.xlogy(best, shares / best)
+                + scipy.special.xlogy(1 - best, (1 - shares) / (1 - best))
+            )
+        )
+        around = np.lib.stride_tricks.sliding_window_view(
+            np.pad(found, ((0, 0), (FARTHEST, FARTHEST)), mode="edge"), reach.size, axis=1
+        )
         return np.swapaxes(around @ moves.T, 1, 2)
 
     likely = {arm: sum(np.log(alone(each) + 1e-12) for each in own) for arm, own in trials.items()}
-    evidence = {arm: scipy.special.logsumexp(found, axis=2, keepdims=True) for arm, found in likely.items()}
+    evidence = {
+        arm: scipy.special.logsumexp(found, axis=2, keepdims=True) for arm, found in likely.items()
+    }
     usual = MODELLED if all(each.is_modelled for own in trials.values() for each in own) else USUAL
-    prior = scipy.stats.halfnorm.logpdf(SCATTER, scale=usual) + np.log(SCATTER)  # the grid is even in the log of the scatter
+    prior = scipy.stats.halfnorm.logpdf(SCATTER, scale=usual) + np.log(
+        SCATTER
+    )  # the grid is even in the log of the scatter
     together = prior + sum(evidence.values())
     joint = {arm: likely[arm] + together - evidence[arm] for arm in trials}
     return Crossing(
         trials=trials,
         share=share,
-        loads=np.exp(grid - scipy.special.logit(share) * np.sqrt(1 / SLOPES**2 + (MARGINAL * SCATTER) ** 2)),
-        weights={arm: np.exp(found - scipy.special.logsumexp(found)) for arm, found in joint.items()},
+        loads=np.exp(
+            grid - scipy.special.logit(share) * np.sqrt(1 / SLOPES**2 + (MARGINAL * SCATTER) ** 2)
+        ),
+        weights={
+            arm: np.exp(found - scipy.special.logsumexp(found)) for arm, found in joint.items()
+        },
     )

@@ -18,7 +18,9 @@ MIN_PAIRS = 3
 MIN_LENGTHS = 3
 BENT = 0.05  # lack-of-fit level
 SAME_LENGTH = 0.02  # lengths within 2 % of their neighbour are one planned length; template tokens differ by a few
-DISAGREE = 0.10  # least squares and Theil-Sen further apart than this: outliers or a bend decide the slope
+DISAGREE = (
+    0.10  # least squares and Theil-Sen further apart than this: outliers or a bend decide the slope
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -83,7 +85,11 @@ class Line:
     @property
     def slope_z(self) -> float:
         """Return the slope over its standard error."""
-        return float(np.sign(self.slope)) * np.inf if self.var_slope == 0 else self.slope / float(np.sqrt(self.var_slope))
+        return (
+            float(np.sign(self.slope)) * np.inf
+            if self.var_slope == 0
+            else self.slope / float(np.sqrt(self.var_slope))
+        )
 
     def at(self, length: float) -> tuple[float, float]:
         """Return the line's value at *length* and its standard error."""
@@ -158,7 +164,13 @@ def fit(grid: Grid, scale: Floats) -> Line | None:
 
 
 def itl_line(
-    arm: str, *, users: int, pair: Ints, batch_tokens: Floats, itl_ms: Floats, kv_bytes_per_token: float | None = None
+    arm: str,
+    *,
+    users: int,
+    pair: Ints,
+    batch_tokens: Floats,
+    itl_ms: Floats,
+    kv_bytes_per_token: float | None = None,
 ) -> ItlLine | None:
     """Return the line of one arm at one batch size, or None with fewer than three lengths."""
     if not itl_ms.size:
@@ -182,13 +194,17 @@ def itl_line(
     )
     bandwidth = None
     if kv_bytes_per_token is not None and slope.value > 0:
-        bandwidth = slope.inverse(kv_bytes_per_token * 1e3 / 1e12, unit="TB/s", method="KV bytes per token / slope")
+        bandwidth = slope.inverse(
+            kv_bytes_per_token * 1e3 / 1e12, unit="TB/s", method="KV bytes per token / slope"
+        )
     agree = abs(slope.value - theil_sen.value) <= DISAGREE * abs(theil_sen.value)
     return ItlLine(
         arm=arm,
         users=users,
         slope_ms_per_token=slope,
-        intercept_ms=_estimate(fitted.intercept, reach * fitted.var_intercept**0.5, fitted.pairs, "ms", method),
+        intercept_ms=_estimate(
+            fitted.intercept, reach * fitted.var_intercept**0.5, fitted.pairs, "ms", method
+        ),
         theil_sen_slope=theil_sen,
         lack_of_fit_p=fitted.lack_of_fit_p,
         straight=agree and (fitted.lack_of_fit_p is None or fitted.lack_of_fit_p >= BENT),
@@ -198,4 +214,6 @@ def itl_line(
 
 
 def _estimate(value: float, reach: float, n: int, unit: str, method: str) -> Estimate:
-    return Estimate(value=value, low=value - reach, high=value + reach, n=n, unit=unit, method=method)
+    return Estimate(
+        value=value, low=value - reach, high=value + reach, n=n, unit=unit, method=method
+    )

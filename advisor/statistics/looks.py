@@ -80,12 +80,16 @@ def ends(
         drawn = np.tile(chances, (contexts, 1))
         if together > 1 and correlation > 0:
             drawn = rng.dirichlet(np.maximum(chances, 1e-9) * (1 / correlation - 1), contexts)
-        picked = (rng.random((contexts, together, 1)) > np.cumsum(drawn, axis=1)[:, None, :]).sum(axis=2)
+        picked = (rng.random((contexts, together, 1)) > np.cumsum(drawn, axis=1)[:, None, :]).sum(
+            axis=2
+        )
         difference = np.where(picked == 0, -1.0, np.where(picked == 1, 1.0, 0.0)).ravel()
         clusters = np.repeat(np.arange(contexts), together)
         for look in (each for each in looks if most is None or each <= most):
             asked[draw] = look
-            words[draw] = _word(accuracy.counts(difference[:look], clusters[:look]), margin=margin, level=level)
+            words[draw] = _word(
+                accuracy.counts(difference[:look], clusters[:look]), margin=margin, level=level
+            )
             if words[draw]:
                 break
     return Ends(items=asked, words=words, together=together)

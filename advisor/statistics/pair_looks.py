@@ -14,7 +14,9 @@ from advisor.statistics.paired import PairTable, pairs_of
 from advisor.statistics.starts import below, highest
 
 DRAWS = 200
-MOST_LOOKS = 64  # pairs that are drawn, whatever is looked at: a longer sequence repeats the shorter one
+MOST_LOOKS = (
+    64  # pairs that are drawn, whatever is looked at: a longer sequence repeats the shorter one
+)
 
 
 def shown(
@@ -31,7 +33,10 @@ def shown(
     A look is so many pairs, judged at a one-sided level. Pairs scatter by *deviation*; *scale* is that of the prior of starts.
     They take turns on so many *starts*; None: each has its own.
     """
-    ends = [_ends(pairs, level, deviation=deviation, scale=scale, starts=starts) for pairs, level in looks]
+    ends = [
+        _ends(pairs, level, deviation=deviation, scale=scale, starts=starts)
+        for pairs, level in looks
+    ]
     room = -margin - np.min(ends, axis=0)
     if starts == 1:
         return tuple(float(np.mean(below(room + gain, scale=scale))) for gain in gains)
@@ -39,13 +44,17 @@ def shown(
 
 
 @cache
-def _ends(pairs: int, level: float, *, deviation: float, scale: float, starts: int | None) -> Floats:
+def _ends(
+    pairs: int, level: float, *, deviation: float, scale: float, starts: int | None
+) -> Floats:
     """Return the upper ends of what so many pairs show where nothing differs."""
     drawn = np.random.default_rng(0)
     values = deviation * drawn.standard_normal((MOST_LOOKS, DRAWS))
     start = np.arange(MOST_LOOKS) % (starts or MOST_LOOKS)
     if starts != 1:
-        values = values + scale * drawn.standard_normal(values.shape)[start] * np.abs(drawn.standard_normal(DRAWS))
+        values = values + scale * drawn.standard_normal(values.shape)[start] * np.abs(
+            drawn.standard_normal(DRAWS)
+        )
     table = PairTable(
         pair=np.arange(pairs),
         value=values[:pairs, 0],

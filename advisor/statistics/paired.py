@@ -41,7 +41,10 @@ def same_turns(reference: Calls, arm: Calls) -> tuple[Ints, Ints]:
     if not len(reference) or not len(arm):
         none = np.zeros(0, dtype=np.int64)
         return none, none
-    columns = [np.concatenate([getattr(reference, name), getattr(arm, name)]) for name in ("pair", "session", "turn")]
+    columns = [
+        np.concatenate([getattr(reference, name), getattr(arm, name)])
+        for name in ("pair", "session", "turn")
+    ]
     left, right = np.split(_keys(columns), [len(reference)])
     if left.size == right.size and np.array_equal(left, right):
         rows = np.flatnonzero(reference.ok & arm.ok)
@@ -53,7 +56,9 @@ def same_turns(reference: Calls, arm: Calls) -> tuple[Ints, Ints]:
 
 def session_numbers(calls: Calls) -> Ints:
     """Return one number a row that names its session within its pair: 0, 1, … without gaps."""
-    numbers: Ints = np.unique(_keys([calls.pair, calls.session]), return_inverse=True)[1].astype(np.int64, copy=False)
+    numbers: Ints = np.unique(_keys([calls.pair, calls.session]), return_inverse=True)[1].astype(
+        np.int64, copy=False
+    )
     return numbers
 
 
@@ -67,7 +72,9 @@ class PairTable:
     start: Ints  # of the reference's server; on another machine it is another start, and on one of its own the machine is
     other_start: Ints  # of the arm's
     order: Ints  # +1: the arm ran after the reference, -1: before
-    machine: Ints  # sign of (arm's machine - reference's machine); 0: the same machine, or not observed
+    machine: (
+        Ints  # sign of (arm's machine - reference's machine); 0: the same machine, or not observed
+    )
 
     def __len__(self) -> int:
         return int(self.pair.size)
@@ -80,7 +87,9 @@ def _first_of(index: Ints, column: Ints, groups: int) -> Ints:
     return column[first]
 
 
-def pair_table(reference: Calls, arm: Calls, metric: Metric, *, rows: tuple[Ints, Ints] | None = None) -> PairTable | None:
+def pair_table(
+    reference: Calls, arm: Calls, metric: Metric, *, rows: tuple[Ints, Ints] | None = None
+) -> PairTable | None:
     """Return the pairs of *metric*, or None when no turn ended on both arms with that figure; *rows* are matched rows known already."""
     left, right = same_turns(reference, arm) if rows is None else rows
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -92,13 +101,19 @@ def pair_table(reference: Calls, arm: Calls, metric: Metric, *, rows: tuple[Ints
     pairs, index = np.unique(reference.pair[left], return_inverse=True)
     counts = np.bincount(index)
     place = _first_of(index, arm.block[right] - reference.block[left], len(pairs))
-    sides, machine = [reference.restart[left], arm.restart[right]], np.zeros(len(pairs), dtype=np.int64)
+    sides, machine = (
+        [reference.restart[left], arm.restart[right]],
+        np.zeros(len(pairs), dtype=np.int64),
+    )
     if reference.machine is not None and arm.machine is not None:
         theirs, mine = reference.machine[left], arm.machine[right]
         machine = np.sign(_first_of(index, mine - theirs, len(pairs)))
         # On machines that never changed places all starts share what their machine adds, and how it wanders.
         apart = abs(int(machine.sum())) == len(pairs)
-        sides = [on if apart else _keys([start, on]) for start, on in zip(sides, (theirs, mine), strict=True)]
+        sides = [
+            on if apart else _keys([start, on])
+            for start, on in zip(sides, (theirs, mine), strict=True)
+        ]
     return PairTable(
         pair=pairs,
         value=np.bincount(index, weights=ratio) / counts,
@@ -116,9 +131,18 @@ def pairs_of(table: PairTable) -> Pairs:
     for covariate in (table.machine, table.order):
         both_ways = min(int(np.sum(covariate > 0)), int(np.sum(covariate < 0))) >= 2
         design = np.stack([np.ones(len(table)), *covariates, covariate], axis=1)
-        if both_ways and len(table) - design.shape[1] >= MIN_FREE and np.linalg.matrix_rank(design) == design.shape[1]:
+        if (
+            both_ways
+            and len(table) - design.shape[1] >= MIN_FREE
+            and np.linalg.matrix_rank(design) == design.shape[1]
+        ):
             covariates.append(covariate.astype(np.float64))
-    return Pairs(values=table.value, start=table.start, other_start=table.other_start, covariates=tuple(covariates))
+    return Pairs(
+        values=table.value,
+        start=table.start,
+        other_start=table.other_start,
+        covariates=tuple(covariates),
+    )
 
 
 def of_place(table: PairTable) -> Spread | None:
@@ -130,7 +154,9 @@ def of_place(table: PairTable) -> Spread | None:
     if not any(np.array_equal(each, order) for each in pairs.covariates):
         return None
     others = [each for each in pairs.covariates if not np.array_equal(each, order)]
-    turned = replace(pairs, values=pairs.values * order, covariates=(order, *(each * order for each in others)))
+    turned = replace(
+        pairs, values=pairs.values * order, covariates=(order, *(each * order for each in others))
+    )
     return starts.inside(turned)
 
 
@@ -142,7 +168,9 @@ def start_means(sides: tuple[Calls, Calls] | None) -> Floats:
 
 def change(table: PairTable, *, scale: float, draws: tuple[Draw, ...] = ()) -> Spread | None:
     """Return the mean log ratio over pairs with its distribution, or None with fewer than three pairs; see `starts` for the rest."""
-    return None if len(table) < MIN_PAIRS else starts.spread(pairs_of(table), scale=scale, draws=draws)
+    return (
+        None if len(table) < MIN_PAIRS else starts.spread(pairs_of(table), scale=scale, draws=draws)
+    )
 
 
 def mixed(tables: tuple[PairTable, ...], shares: tuple[float, ...]) -> PairTable | None:
@@ -151,7 +179,11 @@ def mixed(tables: tuple[PairTable, ...], shares: tuple[float, ...]) -> PairTable
     A pair in which a class did not play has that class's mean there; one in which it did counts for those too, so that the scatter of the
     means is that of the pairs.
     """
-    known = [(table, share) for table, share in zip(tables, shares, strict=True) if len(table) >= MIN_PAIRS and share > 0]
+    known = [
+        (table, share)
+        for table, share in zip(tables, shares, strict=True)
+        if len(table) >= MIN_PAIRS and share > 0
+    ]
     if not known:
         return None
     pairs, first = np.unique(np.concatenate([table.pair for table, _ in known]), return_index=True)
@@ -160,9 +192,12 @@ def mixed(tables: tuple[PairTable, ...], shares: tuple[float, ...]) -> PairTable
     for table, share in known:
         mean = float(table.value.mean())
         value += share / total * mean
-        value[np.searchsorted(pairs, table.pair)] += share / total * (table.value - mean) * pairs.size / len(table)
+        value[np.searchsorted(pairs, table.pair)] += (
+            share / total * (table.value - mean) * pairs.size / len(table)
+        )
     columns = {
-        name: np.concatenate([getattr(table, name) for table, _ in known])[first] for name in ("start", "other_start", "order", "machine")
+        name: np.concatenate([getattr(table, name) for table, _ in known])[first]
+        for name in ("start", "other_start", "order", "machine")
     }
     calls = np.zeros(pairs.size, dtype=np.int64)
     for table, _ in known:

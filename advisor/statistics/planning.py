@@ -16,9 +16,18 @@ POWER = 0.90
 LEVEL = 0.025  # one-sided, of a claim that no other can replace
 FAMILY = 2  # claims that any of which would do: faster turns, or more agents
 LATER_LOOKS = 0.005  # one-sided, what all looks after the first may spend together
-PLANNED_LEVEL = 0.0037  # one-sided and at each of twelve looks: 2.5 % over all (simulated, docs/statistics.md)
-STARTED_LEVELS = {1: 0.017, 2: 0.0135, 4: 0.012, 8: 0.009}  # by the starts that pairs take turns on (tests/advisor/one_start.py)
-PLANNED_ANSWERS = 0.0045  # likewise, of twelve looks at answers, which are fewer in kind: right or wrong
+PLANNED_LEVEL = (
+    0.0037  # one-sided and at each of twelve looks: 2.5 % over all (simulated, docs/statistics.md)
+)
+STARTED_LEVELS = {
+    1: 0.017,
+    2: 0.0135,
+    4: 0.012,
+    8: 0.009,
+}  # by the starts that pairs take turns on (tests/advisor/one_start.py)
+PLANNED_ANSWERS = (
+    0.0045  # likewise, of twelve looks at answers, which are fewer in kind: right or wrong
+)
 MOST_UNITS = 100_000
 PLANNED_DISCORDANCE = 0.10  # share of items that differ, before any were asked
 PLANNED_CORRELATION = 0.10  # of the differences behind one context, likewise
@@ -40,7 +49,11 @@ def planned_level(alpha: float, *, starts: int | None = None) -> float:
     Where pairs take turns on a few *starts*, all looks share their errors: what is drawn once is paid once, and only as many looks are made
     as still narrow the interval.
     """
-    level = PLANNED_LEVEL if starts is None else STARTED_LEVELS[min((each for each in STARTED_LEVELS if each >= starts), default=8)]
+    level = (
+        PLANNED_LEVEL
+        if starts is None
+        else STARTED_LEVELS[min((each for each in STARTED_LEVELS if each >= starts), default=8)]
+    )
     return level * alpha / (2 * LEVEL)
 
 
@@ -54,7 +67,9 @@ def z_reach(level: float = LEVEL / FAMILY, power: float = POWER) -> float:
     return float(scipy.special.ndtri(1 - level) + scipy.special.ndtri(power))
 
 
-def units_needed(deviation: float, margin: float, *, level: float = LEVEL / FAMILY, power: float = POWER) -> int:
+def units_needed(
+    deviation: float, margin: float, *, level: float = LEVEL / FAMILY, power: float = POWER
+) -> int:
     """Return how many units (block pairs) of standard deviation *deviation* settle an effect against *margin*."""
     assert margin > 0, margin
     if deviation == 0:
@@ -68,12 +83,16 @@ def units_needed(deviation: float, margin: float, *, level: float = LEVEL / FAMI
 
 
 @cache
-def items_needed(discordance: float, margin: float, *, level: float = LEVEL, power: float = POWER) -> int:
+def items_needed(
+    discordance: float, margin: float, *, level: float = LEVEL, power: float = POWER
+) -> int:
     """Return how many paired items show "not worse by *margin*" when the truth is no difference and so many differ, by the test's power."""
     return _least(lambda n: accuracy.power(n, discordance, margin, level=level) >= power)
 
 
-def questions_a_context(correlation: float, context_tokens: float, question_tokens: float, *, most: int) -> int:
+def questions_a_context(
+    correlation: float, context_tokens: float, question_tokens: float, *, most: int
+) -> int:
     """Return how many questions behind one context tell most for what they take, where those of one context differ together so much."""
     if correlation <= 0:
         return most

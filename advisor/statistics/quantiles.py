@@ -23,7 +23,9 @@ def least_sessions(q: float) -> int:
     return math.ceil(math.log(1 - BOUND_LEVEL) / math.log(tail))
 
 
-def quantile(values: Floats, clusters: Ints, q: float, *, unit: str, level: float = 0.95) -> Estimate | None:
+def quantile(
+    values: Floats, clusters: Ints, q: float, *, unit: str, level: float = 0.95
+) -> Estimate | None:
     """Return quantile *q* of *values* with its interval, or None below the least count of sessions.
 
     NaN rows are left out; infinite ones never ended, and a quantile or an end among them is not known.
@@ -42,9 +44,14 @@ def quantile(values: Floats, clusters: Ints, q: float, *, unit: str, level: floa
     if not math.isfinite(value):
         return None
     below = (values <= value).astype(np.float64)
-    wider = 1.0 if sessions in (1, n) else max(1.0, cluster_variance(below, index) * n / (q * (1 - q)))
+    wider = (
+        1.0 if sessions in (1, n) else max(1.0, cluster_variance(below, index) * n / (q * (1 - q)))
+    )
     effective = max(1.0, n / wider)
-    low, high = (float(scipy.stats.binom.ppf(each, round(effective), q)) / round(effective) for each in ((1 - level) / 2, (1 + level) / 2))
+    low, high = (
+        float(scipy.stats.binom.ppf(each, round(effective), q)) / round(effective)
+        for each in ((1 - level) / 2, (1 + level) / 2)
+    )
     first, last = math.floor(low * n) - 1, math.ceil(high * n)
     return Estimate(
         value=value,
@@ -72,7 +79,9 @@ class Tail:
     q: float
     turns: float  # independent ones
     ratio: float  # of the arm's quantile to the reference's
-    samples: tuple[tuple[Floats, Ints], tuple[Floats, Ints]]  # values and blocks (0, 1, …), reference and arm
+    samples: tuple[
+        tuple[Floats, Ints], tuple[Floats, Ints]
+    ]  # values and blocks (0, 1, …), reference and arm
 
     def p_longer(self, times: float) -> float:
         """Return the one-sided p-value of the claim that the arm's quantile is more than *times* the reference's."""
@@ -95,7 +104,9 @@ class Tail:
         low, high = 0.0, math.log(max(self.ratio, 1.01)) + 1.0
         for _ in range(20):
             middle = (low + high) / 2
-            low, high = (middle, high) if self.p_longer(math.exp(middle)) <= level else (low, middle)
+            low, high = (
+                (middle, high) if self.p_longer(math.exp(middle)) <= level else (low, middle)
+            )
         return math.exp(low)
 
 
@@ -108,13 +119,19 @@ def independent(values: Floats, blocks: Ints, q: float) -> float:
     return count / max(1.0, cluster_variance(above, blocks) * count / (share * (1 - share)))
 
 
-def tails(reference: Floats, reference_blocks: Ints, arm: Floats, arm_blocks: Ints) -> tuple[tuple[Tail, ...], float]:
+def tails(
+    reference: Floats, reference_blocks: Ints, arm: Floats, arm_blocks: Ints
+) -> tuple[tuple[Tail, ...], float]:
     """Return the tails that both samples tell of, and the independent turns of the nearest; infinite values never ended."""
     blocks = np.intersect1d(np.unique(reference_blocks), np.unique(arm_blocks), assume_unique=True)
     samples = []
     for values, where in ((reference, reference_blocks), (arm, arm_blocks)):
         at = np.minimum(np.searchsorted(blocks, where), max(blocks.size - 1, 0))
-        seen = ~np.isnan(values) & (blocks[at] == where) if blocks.size else np.zeros(values.size, dtype=bool)
+        seen = (
+            ~np.isnan(values) & (blocks[at] == where)
+            if blocks.size
+            else np.zeros(values.size, dtype=bool)
+        )
         samples.append((values[seen], at[seen].astype(np.int64)))
     both, turns, found = (samples[0], samples[1]), 0.0, []
     if blocks.size < FEWEST_BLOCKS or not all(values.size for values, _ in both):

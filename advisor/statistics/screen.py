@@ -35,7 +35,9 @@ class AtLength:
     prompts: int
     times: float  # median over prompts: as far from the reference as the reference is from itself
     agreement: float  # mean share of places with the same likeliest token
-    p: float | None  # one-sided, of being farther than the reference from itself; Holm over lengths; None: too few prompts
+    p: (
+        float | None
+    )  # one-sided, of being farther than the reference from itself; Holm over lengths; None: too few prompts
     is_broken: bool
 
 
@@ -54,7 +56,10 @@ class Screening:
     @property
     def ranked(self) -> tuple[float, ...]:
         """Return the lengths, the one that stands out most first."""
-        return tuple(each.length for each in sorted(self.lengths, key=lambda each: (-each.times, -each.length)))
+        return tuple(
+            each.length
+            for each in sorted(self.lengths, key=lambda each: (-each.times, -each.length))
+        )
 
 
 def shift(row: Screened) -> float:
@@ -72,14 +77,23 @@ def _is_far(row: Screened) -> bool:
 
 def is_broken(rows: Sequence[Screened]) -> bool:
     """Say whether an arm's answers are broken at a length: by size, on each of some prompts in a row, and not by a test."""
-    bad = [row.agreement < AGREES and _is_far(row) for row in sorted(rows, key=lambda row: row.prompt)]
+    bad = [
+        row.agreement < AGREES and _is_far(row) for row in sorted(rows, key=lambda row: row.prompt)
+    ]
     return any(all(bad[at : at + BROKEN_PROMPTS]) for at in range(len(bad) - BROKEN_PROMPTS + 1))
 
 
 def screening(rows: Sequence[Screened], *, alpha: float) -> Screening:
     """Return what the rows of one arm say, its lengths tested together at *alpha*."""
-    by_length = {length: [row for row in rows if row.length == length] for length in sorted({row.length for row in rows})}
-    tested = {length: _p(list(map(shift, own))) for length, own in by_length.items() if len(own) >= LEAST_PROMPTS}
+    by_length = {
+        length: [row for row in rows if row.length == length]
+        for length in sorted({row.length for row in rows})
+    }
+    tested = {
+        length: _p(list(map(shift, own)))
+        for length, own in by_length.items()
+        if len(own) >= LEAST_PROMPTS
+    }
     p = dict(zip(tested, adjusted(tuple(tested.values())), strict=True))
     lengths = tuple(
         AtLength(
@@ -111,15 +125,25 @@ def _step(by_length: dict[float, list[Screened]], *, alpha: float) -> float | No
     jumps = {}
     for before, after in pairwise(by_length):
         shorter = {row.prompt: shift(row) for row in by_length[before]}
-        own = [shift(row) - shorter[row.prompt] for row in by_length[after] if row.prompt in shorter]
+        own = [
+            shift(row) - shorter[row.prompt] for row in by_length[after] if row.prompt in shorter
+        ]
         if len(own) >= LEAST_PROMPTS:
             jumps[after] = own
     p = dict(zip(jumps, adjusted([_p(own) for own in jumps.values()]), strict=True))
-    large = [length for length, own in jumps.items() if p[length] <= alpha and np.median(own) >= math.log10(STEP)]
+    large = [
+        length
+        for length, own in jumps.items()
+        if p[length] <= alpha and np.median(own) >= math.log10(STEP)
+    ]
     return max(large, key=lambda length: float(np.median(jumps[length])), default=None)
 
 
 def _p(shifts: Sequence[float]) -> float:
     """Return the one-sided p-value of Wilcoxon's signed-rank test that shifts are above zero."""
     moved = [each for each in shifts if each != 0]
-    return float(scipy.stats.wilcoxon(moved, alternative="greater", method="exact").pvalue) if moved else 1.0
+    return (
+        float(scipy.stats.wilcoxon(moved, alternative="greater", method="exact").pvalue)
+        if moved
+        else 1.0
+    )

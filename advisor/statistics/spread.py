@@ -18,20 +18,37 @@ class Spread:
     df: int
     units: int
     unit_name: str
-    normals: tuple[Floats, Floats, Floats] | None = field(default=None, compare=False)  # weight, centre and standard error of each
+    normals: tuple[Floats, Floats, Floats] | None = field(
+        default=None, compare=False
+    )  # weight, centre and standard error of each
 
     @classmethod
-    def mixed(cls, weight: Floats, centre: Floats, se: Floats, *, units: int, unit_name: str) -> "Spread":
+    def mixed(
+        cls, weight: Floats, centre: Floats, se: Floats, *, units: int, unit_name: str
+    ) -> "Spread":
         """Return a mixture of normals."""
         weight = weight / weight.sum()
         value = float(weight @ centre)
         variance = float(weight @ (se**2 + (centre - value) ** 2))
-        return cls(value=value, se=variance**0.5, df=units - 1, units=units, unit_name=unit_name, normals=(weight, centre, se))
+        return cls(
+            value=value,
+            se=variance**0.5,
+            df=units - 1,
+            units=units,
+            unit_name=unit_name,
+            normals=(weight, centre, se),
+        )
 
     def shifted(self, by: float, se: float) -> "Spread":
         """Return the distribution with *by* taken off, which is known to *se*."""
-        normals = None if self.normals is None else (self.normals[0], self.normals[1] - by, np.hypot(self.normals[2], se))
-        return replace(self, value=self.value - by, se=float(np.hypot(self.se, se)), normals=normals)
+        normals = (
+            None
+            if self.normals is None
+            else (self.normals[0], self.normals[1] - by, np.hypot(self.normals[2], se))
+        )
+        return replace(
+            self, value=self.value - by, se=float(np.hypot(self.se, se)), normals=normals
+        )
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Return the two-sided interval at *level*."""
@@ -42,12 +59,24 @@ class Spread:
 
     def _end(self, share: float) -> float:
         far = 12 * self.se + 1e-12
-        return float(scipy.optimize.brentq(lambda end: self.p_above(end) - share, self.value - far, self.value + far, xtol=1e-9))
+        return float(
+            scipy.optimize.brentq(
+                lambda end: self.p_above(end) - share, self.value - far, self.value + far, xtol=1e-9
+            )
+        )
 
     def estimate(self, *, unit: str, method: str, level: float = 0.95) -> Estimate:
         """Return the value with its interval at *level*."""
         low, high = self.interval(level)
-        return Estimate(value=self.value, low=low, high=high, n=self.units, unit=unit, method=method, level=level)
+        return Estimate(
+            value=self.value,
+            low=low,
+            high=high,
+            n=self.units,
+            unit=unit,
+            method=method,
+            level=level,
+        )
 
     def p_below(self, bound: float) -> float:
         """Return the one-sided p-value of the claim that the truth lies below *bound*."""
@@ -68,5 +97,16 @@ class Spread:
 
     def relative(self, *, unit: str, method: str, level: float = 0.95) -> Estimate:
         """Return a log ratio as a relative change, arm / reference - 1."""
-        low, value, high = (float(np.expm1(each)) for each in (self.interval(level)[0], self.value, self.interval(level)[1]))
-        return Estimate(value=value, low=low, high=high, n=self.units, unit=unit, method=f"{method}, {self.unit_name}", level=level)
+        low, value, high = (
+            float(np.expm1(each))
+            for each in (self.interval(level)[0], self.value, self.interval(level)[1])
+        )
+        return Estimate(
+            value=value,
+            low=low,
+            high=high,
+            n=self.units,
+            unit=unit,
+            method=f"{method}, {self.unit_name}",
+            level=level,
+        )

@@ -19,9 +19,13 @@ import scipy
 from advisor.evidence import Floats, Ints
 from advisor.statistics.spread import Spread
 
-SURE_PAIRS = 20  # of starts: before, a mode or a trend may be a few odd starts, and more of them tell
+SURE_PAIRS = (
+    20  # of starts: before, a mode or a trend may be a few odd starts, and more of them tell
+)
 OWN_STARTS = 5  # from here on t over starts needs no prior
-ENOUGH_STARTS = 8  # t over starts is then as narrow as anything that knows a prior (docs/statistics.md)
+ENOUGH_STARTS = (
+    8  # t over starts is then as narrow as anything that knows a prior (docs/statistics.md)
+)
 
 
 def _half_normal(values: Floats) -> Floats:
@@ -30,7 +34,9 @@ def _half_normal(values: Floats) -> Floats:
     return density / density.sum()  # type: ignore[no-any-return]  # numpy's stubs
 
 
-SCATTER = np.geomspace(0.003, 0.15, 18)  # s: from the quietest emulated server to three times a busy one
+SCATTER = np.geomspace(
+    0.003, 0.15, 18
+)  # s: from the quietest emulated server to three times a busy one
 WANDER = 0.02 * np.array([0.0, 0.35, 1.05, 1.75, 2.45])  # w, half-normal with scale 2 %
 _WANDER_WEIGHT = np.append(0.5, 0.5 * _half_normal(WANDER[1:] / 0.02))
 LASTING = (3.0, 10.0, 40.0)  # l, in pairs
@@ -41,7 +47,9 @@ _NEGLIGIBLE = 1e-6  # weight of a normal that moves no tail
 _SECANTS = 4
 
 
-Draw = tuple[float, float]  # what two starts of one configuration differed by, log ratio, and its standard error
+Draw = tuple[
+    float, float
+]  # what two starts of one configuration differed by, log ratio, and its standard error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -62,7 +70,9 @@ class Pairs:
         size = int(ends[0].max()) + 1
         joined = np.zeros((size + int(ends[1].max()) + 1,) * 2, dtype=bool)
         joined[ends[0], size + ends[1]] = True
-        labels: Ints = scipy.sparse.csgraph.connected_components(joined, directed=False)[1][ends[0]].astype(np.int64)
+        labels: Ints = scipy.sparse.csgraph.connected_components(joined, directed=False)[1][
+            ends[0]
+        ].astype(np.int64)
         return labels
 
     @property
@@ -95,7 +105,12 @@ def highest(pairs: Pairs, values: Floats, *, scale: float, level: float) -> Floa
     It is that of `spread`, to a hundredth of a percent, for many columns at once.
     """
     if _is_over_starts(pairs):
-        return np.array([_over_starts(replace(pairs, values=each)).interval(1 - 2 * level)[1] for each in values.T])
+        return np.array(
+            [
+                _over_starts(replace(pairs, values=each)).interval(1 - 2 * level)[1]
+                for each in values.T
+            ]
+        )
     wider = _wider(values)
     ends = np.empty(values.shape[1])
     for width in np.unique(wider):
@@ -119,13 +134,19 @@ def below(bounds: Floats, *, scale: float) -> Floats:
 
 def inside(pairs: Pairs) -> Spread:
     """Return what *pairs* say of this run alone, whatever another start would add: Student's t over pairs."""
-    return _plain(pairs.values, np.stack([np.ones_like(pairs.values), *pairs.covariates], axis=1), "block pairs")
+    return _plain(
+        pairs.values,
+        np.stack([np.ones_like(pairs.values), *pairs.covariates], axis=1),
+        "block pairs",
+    )
 
 
 def _evened(pairs: Pairs) -> Floats:
     """Return the log ratios with what order and machine add taken out."""
     design = np.stack([np.ones_like(pairs.values), *pairs.covariates], axis=1)
-    evened: Floats = pairs.values - design[:, 1:] @ np.linalg.lstsq(design, pairs.values, rcond=None)[0][1:]
+    evened: Floats = (
+        pairs.values - design[:, 1:] @ np.linalg.lstsq(design, pairs.values, rcond=None)[0][1:]
+    )
     return evened
 
 
@@ -143,7 +164,10 @@ def drawn(pairs: Pairs) -> tuple[Draw, ...]:
     sizes, means = np.bincount(unit), start_means(pairs)
     left = max(1, pairs.values.size - sizes.size)
     within = max(float(np.sum((pairs.values - means[unit]) ** 2)) / left, SCATTER[0] ** 2)
-    return tuple((float(mean), float(np.sqrt(within / size))) for mean, size in zip(means, sizes, strict=True))
+    return tuple(
+        (float(mean), float(np.sqrt(within / size)))
+        for mean, size in zip(means, sizes, strict=True)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,10 +184,16 @@ def scatter(pairs: Pairs, *, scale: float, worth: int | None = None) -> Scatter:
     values, fitted = _evened(pairs), 1 + len(pairs.covariates)
     sizes = np.bincount(unit)
     means = np.bincount(unit, weights=values) / sizes
-    if sizes.size == n:  # each pair has starts of its own: what they add is part of how pairs scatter
+    if (
+        sizes.size == n
+    ):  # each pair has starts of its own: what they add is part of how pairs scatter
         return Scatter(pair=float(values.std(ddof=fitted)), start=0.0)
     within = float(np.sum((values - means[unit]) ** 2)) / max(1, n - sizes.size - fitted + 1)
-    between = max(0.0, float(np.var(means, ddof=1)) - within * float(np.mean(1 / sizes))) if sizes.size > 1 else 0.0
+    between = (
+        max(0.0, float(np.var(means, ddof=1)) - within * float(np.mean(1 / sizes)))
+        if sizes.size > 1
+        else 0.0
+    )
     prior = max(0, ENOUGH_STARTS - sizes.size) if worth is None else worth
     start = (prior * scale**2 + (sizes.size - 1) * between) / (prior + sizes.size - 1)
     return Scatter(pair=within**0.5, start=start**0.5)
@@ -172,8 +202,13 @@ def scatter(pairs: Pairs, *, scale: float, worth: int | None = None) -> Scatter:
 def _over_starts(pairs: Pairs) -> Spread:
     unit = pairs.units
     sizes = np.bincount(unit)
-    means = [np.bincount(unit, weights=column) / sizes for column in (pairs.values, np.ones(unit.size), *pairs.covariates)]
-    varied = [column for column in means[2:] if np.ptp(column) > 0]  # what was balanced within every start is gone from the means
+    means = [
+        np.bincount(unit, weights=column) / sizes
+        for column in (pairs.values, np.ones(unit.size), *pairs.covariates)
+    ]
+    varied = [
+        column for column in means[2:] if np.ptp(column) > 0
+    ]  # what was balanced within every start is gone from the means
     found = _plain(means[0], np.stack([means[1], *varied], axis=1), "starts"), inside(pairs)
     return max(found, key=lambda each: each.interval()[1] - each.interval()[0])
 
@@ -185,7 +220,11 @@ def _plain(values: Floats, design: Floats, unit_name: str) -> Spread:
     df = values.size - design.shape[1]
     residual = values - design @ fitted
     return Spread(
-        value=float(fitted[0]), se=float(np.sqrt(inverse[0, 0] * (residual @ residual) / df)), df=df, units=values.size, unit_name=unit_name
+        value=float(fitted[0]),
+        se=float(np.sqrt(inverse[0, 0] * (residual @ residual) / df)),
+        df=df,
+        units=values.size,
+        unit_name=unit_name,
     )
 
 
@@ -201,7 +240,11 @@ def _shared(start: Ints, other_start: Ints) -> Floats:
     """Return columns whose products say what two pairs share of their starts' variance: all, half (one server's), or nothing."""
     sides = [np.unique(each, return_inverse=True)[1] for each in (start, other_start)]
     columns = [np.eye(int(side.max()) + 1)[side] for side in sides]
-    return columns[0] if np.array_equal(sides[0], sides[1]) else np.concatenate(columns, axis=1) * np.sqrt(0.5)
+    return (
+        columns[0]
+        if np.array_equal(sides[0], sides[1])
+        else np.concatenate(columns, axis=1) * np.sqrt(0.5)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -218,9 +261,13 @@ class _Lasting:
 
 
 @lru_cache(maxsize=64)
-def _prepared(start: bytes, other_start: bytes, covariates: tuple[bytes, ...], scale: float, wider: int) -> tuple[_Lasting, ...]:
+def _prepared(
+    start: bytes, other_start: bytes, covariates: tuple[bytes, ...], scale: float, wider: int
+) -> tuple[_Lasting, ...]:
     """Return the grid for a design, with *wider* steps of s beyond the usual: all metrics of a run share it."""
-    shared = _shared(np.frombuffer(start, dtype=np.int64), np.frombuffer(other_start, dtype=np.int64))
+    shared = _shared(
+        np.frombuffer(start, dtype=np.int64), np.frombuffer(other_start, dtype=np.int64)
+    )
     n = shared.shape[0]
     columns = np.stack([np.ones(n), *(np.frombuffer(each) for each in covariates)], axis=1)
     fixed = columns.shape[1]
@@ -234,7 +281,11 @@ def _prepared(start: bytes, other_start: bytes, covariates: tuple[bytes, ...], s
         variance = np.array([s**2 + w**2 * values for s, w in product(scatter, WANDER)])
         reduced = turned.T / variance[:, None, :]
         products = reduced @ turned
-        own, across, within = products[:, :fixed, :fixed], products[:, fixed:, :fixed], products[:, fixed:, fixed:]
+        own, across, within = (
+            products[:, :fixed, :fixed],
+            products[:, fixed:, :fixed],
+            products[:, fixed:, fixed:],
+        )
         # Woodbury: a start's variance only touches what its pairs share.
         inner = np.eye(shared.shape[1]) + t2 * within
         inverse = t2 * np.linalg.inv(inner)
@@ -242,10 +293,20 @@ def _prepared(start: bytes, other_start: bytes, covariates: tuple[bytes, ...], s
         explained = own - across.swapaxes(-1, -2) @ pulled
         covariance = np.linalg.inv(explained)
         # The fixed effects are *left* times the reduced pairs, times their covariance.
-        left = np.concatenate([np.broadcast_to(np.eye(fixed), (*explained.shape[:2], fixed, fixed)), -pulled.swapaxes(-1, -2)], axis=-1)
+        left = np.concatenate(
+            [
+                np.broadcast_to(np.eye(fixed), (*explained.shape[:2], fixed, fixed)),
+                -pulled.swapaxes(-1, -2),
+            ],
+            axis=-1,
+        )
         misfit = left.swapaxes(-1, -2) @ covariance @ left
         misfit[..., fixed:, fixed:] += inverse
-        spans = np.log(variance).sum(axis=1) + np.linalg.slogdet(inner)[1] + np.linalg.slogdet(explained)[1]
+        spans = (
+            np.log(variance).sum(axis=1)
+            + np.linalg.slogdet(inner)[1]
+            + np.linalg.slogdet(explained)[1]
+        )
         prior = np.log(np.tile(_WANDER_WEIGHT, scatter.size)) + np.log(_START_WEIGHT)[:, None]
         out.append(
             _Lasting(
@@ -276,16 +337,25 @@ def _upper_ends(weight: Floats, centre: Floats, se: Floats, *, level: float) -> 
     missed = short(before)
     for _ in range(_SECANTS):
         missing = short(end)
-        step = np.divide((end - before) * missing, missing - missed, out=np.zeros_like(end), where=missing != missed)
+        step = np.divide(
+            (end - before) * missing,
+            missing - missed,
+            out=np.zeros_like(end),
+            where=missing != missed,
+        )
         before, missed, end = end, missing, end - step
     found: Floats = end
     return found
 
 
 def _on_grid(pairs: Pairs, scale: float, draws: tuple[Draw, ...]) -> Spread:
-    weight, centre, se = (each[..., 0] for each in _mixtures(pairs, pairs.values[:, None], scale, draws))
+    weight, centre, se = (
+        each[..., 0] for each in _mixtures(pairs, pairs.values[:, None], scale, draws)
+    )
     kept = weight > _NEGLIGIBLE
-    return Spread.mixed(weight[kept], centre[kept], se[kept], units=pairs.values.size, unit_name="block pairs")
+    return Spread.mixed(
+        weight[kept], centre[kept], se[kept], units=pairs.values.size, unit_name="block pairs"
+    )
 
 
 def _wider(values: Floats) -> Ints:
@@ -296,10 +366,17 @@ def _wider(values: Floats) -> Ints:
     return least
 
 
-def _mixtures(pairs: Pairs, values: Floats, scale: float, draws: tuple[Draw, ...] = ()) -> tuple[Floats, Floats, Floats]:
+def _mixtures(
+    pairs: Pairs, values: Floats, scale: float, draws: tuple[Draw, ...] = ()
+) -> tuple[Floats, Floats, Floats]:
     """Return weight, centre and standard error of the normals that are known of each column of *values*, of one design and one width."""
-    starts = (np.ascontiguousarray(each, dtype=np.int64).tobytes() for each in (pairs.start, pairs.other_start))
-    covariates = tuple(np.ascontiguousarray(each, dtype=np.float64).tobytes() for each in pairs.covariates)
+    starts = (
+        np.ascontiguousarray(each, dtype=np.int64).tobytes()
+        for each in (pairs.start, pairs.other_start)
+    )
+    covariates = tuple(
+        np.ascontiguousarray(each, dtype=np.float64).tobytes() for each in pairs.covariates
+    )
     normals = []
     for each in _prepared(*starts, covariates, scale, int(_wider(values).max())):
         turned = each.vectors.T @ values
@@ -307,7 +384,9 @@ def _mixtures(pairs: Pairs, values: Floats, scale: float, draws: tuple[Draw, ...
         explained = np.sum((each.misfit @ reduced) * reduced, axis=2)
         logs = each.logs[..., None] - 0.5 * (each.precision @ turned**2 - explained)
         centre = (each.effect[:, :, None, :] @ reduced)[:, :, 0]
-        normals.append(np.stack([logs, centre, np.broadcast_to(each.variance[..., None], logs.shape)]))
+        normals.append(
+            np.stack([logs, centre, np.broadcast_to(each.variance[..., None], logs.shape)])
+        )
     logs, centre, variance = np.concatenate(normals, axis=2)
     for value, error in draws:
         variance_of_draw = (scale * _START) ** 2 + error**2

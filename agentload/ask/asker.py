@@ -43,7 +43,9 @@ def client(endpoint: Endpoint, *, timeout_s: float, retries: int) -> "openai.Asy
     import openai
 
     async def stays(response: httpx2.Response) -> None:
-        if response.has_redirect_location and not is_same_server(str(response.request.url), response.headers["location"]):
+        if response.has_redirect_location and not is_same_server(
+            str(response.request.url), response.headers["location"]
+        ):
             raise httpx2.TooManyRedirects("redirected to another server", request=response.request)
 
     class Body(httpx2.AsyncByteStream):
@@ -57,8 +59,13 @@ def client(endpoint: Endpoint, *, timeout_s: float, retries: int) -> "openai.Asy
             await self._whole.aclose()
 
     async def ends(response: httpx2.Response) -> None:
-        if (encoding := response.headers.get("content-encoding", "identity")) != "identity":  # a megabyte may stand for a gigabyte
-            raise httpx2.DecodingError(f"an answer encoded as '{word(encoding)}', which was not asked for", request=response.request)
+        if (
+            encoding := response.headers.get("content-encoding", "identity")
+        ) != "identity":  # a megabyte may stand for a gigabyte
+            raise httpx2.DecodingError(
+                f"an answer encoded as '{word(encoding)}', which was not asked for",
+                request=response.request,
+            )
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         response.stream = Body(response.stream)
 
@@ -72,10 +79,15 @@ def client(endpoint: Endpoint, *, timeout_s: float, retries: int) -> "openai.Asy
         max_retries=retries,
         # The environment's proxies are not asked: timed calls do not take them either.
         http_client=openai.DefaultAsyncHttpx2Client(
-            verify=trusted(endpoint) or ssl.create_default_context(), proxy=proxy(endpoint), trust_env=False, event_hooks=hooks
+            verify=trusted(endpoint) or ssl.create_default_context(),
+            proxy=proxy(endpoint),
+            trust_env=False,
+            event_hooks=hooks,
         )
         if socket is None
-        else openai.DefaultAsyncHttpx2Client(transport=httpx2.AsyncHTTPTransport(uds=socket), event_hooks=hooks),
+        else openai.DefaultAsyncHttpx2Client(
+            transport=httpx2.AsyncHTTPTransport(uds=socket), event_hooks=hooks
+        ),
     )
 
 
@@ -86,7 +98,9 @@ def told(error: Exception, secrets: Sequence[str]) -> str:
     if isinstance(error, openai.APIStatusError):
         said = fault(error.body).text if error.body is not None else cut(str(error.message))
         return masked(f"{error.status_code}: {said}", secrets)
-    if isinstance(error, openai.APIConnectionError) and isinstance(error.__cause__, Exception):  # "Connection error." says nothing
+    if isinstance(error, openai.APIConnectionError) and isinstance(
+        error.__cause__, Exception
+    ):  # "Connection error." says nothing
         error = error.__cause__
     return masked(f"{type(error).__name__}: {cut(str(error))}", secrets)
 
@@ -124,12 +138,24 @@ class Asker:
         self._client = client(endpoint, timeout_s=self._timeout_s, retries=RETRIES)
 
     async def ask(
-        self, messages: Sequence[Json], *, tools: Sequence[Json], output_tokens: int, seed: int, request_id: str
+        self,
+        messages: Sequence[Json],
+        *,
+        tools: Sequence[Json],
+        output_tokens: int,
+        seed: int,
+        request_id: str,
     ) -> Answered | Failed:
         """Ask at temperature 0. A server that refuses to tell log probabilities is asked without them, from then on."""
         import openai
 
-        wanted: dict[str, Any] = {"model": self._model, "messages": messages, "temperature": 0, "seed": seed, "max_tokens": output_tokens}
+        wanted: dict[str, Any] = {
+            "model": self._model,
+            "messages": messages,
+            "temperature": 0,
+            "seed": seed,
+            "max_tokens": output_tokens,
+        }
         if tools:
             wanted |= {"tools": tools}
         if self._endpoint.extra_body:
@@ -139,7 +165,9 @@ class Asker:
             async with asyncio.timeout(self._timeout_s):
                 if self._offers_logprobs:
                     try:
-                        return _answered(await self._client.chat.completions.create(**wanted, logprobs=True))
+                        return _answered(
+                            await self._client.chat.completions.create(**wanted, logprobs=True)
+                        )
                     except openai.BadRequestError as error:
                         if "logprob" not in str(error):
                             raise
@@ -153,7 +181,12 @@ class Asker:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         await self._client.close()
 
 
@@ -163,7 +196,10 @@ def _answered(completion: Any) -> Answered | Failed:  # noqa: ANN401  # what a s
         return Failed(error="the answer holds no choice")
     choice, usage = choices[0], completion.usage
     if choice.finish_reason is not None and choice.finish_reason not in GOOD_ENDS:
-        return Failed(error=f"the answer ended with the finish reason '{word(str(choice.finish_reason))}'", http_status=200)
+        return Failed(
+            error=f"the answer ended with the finish reason '{word(str(choice.finish_reason))}'",
+            http_status=200,
+        )
     listed = getattr(choice.logprobs, "content", None) if choice.logprobs else None
     return Answered(
         text=_text(choice.message),
@@ -171,7 +207,9 @@ def _answered(completion: Any) -> Answered | Failed:  # noqa: ANN401  # what a s
         prompt_tokens=usage.prompt_tokens if usage else None,
         output_tokens=usage.completion_tokens if usage else None,
         tokens=tuple(each.token for each in listed) if listed else None,
-        logprobs=tuple(math.nan if each.logprob is None else float(each.logprob) for each in listed) if listed else None,
+        logprobs=tuple(math.nan if each.logprob is None else float(each.logprob) for each in listed)
+        if listed
+        else None,
     )
 
 

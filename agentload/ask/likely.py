@@ -48,7 +48,13 @@ class Scorer:
         own = {name: value for name, value in endpoint.extra_body.items() if name != "temperature"}
         # Texts of different tokens may be equal: a server that takes foreign fields names tokens by their ids.
         ours = {"return_tokens_as_token_ids": True} if endpoint.counting == "token_ids" else {}
-        self._wanted: dict[str, Any] = {"model": model, "max_tokens": 1, "temperature": 0, **ours, **own}
+        self._wanted: dict[str, Any] = {
+            "model": model,
+            "max_tokens": 1,
+            "temperature": 0,
+            **ours,
+            **own,
+        }
         self._proven = 0
         self._secrets = endpoint.secrets()
         self._client = client(endpoint, timeout_s=TIMEOUT_S, retries=0)
@@ -62,7 +68,9 @@ class Scorer:
     async def behind(self, prompt: Prompt, *, most: int) -> Likely | Failed:
         """Ask for one token, and the *most* likely in its place."""
         # A connection may have been closed while it was idle; what was never asked for is asked once.
-        said = await self._asked(prompt, {"logprobs": most}, _behind, retries=RETRIES if most <= self._proven else 0)
+        said = await self._asked(
+            prompt, {"logprobs": most}, _behind, retries=RETRIES if most <= self._proven else 0
+        )
         if isinstance(said, Likely):
             self._proven = max(self._proven, most)
         return said
@@ -71,14 +79,25 @@ class Scorer:
         """Ask for the likeliest tokens at every place of a prompt, which servers compute anew for it."""
         return await self._asked(prompt, {"prompt_logprobs": most}, _within, retries=0)
 
-    async def _asked(self, prompt: Prompt, more: Mapping[str, Any], read: Callable[[Any], T | Failed], *, retries: int) -> T | Failed:
+    async def _asked(
+        self,
+        prompt: Prompt,
+        more: Mapping[str, Any],
+        read: Callable[[Any], T | Failed],
+        *,
+        retries: int,
+    ) -> T | Failed:
         import openai
 
         asked = prompt if isinstance(prompt, str) else list(prompt)
         try:
             # Not by the SDK's own method, which looks at each of a hundred thousand token ids.
             server = self._client.with_options(max_retries=retries)
-            return read(await server.post("/completions", cast_to=object, body={**self._wanted, **more, "prompt": asked}))
+            return read(
+                await server.post(
+                    "/completions", cast_to=object, body={**self._wanted, **more, "prompt": asked}
+                )
+            )
         except openai.APIStatusError as error:
             return Failed(error=told(error, self._secrets), http_status=error.status_code)
         except Exception as error:  # noqa: BLE001  # whatever a server sends, it ends its own question alone
@@ -96,13 +115,19 @@ def _within(said: Any) -> tuple[Likely, ...] | Failed:  # noqa: ANN401  # as abo
     places = said["choices"][0].get("prompt_logprobs")
     if not places:
         return Failed(error="it scores no prompts", http_status=HTTPStatus.OK)
-    return tuple(_likely({token: each["logprob"] for token, each in place.items()}, said.get("usage")) for place in places[1:])
+    return tuple(
+        _likely({token: each["logprob"] for token, each in place.items()}, said.get("usage"))
+        for place in places[1:]
+    )
 
 
 def _likely(listed: Mapping[str, float | None], usage: Mapping[str, Any] | None) -> Likely:
     counted = usage or {}
     return Likely(
-        listed={token: -math.inf if value is None or math.isnan(value) else float(value) for token, value in listed.items()},
+        listed={
+            token: -math.inf if value is None or math.isnan(value) else float(value)
+            for token, value in listed.items()
+        },
         prompt_tokens=counted.get("prompt_tokens"),
         cached_tokens=(counted.get("prompt_tokens_details") or {}).get("cached_tokens"),
     )
@@ -130,7 +155,11 @@ def variation(one: Listed, other: Listed) -> float:
 
 def agrees(one: Listed, other: Listed) -> bool:
     """Tell whether the likeliest token is the same."""
-    return bool(one) and bool(other) and max(one, key=one.__getitem__) == max(other, key=other.__getitem__)
+    return (
+        bool(one)
+        and bool(other)
+        and max(one, key=one.__getitem__) == max(other, key=other.__getitem__)
+    )
 
 
 def _share(listed: Listed, token: str) -> float:

@@ -22,7 +22,9 @@ TIMEOUT_S: Final = 600.0
 PROMPTS: Final = 8
 TOKENS: Final = 512
 OUTPUT: Final = 24  # tokens: enough to tell one that is repeated without end
-ENOUGH: Final = 4  # prompts: on fewer, chance alone parts two sound caches of a model that is in doubt
+ENOUGH: Final = (
+    4  # prompts: on fewer, chance alone parts two sound caches of a model that is in doubt
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +50,10 @@ class Plain:
         self._model = model
         # Greedy answers are compared with each other, whatever the arms file draws by.
         own = {name: value for name, value in endpoint.extra_body.items() if name != "temperature"}
-        ours = {"ignore_eos": endpoint.force_lengths, "return_token_ids": endpoint.counting == "token_ids"}
+        ours = {
+            "ignore_eos": endpoint.force_lengths,
+            "return_token_ids": endpoint.counting == "token_ids",
+        }
         self._extra = {**{name: True for name, is_asked in ours.items() if is_asked}, **own}
         self._secrets = endpoint.secrets()
         self._timeout_s = endpoint.answer_s or TIMEOUT_S
@@ -64,8 +69,17 @@ class Plain:
         """Ask greedily for *output_tokens* tokens."""
         import openai
 
-        wanted: dict[str, Any] = {"model": self._model, "messages": messages, "temperature": 0, "max_tokens": output_tokens}
-        wanted |= {"stream": True, "stream_options": {"include_usage": True}, "extra_body": self._extra}
+        wanted: dict[str, Any] = {
+            "model": self._model,
+            "messages": messages,
+            "temperature": 0,
+            "max_tokens": output_tokens,
+        }
+        wanted |= {
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "extra_body": self._extra,
+        }
         text, ids, first_ms, usage = "", list[int](), None, None
         began = time.monotonic()
         try:
@@ -74,14 +88,18 @@ class Plain:
                     usage = chunk.usage or usage
                     for choice in chunk.choices:
                         ids += getattr(choice, "token_ids", None) or []
-                        text += choice.delta.content or getattr(choice.delta, "reasoning", None) or ""
+                        text += (
+                            choice.delta.content or getattr(choice.delta, "reasoning", None) or ""
+                        )
                         if first_ms is None and (ids or text):
                             first_ms = (time.monotonic() - began) * 1e3
         except openai.APIStatusError as error:
             return Failed(error=told(error, self._secrets), http_status=error.status_code)
         except Exception as error:  # noqa: BLE001  # whatever a server sends, it ends its own question alone
             return Failed(error=told(error, self._secrets))
-        if first_ms is None and not (usage and usage.completion_tokens):  # llama.cpp's way to say that a prompt is too long
+        if first_ms is None and not (
+            usage and usage.completion_tokens
+        ):  # llama.cpp's way to say that a prompt is too long
             return Failed(error="the answer holds no token")
         details = usage.prompt_tokens_details if usage else None
         return Streamed(
@@ -109,7 +127,12 @@ class Agreement:
 
 
 async def agreement(
-    reference: Endpoint, arms: Sequence[Endpoint], models: Sequence[str], *, tokenizer: Tokenizer | None = None, prompts: int = PROMPTS
+    reference: Endpoint,
+    arms: Sequence[Endpoint],
+    models: Sequence[str],
+    *,
+    tokenizer: Tokenizer | None = None,
+    prompts: int = PROMPTS,
 ) -> tuple[Agreement, ...]:
     """Ask *reference* and then every arm the same prompts; *models* are theirs, the reference's first."""
     base, *others = await asyncio.gather(
@@ -118,11 +141,18 @@ async def agreement(
             for endpoint, model in zip((reference, *arms), models, strict=True)
         )
     )
-    return tuple(compared(endpoint.name, base, own) for endpoint, own in zip(arms, others, strict=True))
+    return tuple(
+        compared(endpoint.name, base, own) for endpoint, own in zip(arms, others, strict=True)
+    )
 
 
 async def answers(
-    endpoint: Endpoint, model: str, *, tokenizer: Tokenizer | None = None, prompts: int = PROMPTS, output_tokens: int = OUTPUT
+    endpoint: Endpoint,
+    model: str,
+    *,
+    tokenizer: Tokenizer | None = None,
+    prompts: int = PROMPTS,
+    output_tokens: int = OUTPUT,
 ) -> tuple[Streamed | None, ...]:
     """Ask an endpoint the prompts that all are compared by; None is a request that failed."""
     renderer = Renderer(seed=1, tokenizer=tokenizer or WORD_TOKENS)
@@ -135,14 +165,31 @@ async def answers(
     return tuple(answer if isinstance(answer, Streamed) else None for answer in said)
 
 
-def compared(arm: str, base: Sequence[Streamed | None], own: Sequence[Streamed | None]) -> Agreement:
+def compared(
+    arm: str, base: Sequence[Streamed | None], own: Sequence[Streamed | None]
+) -> Agreement:
     """Count the prompts on which an arm says what the reference says."""
-    both = [(one, other) for one, other in zip(base, own, strict=True) if one is not None and other is not None]
+    both = [
+        (one, other)
+        for one, other in zip(base, own, strict=True)
+        if one is not None and other is not None
+    ]
     pairs = [(tokens_of(one), tokens_of(other)) for one, other in both]
     first_token = sum(one[:1] == other[:1] for one, other in pairs)
     # What the reference says is the model: a random one repeats itself, whatever its cache.
-    garbled = next((found for one, other in both if (found := garbage(other.text)) and garbage(one.text) is None), None)
-    strange = "no first token is that of the reference" if len(pairs) >= ENOUGH and first_token == 0 else None
+    garbled = next(
+        (
+            found
+            for one, other in both
+            if (found := garbage(other.text)) and garbage(one.text) is None
+        ),
+        None,
+    )
+    strange = (
+        "no first token is that of the reference"
+        if len(pairs) >= ENOUGH and first_token == 0
+        else None
+    )
     return Agreement(
         arm=arm,
         prompts=len(pairs),

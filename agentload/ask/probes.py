@@ -55,7 +55,9 @@ class Reuse:
             return self.error
         cached = "not told" if self.cached_tokens is None else f"{self.cached_tokens:,}"
         hits = "not told" if self.counted_hits is None else f"{self.counted_hits:,.0f}"
-        prompt = "prompt not counted" if self.prompt_tokens is None else f"{self.prompt_tokens} tokens"
+        prompt = (
+            "prompt not counted" if self.prompt_tokens is None else f"{self.prompt_tokens} tokens"
+        )
         return f"{prompt}; cached {cached}, counters {hits}; TTFT {self._ttft()}"
 
     def _ttft(self) -> str:
@@ -88,18 +90,27 @@ class _Seen:
         )
 
 
-async def reuse(endpoint: Endpoint, model: str, *, tokenizer: Tokenizer | None = None, tokens: int = TOKENS) -> Reuse:
+async def reuse(
+    endpoint: Endpoint, model: str, *, tokenizer: Tokenizer | None = None, tokens: int = TOKENS
+) -> Reuse:
     """Send one prompt twice to *endpoint* and say whether the second was answered from the prefix cache."""
     seen = await _seen(endpoint, model, _messages(tokenizer, tokens), times=2)
     return seen.reuse(endpoint.name, tokens=tokens)
 
 
 async def crossed(
-    arms: Sequence[Endpoint], models: Sequence[str], *, tokenizer: Tokenizer | None = None, tokens: int = TOKENS
+    arms: Sequence[Endpoint],
+    models: Sequence[str],
+    *,
+    tokenizer: Tokenizer | None = None,
+    tokens: int = TOKENS,
 ) -> tuple[Reuse, ...]:
     """Send one prompt to one arm after the other; return what each but the first showed: a hit is the cache of another arm."""
     messages = _messages(tokenizer, tokens)
-    seen = [(arm.name, await _seen(arm, model, messages, times=1)) for arm, model in zip(arms, models, strict=True)]
+    seen = [
+        (arm.name, await _seen(arm, model, messages, times=1))
+        for arm, model in zip(arms, models, strict=True)
+    ]
     return tuple(each.reuse(name, tokens=tokens) for name, each in seen[1:])
 
 
@@ -107,7 +118,9 @@ def _messages(tokenizer: Tokenizer | None, tokens: int) -> Sequence[Json]:
     renderer = Renderer(seed=0, tokenizer=tokenizer or WORD_TOKENS)
     context = (Segment(role="user", tokens=tokens, key="reuse"),)
     # New content in every probe: an earlier one must not be what is hit.
-    found: Sequence[Json] = json.loads(renderer.render(context, salt=f"reuse {time.time_ns()}").messages)
+    found: Sequence[Json] = json.loads(
+        renderer.render(context, salt=f"reuse {time.time_ns()}").messages
+    )
     return found
 
 
@@ -120,7 +133,9 @@ async def _seen(endpoint: Endpoint, model: str, messages: Sequence[Json], *, tim
     after = await _settled(endpoint, before, asked=times)
     is_alone = (_risen("requests_done", before, after) or 0) <= times
     hits = _risen("prefix_hits", before, after) if is_alone else None
-    return _Seen(answers=answers, hits=hits, is_on=str(after.facts()["prefix_caching"]).lower() != "false")
+    return _Seen(
+        answers=answers, hits=hits, is_on=str(after.facts()["prefix_caching"]).lower() != "false"
+    )
 
 
 async def _settled(endpoint: Endpoint, before: Identity, *, asked: int) -> Identity:
@@ -168,20 +183,35 @@ class Probed:
         yield from self.mismatches
         if misses := [each.arm for each in self.reuse if each.verdict in {"no hit", "failed"}]:
             yield f"no prefix reuse on {', '.join(misses)}"
-        yield from (f"{each.arm} answers from another arm's cache" for each in self.crossed if each.verdict == "hit")
-        yield from (f"{each.arm}: {each.wrong}" for each in self.agreement if each.wrong is not None)
-        yield from (f"{each.arm}: no prompt was answered" for each in self.agreement if each.prompts == 0 and each.failed)
+        yield from (
+            f"{each.arm} answers from another arm's cache"
+            for each in self.crossed
+            if each.verdict == "hit"
+        )
+        yield from (
+            f"{each.arm}: {each.wrong}" for each in self.agreement if each.wrong is not None
+        )
+        yield from (
+            f"{each.arm}: no prompt was answered"
+            for each in self.agreement
+            if each.prompts == 0 and each.failed
+        )
 
 
 async def probed(arms: Sequence[Endpoint], *, tokens: int, prompts: int) -> Probed:
     """Ask every arm. Raises EndpointError when one cannot be asked."""
     identities = await identify_all(tuple(arms))
     models = [served_model(arm, identity) for arm, identity in zip(arms, identities, strict=True)]
-    said = identities_agree(arms, {arm.name: identity for arm, identity in zip(arms, identities, strict=True)})
+    said = identities_agree(
+        arms, {arm.name: identity for arm, identity in zip(arms, identities, strict=True)}
+    )
     place = sixteen_bit([identity.facts() for identity in identities])
     counted = await tokenizer(arms[0], models[0])
     # One after the other: on one machine they would share its GPU or its cores.
-    reused = [await reuse(arm, name, tokenizer=counted, tokens=tokens) for arm, name in zip(arms, models, strict=True)]
+    reused = [
+        await reuse(arm, name, tokenizer=counted, tokens=tokens)
+        for arm, name in zip(arms, models, strict=True)
+    ]
     first = 0 if place is None else place
     order = [first, *(other for other in range(len(arms)) if other != first)]
     base, *others = [arms[each] for each in order]
@@ -190,7 +220,9 @@ async def probed(arms: Sequence[Endpoint], *, tokens: int, prompts: int) -> Prob
         reuse=tuple(reused),
         crossed=await crossed(arms, models, tokenizer=counted, tokens=tokens),
         reference=base.name,
-        agreement=await agreement(base, others, [models[each] for each in order], tokenizer=counted, prompts=prompts),
+        agreement=await agreement(
+            base, others, [models[each] for each in order], tokenizer=counted, prompts=prompts
+        ),
         mismatches=said.mismatches,
         caveats=(*said.caveats()[len(said.mismatches) :], *unsure),
     )
@@ -199,7 +231,14 @@ async def probed(arms: Sequence[Endpoint], *, tokens: int, prompts: int) -> Prob
 def sixteen_bit(facts: Sequence[Mapping[str, object]]) -> int | None:
     """Return which server is the first whose cache has 16 bits, by its own word; None: none says so."""
     wanted = {"kv_cache_dtype": "bfloat16"}
-    return next((place for place, each in enumerate(facts) if all(check.agrees for check in checks(wanted, each))), None)
+    return next(
+        (
+            place
+            for place, each in enumerate(facts)
+            if all(check.agrees for check in checks(wanted, each))
+        ),
+        None,
+    )
 
 
 def short(tokens: int) -> Iterator[str]:

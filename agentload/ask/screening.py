@@ -48,7 +48,10 @@ class Passage:
     @property
     def tokens(self) -> int:
         """Return the length that it has behind every salt."""
-        return min(len(each.split()) if isinstance(each, str) else len(each) for each in self.salted.values())
+        return min(
+            len(each.split()) if isinstance(each, str) else len(each)
+            for each in self.salted.values()
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -86,18 +89,30 @@ class Screening:
         """Ask servers that run side by side about one prompt after the other, until nothing is left to ask."""
         await self.meet(sources)
         for passage in self.passages:
-            asked = {arm: source for arm, source in sources.items() if arm not in self.excused and arm not in self._done}
+            asked = {
+                arm: source
+                for arm, source in sources.items()
+                if arm not in self.excused and arm not in self._done
+            }
             if not asked or self.is_stopping():
                 break
-            self.listener(f"screen: prompt {passage.number + 1} of {len(self.passages)}, {passage.tokens:,} tokens")
-            said = await asyncio.gather(*(self._passage(arm, source, passage) for arm, source in asked.items()))
+            self.listener(
+                f"screen: prompt {passage.number + 1} of {len(self.passages)}, {passage.tokens:,} tokens"
+            )
+            said = await asyncio.gather(
+                *(self._passage(arm, source, passage) for arm, source in asked.items())
+            )
             for arm, answers in zip(asked, said, strict=True):
                 if answers is not None and arm != self.reference:
                     self._compare(arm, passage, answers)
                     if breaks([row for row in self.rows if row.arm == arm]):
                         self._done.add(arm)
-                        self.listener(f"screen: answers of {arm} are broken; it is asked nothing more")
-            if set(sources) - {self.reference} and not set(sources) - {self.reference} - self._done - set(self.excused):
+                        self.listener(
+                            f"screen: answers of {arm} are broken; it is asked nothing more"
+                        )
+            if set(sources) - {self.reference} and not set(sources) - {
+                self.reference
+            } - self._done - set(self.excused):
                 break
         for arm, source in sources.items():
             if arm not in self.excused:
@@ -109,7 +124,9 @@ class Screening:
         self.listener(f"screen: {arm} is not screened: {why}")
         self.rows.append(self._row(arm, {}, "not screened", {"reason": why}))
 
-    async def _passage(self, arm: str, source: Source, passage: Passage) -> dict[int, Likely] | None:
+    async def _passage(
+        self, arm: str, source: Source, passage: Passage
+    ) -> dict[int, Likely] | None:
         """Ask one server about one prompt; the reference in all ways. None where it failed."""
         first: dict[int, Likely] | None = None
         for variant, (salt, is_together) in VARIANTS.items():
@@ -123,8 +140,12 @@ class Screening:
                 self._said[passage.number, variant] = said
         return first
 
-    async def _told(self, arm: str, source: Source, passage: Passage, salt: str, *, is_together: bool) -> dict[int, Likely] | None:
-        wanted = [each for length in self._own_lengths(passage) for each in self._places(passage, length)]
+    async def _told(
+        self, arm: str, source: Source, passage: Passage, salt: str, *, is_together: bool
+    ) -> dict[int, Likely] | None:
+        wanted = [
+            each for length in self._own_lengths(passage) for each in self._places(passage, length)
+        ]
 
         async def told(tokens: int) -> Likely | Failed:
             return await source.behind(passage.cut(salt, tokens), most=self.most)
@@ -137,32 +158,58 @@ class Screening:
         if failed := next((each for each in (warm, *answers) if isinstance(each, Failed)), None):
             self.excuse(arm, failed.error)
             return None
-        return {tokens: each for tokens, each in zip(wanted, answers, strict=True) if isinstance(each, Likely)}
+        return {
+            tokens: each
+            for tokens, each in zip(wanted, answers, strict=True)
+            if isinstance(each, Likely)
+        }
 
     async def _score(self, arm: str, source: Source) -> None:
         """Have a prompt scored, where the server does that: its places are computed, not read from the cache."""
         passage = self.passages[0]
-        length = next((each for each in reversed(self._own_lengths(passage)) if each <= SCORED_TO), None)
+        length = next(
+            (each for each in reversed(self._own_lengths(passage)) if each <= SCORED_TO), None
+        )
         if length is None or self.reference in self.excused:
             return
         for salt in ("a", "b") if arm == self.reference else ("a",):
             for most in SCORES:
                 said = await source.within(passage.cut(salt, length), most=most)
                 if isinstance(said, Failed):
-                    self.rows.append(self._row(arm, {"path": "prompt"}, "not scored", {"reason": said.error}))
+                    self.rows.append(
+                        self._row(arm, {"path": "prompt"}, "not scored", {"reason": said.error})
+                    )
                     return
                 self._scored[passage.number, f"{arm} {salt}"] = said
         mine, base, again = (
-            self._scored.get((passage.number, name)) for name in (f"{arm} a", f"{self.reference} a", f"{self.reference} b")
+            self._scored.get((passage.number, name))
+            for name in (f"{arm} a", f"{self.reference} a", f"{self.reference} b")
         )
         if arm != self.reference and mine and base and again:
-            own = _mean([variation(a.listed, b.listed) for a, b in zip(base[self.block :], again[self.block :], strict=False)])
-            detail = _distance(list(zip(mine, base, strict=False))) | {"own": [own], "cached": _cached(mine[:1])}
-            self.rows.append(self._row(arm, {"path": "prompt", "prompt": passage.number, "length": length}, "compared", detail))
+            own = _mean(
+                [
+                    variation(a.listed, b.listed)
+                    for a, b in zip(base[self.block :], again[self.block :], strict=False)
+                ]
+            )
+            detail = _distance(list(zip(mine, base, strict=False))) | {
+                "own": [own],
+                "cached": _cached(mine[:1]),
+            }
+            self.rows.append(
+                self._row(
+                    arm,
+                    {"path": "prompt", "prompt": passage.number, "length": length},
+                    "compared",
+                    detail,
+                )
+            )
 
     def _own_lengths(self, passage: Passage) -> tuple[int, ...]:
         """Return the lengths that a prompt has, be it that the last token of a window is left for an answer."""
-        return tuple(each for each in self.lengths if each <= passage.tokens * ROUNDING) or (passage.tokens,)
+        return tuple(each for each in self.lengths if each <= passage.tokens * ROUNDING) or (
+            passage.tokens,
+        )
 
     def _places(self, passage: Passage, length: int) -> tuple[int, ...]:
         return places(min(length, passage.tokens), self.block)
@@ -174,16 +221,29 @@ class Screening:
         for length in self._own_lengths(passage):
             at = [each for each in self._places(passage, length) if each in answers]
             own = [
-                _mean([variation(base[each].listed, self._said[passage.number, variant][each].listed) for each in at])
+                _mean(
+                    [
+                        variation(
+                            base[each].listed, self._said[passage.number, variant][each].listed
+                        )
+                        for each in at
+                    ]
+                )
                 for variant in VARIANTS
                 if variant != "alone" and (passage.number, variant) in self._said
             ]
             detail = _distance([(answers[each], base[each]) for each in at])
-            detail |= {"own": own, "cached": _cached([answers[each] for each in at]), "listed": self.most}
+            detail |= {
+                "own": own,
+                "cached": _cached([answers[each] for each in at]),
+                "listed": self.most,
+            }
             settings = {"path": "cache", "prompt": passage.number, "length": length}
             self.rows.append(self._row(arm, settings, "compared", detail))
 
-    def _row(self, arm: str, settings: Mapping[str, object], outcome: str, detail: Mapping[str, object]) -> ProbeRow:
+    def _row(
+        self, arm: str, settings: Mapping[str, object], outcome: str, detail: Mapping[str, object]
+    ) -> ProbeRow:
         return ProbeRow(
             run_id=self.run,
             arm=arm,
@@ -209,5 +269,9 @@ def _mean(values: Sequence[float]) -> float:
 
 def _cached(said: Sequence[Likely]) -> float | None:
     """Return the share of the prompts that was read from the cache; None where nobody says."""
-    told = [each.cached_tokens / each.prompt_tokens for each in said if each.cached_tokens is not None and each.prompt_tokens]
+    told = [
+        each.cached_tokens / each.prompt_tokens
+        for each in said
+        if each.cached_tokens is not None and each.prompt_tokens
+    ]
     return _mean(told) if told else None

@@ -24,7 +24,12 @@ from agentload.store.database import reading
 from agentload.study.change import extended
 from agentload.study.kinds import Ask
 
-ENDED: Final = {"settled": "decided", "hopeless": "ended", "open": "undecided", "stopped": "stopped"}
+ENDED: Final = {
+    "settled": "decided",
+    "hopeless": "ended",
+    "open": "undecided",
+    "stopped": "stopped",
+}
 """How a sequence of looks ended."""
 ALPHA = 0.05
 
@@ -54,22 +59,42 @@ def summary(found: Summary) -> str:
     rows = []
     for task, context in dict.fromkeys((each.task, each.context_tokens) for each in found.cells):
         own = [cells.get((task, context, arm)) for arm in arms]
-        rows.append((task, length(context), *(_share(cell.right, cell.answered) if cell else ABSENT for cell in own)))
+        rows.append(
+            (
+                task,
+                length(context),
+                *(_share(cell.right, cell.answered) if cell else ABSENT for cell in own),
+            )
+        )
     rows.append(("all", "", *(_share(each.right, each.answered) for each in found.arms)))
     lines = [f"run {found.run_id}", *table(("task", "length", *arms), rows)]
     areas = {curve.task: curve.area for curve in found.curves if curve.arm == arms[0]}
     for curve in found.curves:
-        kept = f" ({curve.area / areas[curve.task]:.1%} of {arms[0]}'s)" if curve.arm != arms[0] and areas.get(curve.task) else ""
+        kept = (
+            f" ({curve.area / areas[curve.task]:.1%} of {arms[0]}'s)"
+            if curve.arm != arms[0] and areas.get(curve.task)
+            else ""
+        )
         of = "of the reference's score" if curve.arm != arms[0] else "right"
         lines.append(
             f"{curve.task}, {curve.arm}: area {curve.area:.3f}{kept}, worst {length(curve.worst_context)} with {curve.worst:.1%} {of}"
         )
     for each in found.arms[1:]:
-        same = "" if each.agreement is None else f", half of the answers agree with the reference's for {each.agreement:.0%} or more"
+        same = (
+            ""
+            if each.agreement is None
+            else f", half of the answers agree with the reference's for {each.agreement:.0%} or more"
+        )
         lines.append(f"{each.arm}: {each.lost} lost, {each.won} won{same}")
     for each in found.arms:
         said = [
-            f"{count} {what}" for count, what in ((each.failed, "failed"), (each.garbage, "garbage"), (each.cut, "cut at the cap")) if count
+            f"{count} {what}"
+            for count, what in (
+                (each.failed, "failed"),
+                (each.garbage, "garbage"),
+                (each.cut, "cut at the cap"),
+            )
+            if count
         ]
         lines += [f"{each.arm}: {', '.join(said)}"] if said else []
     return "\n".join(lines)
@@ -83,12 +108,27 @@ def screen_and_tell(study: Ask, place: Place, *, as_json: bool) -> None:
     """Screen the arms of a study, and print what that says and what to ask next."""
     run = screened(study, place, TERMINAL)
     with reading(place.database) as connection:
-        arms = [row.arm for row in tables.rows(connection, ArmRow, run_id=run) if not is_control(row.arm)]
+        arms = [
+            row.arm
+            for row in tables.rows(connection, ArmRow, run_id=run)
+            if not is_control(row.arm)
+        ]
         rows, excused = screen(connection, run, arms)
         paths = scored(connection, run, arms)
-    found = tuple(screening([row for row in rows if row.arm == arm], alpha=ALPHA) for arm in arms if any(row.arm == arm for row in rows))
+    found = tuple(
+        screening([row for row in rows if row.arm == arm], alpha=ALPHA)
+        for arm in arms
+        if any(row.arm == arm for row in rows)
+    )
     if as_json:
-        print_json({"run_id": run, "arms": [asdict(each) for each in found], "not_screened": dict(excused), "scored_prompts": paths})
+        print_json(
+            {
+                "run_id": run,
+                "arms": [asdict(each) for each in found],
+                "not_screened": dict(excused),
+                "scored_prompts": paths,
+            }
+        )
         return
     print(f"run {run}")
     _print_lengths(found, arms[0])
@@ -100,7 +140,9 @@ def screen_and_tell(study: Ask, place: Place, *, as_json: bool) -> None:
         print(
             f"{path.arm}, a prompt of {length(path.length)} scored whole: {path.variation:.2g} from {arms[0]}, which is {path.own:.2g} away"
         )
-        print(f"  from itself. {_part(path.cached)} of it was read from the cache, {_part(_cached(rows, path.arm))} before single tokens.")
+        print(
+            f"  from itself. {_part(path.cached)} of it was read from the cache, {_part(_cached(rows, path.arm))} before single tokens."
+        )
     print(f"\nNext: {_next(study, found, place.database, run)}")
 
 
@@ -126,7 +168,17 @@ def _print_lengths(found: tuple[Screening, ...], reference: str) -> None:
         for each in found
         for at in each.lengths
     ]
-    print_table(("arm", "length", "prompts", f"times as far as {reference} from itself", "same likeliest token", "p"), cells)
+    print_table(
+        (
+            "arm",
+            "length",
+            "prompts",
+            f"times as far as {reference} from itself",
+            "same likeliest token",
+            "p",
+        ),
+        cells,
+    )
 
 
 def _next(study: Ask, found: tuple[Screening, ...], database: Path, run: str) -> str:
@@ -135,4 +187,6 @@ def _next(study: Ask, found: tuple[Screening, ...], database: Path, run: str) ->
     if found and not open_:
         return f"agentload advise {database} --run {run}"
     asked = extended(study, screen=False, traces=())
-    return again(extended(asked, contexts=worth_asking(open_[0])) if open_ else asked, database, into=run)
+    return again(
+        extended(asked, contexts=worth_asking(open_[0])) if open_ else asked, database, into=run
+    )

@@ -43,10 +43,16 @@ class _Arm:
 
     def done(self) -> str:
         """Say how many calls are done, and of how many: what a time budget leaves room for is a guess, not shown once it was too low."""
-        return f"{self.latest.done}/{self.total}" if self.latest.done <= self.total else str(self.latest.done)
+        return (
+            f"{self.latest.done}/{self.total}"
+            if self.latest.done <= self.total
+            else str(self.latest.done)
+        )
 
     def seconds(self) -> float:
-        return self.busy_s + (time.monotonic() - self.busy_from if self.busy_from is not None else 0.0)
+        return self.busy_s + (
+            time.monotonic() - self.busy_from if self.busy_from is not None else 0.0
+        )
 
 
 class Progress:
@@ -65,7 +71,11 @@ class Progress:
     def sent(self, send: Send) -> None:
         """Note that a call went out."""
         arm = self._arms[send.arm]
-        what = "priming the contexts of its window" if send.call.prime and not send.tail else f"block {send.block}"
+        what = (
+            "priming the contexts of its window"
+            if send.call.prime and not send.tail
+            else f"block {send.block}"
+        )
         self._playing = f"pair {send.pair} · {what} on {send.arm} · "
         if arm.in_flight == 0:
             arm.busy_from = time.monotonic()
@@ -96,7 +106,9 @@ class Progress:
             while not ended.wait(DRAWN_S):
                 transient(*self.lines())
 
-        drawer = threading.Thread(target=copy_context().run, args=(drawing,), name="progress", daemon=True)
+        drawer = threading.Thread(
+            target=copy_context().run, args=(drawing,), name="progress", daemon=True
+        )
         drawer.start()
         try:
             yield
@@ -107,25 +119,50 @@ class Progress:
 
     def line(self) -> str:
         """Return the state in one line."""
-        parts = [f"{name} {arm.done()}, {sum(count for _, count in arm.latest.failed)} failed" for name, arm in self._arms.items()]
-        return f"{time.monotonic() - self._started:6.0f} s  " + " · ".join(parts) + f" · left {self._left()}"
+        parts = [
+            f"{name} {arm.done()}, {sum(count for _, count in arm.latest.failed)} failed"
+            for name, arm in self._arms.items()
+        ]
+        return (
+            f"{time.monotonic() - self._started:6.0f} s  "
+            + " · ".join(parts)
+            + f" · left {self._left()}"
+        )
 
     def lines(self) -> tuple[str, ...]:
         """Return the state as it is drawn: a bar, what is played, and a row an arm."""
-        done, total = sum(arm.latest.done for arm in self._arms.values()), sum(arm.total for arm in self._arms.values())
+        done, total = (
+            sum(arm.latest.done for arm in self._arms.values()),
+            sum(arm.total for arm in self._arms.values()),
+        )
         share = min(1.0, done / total) if total else 0.0
         full = round(share * BAR)
         head = f"{'█' * full}{'░' * (BAR - full)} {share:4.0%} · {self._playing}{self._left()} left"
-        return (*self._above(), head, *table(HEAD, [self._row(name, arm) for name, arm in self._arms.items()]))
+        return (
+            *self._above(),
+            head,
+            *table(HEAD, [self._row(name, arm) for name, arm in self._arms.items()]),
+        )
 
     def _row(self, name: str, arm: _Arm) -> tuple[str, ...]:
         failed = ", ".join(f"{count} {status}" for status, count in arm.latest.failed[:2]) or "0"
         seconds = arm.seconds()
         rate = f"{arm.output_tokens / seconds:,.0f}" if seconds > 1 else ABSENT
-        return (name, arm.done(), str(arm.in_flight), failed, *_ms(arm.latest.ttft_ms), *_ms(arm.latest.tpot_ms), rate)
+        return (
+            name,
+            arm.done(),
+            str(arm.in_flight),
+            failed,
+            *_ms(arm.latest.ttft_ms),
+            *_ms(arm.latest.tpot_ms),
+            rate,
+        )
 
     def _left(self) -> str:
-        done, total = sum(a.latest.done for a in self._arms.values()), sum(a.total for a in self._arms.values())
+        done, total = (
+            sum(a.latest.done for a in self._arms.values()),
+            sum(a.total for a in self._arms.values()),
+        )
         if done < 3 or done > total:
             return "…"
         share = done / total
@@ -138,7 +175,10 @@ class Progress:
 def _ms(spread: Spread | None) -> tuple[str, str]:
     if spread is None:
         return ABSENT, ABSENT
-    p50, p95 = (f"{value:,.0f} ms" if value >= 100 else f"{value:.1f} ms" for value in (spread.p50, spread.p95))
+    p50, p95 = (
+        f"{value:,.0f} ms" if value >= 100 else f"{value:.1f} ms"
+        for value in (spread.p50, spread.p95)
+    )
     return p50, p95
 
 
@@ -146,7 +186,12 @@ class Answers:
     """Tell on standard error how far each cell of an evaluation is: a line drawn again on a terminal, a line now and then elsewhere."""
 
     def __init__(self, questions: Sequence[Question], *, arms: int) -> None:
-        self._totals = Counter({cell: count * arms for cell, count in Counter((each.task, each.context) for each in questions).items()})
+        self._totals = Counter(
+            {
+                cell: count * arms
+                for cell, count in Counter((each.task, each.context) for each in questions).items()
+            }
+        )
         self._done: Counter[tuple[str, int]] = Counter()
         self._failed = 0
         self._told_at = time.monotonic()
@@ -193,7 +238,12 @@ def terminal(above: Above = tuple) -> Audience:
         with made.shown():
             yield made
 
-    return Audience(notice=lambda text: notice(visible(text)), progress=progress, answers=_answers, stopping=heard)
+    return Audience(
+        notice=lambda text: notice(visible(text)),
+        progress=progress,
+        answers=_answers,
+        stopping=heard,
+    )
 
 
 TERMINAL: Final = terminal()

@@ -25,7 +25,16 @@ from agentload.model.plan import Plan
 from agentload.report.advise import settle
 from agentload.run.ask import Asked
 from agentload.run.capacity import Found
-from agentload.run.foreground import asked, concluded, isolate, measure, probe, require, searched, simulate
+from agentload.run.foreground import (
+    asked,
+    concluded,
+    isolate,
+    measure,
+    probe,
+    require,
+    searched,
+    simulate,
+)
 from agentload.run.isolation import Cell
 from agentload.run.play import Played, Playing
 from agentload.run.prepared import Place, Prepared, evaluation, prepared, simulation
@@ -43,7 +52,9 @@ _ON: Final = {True: "on", False: "off", None: "–"}
 _CACHE: Final[Mapping[PrefixReuse, str]] = {"hit": "another arm's", "no hit": "its own"}
 
 
-def carry_out(study: Study, place: Place, *, is_dry: bool, as_json: bool, is_gated: bool = False) -> None:
+def carry_out(
+    study: Study, place: Place, *, is_dry: bool, as_json: bool, is_gated: bool = False
+) -> None:
     """Run a study. Raises InterruptError when it was stopped, GateError when it is *is_gated* and an arm is not fit."""
     if isinstance(study.servers, Live) and not is_dry:
         transient(f"reading the trace and meeting {study.servers.endpoints} …")
@@ -108,13 +119,18 @@ def _simulate(study: Replay, place: Place, *, is_dry: bool, as_json: bool) -> No
     run = simulate(made, TERMINAL, told=lambda count: transient(f"{count:,} rows"))
     transient("")
     summary = summarise(place.database, run)
-    print_json(summary) if as_json else print(f"{summary.text()}\nsimulated in {time.monotonic() - started_s:.1f} s")
+    print_json(summary) if as_json else print(
+        f"{summary.text()}\nsimulated in {time.monotonic() - started_s:.1f} s"
+    )
     _decided(place, run, then="report", as_json=as_json)
 
 
 def _search(study: Search, place: Place, *, is_dry: bool, as_json: bool) -> None:
     if is_dry:
-        raise UsageError("a search decides what it tries by what it finds: it has no plan to print", hint="leave out --dry-run")
+        raise UsageError(
+            "a search decides what it tries by what it finds: it has no plan to print",
+            hint="leave out --dry-run",
+        )
     found = searched(study, place, TERMINAL)
     if as_json:
         print_json(found)
@@ -151,31 +167,45 @@ def _ask(study: Ask, place: Place, *, is_dry: bool, as_json: bool) -> None:
     _answered(ended, place, resume=made.goes_on_by, as_json=as_json)
 
 
-def _answered(ended: Asked, place: Place, *, resume: str, sequence: Ended | None = None, as_json: bool) -> None:
+def _answered(
+    ended: Asked, place: Place, *, resume: str, sequence: Ended | None = None, as_json: bool
+) -> None:
     """Print what was answered, in a sequence of looks or at once, and what the run ended with."""
     if ended.load_error is None:
         found = grades.summarise(place.database, ended.run_id)
         if not found.cells and not ended.left:
-            raise UsageError("no question was asked: each is longer than the shortest window of the arms", hint="--contexts 4k,16k")
+            raise UsageError(
+                "no question was asked: each is longer than the shortest window of the arms",
+                hint="--contexts 4k,16k",
+            )
         said = {} if sequence is None else {"ending": sequence.ending, "said": sequence.said}
         print_json(asdict(found) | said) if as_json else print(_asking.summary(found))
     stopped = None
     if ended.left:
         left = f"{ended.left:,} questions {'' if sequence is None else 'of this look '}left"
-        stopped = InterruptError(f"run {ended.run_id} was stopped with {left}; what was answered is stored", hint=f"resume with: {resume}")
+        stopped = InterruptError(
+            f"run {ended.run_id} was stopped with {left}; what was answered is stored",
+            hint=f"resume with: {resume}",
+        )
     concluded(ended.run_id, place, TERMINAL, load_error=ended.load_error, stopped=stopped)
     if sequence is not None and not as_json:
         print(f"{_asking.ENDED[sequence.ending]} after {sequence.items:,} items: {sequence.said}")
     _decided(place, ended.run_id, then="advise", as_json=as_json)
 
 
-def _print_questions(study: Ask, asked: Questions, expected: QuestionsCost, arms: Sequence[str], *, as_json: bool) -> None:
+def _print_questions(
+    study: Ask, asked: Questions, expected: QuestionsCost, arms: Sequence[str], *, as_json: bool
+) -> None:
     if as_json:
         print_json(expected)
         return
     print(_asking.describe(asked.order, expected, arms))
     margin = Setting().policy.accuracy_margin
-    for truth, each in likely(looks(study), margin=margin, together=study.per_context).items() if study.until_settled else ():
+    for truth, each in (
+        likely(looks(study), margin=margin, together=study.per_context).items()
+        if study.until_settled
+        else ()
+    ):
         minutes = expected.minutes * each.mean_items / looks(study)[-1]
         tokens = expected.prompt_tokens * each.mean_items / looks(study)[-1]
         print(
@@ -187,7 +217,9 @@ def _print_questions(study: Ask, asked: Questions, expected: QuestionsCost, arms
 def _answer(study: Ask, place: Place, *, is_dry: bool, as_json: bool) -> None:
     made = answering(study, place)
     if is_dry:
-        expected = questions_cost(made.asked, arms=len(made.arms), concurrency=study.concurrency, thinking_tokens=0)
+        expected = questions_cost(
+            made.asked, arms=len(made.arms), concurrency=study.concurrency, thinking_tokens=0
+        )
         _print_questions(study, made.asked, expected, tuple(made.arms), as_json=as_json)
         return
     _answered(answer_all(made), place, resume="", as_json=as_json)
@@ -204,7 +236,10 @@ def _probe(study: Probe, place: Place, *, is_dry: bool, as_json: bool, is_gated:
     found = probe(study, TERMINAL)
     print_json(found) if as_json else _print_probed(found)
     if is_gated and (troubles := tuple(found.troubles())):
-        raise GateError("; ".join(troubles), hint="see --enable-prefix-caching and --kv-cache-dtype of the servers, and their logs")
+        raise GateError(
+            "; ".join(troubles),
+            hint="see --enable-prefix-caching and --kv-cache-dtype of the servers, and their logs",
+        )
 
 
 def _isolate(study: Probe, place: Place, *, as_json: bool, is_gated: bool) -> None:
@@ -212,7 +247,10 @@ def _isolate(study: Probe, place: Place, *, as_json: bool, is_gated: bool) -> No
     print_json(cells) if as_json else _print_cells(cells)
     bad = [each for each in cells if each.outcome != "ok"]
     if is_gated and bad:
-        raise GateError(f"{len(bad)} of {len(cells)} combinations are not fit for use", hint=f"the servers' logs: {study.servers.logs}")
+        raise GateError(
+            f"{len(bad)} of {len(cells)} combinations are not fit for use",
+            hint=f"the servers' logs: {study.servers.logs}",
+        )
 
 
 def _print_cells(cells: tuple[Cell, ...]) -> None:
@@ -229,48 +267,93 @@ def _print_cells(cells: tuple[Cell, ...]) -> None:
         for each in cells
     ]
     first = next((each for each in cells if each.agreed is not None), cells[0])
-    print_table(("arm", "prefix", "graphs", "outcome", "exit", f"first token as {first.arm}", "what was seen"), lines)
+    print_table(
+        (
+            "arm",
+            "prefix",
+            "graphs",
+            "outcome",
+            "exit",
+            f"first token as {first.arm}",
+            "what was seen",
+        ),
+        lines,
+    )
 
 
 def _print_probed(found: Probed) -> None:
     for caveat in (*found.mismatches, *found.caveats):
         notice(f"caveat: {caveat}")
     caches = {each.arm: _CACHE.get(each.verdict, each.verdict) for each in found.crossed}
-    lines = [(each.arm, each.verdict, caches.get(each.arm, "–"), each.detail()) for each in found.reuse]
+    lines = [
+        (each.arm, each.verdict, caches.get(each.arm, "–"), each.detail()) for each in found.reuse
+    ]
     print_table(("arm", "prefix reuse", "cache", "what was seen"), lines)
     if found.agreement:
         print()
         cells = [
-            (each.arm, f"{each.first_token} of {each.prompts}", f"{each.whole} of {each.prompts}", str(each.failed), each.wrong or "–")
+            (
+                each.arm,
+                f"{each.first_token} of {each.prompts}",
+                f"{each.whole} of {each.prompts}",
+                str(each.failed),
+                each.wrong or "–",
+            )
             for each in found.agreement
         ]
-        print_table(("arm", f"first token as {found.reference}", "whole answer", "failed", "what is wrong"), cells)
+        print_table(
+            ("arm", f"first token as {found.reference}", "whole answer", "failed", "what is wrong"),
+            cells,
+        )
 
 
 def _planned(plan: Plan, cost: Cost, fills: Fills | None = None) -> str:
     """Return the plan and what it costs, for people; *fills* where it is laid out to fill pools."""
-    stays = [", ".join(f"{arm} on {on}" for arm, on in where(stretch).items()) for stretch in stretches(plan.rounds)]
-    replicas = {play.machine for round_ in plan.rounds for play in round_.plays if is_replica(play.machine)}
+    stays = [
+        ", ".join(f"{arm} on {on}" for arm, on in where(stretch).items())
+        for stretch in stretches(plan.rounds)
+    ]
+    replicas = {
+        play.machine for round_ in plan.rounds for play in round_.plays if is_replica(play.machine)
+    }
     orders = [" + ".join(play.arm for play in round_.plays) for round_ in plan.rounds]
     shown = " → ".join(orders[:12]) + (" → …" if len(orders) > 12 else "")
     pairs = len({play.pair for round_ in plan.rounds for play in round_.plays})
     starts = starts_of(plan)
-    met = sum(not is_control(arm) for arm in plan.arms) - 1  # each once more to be met, but for the one that plays first
+    met = (
+        sum(not is_control(arm) for arm in plan.arms) - 1
+    )  # each once more to be met, but for the one that plays first
     calls = ", ".join(f"{arm} {count:,}" for arm, count in cost.calls_by_arm.items())
     return "\n".join(
         (
             f"plan      {plan.design}, {len(plan.blocks)} blocks, {pairs} pairs, {cost.rounds} rounds",
             f"order     {shown}",
-            *([f"starts    {starts + met} of servers, one at a time; their time is not counted"] if starts else []),
-            *([f"replicas  {len(replicas)} of each arm, pair after pair in turn"] if replicas else []),
+            *(
+                [f"starts    {starts + met} of servers, one at a time; their time is not counted"]
+                if starts
+                else []
+            ),
+            *(
+                [f"replicas  {len(replicas)} of each arm, pair after pair in turn"]
+                if replicas
+                else []
+            ),
             *([f"machines  {', then '.join(stays)}"] if len(stays) > 1 and not replicas else []),
             f"calls     {calls}",
             f"tokens    {cost.prompt_tokens:,} in, {cost.output_tokens:,} out",
             f"duration  {about(cost.minutes)} (with {cost.assumed})",
             *([f"priming   {cost.priming_minutes:.1f} min of it"] if cost.priming_minutes else []),
-            *([f"block     {fills.lasts_minutes:.0f} min each: {fills.because}"] if fills is not None else []),
+            *(
+                [f"block     {fills.lasts_minutes:.0f} min each: {fills.because}"]
+                if fills is not None
+                else []
+            ),
             *(f"pool      {line}" for line in (fills.lines() if fills is not None else ())),
-            *([f"warning   {short}"] if fills is not None and (short := fills.warning()) is not None else []),
+            *(
+                [f"warning   {short}"]
+                if fills is not None and (short := fills.warning()) is not None
+                else []
+            ),
             "nothing was sent (--dry-run)",
         )
     )
@@ -297,14 +380,24 @@ def _percent(share: float | None) -> str:
 def _bracket(found: Found, unit: str) -> str:
     if found.holds is None:
         return f"no load holds, not even {found.trials[0].load:.4g} {unit}"
-    holds, low, high = (_sessions(each) if unit == "sessions" else f"{each or 0:.3g}" for each in (found.holds, found.low, found.high))
+    holds, low, high = (
+        _sessions(each) if unit == "sessions" else f"{each or 0:.3g}"
+        for each in (found.holds, found.low, found.high)
+    )
     return f"{holds} {unit} or more" if found.high is None else f"{holds} {unit} [{low}, {high}]"
 
 
 def _print_limits(found: Sequence[Found]) -> None:
     """Print a line an arm: what it carries, with its interval, and which trouble there is beyond."""
     cells = [
-        (each.arm, _sessions(each.holds), _sessions(each.low), _sessions(each.high), _trouble(each), str(len(each.trials)))
+        (
+            each.arm,
+            _sessions(each.holds),
+            _sessions(each.low),
+            _sessions(each.high),
+            _trouble(each),
+            str(len(each.trials)),
+        )
         for each in found
     ]
     print_table(("arm", "holds", "surely", "at most", "trouble", "trials"), cells)

@@ -24,7 +24,9 @@ from agentload.study.kinds import Decide
 from agentload.study.parts import Virtual
 
 
-def decide(study: Decide, place: Place, *, is_dry: bool, as_json: bool, out: Path | None = None) -> Document | None:
+def decide(
+    study: Decide, place: Place, *, is_dry: bool, as_json: bool, out: Path | None = None
+) -> Document | None:
     """Decide, print the answer and write its report; return it, None where nothing was asked. Raises InterruptError when it was stopped."""
 
     def status() -> tuple[str, ...]:
@@ -33,7 +35,9 @@ def decide(study: Decide, place: Place, *, is_dry: bool, as_json: bool, out: Pat
     deciding = Deciding(study=study, place=place, audience=terminal(status))
     if is_dry:
         forecasts = deciding.forecast()
-        print_json(forecasts) if as_json else print(foretold(study, forecasts, replicas=deciding.means.replicas))
+        print_json(forecasts) if as_json else print(
+            foretold(study, forecasts, replicas=deciding.means.replicas)
+        )
         return None
     ended = deciding.play()
     if ended.document is None:
@@ -44,7 +48,9 @@ def decide(study: Decide, place: Place, *, is_dry: bool, as_json: bool, out: Pat
             raise _late(ended)
         if (unaffordable := beyond_budget(ended)) is not None:
             raise AgentloadError(f"nothing is decided. {unaffordable}", hint=hint)
-        raise EndpointError("every pair that was played is invalid: the warnings above say why", hint=hint)
+        raise EndpointError(
+            "every pair that was played is invalid: the warnings above say why", hint=hint
+        )
     folder = out or Path("reports") / ended.run_id
     paths = write(ended.document, folder)
     if as_json:
@@ -54,7 +60,10 @@ def decide(study: Decide, place: Place, *, is_dry: bool, as_json: bool, out: Pat
         print(summary(study, ended))
         print(f"\nReport: {next((path for path in paths if path.suffix == '.html'), folder)}")
     if ended.ending == "stopped":
-        raise InterruptError(f"run {ended.run_id} was stopped; this is decided on what is there", hint=_go_on(study, place, ended))
+        raise InterruptError(
+            f"run {ended.run_id} was stopped; this is decided on what is there",
+            hint=_go_on(study, place, ended),
+        )
     if ended.late is not None:
         raise _late(ended)
     return ended.document
@@ -95,9 +104,16 @@ def foretold(study: Decide, forecasts: tuple[Forecast, ...], *, replicas: int = 
     whole = sum(each.price.minutes for each in forecasts)
     priming = sum(each.price.priming_minutes for each in forecasts)
     primed = [f"priming the contexts of windows takes {priming:.1f} min of it"] if priming else []
-    lines = table(("criterion", "at most", "minutes", "calls", "tokens", "$", "chance that it is settled"), rows)
+    lines = table(
+        ("criterion", "at most", "minutes", "calls", "tokens", "$", "chance that it is settled"),
+        rows,
+    )
     budget = study.budget_s / 60
-    beyond = "" if whole <= budget else f", {max(1, math.ceil(whole - budget))} more than there is: what does not fit is not asked"
+    beyond = (
+        ""
+        if whole <= budget
+        else f", {max(1, math.ceil(whole - budget))} more than there is: what does not fit is not asked"
+    )
     spared = () if any(each.criterion == "canary" for each in forecasts) else (NO_CANARY,)
     return "\n".join(
         (
@@ -124,8 +140,14 @@ _DRY = "nothing was sent (--dry-run)"
 
 def summary(study: Decide, ended: Outcome) -> str:
     """Return what was asked, its planned and actual minutes, and what would settle the rest."""
-    rows = [(told(each.stage), f"{each.planned_minutes:.1f}", f"{each.minutes:.1f}", each.said) for each in ended.asked]
-    lines, budget = ["", *table(("asked", "planned min", "took min", "what it said"), rows)], study.budget_s / 60
+    rows = [
+        (told(each.stage), f"{each.planned_minutes:.1f}", f"{each.minutes:.1f}", each.said)
+        for each in ended.asked
+    ]
+    lines, budget = (
+        ["", *table(("asked", "planned min", "took min", "what it said"), rows)],
+        study.budget_s / 60,
+    )
     lines.append(f"spent {budget - ended.left_minutes:.0f} of {budget:.0f} min")
     lines += [each.said() for each in ended.apart]
     if (lighter := caveat(ended.given_up)) is not None:
@@ -166,7 +188,9 @@ def _as_json(ended: Outcome) -> dict[str, Any]:
         "given_up": [asdict(each) for each in ended.given_up],
         "apart": [asdict(each) for each in ended.apart],
         "asked": [asdict(each) for each in ended.asked],
-        "wants": None if ended.wants is None else {"stage": asdict(ended.wants[0]), "minutes": ended.wants[1]},
+        "wants": None
+        if ended.wants is None
+        else {"stage": asdict(ended.wants[0]), "minutes": ended.wants[1]},
         "enough_minutes": None if ended.wants is None else ended.enough_minutes,
         "decision": msgspec.json.decode(decision_json(ended.document)),
     }

@@ -47,11 +47,20 @@ def defaults(verb: Sequence[str], names: Mapping[str, str]) -> Values:
         for word in verb:
             own = own.get(word, {})
             if not isinstance(own, dict):
-                raise UsageError(f"{path}: '{word}' is a verb, and takes a table", hint=f"[{'.'.join(verb)}]")
+                raise UsageError(
+                    f"{path}: '{word}' is a verb, and takes a table", hint=f"[{'.'.join(verb)}]"
+                )
         for key, value in own.items():
             if key not in names and not isinstance(value, dict):
-                raise UsageError(f"{path}: [{'.'.join(verb)}]: no option '{key}'", hint=nearest(key, names))
-        found |= {names[key]: _typed(value) for table in (common, own) for key, value in table.items() if key in names}
+                raise UsageError(
+                    f"{path}: [{'.'.join(verb)}]: no option '{key}'", hint=nearest(key, names)
+                )
+        found |= {
+            names[key]: _typed(value)
+            for table in (common, own)
+            for key, value in table.items()
+            if key in names
+        }
     return found
 
 
@@ -62,7 +71,9 @@ def read(path: Path) -> Values:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: {error}", hint='keys are options without their dashes: db = "bench.duckdb"') from error
+        raise UsageError(
+            f"{path}: {error}", hint='keys are options without their dashes: db = "bench.duckdb"'
+        ) from error
 
 
 def keys(values: Values, at: str = "") -> Iterator[tuple[str, str]]:
@@ -82,7 +93,14 @@ def spelled() -> frozenset[str]:
 def shown(values: Mapping[str, Any]) -> str:
     """Write defaults for people."""
     said = (
-        (name, " ".join(value) if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else value)
+        (
+            name,
+            " ".join(value)
+            if isinstance(value, list)
+            else str(value).lower()
+            if isinstance(value, bool)
+            else value,
+        )
         for name, value in values.items()
     )
     return ", ".join(f"{name.replace('_', '-')} = {value}" for name, value in said)

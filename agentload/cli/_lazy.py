@@ -36,8 +36,28 @@ GROUPS: Final[Mapping[str, str]] = {
         "Servers": ("servers",),
         "Load": ("load", "capacity"),
         "Requests": ("request", "timeouts", "tokenizer"),
-        "Statistics": ("pairs", "design", "swap", "cache", "aa", "warmup", "seed", "items", "repetitions"),
-        "Decision": ("reference", "slo", "agents", "price_usd", "decide_by", "budget_s", "min_change", "accuracy_margin", "fail_on"),
+        "Statistics": (
+            "pairs",
+            "design",
+            "swap",
+            "cache",
+            "aa",
+            "warmup",
+            "seed",
+            "items",
+            "repetitions",
+        ),
+        "Decision": (
+            "reference",
+            "slo",
+            "agents",
+            "price_usd",
+            "decide_by",
+            "budget_s",
+            "min_change",
+            "accuracy_margin",
+            "fail_on",
+        ),
         "Runs": ("db", "run_id", "into", "resume"),
         "Output": ("out", "json", "dry_run", "print_study", "quiet"),
     }.items()
@@ -47,7 +67,9 @@ GROUPS: Final[Mapping[str, str]] = {
 _INDENT: Final = "    "
 _DEEPER: Final = "  "
 _VERBATIM: Final = "\b"  # paragraphs that do not begin with it are filled
-_SEAM: Final = re.compile(r'\s+(?=(?:--? ?\w|\|)(?:[^"]*"[^"]*")*[^"]*$)')  # before an option or a pipe, outside quotes
+_SEAM: Final = re.compile(
+    r'\s+(?=(?:--? ?\w|\|)(?:[^"]*"[^"]*")*[^"]*$)'
+)  # before an option or a pipe, outside quotes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +103,20 @@ def verbs(package: str) -> tuple[Verb, ...]:
     for file in Path(spec.origin).parent.glob("*.py"):
         if file.stem == "__init__" or not (file.stem.startswith("_") or file.stem in _NO_VERBS):
             module = package if file.stem == "__init__" else f"{package}.{file.stem}"
-            found += [(name, docstring, module, name) for name, docstring in _VERB.findall(file.read_text(encoding="utf-8"))]
+            found += [
+                (name, docstring, module, name)
+                for name, docstring in _VERB.findall(file.read_text(encoding="utf-8"))
+            ]
     for file in Path(spec.origin).parent.glob("[a-z]*/__init__.py"):
         name, docstring = file.parent.name, _GROUP.match(file.read_text(encoding="utf-8"))
         found.append((name, docstring[1] if docstring else "", f"{package}.{name}", None))
     return tuple(
-        Verb(name=name.removesuffix("_").replace("_", "-"), docstring=cleandoc(docstring), module=module, function=function)
+        Verb(
+            name=name.removesuffix("_").replace("_", "-"),
+            docstring=cleandoc(docstring),
+            module=module,
+            function=function,
+        )
         for name, docstring, module, function in sorted(found)
     )
 
@@ -104,7 +134,9 @@ def needs(others: Mapping[str, tuple[str, ...]]) -> Callable[[Run], Run]:
 class LazyGroup(TyperGroup):
     """Hold the verbs of one package; typer's group, except that its commands are text until they are needed."""
 
-    def __init__(self, *, package: str = "agentload.cli", **attributes: Any) -> None:  # typer's own attributes pass through
+    def __init__(
+        self, *, package: str = "agentload.cli", **attributes: Any
+    ) -> None:  # typer's own attributes pass through
         super().__init__(**attributes)
         self.verbs = {verb.name: verb for verb in verbs(package)}
 
@@ -119,9 +151,19 @@ class LazyGroup(TyperGroup):
             if ctx.resilient_parsing:  # a shell completes what is being typed
                 return None  # type: ignore[return-value]  # which typer's own base class allows
             path = ctx.command_path
-            raise UsageError(f"no verb '{cmd_name}'", hint=nearest(cmd_name, self.verbs, form=f"`{path} {{}}`", otherwise=f"{path} --help"))
+            raise UsageError(
+                f"no verb '{cmd_name}'",
+                hint=nearest(
+                    cmd_name, self.verbs, form=f"`{path} {{}}`", otherwise=f"{path} --help"
+                ),
+            )
         if verb.function is None:
-            return LazyGroup(package=verb.module, name=verb.name, help=help_text(verb.docstring), rich_markup_mode=None)
+            return LazyGroup(
+                package=verb.module,
+                name=verb.name,
+                help=help_text(verb.docstring),
+                rich_markup_mode=None,
+            )
         return _command(verb)
 
     def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # noqa: ANN401, ARG002  # as list_commands
@@ -152,12 +194,19 @@ class _Command(TyperCommand):
             rest += [word] if name != _DB else []
         if not databases:
             return args
-        ctx.meta["note"] = f"`{_DB}` is for verbs that run; of verbs that read, write: {ctx.command_path} {' '.join(databases)}"
+        ctx.meta["note"] = (
+            f"`{_DB}` is for verbs that run; of verbs that read, write: {ctx.command_path} {' '.join(databases)}"
+        )
         return [*databases, *rest]
 
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # as parse_args
         """Leave out arguments that are hidden: they are older ways to say something."""
-        hidden = [piece for each in self.params if getattr(each, "hidden", False) for piece in each.get_usage_pieces(ctx)]
+        hidden = [
+            piece
+            for each in self.params
+            if getattr(each, "hidden", False)
+            for piece in each.get_usage_pieces(ctx)
+        ]
         return [piece for piece in super().collect_usage_pieces(ctx) if piece not in hidden]
 
     def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # noqa: ANN401  # as parse_args
@@ -168,7 +217,11 @@ class _Command(TyperCommand):
             if each.param_type_name == "argument":
                 group = "Arguments"
             else:
-                group = GROUPS.get(getattr(each, "rich_help_panel", None) or each.name, REST) if len(params) >= GROUPED_FROM else REST
+                group = (
+                    GROUPS.get(getattr(each, "rich_help_panel", None) or each.name, REST)
+                    if len(params) >= GROUPED_FROM
+                    else REST
+                )
             if (record := each.get_help_record(ctx)) is not None:
                 groups.setdefault(group, []).append(record)
         for name in sorted(groups, key=lambda name: name == REST):
@@ -179,9 +232,16 @@ class _Command(TyperCommand):
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # noqa: ANN401  # as parse_args
         for name, others in self.needs.items():
             source = ctx.get_parameter_source(name)
-            if source is not None and source.name == "COMMANDLINE" and all(ctx.params[other] in _IDLE for other in others):
+            if (
+                source is not None
+                and source.name == "COMMANDLINE"
+                and all(ctx.params[other] in _IDLE for other in others)
+            ):
                 wanted = " or ".join(self._option(other) for other in others)
-                raise UsageError(f"{self._option(name)} does nothing without {wanted}", hint=f"{ctx.command_path} --help")
+                raise UsageError(
+                    f"{self._option(name)} does nothing without {wanted}",
+                    hint=f"{ctx.command_path} --help",
+                )
         with silenced(is_quiet=ctx.params.pop("quiet")):
             if "note" in ctx.meta:
                 notice(f"note: {ctx.meta['note']}")
@@ -200,7 +260,12 @@ def _reads(command: TyperCommand | TyperGroup) -> bool:
 def names_of(command: TyperCommand | TyperGroup) -> dict[str, str]:
     """Return a verb's parameters by what files of defaults call them."""
     own = {"db": "database"} if _reads(command) else {}
-    return own | {option.lstrip("-"): each.name for each in command.params for option in each.opts if option.startswith("--")}
+    return own | {
+        option.lstrip("-"): each.name
+        for each in command.params
+        for option in each.opts
+        if option.startswith("--")
+    }
 
 
 def _command(verb: Verb) -> TyperCommand:
@@ -222,7 +287,13 @@ def _typed(run: Callable[..., None], **settings: str) -> _Command:
 
 
 def _of_every_verb(
-    *, quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors alone: no progress, no notices.")] = False
+    *,
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet", "-q", help="Print results and errors alone: no progress, no notices."
+        ),
+    ] = False,
 ) -> None:
     """Declare the option that every verb has."""
 

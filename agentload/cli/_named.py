@@ -25,7 +25,9 @@ BOUNDED: Final = "bounded"
 
 def setting(policy: Path | None) -> Setting:
     """Read the policy file, or take the defaults; suggested commands name what a defaults file here would change."""
-    return replace(Setting() if policy is None else read_policy(policy), spelled=_defaults.spelled())
+    return replace(
+        Setting() if policy is None else read_policy(policy), spelled=_defaults.spelled()
+    )
 
 
 def production(against: str) -> Scrape:
@@ -33,17 +35,24 @@ def production(against: str) -> Scrape:
     kind, _, place = against.partition("=")
     if kind != "prometheus" or not place:
         raise UsageError(
-            f"--against takes prometheus=URL or prometheus=FILE, got '{against}'", hint="--against prometheus=http://HOST:8000/metrics"
+            f"--against takes prometheus=URL or prometheus=FILE, got '{against}'",
+            hint="--against prometheus=http://HOST:8000/metrics",
         )
     told = scrape(place)
     if told.histogram("prompt_tokens") is None:
-        raise TraceError(f"{called(place)}: no request has ended yet, or it is no vLLM or SGLang", hint=f"{HINT}, after some load")
+        raise TraceError(
+            f"{called(place)}: no request has ended yet, or it is no vLLM or SGLang",
+            hint=f"{HINT}, after some load",
+        )
     return told
 
 
 def print_compared(rows: Sequence[Likeness], *, ours: str) -> None:
     """Print a table of what was compared with production, and how much of it is alike."""
-    print_table(("next to production", ours, "production", ""), [(row.what, *shown(row), row.verdict) for row in rows])
+    print_table(
+        ("next to production", ours, "production", ""),
+        [(row.what, *shown(row), row.verdict) for row in rows],
+    )
     print(f"{sum(row.verdict == 'alike' for row in rows)} of {len(rows)} alike")
 
 
@@ -53,7 +62,9 @@ def gate(fail_on: str | None) -> frozenset[str]:
     known = [*WORDS, GATES, SLO, BOUNDED]
     unknown = sorted(words - {*known})
     if unknown:
-        raise UsageError(f"--fail-on: '{unknown[0]}' is no verdict", hint=f"one of: {', '.join(known)}")
+        raise UsageError(
+            f"--fail-on: '{unknown[0]}' is no verdict", hint=f"one of: {', '.join(known)}"
+        )
     return words
 
 
@@ -62,15 +73,26 @@ def check(document: Document, words: frozenset[str]) -> None:
     decision = document.decision
     verdict = decision.choice.verdict.replace(" ", "-")
     if verdict in words:
-        raise GateError(f"the verdict is '{decision.choice.verdict}': {document.headline}", hint=f"--fail-on {verdict} asked for this exit")
-    level = next((each for each in decision.service_levels if each.arm == decision.choice.arm), None)
+        raise GateError(
+            f"the verdict is '{decision.choice.verdict}': {document.headline}",
+            hint=f"--fail-on {verdict} asked for this exit",
+        )
+    level = next(
+        (each for each in decision.service_levels if each.arm == decision.choice.arm), None
+    )
     if SLO in words and level is not None and level.is_missed:
         raise GateError(
             f"{level.arm} misses {level.limits}: {document.headline}",
             hint="relax the service level, or lower the load",
         )
     if BOUNDED in words and decision.choice.holds_to is not None:
-        raise GateError(f"the verdict is bounded: {document.headline}", hint="--fail-on bounded asked for this exit")
+        raise GateError(
+            f"the verdict is bounded: {document.headline}",
+            hint="--fail-on bounded asked for this exit",
+        )
     failed = sorted({each.name for each in decision.gates if each.status == "fail"})
     if GATES in words and failed:
-        raise GateError(f"failed gates: {', '.join(failed)}", hint="their figures are not usable; the report's checks say why")
+        raise GateError(
+            f"failed gates: {', '.join(failed)}",
+            hint="their figures are not usable; the report's checks say why",
+        )

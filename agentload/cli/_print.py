@@ -14,7 +14,13 @@ from agentload.visible import visible
 ABSENT: Final = "–"
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
 Style = Literal["bad", "doubtful", "good", "strong", "faint"]
-_CODES: Final[dict[Style, str]] = {"bad": "31", "doubtful": "33", "good": "32", "strong": "1", "faint": "2"}
+_CODES: Final[dict[Style, str]] = {
+    "bad": "31",
+    "doubtful": "33",
+    "good": "32",
+    "strong": "1",
+    "faint": "2",
+}
 _QUIET: Final = ContextVar("quiet", default=False)
 
 
@@ -102,15 +108,23 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Yield the lines of a table: columns of figures to the right, others to the left, none wider than it must be."""
     lines = [tuple(map(visible, line)) for line in (head, *rows)]
     widths = [max(len(line[place]) for line in lines) for place in range(len(head))]
-    right = [bool(rows) and all(_is_figure(row[place]) for row in rows) for place in range(len(head))]
+    right = [
+        bool(rows) and all(_is_figure(row[place]) for row in rows) for place in range(len(head))
+    ]
     for line in lines:
-        cells = (cell.rjust(width) if figure else cell.ljust(width) for cell, width, figure in zip(line, widths, right, strict=True))
+        cells = (
+            cell.rjust(width) if figure else cell.ljust(width)
+            for cell, width, figure in zip(line, widths, right, strict=True)
+        )
         yield "  ".join(cells).rstrip()
 
 
 def blocks(values: Sequence[float], *, low: float, span: float) -> str:
     """Draw values as a line of blocks, the lowest at *low* and the highest from *low* and *span* on."""
-    return "".join(_BLOCKS[min(int((each - low) / span * len(_BLOCKS)), len(_BLOCKS) - 1) if span else 0] for each in values)
+    return "".join(
+        _BLOCKS[min(int((each - low) / span * len(_BLOCKS)), len(_BLOCKS) - 1) if span else 0]
+        for each in values
+    )
 
 
 def length(tokens: int) -> str:

@@ -20,20 +20,35 @@ from agentload.study.forms import FORMS
 from agentload.study.kinds import Probe, Search
 
 Db = Annotated[Path, typer.Option(help="DuckDB file; it is made if it does not exist.")]
-Into = Annotated[str | None, typer.Option(help="Add what was measured to this run, on the same arms, for its report.")]
-Resume = Annotated[str | None, typer.Option(help="Resume this run: what is finished is not done again; it may be given more.")]
+Into = Annotated[
+    str | None,
+    typer.Option(help="Add what was measured to this run, on the same arms, for its report."),
+]
+Resume = Annotated[
+    str | None,
+    typer.Option(help="Resume this run: what is finished is not done again; it may be given more."),
+]
 DB: Final = Path(DATABASE)
-RUN_ID: Final = typer.Option("--run-id", help="Call the run this; equal studies under one name send equal bytes.")
-PRINT: Final = typer.Option("--print-study", help="Print what would be run, as a file for `agentload run`; run nothing.")
+RUN_ID: Final = typer.Option(
+    "--run-id", help="Call the run this; equal studies under one name send equal bytes."
+)
+PRINT: Final = typer.Option(
+    "--print-study", help="Print what would be run, as a file for `agentload run`; run nothing."
+)
 
 
-def runs(verb: str, *joins: Literal["resume", "into"]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def runs(
+    verb: str, *joins: Literal["resume", "into"]
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a verb the options of its studies, and of where rows go: in place of *study* and *place*, its first two parameters."""
 
     def decorated(run: Callable[..., None]) -> Callable[..., None]:
         flags = options(verb)
         own = list(signature(run, eval_str=True).parameters.values())[2:]
-        places = [_keyword("db", Db, default=DB), *(_keyword(name, Resume if name == "resume" else Into, default=None) for name in joins)]
+        places = [
+            _keyword("db", Db, default=DB),
+            *(_keyword(name, Resume if name == "resume" else Into, default=None) for name in joins),
+        ]
         if any(form.kind not in (Search, Probe) for form in FORMS[verb]):  # they make no run
             places.append(_keyword("run_id", Annotated[str | None, RUN_ID], default=None))
         printed = _keyword("print_study", Annotated[bool, PRINT], default=False)
@@ -63,36 +78,70 @@ def runs(verb: str, *joins: Literal["resume", "into"]) -> Callable[[Callable[...
 
 def _parameters(verb: str, flags: tuple[Flag, ...]) -> list[Parameter]:
     forms = FORMS[verb]
-    switches = [form.switch for form in forms if form.switch is not None and all(flag.option != form.switch for flag in flags)]
+    switches = [
+        form.switch
+        for form in forms
+        if form.switch is not None and all(flag.option != form.switch for flag in flags)
+    ]
     found = [
         _parameter(
             flag,
-            is_required=all(any((own.option, own.default) == (flag.option, msgspec.NODEFAULT) for own in form.flags()) for form in forms),
+            is_required=all(
+                any(
+                    (own.option, own.default) == (flag.option, msgspec.NODEFAULT)
+                    for own in form.flags()
+                )
+                for form in forms
+            ),
             is_switch=any(form.switch == flag.option for form in forms),
         )
         for flag in flags
     ]
     for switch in switches:
-        help_text = next(str(form.kind.__doc__) for form in forms if form.switch == switch).partition("\n")[0]
-        found.append(_keyword(switch.removeprefix("--"), Annotated[bool, typer.Option(switch, help=help_text)], default=False))
+        help_text = next(
+            str(form.kind.__doc__) for form in forms if form.switch == switch
+        ).partition("\n")[0]
+        found.append(
+            _keyword(
+                switch.removeprefix("--"),
+                Annotated[bool, typer.Option(switch, help=help_text)],
+                default=False,
+            )
+        )
     return found
 
 
 def _parameter(flag: Flag, *, is_required: bool, is_switch: bool) -> Parameter:
     """Return a parameter of a verb; without one that *is_switch*, the verb runs another kind of study."""
     if flag.said.positional and not flag.option.startswith("--"):
-        return _keyword(flag.name, Annotated[list[str], typer.Argument(help=flag.help)], default=Parameter.empty)
+        return _keyword(
+            flag.name, Annotated[list[str], typer.Argument(help=flag.help)], default=Parameter.empty
+        )
     names, part = (flag.option, *flag.said.also), flag.path[0]
     if flag.is_switch:
-        name = f"{flag.option}/--no-{flag.option.removeprefix('--')}" if flag.default else flag.option
-        return _keyword(flag.name, Annotated[bool, typer.Option(name, help=flag.help, rich_help_panel=part)], default=flag.default)
+        name = (
+            f"{flag.option}/--no-{flag.option.removeprefix('--')}" if flag.default else flag.option
+        )
+        return _keyword(
+            flag.name,
+            Annotated[bool, typer.Option(name, help=flag.help, rich_help_panel=part)],
+            default=flag.default,
+        )
     if flag.said.repeated:
-        return _keyword(flag.name, Annotated[list[str] | None, typer.Option(*names, help=flag.help, rich_help_panel=part)], default=None)
+        return _keyword(
+            flag.name,
+            Annotated[list[str] | None, typer.Option(*names, help=flag.help, rich_help_panel=part)],
+            default=None,
+        )
     kind: Any = flag.type if flag.choices else str
     # typer would put a default that is text in parentheses.
-    default = "" if flag.shown_default is None or is_switch else f"  [default: {flag.shown_default}]"
+    default = (
+        "" if flag.shown_default is None or is_switch else f"  [default: {flag.shown_default}]"
+    )
     metavar = None if flag.choices else flag.text.shown
-    option = typer.Option(*names, help=flag.help + default, metavar=metavar, show_default=False, rich_help_panel=part)
+    option = typer.Option(
+        *names, help=flag.help + default, metavar=metavar, show_default=False, rich_help_panel=part
+    )
     if is_required:
         return _keyword(flag.name, Annotated[kind, option], default=Parameter.empty)
     return _keyword(flag.name, Annotated[kind | None, option], default=None)

@@ -33,7 +33,9 @@ class Stop:
 LIVE: Final = Stop(
     name="live",
     asks="Gemma with heads of 256 and prompts of 10,000 tokens: two emulated servers over real sockets",
-    commands=("replay demo-prefill --endpoints emulated:{profile} --pairs 4 --sessions {sessions} --seed {seed} --run-id {name}",),
+    commands=(
+        "replay demo-prefill --endpoints emulated:{profile} --pairs 4 --sessions {sessions} --seed {seed} --run-id {name}",
+    ),
     is_live=True,
 )
 LOADS: Final = (3, 1)
@@ -53,7 +55,9 @@ STOPS: Final = (
     Stop(
         name="long-prefill",
         asks="Gemma with heads of 256: questions over 20,000 tokens of documents",
-        commands=("simulate rag --profile gemma-4-e2b-h100 --arms bf16,fp8 --sessions 8 --wait-cap user=5 --run-id {name}",),
+        commands=(
+            "simulate rag --profile gemma-4-e2b-h100 --arms bf16,fp8 --sessions 8 --wait-cap user=5 --run-id {name}",
+        ),
     ),
     Stop(
         name="default-scales",
@@ -66,17 +70,23 @@ STOPS: Final = (
     Stop(
         name="old-kernel",
         asks="gpt-oss on vLLM 0.10.2, with its attention kernel",
-        commands=("simulate demo-rag demo-chat --profile gpt-oss-20b-h100-old-kernel --run-id {name}",),
+        commands=(
+            "simulate demo-rag demo-chat --profile gpt-oss-20b-h100-old-kernel --run-id {name}",
+        ),
     ),
     Stop(
         name="few-calls",
         asks="gpt-oss, FP8 for the layers without a window: two classes, and too few calls",
-        commands=("simulate demo-rag demo-chat --profile gpt-oss-20b-h100 --arms bf16,fp8-skip-sw --pairs 3 --run-id {name}",),
+        commands=(
+            "simulate demo-rag demo-chat --profile gpt-oss-20b-h100 --arms bf16,fp8-skip-sw --pairs 3 --run-id {name}",
+        ),
     ),
     Stop(
         name="short-chat",
         asks="Llama 3.1 8B: short chats",
-        commands=("simulate short_chat --profile llama-3.1-8b-h100 --arms bf16,fp8 --sessions 8 --wait-cap user=5 --run-id {name}",),
+        commands=(
+            "simulate short_chat --profile llama-3.1-8b-h100 --arms bf16,fp8 --sessions 8 --wait-cap user=5 --run-id {name}",
+        ),
     ),
 )
 
@@ -91,13 +101,20 @@ def visit(stop: Stop, folder: Path, **said: object) -> Measured:
         f"report {database} --out {folder}",
     ):
         print(f"  $ agentload {line}", flush=True)
-        with redirect_stdout(io.StringIO()), nullcontext() if stop.is_live else redirect_stderr(io.StringIO()):
+        with (
+            redirect_stdout(io.StringIO()),
+            nullcontext() if stop.is_live else redirect_stderr(io.StringIO()),
+        ):
             if code := run(line.split()):
                 raise typer.Exit(code)
     found = measured(database, stop.name, model=stop.name, setting=Setting(), report=stop.name)
-    print(f"  {found.document.headline[:1].upper()}{found.document.headline[1:]}\n  {found.document.why}")
+    print(
+        f"  {found.document.headline[:1].upper()}{found.document.headline[1:]}\n  {found.document.why}"
+    )
     if len(classes := found.document.decision.classes) > 1:
-        print(f"  Class by class: {'; '.join(f'{each.workload} {words(each)}{need(each)}' for each in classes)}")
+        print(
+            f"  Class by class: {'; '.join(f'{each.workload} {words(each)}{need(each)}' for each in classes)}"
+        )
     return found
 
 
@@ -106,7 +123,12 @@ def live(out: Path, *, profile: str, seed: int) -> Measured:
     for sessions in LOADS:
         shutil.rmtree(out / LIVE.name, ignore_errors=True)
         found = visit(LIVE, out / LIVE.name, profile=profile, sessions=sessions, seed=seed)
-        if all(gate.status != "fail" for gate in found.document.decision.gates if gate.name == "client"):
+        if all(
+            gate.status != "fail" for gate in found.document.decision.gates if gate.name == "client"
+        ):
             break
-        print("  This machine is too busy to send requests in time" + (": again, with fewer at once" if sessions != LOADS[-1] else "."))
+        print(
+            "  This machine is too busy to send requests in time"
+            + (": again, with fewer at once" if sessions != LOADS[-1] else ".")
+        )
     return found

@@ -23,20 +23,36 @@ LITERAL_WANTED = 0.5
 
 def calibrate(
     traces: Annotated[
-        list[str] | None, typer.Argument(help="Trace files, or names of shipped traces; those of --run when omitted.")
+        list[str] | None,
+        typer.Argument(
+            help="Trace files, or names of shipped traces; those of --run when omitted."
+        ),
     ] = None,
     *,
     model: Annotated[
-        str | None, typer.Option(help="Model to calibrate: a name of the Hugging Face hub, or a folder; that of --run when omitted.")
+        str | None,
+        typer.Option(
+            help="Model to calibrate: a name of the Hugging Face hub, or a folder; that of --run when omitted."
+        ),
     ] = None,
     run: Annotated[
-        str | None, typer.Option(help="Run whose decision asks for calibration: what it asked is written down, to be asked again.")
+        str | None,
+        typer.Option(
+            help="Run whose decision asks for calibration: what it asked is written down, to be asked again."
+        ),
     ] = None,
     db: Db = DB,
-    out: Annotated[Path, typer.Option(help="Folder for the script and its prompts.")] = Path(CALIBRATED_IN),
-    prompts: Annotated[int, typer.Option(help="How many prompts to draw from the trace's calls.")] = 512,
+    out: Annotated[Path, typer.Option(help="Folder for the script and its prompts.")] = Path(
+        CALIBRATED_IN
+    ),
+    prompts: Annotated[
+        int, typer.Option(help="How many prompts to draw from the trace's calls.")
+    ] = 512,
     strategy: Annotated[
-        str, typer.Option(help="tensor: one scale a layer; attn_head: one scale a head (FlashAttention 3 and later).")
+        str,
+        typer.Option(
+            help="tensor: one scale a layer; attn_head: one scale a head (FlashAttention 3 and later)."
+        ),
     ] = "tensor",
     seed: Annotated[int, typer.Option(help="Equal seeds draw equal prompts.")] = 0,
 ) -> None:
@@ -52,9 +68,15 @@ def calibrate(
         agentload calibrate --run 20261120-074205-1f3a
     """
     open_ = None if run is None else recheck(db, run, setting=Setting())
-    traces, model = traces or list(open_.traces if open_ else ()), model or (open_.model if open_ else None)
+    traces, model = (
+        traces or list(open_.traces if open_ else ()),
+        model or (open_.model if open_ else None),
+    )
     if not traces or model is None:
-        raise UsageError("whose prompts, and which model?", hint="agentload calibrate traces/mine.jsonl --model MODEL")
+        raise UsageError(
+            "whose prompts, and which model?",
+            hint="agentload calibrate traces/mine.jsonl --model MODEL",
+        )
     if prompts < 1:
         raise UsageError(f"--prompts must be at least 1, got {prompts}")
     chosen = _strategy(strategy)
@@ -66,7 +88,14 @@ def calibrate(
     with (out / "prompts.jsonl").open("wb") as file:
         file.writelines(sample.lines())
     name = calibrated_name(model, chosen)
-    text = script(sample, model=model, strategy=chosen, prompts="prompts.jsonl", output=name, trace=", ".join(traces))
+    text = script(
+        sample,
+        model=model,
+        strategy=chosen,
+        prompts="prompts.jsonl",
+        output=name,
+        trace=", ".join(traces),
+    )
     (out / "calibrate.py").write_text(text, encoding="utf-8")
     if sample.literal_share < LITERAL_WANTED:
         print(
@@ -74,10 +103,14 @@ def calibrate(
             "put prompts of your own into prompts.jsonl where you have them",
             file=sys.stderr,
         )
-    print(f"{len(sample.contexts):,} of {sample.calls:,} prompts, up to {sample.longest:,} tokens: {out / 'prompts.jsonl'}")
+    print(
+        f"{len(sample.contexts):,} of {sample.calls:,} prompts, up to {sample.longest:,} tokens: {out / 'prompts.jsonl'}"
+    )
     print(f"\nNext: cd {out} && python calibrate.py && vllm serve {name}")
     if open_ is None:
-        print("Then: agentload eval --endpoints bf16=URL,fp8-calibrated=URL --contexts 4k..128k --items 1200")
+        print(
+            "Then: agentload eval --endpoints bf16=URL,fp8-calibrated=URL --contexts 4k..128k --items 1200"
+        )
         return
     again = out / "again.yaml"
     again.write_text(yaml_text(open_.study), encoding="utf-8")

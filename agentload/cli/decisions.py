@@ -6,7 +6,17 @@ from typing import Annotated
 import typer
 
 from agentload.cli._named import check, gate, production, setting
-from agentload.cli._options import DB, Against, Database, FailOn, Out, Policy, Profile, Reference, Run
+from agentload.cli._options import (
+    DB,
+    Against,
+    Database,
+    FailOn,
+    Out,
+    Policy,
+    Profile,
+    Reference,
+    Run,
+)
 from agentload.cli._print import Style, highlighted, print_json
 from agentload.errors import UsageError
 from agentload.report.advise import advise as advised
@@ -48,7 +58,9 @@ def advise(
     """
     words, thresholds = gate(fail_on), setting(policy)
     found = None if against is None else production(against)
-    document = advised(database, run, setting=thresholds, reference=reference, profile=profile, production=found)
+    document = advised(
+        database, run, setting=thresholds, reference=reference, profile=profile, production=found
+    )
     print(as_json(document) if json else _shown(document), end="")
     keep(document, database, setting=thresholds)
     check(document, words)
@@ -58,8 +70,15 @@ def _shown(document: Document) -> str:
     """Return the first screen, on a terminal with its decision and how sure it is in colour."""
     tones: dict[str, Style] = {"good": "good", "bad": "bad"}
     headline = f"{document.headline[:1].upper()}{document.headline[1:]}"
-    sure: dict[str, Style] = {"How sure? Low": "bad", "How sure? Medium": "doubtful", "How sure? High": "good"}
-    return highlighted(text(document), {headline: tones.get(document.tone, "strong"), **sure, "Do this next:": "strong"})
+    sure: dict[str, Style] = {
+        "How sure? Low": "bad",
+        "How sure? Medium": "doubtful",
+        "How sure? High": "good",
+    }
+    return highlighted(
+        text(document),
+        {headline: tones.get(document.tone, "strong"), **sure, "Do this next:": "strong"},
+    )
 
 
 def report(
@@ -67,13 +86,17 @@ def report(
     *,
     run: Run = None,
     out: Out = None,
-    format: Annotated[str, typer.Option(help="Any of md,html,json,txt,data (charts as CSV and Vega-Lite).")] = ",".join(USUAL),
+    format: Annotated[
+        str, typer.Option(help="Any of md,html,json,txt,data (charts as CSV and Vega-Lite).")
+    ] = ",".join(USUAL),
     reference: Reference = None,
     policy: Policy = None,
     profile: Profile = None,
     against: Against = None,
     fail_on: FailOn = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the headline and the files as JSON.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the headline and the files as JSON.")
+    ] = False,
 ) -> None:
     """Write the decision report of a run: Markdown with its charts, one HTML page, and JSON.
 
@@ -89,11 +112,24 @@ def report(
     """
     words = gate(fail_on)
     found = None if against is None else production(against)
-    document = advised(database, run, setting=setting(policy), reference=reference, profile=profile, production=found)
+    document = advised(
+        database,
+        run,
+        setting=setting(policy),
+        reference=reference,
+        profile=profile,
+        production=found,
+    )
     folder = out or Path("reports") / document.run
     paths = write(document, folder, formats=[name.strip() for name in format.split(",")])
     if json:
-        print_json({"run": document.run, "headline": document.headline, "files": [str(path) for path in paths]})
+        print_json(
+            {
+                "run": document.run,
+                "headline": document.headline,
+                "files": [str(path) for path in paths],
+            }
+        )
     else:
         print(document.headline)
         for path in paths:
@@ -106,8 +142,12 @@ def compare(
     database: Database = DB,
     *,
     runs: Annotated[str, typer.Option(help="BEFORE,AFTER")],
-    arm: Annotated[str | None, typer.Option(help="Arm to compare; the first that both have when omitted.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Also write the report into this folder.")] = None,
+    arm: Annotated[
+        str | None, typer.Option(help="Arm to compare; the first that both have when omitted.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Also write the report into this folder.")
+    ] = None,
     policy: Policy = None,
     profile: Profile = None,
     fail_on: FailOn = None,
@@ -126,7 +166,9 @@ def compare(
     if len(names) != 2 or names[0] == names[1] or not all(names):
         raise UsageError(f"--runs: expected two runs, got '{runs}'", hint="--runs BEFORE,AFTER")
     words = gate(fail_on)
-    document = compared(database, names[0], names[1], setting=setting(policy), arm=arm, profile=profile)
+    document = compared(
+        database, names[0], names[1], setting=setting(policy), arm=arm, profile=profile
+    )
     print(as_json(document) if json else _shown(document), end="")
     if out is not None:
         write(document, out)

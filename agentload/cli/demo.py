@@ -16,11 +16,18 @@ Next, decide on two servers of your own: 45 minutes at most. With --dry-run it s
 
 def demo(
     *,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the reports and their databases.")] = Path("reports/demo"),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder for the reports and their databases.")
+    ] = Path("reports/demo"),
     profile: Annotated[
-        str, typer.Option(help="What the live comparison plays on: a shipped profile, optionally with /ARM+ARM.")
+        str,
+        typer.Option(
+            help="What the live comparison plays on: a shipped profile, optionally with /ARM+ARM."
+        ),
     ] = "gemma-4-e2b-h100/bf16+fp8",
-    seed: Annotated[int, typer.Option(help="Seed of the live servers' noise and of the order of the arms.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the live servers' noise and of the order of the arms.")
+    ] = 0,
 ) -> None:
     """Decide seven times in a minute: once over real sockets, six times in virtual time. Nothing to install and no GPU.
 
@@ -30,7 +37,10 @@ def demo(
     out.mkdir(parents=True, exist_ok=True)
     for stop in (LIVE, *STOPS):  # of an earlier demo
         shutil.rmtree(out / stop.name, ignore_errors=True)
-    found = [live(out, profile=profile, seed=seed), *(visit(stop, out / stop.name) for stop in STOPS)]
+    found = [
+        live(out, profile=profile, seed=seed),
+        *(visit(stop, out / stop.name) for stop in STOPS),
+    ]
     made = page("Demo", found, missing=())
     paths = write(made, out, name="demo")
     print()

@@ -29,7 +29,18 @@ from agentload.model.client import readiness
 ATTEMPTS: Final = 25
 ATTEMPT_S: Final = 0.02
 
-LIBRARIES: Final = ("aiohttp", "duckdb", "httptools", "msgspec", "numpy", "openai", "polars", "pyarrow", "scipy", "typer")
+LIBRARIES: Final = (
+    "aiohttp",
+    "duckdb",
+    "httptools",
+    "msgspec",
+    "numpy",
+    "openai",
+    "polars",
+    "pyarrow",
+    "scipy",
+    "typer",
+)
 REINSTALL: Final = "reinstall: pip install --force-reinstall agentload"
 
 # A stream is one socket: two thousand of them, and the other ends if the server is on this machine too.
@@ -39,7 +50,9 @@ CORES_WANTED: Final = 2
 # A day of 50,000 chunks/s at 2 bytes a stamp is about 9 GB; below 2 GB even a short run with --keep-raw may not fit.
 DISK_WANTED_BYTES: Final = 2 * 1024**3
 # Reading these takes no system call; any other costs microseconds a stamp.
-FAST_CLOCKS: Final = frozenset({"tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"})
+FAST_CLOCKS: Final = frozenset(
+    {"tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"}
+)
 
 
 STYLES: Final[dict[str, Style]] = {"ok": "good", "warn": "doubtful", "fail": "bad"}
@@ -56,12 +69,20 @@ class Check:
 
 
 def _check(name: str, seen: str, *, warn: str | None = None, fail: str | None = None) -> Check:
-    return Check(name=name, state="fail" if fail else "warn" if warn else "ok", seen=seen, advice=fail or warn)
+    return Check(
+        name=name,
+        state="fail" if fail else "warn" if warn else "ok",
+        seen=seen,
+        advice=fail or warn,
+    )
 
 
 def _python() -> Check:
     """Name the versions of Python and of agentload."""
-    return _check("python", f"{platform.python_implementation()} {platform.python_version()}, agentload {__version__}")
+    return _check(
+        "python",
+        f"{platform.python_implementation()} {platform.python_version()}, agentload {__version__}",
+    )
 
 
 def _system() -> Check:
@@ -124,7 +145,10 @@ def _kernel_timestamps() -> Check:
 def _stamps() -> tuple[bool, bool]:
     """Return whether a byte over a loopback connection came back with a send stamp, and with a receive stamp."""
     sent = received = False
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname(), timeout=1) as near:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname(), timeout=1) as near,
+    ):
         far, _ = server.accept()
         with far:
             far.settimeout(1)
@@ -150,9 +174,17 @@ def _working_directory() -> Check:
         with tempfile.TemporaryFile(dir=here):
             pass
     except OSError as error:
-        return _check("working directory", f"{here}: {error.strerror}", fail="change to a directory that you can write to")
+        return _check(
+            "working directory",
+            f"{here}: {error.strerror}",
+            fail="change to a directory that you can write to",
+        )
     scarce = "free some disk space: a full disk ends a run"
-    return _check("working directory", f"{here}, {free / 1024**3:.1f} GiB free", warn=scarce if free < DISK_WANTED_BYTES else None)
+    return _check(
+        "working directory",
+        f"{here}, {free / 1024**3:.1f} GiB free",
+        warn=scarce if free < DISK_WANTED_BYTES else None,
+    )
 
 
 def _libraries() -> Check:
@@ -175,8 +207,12 @@ def _libraries() -> Check:
 
 def _compiled() -> Check:
     """Say whether the busiest modules are compiled: without that, all works and takes more of a core."""
-    rebuild = "install the version that belongs to this one: pip install --upgrade agentload-speedups"
-    return _check("compiled", COMPILED, warn=rebuild if COMPILED in {OTHER_PYTHON, OTHER_SOURCES} else None)
+    rebuild = (
+        "install the version that belongs to this one: pip install --upgrade agentload-speedups"
+    )
+    return _check(
+        "compiled", COMPILED, warn=rebuild if COMPILED in {OTHER_PYTHON, OTHER_SOURCES} else None
+    )
 
 
 def _shipped(kind: builtin.Kind) -> Check:
@@ -187,14 +223,27 @@ def _shipped(kind: builtin.Kind) -> Check:
 
 def _defaults_in_files() -> Check:
     """Name the files that hold defaults of options, and what is in them that no verb has."""
-    found = [(path, verb, key) for path in _defaults.files() for verb, key in _defaults.keys(_defaults.read(path))]
+    found = [
+        (path, verb, key)
+        for path in _defaults.files()
+        for verb, key in _defaults.keys(_defaults.read(path))
+    ]
     seen = "; ".join(
-        f"{path}: {', '.join(f'[{verb}] {key}'.removeprefix('[] ') for of, verb, key in found if of == path)}" for path in _defaults.files()
+        f"{path}: {', '.join(f'[{verb}] {key}'.removeprefix('[] ') for of, verb, key in found if of == path)}"
+        for path in _defaults.files()
     )
     options = dict(_options_of(LazyGroup(package="agentload.cli", rich_markup_mode=None), ""))
     known = {option for each in options.values() for option in each}
-    odd = [f"{path}: {key}" for path, verb, key in found if key not in (options.get(verb, frozenset()) if verb else known)]
-    return _check("defaults", seen or f"no {_defaults.NAME}", warn=f"no verb has: {', '.join(odd)}" if odd else None)
+    odd = [
+        f"{path}: {key}"
+        for path, verb, key in found
+        if key not in (options.get(verb, frozenset()) if verb else known)
+    ]
+    return _check(
+        "defaults",
+        seen or f"no {_defaults.NAME}",
+        warn=f"no verb has: {', '.join(odd)}" if odd else None,
+    )
 
 
 def _options_of(group: LazyGroup, path: str) -> Iterator[tuple[str, frozenset[str]]]:
@@ -225,7 +274,9 @@ CHECKS: Final[tuple[Callable[[], Check], ...]] = (
 )
 
 
-def doctor(*, json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False) -> None:
+def doctor(
+    *, json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False
+) -> None:
     """Check whether this machine can measure, and say what to fix.
 
     Exits with 1 if a check failed; a warning names what a run here would lose.
@@ -236,7 +287,9 @@ def doctor(*, json: Annotated[bool, typer.Option("--json", help="Print the check
     else:
         width = max(len(check.name) for check in checks)
         for check in checks:
-            print(f"{styled(f'{check.state:<4}', STYLES[check.state], sys.stdout)}  {check.name:<{width}}  {check.seen}")
+            print(
+                f"{styled(f'{check.state:<4}', STYLES[check.state], sys.stdout)}  {check.name:<{width}}  {check.seen}"
+            )
             if check.advice:
                 print(f"{'':<4}  {'':<{width}}  → {check.advice}")
     failed = [check.name for check in checks if check.state == "fail"]

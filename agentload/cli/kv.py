@@ -26,25 +26,55 @@ UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def kv(
-    model: Annotated[str | None, typer.Argument(help="config.json, a folder with one, or a model in the local Hugging Face cache.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            help="config.json, a folder with one, or a model in the local Hugging Face cache."
+        ),
+    ] = None,
     *,
     shape: Annotated[
         str | None,
-        typer.Option(help="In place of MODEL: layers=32,kv_heads=8,head_dim=128; with window=4096,windowed=16; layers=61,latent=576."),
+        typer.Option(
+            help="In place of MODEL: layers=32,kv_heads=8,head_dim=128; with window=4096,windowed=16; layers=61,latent=576."
+        ),
     ] = None,
-    kv_memory: Annotated[str | None, typer.Option(help="Memory of the pool on one GPU, as --kv-cache-memory-bytes: 40G.")] = None,
-    gpu: Annotated[str | None, typer.Option(help="GPU, such as H100: its memory, and the kernels it has.")] = None,
-    gpu_memory: Annotated[float | None, typer.Option(help="Memory of one GPU in GiB, as its driver reports it.")] = None,
-    weights: Annotated[float | None, typer.Option(help="Loaded weights in GiB, all GPUs together.")] = None,
-    overhead: Annotated[float, typer.Option(help="GiB for activations and graphs, on one GPU.")] = 2.0,
-    utilization: Annotated[float, typer.Option(help="Share of the GPU's memory that the server may use.")] = 0.92,
-    max_model_len: Annotated[int | None, typer.Option(help="Longest request; the model's own when omitted.")] = None,
+    kv_memory: Annotated[
+        str | None,
+        typer.Option(help="Memory of the pool on one GPU, as --kv-cache-memory-bytes: 40G."),
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="GPU, such as H100: its memory, and the kernels it has.")
+    ] = None,
+    gpu_memory: Annotated[
+        float | None, typer.Option(help="Memory of one GPU in GiB, as its driver reports it.")
+    ] = None,
+    weights: Annotated[
+        float | None, typer.Option(help="Loaded weights in GiB, all GPUs together.")
+    ] = None,
+    overhead: Annotated[
+        float, typer.Option(help="GiB for activations and graphs, on one GPU.")
+    ] = 2.0,
+    utilization: Annotated[
+        float, typer.Option(help="Share of the GPU's memory that the server may use.")
+    ] = 0.92,
+    max_model_len: Annotated[
+        int | None, typer.Option(help="Longest request; the model's own when omitted.")
+    ] = None,
     batched_tokens: Annotated[
-        int | None, typer.Option(help="max_num_batched_tokens of the server; what vLLM takes on the GPU when omitted.")
+        int | None,
+        typer.Option(
+            help="max_num_batched_tokens of the server; what vLLM takes on the GPU when omitted."
+        ),
     ] = None,
-    block: Annotated[int, typer.Option(help="Tokens of a block: 16 on most GPUs, 128 on CPUs.")] = 16,
+    block: Annotated[
+        int, typer.Option(help="Tokens of a block: 16 on most GPUs, 128 on CPUs.")
+    ] = 16,
     tensor_parallel: Annotated[int, typer.Option(help="GPUs that share each layer.")] = 1,
-    rules: Annotated[bool, typer.Option("--rules/--no-rules", help="Say what published rules come to for this model.")] = True,
+    rules: Annotated[
+        bool,
+        typer.Option("--rules/--no-rules", help="Say what published rules come to for this model."),
+    ] = True,
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Compute what a KV cache takes: bytes a token, pages, pool tokens and concurrency of BF16, FP8 and FP8 that skips windows.
@@ -92,7 +122,13 @@ def kv(
             }
         )
         return
-    _print(subject, told, assumed="" if batched_tokens or room else " (as on most GPUs; --gpu or --batched-tokens says otherwise)")
+    _print(
+        subject,
+        told,
+        assumed=""
+        if batched_tokens or room
+        else " (as on most GPUs; --gpu or --batched-tokens says otherwise)",
+    )
 
 
 def _print(subject: Subject, told: tuple[Advice, ...], *, assumed: str) -> None:
@@ -103,7 +139,14 @@ def _print(subject: Subject, told: tuple[Advice, ...], *, assumed: str) -> None:
     layers = layer_sizes(subject.shape, block_tokens=subject.block_tokens)
     print_table(
         ("layers", "count", "B/token bf16", "fp8", "page B bf16", "fp8"),
-        [(each.kind, str(each.layers), *(f"{size:,}" for size in (*each.token_bytes, *each.page_bytes))) for each in layers],
+        [
+            (
+                each.kind,
+                str(each.layers),
+                *(f"{size:,}" for size in (*each.token_bytes, *each.page_bytes)),
+            )
+            for each in layers
+        ],
     )
     print()
     head = ("arm", "B/token", "page B", "pages", "pool tokens", "requests of full length", "pool")
@@ -115,41 +158,66 @@ def _print(subject: Subject, told: tuple[Advice, ...], *, assumed: str) -> None:
         print(*_rules(told), sep="\n")
 
 
-def _model(model: str | None, shape: str | None, weights: float | None, length: int | None) -> tuple[ModelShape, bool]:
+def _model(
+    model: str | None, shape: str | None, weights: float | None, length: int | None
+) -> tuple[ModelShape, bool]:
     """Return the geometry that was named, and whether the model sees or hears."""
     if (model is None) == (shape is None):
-        raise UsageError("name a model, or what it is made of", hint="agentload kv MODEL, or --shape layers=32,kv_heads=8,head_dim=128")
+        raise UsageError(
+            "name a model, or what it is made of",
+            hint="agentload kv MODEL, or --shape layers=32,kv_heads=8,head_dim=128",
+        )
     if shape is not None:
         if length is None:
-            raise UsageError("--shape does not say how long requests may be", hint="--max-model-len 32768")
+            raise UsageError(
+                "--shape does not say how long requests may be", hint="--max-model-len 32768"
+            )
         return shape_of(shape, max_len=length, weight_gib=weights), False
     path = config_file(model or "")
     try:
         config = jsons.loads(path.read_text(encoding="utf-8"))
     except UNREADABLE as error:
-        raise ProfileError(f"{path}: not JSON: {error}", hint="name the config.json that comes with the weights") from error
+        raise ProfileError(
+            f"{path}: not JSON: {error}", hint="name the config.json that comes with the weights"
+        ) from error
     if not isinstance(config, dict):
-        raise ProfileError(f"{path}: no JSON object", hint="name the config.json that comes with the weights")
-    return model_shape(config, name=str(path), weight_gib=weights), bool(config.keys() & {"vision_config", "audio_config"})
+        raise ProfileError(
+            f"{path}: no JSON object", hint="name the config.json that comes with the weights"
+        )
+    return model_shape(config, name=str(path), weight_gib=weights), bool(
+        config.keys() & {"vision_config", "audio_config"}
+    )
 
 
 def _gpu(name: str | None) -> Gpu | None:
     if name is None:
         return None
     if (found := gpu_named(name)) is None:
-        raise UsageError(f"--gpu: '{name}' is not known", hint=f"known: {', '.join(NAMES)}; or --gpu-memory GIB")
+        raise UsageError(
+            f"--gpu: '{name}' is not known", hint=f"known: {', '.join(NAMES)}; or --gpu-memory GIB"
+        )
     return found
 
 
-def _memory(shape: ModelShape, kv_memory: str | None, gpu_memory: float | None, overhead: float, utilization: float) -> int:
+def _memory(
+    shape: ModelShape,
+    kv_memory: str | None,
+    gpu_memory: float | None,
+    overhead: float,
+    utilization: float,
+) -> int:
     if kv_memory is not None:
         return _bytes(kv_memory)
     if gpu_memory is None or shape.weight_gib is None:
-        raise UsageError("the size of the pool is not known", hint="--kv-memory 40G, or --gpu-memory GIB with --weights GIB")
+        raise UsageError(
+            "the size of the pool is not known",
+            hint="--kv-memory 40G, or --gpu-memory GIB with --weights GIB",
+        )
     left = gpu_memory * utilization - shape.weight_gib - overhead
     if left <= 0:
         raise ProfileError(
-            f"{shape.weight_gib:.1f} GiB of weights leave nothing of {gpu_memory:g} GiB for a pool", hint="--tensor-parallel N"
+            f"{shape.weight_gib:.1f} GiB of weights leave nothing of {gpu_memory:g} GiB for a pool",
+            hint="--tensor-parallel N",
         )
     return int(left * GIB)
 
@@ -176,7 +244,9 @@ def _rules(found: Sequence[Advice]) -> Iterator[str]:
     first, second = (max(len(line[place]) for line in cells) for place in (0, 1))
     for name, today, text in cells:
         begins = f"{name.ljust(first)}  {today.ljust(second)}  "
-        yield textwrap.fill(text, len(begins) + WIDTH, initial_indent=begins, subsequent_indent=" " * len(begins))
+        yield textwrap.fill(
+            text, len(begins) + WIDTH, initial_indent=begins, subsequent_indent=" " * len(begins)
+        )
     yield f"guide: {GUIDE}"
 
 

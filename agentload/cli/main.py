@@ -19,7 +19,14 @@ from agentload import __version__
 from agentload.cli._lazy import LazyGroup
 from agentload.cli._print import Style, styled
 from agentload.cli._signals import handled
-from agentload.errors import AgentloadError, GateError, InterruptError, UsageError, first_of, is_out_of_memory
+from agentload.errors import (
+    AgentloadError,
+    GateError,
+    InterruptError,
+    UsageError,
+    first_of,
+    is_out_of_memory,
+)
 from agentload.visible import visible
 
 FAILED: Final = 1
@@ -61,11 +68,16 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001  # typer hands the opt
         raise typer.Exit
 
 
-@_app.callback(help="Replay agent traces against serving configurations, measure honestly, and write the decision.")
+@_app.callback(
+    help="Replay agent traces against serving configurations, measure honestly, and write the decision."
+)
 def _root(
     *,
     version: Annotated[  # its callback has acted before any verb is looked for
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
     pass
@@ -75,7 +87,13 @@ def _root(
 def _interruptible() -> Iterator[None]:
     """Have SIGTERM and a closed terminal do what Ctrl-C does: verbs then end the servers that they started. `nohup` stays as it is."""
     ends = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    with handled({number: signal.default_int_handler for number in ends if signal.getsignal(number) == signal.SIG_DFL}):
+    with handled(
+        {
+            number: signal.default_int_handler
+            for number in ends
+            if signal.getsignal(number) == signal.SIG_DFL
+        }
+    ):
         yield
 
 
@@ -86,7 +104,11 @@ def _standard_streams() -> None:
         if stream is None:
             # It takes the number that was closed: else a database may get it, and with it what a library prints.
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115  # for as long as the process lives
-        elif mode == "w" and isinstance(stream, TextIOWrapper) and codecs.lookup(stream.encoding).name != "utf-8":
+        elif (
+            mode == "w"
+            and isinstance(stream, TextIOWrapper)
+            and codecs.lookup(stream.encoding).name != "utf-8"
+        ):
             stream.reconfigure(errors="backslashreplace")
 
 
@@ -111,8 +133,12 @@ def main() -> int:
 
 def _failed(error: Exception) -> int:
     """Say what went wrong and return the exit code, or raise it again where it is a bug of ours; the caller keeps no reference to it."""
-    mendable, mistakes = error.split(_MENDABLE) if isinstance(error, ExceptionGroup) else (None, None)
-    first = error if mendable is None or mistakes is not None else first_of(mendable)  # of what ran side by side, the first says why
+    mendable, mistakes = (
+        error.split(_MENDABLE) if isinstance(error, ExceptionGroup) else (None, None)
+    )
+    first = (
+        error if mendable is None or mistakes is not None else first_of(mendable)
+    )  # of what ran side by side, the first says why
     if isinstance(first, _MENDABLE):
         return _explain(first)
     if not is_out_of_memory(error):
@@ -145,14 +171,18 @@ def _explain(error: AgentloadError | typer.TyperException | OSError | UnicodeEnc
             _say("hint", _help_of(error))
             return error.exit_code
         case UnicodeEncodeError():
-            if "surrogates" not in error.reason:  # as Python reads a file's name, or an argument, that is not UTF-8
+            if (
+                "surrogates" not in error.reason
+            ):  # as Python reads a file's name, or an argument, that is not UTF-8
                 raise error
             _say("error", f"not UTF-8: {error.object[:200]!r}")
             _say("hint", "name files, and whatever else is stored, in UTF-8")
             return USAGE
         case OSError():
             number = error.errno or 0
-            hint = _REFUSALS.get(number) or (None if error.filename is None else _PLACES.get(number))
+            hint = _REFUSALS.get(number) or (
+                None if error.filename is None else _PLACES.get(number)
+            )
             if hint is None and error.filename is None:
                 raise error
             place = f": {error.filename}" if error.filename else ""

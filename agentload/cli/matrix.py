@@ -50,10 +50,18 @@ def _dry(parts: Sequence[Part]) -> Dry:
     steps = [(part, step, part.estimates[step.name]) for part in parts for step in part.steps]
     prices = [takes.usd for _, _, takes in steps if takes.usd is not None]
     return Dry(
-        cells=tuple((part.name, arm, workload.name) for part in parts for arm in part.arms for workload in part.matrix.workloads),
+        cells=tuple(
+            (part.name, arm, workload.name)
+            for part in parts
+            for arm in part.arms
+            for workload in part.matrix.workloads
+        ),
         left_out=tuple(each for part in parts for each in part.left_out),
         notes=tuple(note for part in parts for note in part.notes),
-        steps=tuple(DryStep(step=step.key, command=_command(part, step), takes=takes) for part, step, takes in steps),
+        steps=tuple(
+            DryStep(step=step.key, command=_command(part, step), takes=takes)
+            for part, step, takes in steps
+        ),
         calls=sum(takes.calls or 0 for _, _, takes in steps),
         starts=sum(takes.starts for _, _, takes in steps),
         minutes=sum(takes.minutes for _, _, takes in steps),
@@ -68,7 +76,9 @@ def _command(part: Part, step: Step) -> str:
     if step.study is not None:
         return command(step.study, db=database)
     policy = ("--policy", str(places.policy)) if part.matrix.policy else ()
-    return shlex.join(("agentload", "report", database, "-o", str(places.report(part.name)), *policy))
+    return shlex.join(
+        ("agentload", "report", database, "-o", str(places.report(part.name)), *policy)
+    )
 
 
 def _lines(matrix: Matrix, parts: Sequence[Part]) -> Iterator[str]:
@@ -80,10 +90,17 @@ def _lines(matrix: Matrix, parts: Sequence[Part]) -> Iterator[str]:
         yield f"  {each.model}: {each.config} is left out: {each.why}"
     yield from (f"  {note}" for note in found.notes)
     yield ""
-    yield from table(("step", "calls", "starts", "minutes", "USD"), [row for part in parts for row in _rows(part)])
+    yield from table(
+        ("step", "calls", "starts", "minutes", "USD"),
+        [row for part in parts for row in _rows(part)],
+    )
     yield ""
     cost = "" if found.usd is None else f", {found.usd:,.2f} USD"
-    more = " and those of the searches" if any(each.takes.calls is None for each in found.steps) else ""
+    more = (
+        " and those of the searches"
+        if any(each.takes.calls is None for each in found.steps)
+        else ""
+    )
     yield f"{found.calls:,} calls{more}, {found.starts} starts of servers, {about(found.minutes)}{cost}"
     yield (
         f"assumed: {ASSUMED_TOKEN_S * 1000:g} ms a token, {ASSUMED_PREFILL_TOKENS_PER_S:,.0f} new prompt tokens a second, "
@@ -107,21 +124,47 @@ def _rows(part: Part) -> Iterator[tuple[str, str, str, str, str]]:
         )
 
 
-@needs({"model": ("preset",), **dict.fromkeys(("out", "only", "minutes", "dry_run", "json"), ("file",))})
+@needs(
+    {
+        "model": ("preset",),
+        **dict.fromkeys(("out", "only", "minutes", "dry_run", "json"), ("file",)),
+    }
+)
 def matrix(
     *,
     file: Annotated[Path | None, typer.Argument(help="The matrix, in YAML.")] = None,
-    preset: Annotated[str | None, typer.Option(help="Print a matrix to begin with: mini-lab or lecture-plan.")] = None,
-    model: Annotated[str | None, typer.Option(help="--preset: the model to serve, a name or a folder.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="Print a matrix to begin with: mini-lab or lecture-plan.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="--preset: the model to serve, a name or a folder.")
+    ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder for all of it; next to the file and of its name when omitted.")
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="Folder for all of it; next to the file and of its name when omitted.",
+        ),
     ] = None,
-    only: Annotated[str | None, typer.Option(help="MODEL, or MODEL/CONFIG: that one alone, with the reference.")] = None,
+    only: Annotated[
+        str | None, typer.Option(help="MODEL, or MODEL/CONFIG: that one alone, with the reference.")
+    ] = None,
     minutes: Annotated[
-        float | None, typer.Option(help="Stop each step when its share of this many minutes is over, and decide on what is there.")
+        float | None,
+        typer.Option(
+            help="Stop each step when its share of this many minutes is over, and decide on what is there."
+        ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print cells, steps, calls, minutes and cost; start nothing.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print what would be done, or the record, as JSON.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Print cells, steps, calls, minutes and cost; start nothing."
+        ),
+    ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print what would be done, or the record, as JSON.")
+    ] = False,
 ) -> None:
     """Try models × configurations × workloads in one command that can be resumed, and decide.
 
@@ -140,7 +183,10 @@ def matrix(
         agentload matrix matrix.yaml --only chat/fp8
     """
     if (file is None) == (preset is None):
-        raise UsageError("matrix takes either a file or --preset", hint="agentload matrix --preset mini-lab > matrix.yaml")
+        raise UsageError(
+            "matrix takes either a file or --preset",
+            hint="agentload matrix --preset mini-lab > matrix.yaml",
+        )
     if preset is not None:
         print(preset_text(preset, model=model), end="")
         return
@@ -148,7 +194,9 @@ def matrix(
     if minutes is not None and minutes <= 0:
         raise UsageError(f"--minutes must be positive, got {minutes:g}")
     described = read_matrix(file)
-    places = Places(out or (file.with_suffix("") if file.suffix else file.with_name(f"{file.name}.matrix")))
+    places = Places(
+        out or (file.with_suffix("") if file.suffix else file.with_name(f"{file.name}.matrix"))
+    )
     traces = traces_of(described)
     if dry_run:
         found = parts(described, places, traces, only=only)

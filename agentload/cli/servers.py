@@ -25,7 +25,15 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.launch import launched
 from agentload.endpoints.manifests import compose, kubernetes
 from agentload.endpoints.read import read_file
-from agentload.errors import AgentloadError, EndpointError, GateError, InterruptError, LaunchError, ProfileError, UsageError
+from agentload.errors import (
+    AgentloadError,
+    EndpointError,
+    GateError,
+    InterruptError,
+    LaunchError,
+    ProfileError,
+    UsageError,
+)
 from agentload.run.relay import primed
 from agentload.run.servers import arms_of
 from agentload.serve.child import write_log
@@ -39,22 +47,42 @@ LOOK_S: Final = 0.5
 
 
 def emulate(
-    profile: Annotated[str, typer.Argument(help="Profile file or the name of a shipped profile, with or without /ARM.")],
+    profile: Annotated[
+        str,
+        typer.Argument(help="Profile file or the name of a shipped profile, with or without /ARM."),
+    ],
     *,
-    port: Annotated[int, typer.Option(help="First port; 0 takes free ones.", min=0, max=65535)] = 8000,
+    port: Annotated[
+        int, typer.Option(help="First port; 0 takes free ones.", min=0, max=65535)
+    ] = 8000,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     noise: Annotated[
-        Literal["on", "off"], typer.Option(help="Scatter as real servers do, or follow the profile's formulas exactly.")
+        Literal["on", "off"],
+        typer.Option(help="Scatter as real servers do, or follow the profile's formulas exactly."),
     ] = "on",
     seed: Annotated[int, typer.Option(help="Seed of noise and answers.")] = 0,
-    speed: Annotated[float, typer.Option(help="How many times faster than real the engine runs.", min=0.001)] = 1.0,
+    speed: Annotated[
+        float, typer.Option(help="How many times faster than real the engine runs.", min=0.001)
+    ] = 1.0,
     truth: Annotated[
-        Path | None, typer.Option(help="File for what really happened: arrival and emission instants of every request.")
+        Path | None,
+        typer.Option(
+            help="File for what really happened: arrival and emission instants of every request."
+        ),
     ] = None,
-    faults: Annotated[Path | None, typer.Option(help="YAML file of what goes wrong (see docs/serving.md).")] = None,
-    seconds: Annotated[float | None, typer.Option("--for", help="Stop after this many seconds.", min=0)] = None,
-    api_key: Annotated[str | None, typer.Option(help="Key that clients must send; everyone who can list processes sees it.")] = None,
-    api_key_env: Annotated[str | None, typer.Option(help="Environment variable that holds the key.")] = None,
+    faults: Annotated[
+        Path | None, typer.Option(help="YAML file of what goes wrong (see docs/serving.md).")
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option("--for", help="Stop after this many seconds.", min=0)
+    ] = None,
+    api_key: Annotated[
+        str | None,
+        typer.Option(help="Key that clients must send; everyone who can list processes sees it."),
+    ] = None,
+    api_key_env: Annotated[
+        str | None, typer.Option(help="Environment variable that holds the key.")
+    ] = None,
 ) -> None:
     """Serve a profile's arms behind an OpenAI-compatible HTTP face like vLLM's, without a GPU.
 
@@ -72,16 +100,26 @@ def emulate(
     is_noisy = noise == "on"
     if api_key_env is not None:
         if api_key is not None:
-            raise UsageError("--api-key and --api-key-env name two keys", hint="leave --api-key out")
+            raise UsageError(
+                "--api-key and --api-key-env name two keys", hint="leave --api-key out"
+            )
         if not (api_key := os.environ.get(api_key_env)):
-            raise EndpointError(f"environment variable {api_key_env} is not set", hint=f"export {api_key_env}=…")
+            raise EndpointError(
+                f"environment variable {api_key_env} is not set", hint=f"export {api_key_env}=…"
+            )
     script = (
         None
         if faults is None
-        else documents.text(faults, raises=ProfileError, hint="a YAML file with a list of `faults`: docs/emulator.md")
+        else documents.text(
+            faults,
+            raises=ProfileError,
+            hint="a YAML file with a list of `faults`: docs/emulator.md",
+        )
     )
     if script is not None:
-        parse(script, name=str(faults))  # here as well, so that a mistake is told once, with the file's name
+        parse(
+            script, name=str(faults)
+        )  # here as well, so that a mistake is told once, with the file's name
     if len(arms) == 1:
         options = Options(
             host=host,
@@ -94,9 +132,21 @@ def emulate(
             api_key=api_key,
             others=arms_of(name),
         )
-        serve(arms[0], options, ready=lambda running: write_log(running, sys.stderr), seconds=seconds)
+        serve(
+            arms[0], options, ready=lambda running: write_log(running, sys.stderr), seconds=seconds
+        )
         return
-    with start(arms, host=host, port=port, seed=seed, noise=is_noisy, speed=speed, truth=truth, faults=script, api_key=api_key) as servers:
+    with start(
+        arms,
+        host=host,
+        port=port,
+        seed=seed,
+        noise=is_noisy,
+        speed=speed,
+        truth=truth,
+        faults=script,
+        api_key=api_key,
+    ) as servers:
         _show(servers, seconds)
 
 
@@ -126,9 +176,14 @@ def _show(servers: Servers, seconds: float | None) -> None:
     until = None if seconds is None else time.monotonic() + seconds
     with handled(dict.fromkeys((signal.SIGINT, signal.SIGTERM), lambda *_: stop.set())):
         print(_table(servers), flush=True)
-        while not stop.wait(LOOK_S if until is None else max(0.0, min(LOOK_S, until - time.monotonic()))):
+        while not stop.wait(
+            LOOK_S if until is None else max(0.0, min(LOOK_S, until - time.monotonic()))
+        ):
             if dead := servers.dead():
-                raise LaunchError(f"the server of {dead[0].arm} has ended", hint=f"agentload emulate {dead[0].profile}/{dead[0].arm}")
+                raise LaunchError(
+                    f"the server of {dead[0].arm} has ended",
+                    hint=f"agentload emulate {dead[0].profile}/{dead[0].arm}",
+                )
             if until is not None and time.monotonic() >= until:
                 return
 
@@ -139,14 +194,30 @@ def _show(servers: Servers, seconds: float | None) -> None:
 )
 def launch(
     *,
-    endpoints: Annotated[Path | None, typer.Argument(help="Arms file; endpoints.yaml when it is there.")] = None,
-    command: Annotated[list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="Run this once all are ready, then stop.")] = None,
+    endpoints: Annotated[
+        Path | None, typer.Argument(help="Arms file; endpoints.yaml when it is there.")
+    ] = None,
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- COMMAND...]", help="Run this once all are ready, then stop."),
+    ] = None,
     only: Annotated[str | None, typer.Option(help="Start these arms alone: bf16,fp8.")] = None,
     logs: Annotated[Path, typer.Option(help="Folder for the servers' logs.")] = Path("logs"),
-    start_timeout: Annotated[float, typer.Option(help="Seconds until a server must be healthy.")] = 1800.0,
-    print_: Annotated[bool, typer.Option("--print", help="Print and explain the commands; start nothing.")] = False,
-    format_: Annotated[str, typer.Option("--format", help="What --print writes: shell, compose or kubernetes.")] = "shell",
-    model: Annotated[str | None, typer.Option(help="--print the arms of a comparison of this model, in place of an arms file.")] = None,
+    start_timeout: Annotated[
+        float, typer.Option(help="Seconds until a server must be healthy.")
+    ] = 1800.0,
+    print_: Annotated[
+        bool, typer.Option("--print", help="Print and explain the commands; start nothing.")
+    ] = False,
+    format_: Annotated[
+        str, typer.Option("--format", help="What --print writes: shell, compose or kubernetes.")
+    ] = "shell",
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="--print the arms of a comparison of this model, in place of an arms file."
+        ),
+    ] = None,
     max_model_len: pin.Length = None,
     batched_tokens: pin.Batched = None,
     kv_memory: pin.Memory = None,
@@ -169,7 +240,12 @@ def launch(
         agentload launch --print --model meta-llama/Llama-3.1-8B-Instruct --max-model-len 32768
     """
     if print_:
-        pins = Pins(max_model_len=max_model_len, batched_tokens=batched_tokens, kv_memory=kv_memory, revision=revision)
+        pins = Pins(
+            max_model_len=max_model_len,
+            batched_tokens=batched_tokens,
+            kv_memory=kv_memory,
+            revision=revision,
+        )
         print(_printed(_chosen(_described(endpoints, model, pins), only), format_), end="")
         return
     arms = _chosen(read_file(endpoints or FILE), only)
@@ -178,14 +254,22 @@ def launch(
         if command:
             if code := _finished(command):
                 if code == GATE:
-                    raise GateError(f"'{command[0]}' did not meet its gate (code {code})", hint="see what it said above")
-                raise LaunchError(f"'{command[0]}' ended with code {code}", hint=f"the servers' logs: {logs}")
+                    raise GateError(
+                        f"'{command[0]}' did not meet its gate (code {code})",
+                        hint="see what it said above",
+                    )
+                raise LaunchError(
+                    f"'{command[0]}' ended with code {code}", hint=f"the servers' logs: {logs}"
+                )
             return
         notice("ready: Ctrl-C stops the servers")
         while True:
             for running in servers.values():
                 if (ended := running.process.poll()) is not None:
-                    raise LaunchError(f"{running.arm}: the server ended with code {ended}", hint=f"see {running.log}")
+                    raise LaunchError(
+                        f"{running.arm}: the server ended with code {ended}",
+                        hint=f"see {running.log}",
+                    )
             time.sleep(LOOK_S)
 
 
@@ -219,7 +303,9 @@ def _described(file: Path | None, model: str | None, pins: Pins) -> tuple[Endpoi
         file = FILE
     if file is not None:
         return read_file(file)
-    return planned(model or "MODEL", has_windows=None if model is None else has_windows(model), pins=pins)
+    return planned(
+        model or "MODEL", has_windows=None if model is None else has_windows(model), pins=pins
+    )
 
 
 def _printed(arms: tuple[Endpoint, ...], form: str) -> str:

@@ -23,11 +23,18 @@ def replay(
     study: Study,
     place: Place,
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and what it costs; send nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan and what it costs; send nothing.")
+    ] = False,
     print_: Annotated[
-        Literal["kuberay"] | None, typer.Option("--print", help="--on: print a RayJob that plays this on Kubernetes; play nothing.")
+        Literal["kuberay"] | None,
+        typer.Option(
+            "--print", help="--on: print a RayJob that plays this on Kubernetes; play nothing."
+        ),
     ] = None,
-    image: Annotated[str | None, typer.Option(help="--print: image with agentload[ray] for its pods.")] = None,
+    image: Annotated[
+        str | None, typer.Option(help="--print: image with agentload[ray] for its pods.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Replay a trace against endpoints and store every call.
@@ -94,7 +101,12 @@ def sweep(
     study: Study,
     place: Place,
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="--contexts: print the plan and what it costs; send nothing.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="--contexts: print the plan and what it costs; send nothing."
+        ),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Measure how latency grows with context, or how many sessions an endpoint carries before trouble.
@@ -119,7 +131,12 @@ def eval_(
     study: Study,
     place: Place,
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be asked and what it costs; send nothing.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Print what would be asked and what it costs; send nothing."
+        ),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Ask every endpoint the same questions and grade the answers: is a cheaper KV cache still right?
@@ -147,8 +164,15 @@ def decide(
     *,
     out: Out = None,
     fail_on: FailOn = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what the budget can settle, and what it takes; send nothing.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the decision file and what it took as JSON.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Say what the budget can settle, and what it takes; send nothing."
+        ),
+    ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the decision file and what it took as JSON.")
+    ] = False,
 ) -> None:
     """Decide which arm to run: one command, one budget, one answer.
 
@@ -177,7 +201,9 @@ def probe(
     study: Study,
     place: Place,
     *,
-    gate: Annotated[bool, typer.Option("--gate", help="Exit with 3 if an arm is not fit for a comparison.")] = False,
+    gate: Annotated[
+        bool, typer.Option("--gate", help="Exit with 3 if an arm is not fit for a comparison.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
     """Try what a comparison rests on: does the prefix cache answer, does the cache's dtype do what it should.
@@ -205,7 +231,9 @@ def run(
     resume: Resume = None,
     into: Into = None,
     run_id: Annotated[str | None, RUN_ID] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and what it costs; send nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan and what it costs; send nothing.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Run a study from a file: what a replay, a sweep, a search, questions or a probe is, as data.
@@ -222,4 +250,9 @@ def run(
         agentload run nightly.yaml --resume 20261120-074205-1f3a
     """
     study = read_study(file)
-    carry_out(study, place_of(study, db=db, run_id=run_id, resume=resume, into=into), is_dry=dry_run, as_json=json)
+    carry_out(
+        study,
+        place_of(study, db=db, run_id=run_id, resume=resume, into=into),
+        is_dry=dry_run,
+        as_json=json,
+    )

@@ -16,16 +16,26 @@ USUAL: Final = (Path("agentload.duckdb"), Path("watch.duckdb"))
 
 
 def ui(
-    database: Annotated[list[Path] | None, typer.Argument(help="DuckDB files; agentload.duckdb and watch.duckdb when omitted.")] = None,
+    database: Annotated[
+        list[Path] | None,
+        typer.Argument(help="DuckDB files; agentload.duckdb and watch.duckdb when omitted."),
+    ] = None,
     *,
     port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)] = 8750,
-    host: Annotated[str, typer.Option(help="Address to listen on; one beyond this machine needs --allow-host.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; one beyond this machine needs --allow-host.")
+    ] = "127.0.0.1",
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="Name that browsers may call this server by, besides localhost; may be given more than once.")
+        list[str] | None,
+        typer.Option(
+            help="Name that browsers may call this server by, besides localhost; may be given more than once."
+        ),
     ] = None,
     policy: Policy = None,
     profile: Profile = None,
-    seconds: Annotated[float | None, typer.Option("--for", help="Stop after this many seconds.", min=0)] = None,
+    seconds: Annotated[
+        float | None, typer.Option("--for", help="Stop after this many seconds.", min=0)
+    ] = None,
 ) -> None:
     """Show runs, decisions, comparisons and jobs in a browser, and what is running while it runs.
 
@@ -48,10 +58,16 @@ def ui(
     )
     check(options)
     if not is_loopback(host):
-        print(f"warning: everyone who reaches {host} can read the pages; they have no password", file=sys.stderr)
+        print(
+            f"warning: everyone who reaches {host} can read the pages; they have no password",
+            file=sys.stderr,
+        )
     serve(options, ready=_show, seconds=seconds)
 
 
 def _show(running: Running) -> None:
     for url, path in running.pages.items():
-        print(f"{url}  {path}{'' if path.is_file() else '  (not there yet: shown once a run has stored something)'}", flush=True)
+        print(
+            f"{url}  {path}{'' if path.is_file() else '  (not there yet: shown once a run has stored something)'}",
+            flush=True,
+        )

@@ -33,16 +33,34 @@ class Accuracy:
         means, study = self.means, self.means.questions(stage)
         left = unanswered(self._order(stage), means.beside)
         asked = replace(generated(asking_of(study)), order=left)
-        expected = questions_cost(asked, arms=len(means.arms), concurrency=study.concurrency, thinking_tokens=0, prefill_s=means.prefill_s)
-        return Price(minutes=expected.minutes + means.starts_minutes, calls=expected.questions, tokens=expected.prompt_tokens)
+        expected = questions_cost(
+            asked,
+            arms=len(means.arms),
+            concurrency=study.concurrency,
+            thinking_tokens=0,
+            prefill_s=means.prefill_s,
+        )
+        return Price(
+            minutes=expected.minutes + means.starts_minutes,
+            calls=expected.questions,
+            tokens=expected.prompt_tokens,
+        )
 
     def ask(self, stage: Stage) -> float | None:
         """Ask until there are so many answers; a simulated one takes what it was expected to."""
         means = self.means
         minutes = self.price(stage).minutes if means.is_virtual else None
-        ended = answered(self.means.questions(stage), stage.amount, means.beside, means.audience, order=self._order(stage))
+        ended = answered(
+            self.means.questions(stage),
+            stage.amount,
+            means.beside,
+            means.audience,
+            order=self._order(stage),
+        )
         if minutes is None:
-            foreground.concluded(ended.run_id, means.place, means.audience, load_error=ended.load_error)
+            foreground.concluded(
+                ended.run_id, means.place, means.audience, load_error=ended.load_error
+            )
         if ended.left:
             raise InterruptError("stopped")
         return minutes
@@ -53,7 +71,9 @@ class Accuracy:
 
     def _order(self, stage: Stage) -> tuple[Question, ...]:
         """Return the questions: most at the lengths that many of the user's calls have, fewer at those that take long to read."""
-        shares = shared(stage.lengths, [(each.calls, each.context_tokens) for each in self.means.shapes])
+        shares = shared(
+            stage.lengths, [(each.calls, each.context_tokens) for each in self.means.shapes]
+        )
         return ordered(self.means.questions(stage), stage.amount, self.means.beside, shares=shares)
 
 
@@ -69,7 +89,9 @@ class Screen:
         """Tell whether answers are still to be screened, and that leaves the budget for what decides."""
         is_asked = self._is_asked or bool(self.means.ledger.looks("screen"))
         canary = sum(self.means.ledger.looks("canary").values())
-        return not is_asked and canary + self._minutes <= CANARY_SHARE * self.means.study.budget_s / 60
+        return (
+            not is_asked and canary + self._minutes <= CANARY_SHARE * self.means.study.budget_s / 60
+        )
 
     def price(self, _: Stage) -> Price:
         """Return what the longest prompts of the trace take, under several salts on the reference and once on each arm."""
@@ -92,9 +114,20 @@ class Screen:
     @property
     def _study(self) -> Ask:
         study = self.means.study
-        return Ask(servers=study.servers, traces=study.traces, screen=True, seed=study.seed, tokenizer=study.tokenizer)
+        return Ask(
+            servers=study.servers,
+            traces=study.traces,
+            screen=True,
+            seed=study.seed,
+            tokenizer=study.tokenizer,
+        )
 
     @cached_property
     def _minutes(self) -> float:
-        prompts = (sum(segment.tokens for segment in context) for context in subject_of(self._study).contexts)
-        return sum(map(self.means.prefill_s, prompts)) * (len(SALTS) + len(self.means.arms) - 1) / 60
+        prompts = (
+            sum(segment.tokens for segment in context)
+            for context in subject_of(self._study).contexts
+        )
+        return (
+            sum(map(self.means.prefill_s, prompts)) * (len(SALTS) + len(self.means.arms) - 1) / 60
+        )

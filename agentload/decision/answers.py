@@ -69,10 +69,22 @@ def in_sequence(study: Ask, place: Place, audience: Audience) -> Ended:
     for look in looks(study):
         ended = answered(study, look, place, audience)
         if ended.left or ended.load_error is not None:
-            return Ended(asked=ended, items=look, ending="stopped", said="stopped before all was answered that was asked")
+            return Ended(
+                asked=ended,
+                items=look,
+                ending="stopped",
+                said="stopped before all was answered that was asked",
+            )
         if place.into is not None:
             planned = json.dumps({"looks": looks(study)})
-            row = ProbeRow(run_id=place.into, arm="", probe=IN_SEQUENCE, at_ns=0, settings=planned, outcome="planned")
+            row = ProbeRow(
+                run_id=place.into,
+                arm="",
+                probe=IN_SEQUENCE,
+                at_ns=0,
+                settings=planned,
+                outcome="planned",
+            )
             rewrite([row], place.database, run_id=place.into, name="sequence")
         elif isinstance(study.servers, Live):
             place = replace(place, run=None, resume=ended.run_id)
@@ -97,11 +109,15 @@ def answered(
         virtual = answering(study, place)
         return answer_all(replace(virtual, asked=replace(virtual.asked, order=order)))
     with evaluation(study, place) as (made, _):
-        asked = replace(made.asked, order=made.asked.order[:items] if study.own is not None else order)
+        asked = replace(
+            made.asked, order=made.asked.order[:items] if study.own is not None else order
+        )
         return foreground.asked(replace(made, asked=asked), audience)
 
 
-def ordered(study: Ask, items: int, place: Place, *, shares: Mapping[int, float] = EVENLY) -> tuple[Question, ...]:
+def ordered(
+    study: Ask, items: int, place: Place, *, shares: Mapping[int, float] = EVENLY
+) -> tuple[Question, ...]:
     """Return what a run is asked until it has so many answers in all, each length with its share of them.
 
     Behind each further context stand as many questions as are worth it, by how much those so far differed together.
@@ -146,7 +162,11 @@ def _given(place: Place) -> set[past.Asked]:
         return set()
     with reading(place.database) as connection:
         rows = tables.rows(connection, AnswerRow, run_id=run)
-    return {(row.task, row.context_tokens, row.item, row.depth, row.repetition) for row in rows if row.right is not None}
+    return {
+        (row.task, row.context_tokens, row.item, row.depth, row.repetition)
+        for row in rows
+        if row.right is not None
+    }
 
 
 def _together(buckets: Sequence[AccuracyBucket]) -> float:
@@ -156,7 +176,11 @@ def _together(buckets: Sequence[AccuracyBucket]) -> float:
 
 def _shared(asking: Asking, shares: Mapping[int, float]) -> tuple[Question, ...]:
     """Return so many questions, or a few more, each length with its share; of more questions, the same come first at each length."""
-    wanted = {length: math.ceil(asking.items * share) for length, share in shares.items() if length in asking.contexts}
+    wanted = {
+        length: math.ceil(asking.items * share)
+        for length, share in shares.items()
+        if length in asking.contexts
+    }
     if len(wanted) < len(asking.contexts):
         return asking.questions()
     enough = (max(wanted.values()) + asking.together * len(asking.tasks)) * len(asking.contexts)
@@ -180,8 +204,16 @@ def _looked(place: Place, run: str) -> tuple[Ending | None, str]:
         )
     decision = verdict(place.database, run, setting=Setting()).decision
     legs = {each.arm: each.safe for each in decision.server if each.arm != decision.reference}
-    said = "; ".join(typeset(f"{arm}: {_WORDS[leg.state]}, {leg.reason}") for arm, leg in legs.items())
+    said = "; ".join(
+        typeset(f"{arm}: {_WORDS[leg.state]}, {leg.reason}") for arm, leg in legs.items()
+    )
     return ("settled" if all(leg.state in ("yes", "no") for leg in legs.values()) else None), said
 
 
-_WORDS: Final = {"yes": "as accurate", "no": "worse", "unclear": "open", "untested": "open", "equal": "as accurate"}
+_WORDS: Final = {
+    "yes": "as accurate",
+    "no": "worse",
+    "unclear": "open",
+    "untested": "open",
+    "equal": "as accurate",
+}

@@ -52,7 +52,9 @@ class NarrowError(AgentloadError):
         self.window = window
 
 
-def narrowest(arms: Sequence[str], windows: Mapping[str, int], *, reference: str, longest: int) -> tuple[str, int] | None:
+def narrowest(
+    arms: Sequence[str], windows: Mapping[str, int], *, reference: str, longest: int
+) -> tuple[str, int] | None:
     """Return the arm that takes least of a trace with this *longest* context, and its window; None where no other arm takes more.
 
     Raises PlanError where the reference takes less than another arm: nothing could be compared beyond its window.
@@ -84,4 +86,6 @@ def without(study: Decide, arms: Sequence[str], apart: Sequence[Apart]) -> Decid
         return study
     gone = {each.arm for each in apart}
     left_s = study.budget_s - 60 * sum(each.minutes for each in apart)
-    return extended(of_arms(study, [arm for arm in arms if arm not in gone]), budget_s=max(LEAST_S, left_s))
+    return extended(
+        of_arms(study, [arm for arm in arms if arm not in gone]), budget_s=max(LEAST_S, left_s)
+    )

@@ -59,7 +59,13 @@ class Canary:
         study = self.means.questions(stage)
         asked = replace(generated(asking_of(study)), order=self._order(stage))
         arms = len(self.means.arms)
-        found = questions_cost(asked, arms=arms, concurrency=study.concurrency, thinking_tokens=0, prefill_s=self.means.prefill_s)
+        found = questions_cost(
+            asked,
+            arms=arms,
+            concurrency=study.concurrency,
+            thinking_tokens=0,
+            prefill_s=self.means.prefill_s,
+        )
         return Price(
             minutes=found.minutes + self.means.starts_minutes,
             calls=found.questions,
@@ -71,11 +77,22 @@ class Canary:
         means = self.means
         order = self._order(stage)
         lengths = json.dumps({"lengths": stage.lengths})
-        row = ProbeRow(run_id=means.run, arm="", probe=grades.CANARY, at_ns=0, settings=lengths, outcome="asked")
+        row = ProbeRow(
+            run_id=means.run,
+            arm="",
+            probe=grades.CANARY,
+            at_ns=0,
+            settings=lengths,
+            outcome="asked",
+        )
         rewrite([row], means.place.database, run_id=means.run, name=grades.CANARY)
-        ended = answered(self.means.questions(stage), len(order), means.beside, means.audience, order=order)
+        ended = answered(
+            self.means.questions(stage), len(order), means.beside, means.audience, order=order
+        )
         if not means.is_virtual:
-            foreground.concluded(ended.run_id, means.place, means.audience, load_error=ended.load_error)
+            foreground.concluded(
+                ended.run_id, means.place, means.audience, load_error=ended.load_error
+            )
         if ended.left:
             raise InterruptError("stopped")
         return self.price(stage).minutes if means.is_virtual else None
@@ -95,13 +112,17 @@ class Canary:
             own = [each for each in buckets if each.arm == arm]
             said += f", {arm} {sum(each.both + each.arm_only for each in own)} of {sum(each.items for each in own)}"
         if right < LEAST_IN_A_BUCKET * means.study.accuracy_margin * asked:
-            return f"{said}: {self.means.reference} cannot answer such questions, so nothing follows"
+            return (
+                f"{said}: {self.means.reference} cannot answer such questions, so nothing follows"
+            )
         over = (each.message for each in means.findings if each.rule in ENDS)
         return "; ".join((said, *over))
 
     def _sized(self, contexts: Sequence[int]) -> Stage:
         lengths = self._lengths[: len(contexts)]
-        return Stage(criterion="canary", amount=_contexts(contexts, lengths) * TOGETHER, lengths=lengths)
+        return Stage(
+            criterion="canary", amount=_contexts(contexts, lengths) * TOGETHER, lengths=lengths
+        )
 
     @property
     def _lengths(self) -> tuple[int, ...]:
@@ -113,7 +134,9 @@ class Canary:
 
     def _order(self, stage: Stage) -> tuple[Question, ...]:
         """Return the questions: so many contexts of each length, a task after the other."""
-        size = next(each for each in SIZES if _contexts(each, stage.lengths) * TOGETHER == stage.amount)
+        size = next(
+            each for each in SIZES if _contexts(each, stage.lengths) * TOGETHER == stage.amount
+        )
         asking = asking_of(self.means.questions(stage))
         asking = replace(asking, items=len(asking.tasks) * len(asking.contexts) * TOGETHER)
         found: list[Question] = []

@@ -102,7 +102,9 @@ class Capacity:
     def price(self, stage: Stage) -> Price:
         """Return what the trials take that were not made yet."""
         trials = TRIALS if self.twins.aside is not None else 2 * (stage.amount - self.means.draws)
-        return Price(minutes=len(self.means.arms) * trials * self._trial_s / 60 + self.means.starts_minutes)
+        return Price(
+            minutes=len(self.means.arms) * trials * self._trial_s / 60 + self.means.starts_minutes
+        )
 
     def ask(self, stage: Stage) -> float | None:
         """Measure what the twins say, or search where they say nothing, or what is wrong."""
@@ -114,7 +116,9 @@ class Capacity:
         if found is None or found.failed is not None:
             searching = self.price(stage).minutes
             if found is not None and spent + searching > self.means.left_minutes:
-                self.means.audience.notice(f"  a search would take {searching:.0f} min, more than is left: the trials that were made stand")
+                self.means.audience.notice(
+                    f"  a search would take {searching:.0f} min, more than is left: the trials that were made stand"
+                )
             else:
                 tried = self.tried(self.means.search(self._trial_s), most=TRIALS)
                 foreground.require(tried)
@@ -126,17 +130,36 @@ class Capacity:
         """Say how many agents each arm carries."""
         if self._unmet:
             return f"no arm holds {LIMITS.write(self.means.study.slo or USUAL)} even with one session: relax --slo"
-        return "" if known is None else reasons(known, lambda verdict: verdict.capacity or verdict.pays)
+        return (
+            ""
+            if known is None
+            else reasons(known, lambda verdict: verdict.capacity or verdict.pays)
+        )
 
     @property
     def _trial_s(self) -> float:
         trials = len(self.means.arms) * (2 * TRIED[0] if self.twins.aside is None else TRIALS)
-        return max(BRACKET_S[0], min(BRACKET_S[1], BRACKET_SHARE * self.means.study.budget_s / trials))
+        return max(
+            BRACKET_S[0], min(BRACKET_S[1], BRACKET_SHARE * self.means.study.budget_s / trials)
+        )
 
-    def tried(self, study: Search, *, loads: Mapping[str, Loads] = MappingProxyType({}), most: int | None = None) -> tuple[Found, ...]:
+    def tried(
+        self,
+        study: Search,
+        *,
+        loads: Mapping[str, Loads] = MappingProxyType({}),
+        most: int | None = None,
+    ) -> tuple[Found, ...]:
         """Try these loads on each arm besides those before, or search where there are none, and keep what was found."""
         means = self.means
-        return foreground.searched(study, means.beside, means.audience, loads=loads, most=most, before=means.trials if loads else {})
+        return foreground.searched(
+            study,
+            means.beside,
+            means.audience,
+            loads=loads,
+            most=most,
+            before=means.trials if loads else {},
+        )
 
     def bracket(self, draws: int) -> Bracket | None:
         """Measure trials below and above what the twins say, and keep them as a search; None without twins, or where they find no limit."""
@@ -154,10 +177,14 @@ class Capacity:
         study = self.means.search(self._trial_s)
         asked = self._chosen(fitted, study, said, draws)
         if len(self._draws) < draws:
-            self.twins.set_aside(f"by the twins themselves trials of {self._trial_s:.0f} s are too short to see that limit")
+            self.twins.set_aside(
+                f"by the twins themselves trials of {self._trial_s:.0f} s are too short to see that limit"
+            )
             return None
         measured = self.tried(study, loads=asked)
-        found = Bracket(said=said, trials={each.arm: each.trials for each in measured}, share=study.share)
+        found = Bracket(
+            said=said, trials={each.arm: each.trials for each in measured}, share=study.share
+        )
         if found.failed is not None:
             self.twins.set_aside(found.failed)
         return found
@@ -175,14 +202,25 @@ class Capacity:
 
         for name, twin in self.twins.fitted().items():
             tried[name] = search(
-                name, partial(attempt, twin), start=START[study.find], whole=True, share=study.share, others=tried, most=FREE, width=KNOWN
+                name,
+                partial(attempt, twin),
+                start=START[study.find],
+                whole=True,
+                share=study.share,
+                others=tried,
+                most=FREE,
+                width=KNOWN,
             )
         return settled(tried, share=study.share) if tried else ()
 
-    def _chosen(self, fitted: Mapping[str, Twin], study: Search, said: Sequence[Found], draws: int) -> dict[str, list[Chosen]]:
+    def _chosen(
+        self, fitted: Mapping[str, Twin], study: Search, said: Sequence[Found], draws: int
+    ) -> dict[str, list[Chosen]]:
         """Return what is measured of each arm: draws that were not, the same on all, at loads around what the arm's twin carries of it."""
         for number in range(self._draws[-1][0] + 1 if self._draws else 0, CANDIDATES * draws):
-            limits = [self._limit(fitted[each.arm], study, each.holds or 1.0, number) for each in said]
+            limits = [
+                self._limit(fitted[each.arm], study, each.holds or 1.0, number) for each in said
+            ]
             known = tuple(limit for limit in limits if limit is not None)
             if len(known) == len(said):
                 self._draws.append((number, known))
@@ -192,7 +230,12 @@ class Capacity:
         for place, each in enumerate(said):
             error = math.log((each.high or 1.0) / (each.low or 1.0)) / 2
             chosen[each.arm] = [
-                Chosen(load=float(load), seed=self._seed(number), worth=(each.holds or 1.0) / limits[place], error=error)
+                Chosen(
+                    load=float(load),
+                    seed=self._seed(number),
+                    worth=(each.holds or 1.0) / limits[place],
+                    error=error,
+                )
                 for number, limits in self._draws[self.means.draws :]
                 for load in around(limits[place])
             ]
@@ -234,7 +277,9 @@ class Capacity:
                 loads.append(OwnLoad(agents=agents, is_own=True, study=study, stock=means.stock))
         if sessions is not None and means.overfills(means.held_tokens):
             stock = means.stock.under(self._with_waits_of_pairs.planned())
-            study = msgspec.structs.replace(means.search(lasting_s(stock, sessions)), load=self._with_waits_of_pairs)
+            study = msgspec.structs.replace(
+                means.search(lasting_s(stock, sessions)), load=self._with_waits_of_pairs
+            )
             loads.append(OwnLoad(agents=sessions, is_own=False, study=study, stock=stock))
         found = [each for load in loads for each in load.changes(fitted, reference=reference)]
         keep(rows(found, run_id=means.run), means.place.database, run_id=means.run, name=TWINS)
@@ -242,13 +287,21 @@ class Capacity:
     @property
     def _with_waits_of_pairs(self) -> Load:
         load = self.means.load
-        return Load(wait_cap_s=load.wait_cap_s, wait_scale=load.wait_scale, max_context_tokens=load.max_context_tokens)
+        return Load(
+            wait_cap_s=load.wait_cap_s,
+            wait_scale=load.wait_scale,
+            max_context_tokens=load.max_context_tokens,
+        )
 
     def _told(self, found: Found) -> str:
         assert found.holds is not None
         line = f"{found.arm}'s twin carries {found.holds:.1f} agents [{found.low:.1f}, {found.high:.1f}]"
         peak = self.means.study.agents
-        return line if peak is None else f"{line}, {math.ceil(peak / max(1, math.floor(found.holds)))} replicas for {peak}"
+        return (
+            line
+            if peak is None
+            else f"{line}, {math.ceil(peak / max(1, math.floor(found.holds)))} replicas for {peak}"
+        )
 
     def _seed(self, number: int) -> int:
         return seeded(self.means.study.seed, "twin", number).getrandbits(32)
@@ -256,7 +309,11 @@ class Capacity:
     def _on(self, twin: Twin, study: Search, size: float, number: int) -> Trial:
         """Play a draw on a twin, and judge it as the arm is judged: live, by the server's own trouble as well."""
         trial = played(study, self.means.stock, twin.arm, size, seed=self._seed(number))
-        return replace(trial, trouble=trouble(trial, study.share)) if isinstance(study.servers, Live) else trial
+        return (
+            replace(trial, trouble=trouble(trial, study.share))
+            if isinstance(study.servers, Live)
+            else trial
+        )
 
 
 def around(limit: float) -> tuple[int, int]:

@@ -45,10 +45,18 @@ class Checks:
         if self.means.is_launching:
             return None
         self._probed = probed = foreground.probe(
-            Probe(servers=servers, request=self.means.study.request, timeouts=self.means.study.timeouts), self.means.audience
+            Probe(
+                servers=servers,
+                request=self.means.study.request,
+                timeouts=self.means.study.timeouts,
+            ),
+            self.means.audience,
         )
         if probed.mismatches and not servers.force:
-            raise EndpointError("; ".join(probed.mismatches), hint="fix the server, the arm's name or the arms file; --force measures it")
+            raise EndpointError(
+                "; ".join(probed.mismatches),
+                hint="fix the server, the arm's name or the arms file; --force measures it",
+            )
         if shared := [each.arm for each in probed.crossed if each.verdict == "hit"]:
             raise EndpointError(
                 f"{', '.join(shared)} has in its cache what another arm was asked: both are one server, or behind one router",
@@ -64,10 +72,20 @@ class Checks:
         said = []
         if self._probed is not None:
             hit = [each.arm for each in self._probed.reuse if each.verdict == "hit"]
-            said.append(f"the prefix cache works on {', '.join(hit)}" if hit else "no prefix cache was seen to work")
+            said.append(
+                f"the prefix cache works on {', '.join(hit)}"
+                if hit
+                else "no prefix cache was seen to work"
+            )
         pools = {arm: each.pool for arm, each in self.means.sizes.items()}
-        if fits := [f"{arm} {tokens / self.means.longest:.1f}" for arm, tokens in pools.items() if tokens is not None]:
-            said.append(f"the KV pools hold {', '.join(fits)} of the longest contexts ({self.means.longest:,} tokens)")
+        if fits := [
+            f"{arm} {tokens / self.means.longest:.1f}"
+            for arm, tokens in pools.items()
+            if tokens is not None
+        ]:
+            said.append(
+                f"the KV pools hold {', '.join(fits)} of the longest contexts ({self.means.longest:,} tokens)"
+            )
         if self.means.is_cut and self.means.narrow is None:
             said.append(self.means.cut_said)
         if self.canary.stage is None:

@@ -12,7 +12,12 @@ from advisor.assess.accuracy import LEAST_LOST
 from advisor.policy import Policy
 from advisor.statistics.looks import Ends, ends
 from advisor.statistics.pair_looks import shown
-from advisor.statistics.planning import PLANNED_ANSWERS, PLANNED_CORRELATION, PLANNED_DISCORDANCE, planned_level
+from advisor.statistics.planning import (
+    PLANNED_ANSWERS,
+    PLANNED_CORRELATION,
+    PLANNED_DISCORDANCE,
+    planned_level,
+)
 from agentload.decision.sequence import ITEMS, LENGTHS, PAIRS, TRIED, Criterion, Stage
 
 PAIR_SPREAD: Final = 0.03
@@ -81,7 +86,12 @@ def forecast(
         left -= first.minutes
         broken = (("broken everywhere", shown_broken(canary.amount)),)
         out.append(Forecast(criterion="canary", amount=canary.amount, price=first, chances=broken))
-    pairs = _most(PAIRS, lambda amount: price(Stage(criterion="speed", amount=amount)), budget_minutes / 3) or PAIRS[0]
+    pairs = (
+        _most(
+            PAIRS, lambda amount: price(Stage(criterion="speed", amount=amount)), budget_minutes / 3
+        )
+        or PAIRS[0]
+    )
     speed = price(Stage(criterion="speed", amount=pairs))
     left -= speed.minutes
     faster = gains_shown(
@@ -94,14 +104,33 @@ def forecast(
     )
     out.append(Forecast(criterion="speed", amount=pairs, price=speed, chances=faster))
     if capacity:
-        twins, search = Price(minutes=STEP_TIMES * budget_minutes), price(Stage(criterion="capacity", amount=TRIED[0]))
+        twins, search = (
+            Price(minutes=STEP_TIMES * budget_minutes),
+            price(Stage(criterion="capacity", amount=TRIED[0])),
+        )
         left -= twins.minutes + search.minutes
         out.append(Forecast(criterion="step times", amount=1, price=twins, chances=()))
         out.append(Forecast(criterion="capacity", amount=TRIED[0], price=search, chances=()))
-    items = _most(ITEMS, lambda amount: price(Stage(criterion="accuracy", amount=amount, lengths=lengths)), left) or ITEMS[0]
+    items = (
+        _most(
+            ITEMS,
+            lambda amount: price(Stage(criterion="accuracy", amount=amount, lengths=lengths)),
+            left,
+        )
+        or ITEMS[0]
+    )
     asked = price(Stage(criterion="accuracy", amount=items, lengths=lengths))
-    ended = likely(ITEMS, margin=accuracy_margin, together=together, rivals=rivals, truths=(EQUAL, WORSE), most=items)
-    chances = tuple((truth, each.by(items, 1 if truth == EQUAL else -1)) for truth, each in ended.items())
+    ended = likely(
+        ITEMS,
+        margin=accuracy_margin,
+        together=together,
+        rivals=rivals,
+        truths=(EQUAL, WORSE),
+        most=items,
+    )
+    chances = tuple(
+        (truth, each.by(items, 1 if truth == EQUAL else -1)) for truth, each in ended.items()
+    )
     out.append(Forecast(criterion="accuracy", amount=items, price=asked, chances=chances))
     return tuple(out)
 
@@ -175,7 +204,14 @@ def gains_shown(
         # Until pairs return to a start, each has its own.
         turns = starts if starts == 1 or (starts is not None and look > starts) else None
         # Once capacity was measured as well, either of them would do: they share the level.
-        looks.append((look, planned_level(Policy().alpha, starts=turns) / rivals / (2 if capacity and look > PAIRS[0] else 1)))
+        looks.append(
+            (
+                look,
+                planned_level(Policy().alpha, starts=turns)
+                / rivals
+                / (2 if capacity and look > PAIRS[0] else 1),
+            )
+        )
     changes = (2 * min_change, 4 * min_change)
     found = shown(
         looks,
@@ -185,4 +221,6 @@ def gains_shown(
         scale=math.sqrt(2) * start_spread,
         starts=starts,
     )
-    return tuple((f"{change:.0%} faster", chance) for change, chance in zip(changes, found, strict=True))
+    return tuple(
+        (f"{change:.0%} faster", chance) for change, chance in zip(changes, found, strict=True)
+    )

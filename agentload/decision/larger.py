@@ -35,7 +35,11 @@ def enough_minutes(means: Means, twins: Twins, stage: Stage, minutes: float) -> 
 
 
 def budget_for(
-    took: Mapping[Criterion, float], looks: Callable[[float], Mapping[Criterion, float]], *, spent: float, budget: float
+    took: Mapping[Criterion, float],
+    looks: Callable[[float], Mapping[Criterion, float]],
+    *,
+    spent: float,
+    budget: float,
 ) -> float:
     """Return the least budget, in whole minutes, that pays for what is *spent*, and for what each criterion *took* of this *budget*.
 
@@ -44,7 +48,10 @@ def budget_for(
     now, wanted = looks(budget), math.ceil(max(spent, budget + 1))
     while True:
         then = looks(wanted)
-        longer = sum(minutes * then.get(each, 1.0) / now.get(each, then.get(each, 1.0)) for each, minutes in took.items())
+        longer = sum(
+            minutes * then.get(each, 1.0) / now.get(each, then.get(each, 1.0))
+            for each, minutes in took.items()
+        )
         needed = ROOM * longer + sum(then.get(each, 0.0) for each in EARLY if each not in took)
         if needed <= wanted:
             return wanted
@@ -57,21 +64,32 @@ def _looks(means: Means, twins: Twins, budget: float) -> dict[Criterion, float]:
         means,
         study=extended(means.study, budget_s=60 * budget),
         place=replace(means.place, resume=None),
-        ledger=Ledger(database=means.ledger.database, run=means.run, given_up=means.ledger.given_up),
+        ledger=Ledger(
+            database=means.ledger.database, run=means.run, given_up=means.ledger.given_up
+        ),
         pairs=0,
         trials={},
     )
     canary, capacity = Canary(means=begun), Capacity(means=begun, twins=twins)
-    found: dict[Criterion, Price] = {"speed": Speed(means=begun).price(Stage(criterion="speed", amount=PAIRS[0]))}
+    found: dict[Criterion, Price] = {
+        "speed": Speed(means=begun).price(Stage(criterion="speed", amount=PAIRS[0]))
+    }
     if canary.stage is not None:
         found["canary"] = canary.price(canary.stage)
-    screen, early = Screen(means=begun).price(Stage(criterion="screen", amount=1)), found.get("canary", Price(minutes=0.0))
+    screen, early = (
+        Screen(means=begun).price(Stage(criterion="screen", amount=1)),
+        found.get("canary", Price(minutes=0.0)),
+    )
     if early.minutes + screen.minutes <= CANARY_SHARE * budget:
         found["screen"] = screen
     if means.ledger.looks("service level"):
-        found["service level"] = Level(means=begun).price(Stage(criterion="service level", amount=1))
+        found["service level"] = Level(means=begun).price(
+            Stage(criterion="service level", amount=1)
+        )
     if means.ledger.looks("step times"):
-        found["step times"] = twins.price(Stage(criterion="step times", amount=twins.most(60 * budget)))
+        found["step times"] = twins.price(
+            Stage(criterion="step times", amount=twins.most(60 * budget))
+        )
     if means.ledger.looks("capacity"):
         found["capacity"] = capacity.price(Stage(criterion="capacity", amount=TRIED[0]))
     return {name: price.minutes for name, price in found.items() if price.minutes}

@@ -65,7 +65,11 @@ class Ledger:
 
     def looks(self, criterion: str) -> dict[int, float]:
         """Return the minutes of each look at a criterion, by how much there was in all."""
-        return {each.stage.amount: each.minutes for each in self.asked if each.stage.criterion == criterion}
+        return {
+            each.stage.amount: each.minutes
+            for each in self.asked
+            if each.stage.criterion == criterion
+        }
 
     def pace(self, *criteria: str) -> float:
         """Return how many times the minutes that a price is made of were taken by what was asked of these criteria; 1 before any was.
@@ -81,7 +85,12 @@ class Ledger:
         return pace
 
     def write(
-        self, outcome: Literal["asking", "asked", "stopped"], asked: Asked, *, aside: str | None = None, setting: Setting | None = None
+        self,
+        outcome: Literal["asking", "asked", "stopped"],
+        asked: Asked,
+        *,
+        aside: str | None = None,
+        setting: Setting | None = None,
     ) -> "Ledger":
         """Write down that a question is asked, and then how it ended: should nobody live to do so, its time was spent all the same.
 
@@ -120,7 +129,11 @@ class Ledger:
 
     def beside(self, run: str) -> "Ledger":
         """Return the ledger of a comparison of its own, in which checks are not asked again; they are paid for here."""
-        made = Ledger(database=self.database, run=run, asked=tuple(replace(each, minutes=0.0) for each in self._checks))
+        made = Ledger(
+            database=self.database,
+            run=run,
+            asked=tuple(replace(each, minutes=0.0) for each in self._checks),
+        )
         made._begin({}, None)
         return made
 
@@ -135,7 +148,12 @@ class Ledger:
 
     def _begin(self, settings: Mapping[str, float], setting: Setting | None) -> None:
         """Write down what a run begins with that has another before it."""
-        said = {"loads": self.given_up, "asked": self.asked, "lost": self.lost_minutes, "apart": self.apart}
+        said = {
+            "loads": self.given_up,
+            "asked": self.asked,
+            "lost": self.lost_minutes,
+            "apart": self.apart,
+        }
         self._keep(EASED, settings, msgspec.to_builtins(said), setting)
 
     def run_under(self, step: EasedLoad) -> str:
@@ -200,5 +218,10 @@ def ledger(database: Path, run: str) -> Ledger:
                 made = replace(made, lost_minutes=(*made.lost_minutes, asked.minutes), aside=aside)
             case _:
                 ended = replace(asked, minutes=max(0, last_ns - row.at_ns) / 60e9)
-                made = made.write("stopped", ended, aside=aside, setting=setting and msgspec.convert(setting, Setting))
+                made = made.write(
+                    "stopped",
+                    ended,
+                    aside=aside,
+                    setting=setting and msgspec.convert(setting, Setting),
+                )
     return made

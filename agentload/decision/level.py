@@ -48,7 +48,10 @@ class Level:
     def ask(self, stage: Stage) -> float | None:
         """Play a session on each arm, a few times."""
         means = self.means
-        draws = [Chosen(load=1.0, seed=self._seed(number), worth=1.0, error=0.0) for number in range(DRAWS)]
+        draws = [
+            Chosen(load=1.0, seed=self._seed(number), worth=1.0, error=0.0)
+            for number in range(DRAWS)
+        ]
         foreground.searched(
             self._study,
             means.beside,
@@ -62,7 +65,11 @@ class Level:
         """Say which arms meet the level with a single session, and what the others miss."""
         found = () if known is None else known.decision.service_levels
         said = {"yes": "meets it", "no": "misses it", "unclear": "may meet it"}
-        told = [f"{each.arm} {said[each.state]}{f' ({each.reason})' if each.reason else ''}" for each in found if each.state in said]
+        told = [
+            f"{each.arm} {said[each.state]}{f' ({each.reason})' if each.reason else ''}"
+            for each in found
+            if each.state in said
+        ]
         return "; ".join(told) or "no reason to end here"
 
     @property
@@ -74,7 +81,9 @@ class Level:
     def _study(self) -> Search:
         study = self.means.search(self._trial_s)
         waits = dict.fromkeys(KINDS, WAIT_S)
-        return msgspec.structs.replace(study, load=msgspec.structs.replace(study.load, wait_cap_s=waits))
+        return msgspec.structs.replace(
+            study, load=msgspec.structs.replace(study.load, wait_cap_s=waits)
+        )
 
     def _seed(self, number: int) -> int:
         return seeded(self.means.study.seed, "alone", number).getrandbits(32)

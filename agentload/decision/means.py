@@ -120,11 +120,15 @@ class Means:
 
     def prefill_s(self, tokens: int) -> float:
         """Return how long a prompt takes to be read, by the slowest profile, or by what is assumed of servers."""
-        return max((prefill_s(each, tokens) for each in self.profiles), default=assumed_prefill_s(tokens))
+        return max(
+            (prefill_s(each, tokens) for each in self.profiles), default=assumed_prefill_s(tokens)
+        )
 
     def decode_s(self, batch: int, context: int) -> float:
         """Return how long a step takes, likewise."""
-        return max((decode_s(each, batch, context) for each in self.profiles), default=ASSUMED_TOKEN_S)
+        return max(
+            (decode_s(each, batch, context) for each in self.profiles), default=ASSUMED_TOKEN_S
+        )
 
     @cached_property
     def pace(self) -> Pace:
@@ -132,15 +136,29 @@ class Means:
         if not self.profiles:
             return NOMINAL
         calls = sum(each.calls for each in self.shapes)
-        context = round(sum(each.calls * statistics.fmean(each.context_tokens) for each in self.shapes) / calls)
-        prompts_s = (prefill_s(each, context + CHUNK) - prefill_s(each, context) for each in self.profiles)
-        found, load = Pace(token_s=ASSUMED_TOKEN_S, prompt_token_s=statistics.fmean(prompts_s) / CHUNK), self.load.planned()
+        context = round(
+            sum(each.calls * statistics.fmean(each.context_tokens) for each in self.shapes) / calls
+        )
+        prompts_s = (
+            prefill_s(each, context + CHUNK) - prefill_s(each, context) for each in self.profiles
+        )
+        found, load = (
+            Pace(token_s=ASSUMED_TOKEN_S, prompt_token_s=statistics.fmean(prompts_s) / CHUNK),
+            self.load.planned(),
+        )
         turns = [turn for session in self.trace.sessions for turn in session.turns]
         waits_s = sum(wait_s(load, turn) for turn in turns)
         for _ in range(ROUNDS):
             answers_s = sum(turn_seconds(load, turn, found) for turn in turns) - waits_s
-            at_once = max(1, round((self.load.sessions or SESSIONS) * answers_s / (answers_s + waits_s)))
-            found = replace(found, token_s=statistics.fmean(decode_s(each, at_once, context) for each in self.profiles))
+            at_once = max(
+                1, round((self.load.sessions or SESSIONS) * answers_s / (answers_s + waits_s))
+            )
+            found = replace(
+                found,
+                token_s=statistics.fmean(
+                    decode_s(each, at_once, context) for each in self.profiles
+                ),
+            )
         return found
 
     @property
@@ -167,7 +185,11 @@ class Means:
     @property
     def start_spread(self) -> float:
         """Return what a start adds to an arm's latencies: as the profile has it, or as is assumed of servers."""
-        known = [found.spread for each in self.profiles if (found := of_profile(self.study, each)) is not None]
+        known = [
+            found.spread
+            for each in self.profiles
+            if (found := of_profile(self.study, each)) is not None
+        ]
         return max(known, default=Policy().start_spread)
 
     @property
@@ -211,7 +233,10 @@ class Means:
         found = read_traces(self.study.traces, max_context_tokens=most)[0]
         sessions = tuple(found.sessions)
         if not sessions and most is not None:
-            raise PlanError(f"every session begins with more than the {most:,} tokens of --max-context", hint="a larger --max-context")
+            raise PlanError(
+                f"every session begins with more than the {most:,} tokens of --max-context",
+                hint="a larger --max-context",
+            )
         return Trace(header=found.header, sessions=sessions)
 
     @property
@@ -222,7 +247,10 @@ class Means:
         if self.cut not in self._cuts:
             kept = tuple(shortened(self.whole, self.cut))
             if not kept:
-                raise PlanError(f"every session begins with more than the {self.cut:,} tokens that {self._narrowest} takes", hint=LEAVE_OUT)
+                raise PlanError(
+                    f"every session begins with more than the {self.cut:,} tokens that {self._narrowest} takes",
+                    hint=LEAVE_OUT,
+                )
             self._cuts[self.cut] = Trace(header=self.whole.header, sessions=kept)
         return self._cuts[self.cut]
 
@@ -244,12 +272,18 @@ class Means:
         if self.began is not None:
             return self.began.load.max_context_tokens
         window = self._window
-        return self.study.load.max_context_tokens if window is None or self.longest <= window else window
+        return (
+            self.study.load.max_context_tokens
+            if window is None or self.longest <= window
+            else window
+        )
 
     @property
     def cut_said(self) -> str:
         """Say how far sessions are played, and because of which arm."""
-        return f"sessions are played up to {self.cut:,} tokens, the most that {self._narrowest} takes"
+        return (
+            f"sessions are played up to {self.cut:,} tokens, the most that {self._narrowest} takes"
+        )
 
     @property
     def _narrowest(self) -> str:
@@ -277,7 +311,9 @@ class Means:
     def longest(self) -> int:
         """Return the longest context of the trace, its answer included."""
         calls = (
-            each for session in self.whole.sessions for each in zip(context_tokens(self.whole.header, session), session.turns, strict=True)
+            each
+            for session in self.whole.sessions
+            for each in zip(context_tokens(self.whole.header, session), session.turns, strict=True)
         )
         return max(tokens + turn.output for tokens, turn in calls)
 
@@ -306,7 +342,9 @@ class Means:
         """Return the longest context that each arm takes, of those of which a server, a profile or the arms file tells."""
         known = [(arm, each.window) for arm, each in self.sizes.items()]
         known += [(arm.name, arm.server.max_model_len) for arm in self.profiles]
-        if isinstance(self.study.servers, Live) and not isinstance(found := endpoints_of(self.study.servers), Emulated):
+        if isinstance(self.study.servers, Live) and not isinstance(
+            found := endpoints_of(self.study.servers), Emulated
+        ):
             known += [(arm.name, window((), [arm])) for arm in found]
         shortest: dict[str, int] = {}
         for arm, tokens in known:
@@ -323,7 +361,8 @@ class Means:
         # Killed before its first pair, it has what its checks left and no load yet.
         if row is None and not journals(self.place.database, self.place.resume):
             raise PlanError(
-                f"no journal of run {self.place.resume} beside {self.place.database}", hint=f"agentload runs list {self.place.database}"
+                f"no journal of run {self.place.resume} beside {self.place.database}",
+                hint=f"agentload runs list {self.place.database}",
             )
         first = None if row is None else study_of(row)
         return first if isinstance(first, Replay) else None
@@ -349,7 +388,10 @@ class Means:
         """Return the load before the servers have said what fits their pools."""
         load = self.study.load
         is_said = (load.sessions, load.rate_per_s, load.speed) != (None, None, 1.0)
-        return load_after(load if is_said else msgspec.structs.replace(load, sessions=SESSIONS), self.ledger.given_up)
+        return load_after(
+            load if is_said else msgspec.structs.replace(load, sessions=SESSIONS),
+            self.ledger.given_up,
+        )
 
     @cached_property
     def windows(self) -> int:
@@ -377,12 +419,17 @@ class Means:
 
     def overfills(self, tokens: float) -> bool:
         """Tell whether some arm's pool does not hold contexts of so many tokens."""
-        return any(each.pool is not None and tokens > POOL_HOLDS * each.pool for each in self.sizes.values())
+        return any(
+            each.pool is not None and tokens > POOL_HOLDS * each.pool
+            for each in self.sizes.values()
+        )
 
     def search(self, trial_s: float) -> Search:
         """Return a search for the load within the service level, with the waits that users have."""
         study, load = self.study, self.study.load
-        waits = Load(wait_cap_s=load.wait_cap_s, wait_scale=load.wait_scale, max_context_tokens=self.cut)
+        waits = Load(
+            wait_cap_s=load.wait_cap_s, wait_scale=load.wait_scale, max_context_tokens=self.cut
+        )
         return Search(
             traces=study.traces,
             servers=study.servers,
@@ -398,7 +445,11 @@ class Means:
     def setting(self) -> Setting:
         """Return what the user decides on beyond the run."""
         study, slo = self.study, self.study.slo
-        levels = () if slo is None else (Level(ttft_ms=slo.ttft_ms, tpot_ms=slo.tpot_ms, turn_ms=slo.turn_ms),)
+        levels = (
+            ()
+            if slo is None
+            else (Level(ttft_ms=slo.ttft_ms, tpot_ms=slo.tpot_ms, turn_ms=slo.turn_ms),)
+        )
         return Setting(
             policy=Policy(
                 planned_looks=True,
@@ -409,6 +460,8 @@ class Means:
             ),
             load=Peak(peak_agents=study.agents),
             question_s=self.question_s,
-            price=None if study.price_usd is None else GpuPrice(usd_per_gpu_hour=study.price_usd, source="--price"),
+            price=None
+            if study.price_usd is None
+            else GpuPrice(usd_per_gpu_hour=study.price_usd, source="--price"),
             name="decide",
         )

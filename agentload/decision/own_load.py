@@ -71,13 +71,21 @@ class OwnLoad:
         found: dict[str, Turns] = {}
         for name, arm in twins.items():
             made = trial_plan(self.study, self.stock, name, self.agents, run="own load", seed=seed)
-            rows = [row for row in Shell(made, {name: arm}, seed=seed, sample_s=self.study.trial_s).play() if isinstance(row, CallRow)]
+            rows = [
+                row
+                for row in Shell(made, {name: arm}, seed=seed, sample_s=self.study.trial_s).play()
+                if isinstance(row, CallRow)
+            ]
             begin_ns = min((row.released_ns for row in rows if not row.prime), default=0)
             warm_ns = begin_ns + WARM_SHARE * self.study.trial_s * 1e9
             found[name] = {
                 (row.session, row.turn): row.done_ns - row.released_ns
                 for row in rows
-                if row.status == "ok" and row.done_ns is not None and not row.prime and not row.tail and row.released_ns >= warm_ns
+                if row.status == "ok"
+                and row.done_ns is not None
+                and not row.prime
+                and not row.tail
+                and row.released_ns >= warm_ns
             }
         return found
 

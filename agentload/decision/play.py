@@ -107,17 +107,31 @@ class Deciding:
         study, place = self.study, self.place
         arms = arms_named(study.servers)
         if len(arms) < 2:
-            raise UsageError(f"a decision needs two arms, got {', '.join(arms)}", hint="--endpoints bf16=URL,fp8=URL")
+            raise UsageError(
+                f"a decision needs two arms, got {', '.join(arms)}",
+                hint="--endpoints bf16=URL,fp8=URL",
+            )
         if study.budget_s < least_s(len(arms)):
             raise UsageError(
-                f"--budget {study.budget_s / 60:.3g} min settles nothing", hint=f"--budget {math.ceil(least_s(len(arms)) / 60)}m"
+                f"--budget {study.budget_s / 60:.3g} min settles nothing",
+                hint=f"--budget {math.ceil(least_s(len(arms)) / 60)}m",
             )
         if study.reference not in (None, *arms):
-            raise UsageError(f"--reference: no arm '{study.reference}'", hint=f"one of: {', '.join(arms)}")
+            raise UsageError(
+                f"--reference: no arm '{study.reference}'", hint=f"one of: {', '.join(arms)}"
+            )
         servers = study.servers
-        named = simulated_id(study, arms_of(servers.profile, servers.arms)) if isinstance(servers, Virtual) else new_run_id()
+        named = (
+            simulated_id(study, arms_of(servers.profile, servers.arms))
+            if isinstance(servers, Virtual)
+            else new_run_id()
+        )
         self.run = place.resume or place.run or named
-        before = Ledger(database=place.database, run=self.run) if isinstance(servers, Virtual) else ledger(place.database, self.run)
+        before = (
+            Ledger(database=place.database, run=self.run)
+            if isinstance(servers, Virtual)
+            else ledger(place.database, self.run)
+        )
         while before.goes_on_as is not None:
             self.run = before.goes_on_as
             self.place = replace(self.place, resume=self.run)
@@ -129,7 +143,14 @@ class Deciding:
         self._verdict = None
         study = without(self.study, arms_named(self.study.servers), before.apart)
         known = {arm: each for arm, each in sizes.items() if arm in arms_named(study.servers)}
-        self.means = Means(study=study, place=self.place, audience=self.audience, run=self.run, ledger=before, sizes=known)
+        self.means = Means(
+            study=study,
+            place=self.place,
+            audience=self.audience,
+            run=self.run,
+            ledger=before,
+            sizes=known,
+        )
         self._twins = Twins(means=self.means, aside=before.aside)
         self._canary = Canary(means=self.means)
         self._screen = Screen(means=self.means)
@@ -194,25 +215,44 @@ class Deciding:
         """Compare an arm with the reference alone, and go on without it; return how it ended where that ends everything."""
         means, minutes = self.means, self._share_minutes
         if 60 * minutes < least_s(2):
-            least = math.ceil((least_s(2) * (len(means.arms) - 1) / 60) + self.study.budget_s / 60 - means.left_minutes)
-            raise UsageError(f"{narrow.message}: {minutes:.1f} min to compare it by itself settle nothing", hint=f"--budget {least}m")
+            least = math.ceil(
+                (least_s(2) * (len(means.arms) - 1) / 60)
+                + self.study.budget_s / 60
+                - means.left_minutes
+            )
+            raise UsageError(
+                f"{narrow.message}: {minutes:.1f} min to compare it by itself settle nothing",
+                hint=f"--budget {least}m",
+            )
         self.audience.notice(self._told(narrow))
-        study = of_arms(means.study, [arm for arm in means.arms if arm in (means.reference, narrow.arm)])
+        study = of_arms(
+            means.study, [arm for arm in means.arms if arm in (means.reference, narrow.arm)]
+        )
         run = f"{self.run}-{narrow.arm}"
         is_begun = not means.is_virtual and began(self.place.database, run) is not None
         own = Deciding(
             study=extended(study, budget_s=60 * minutes, reference=means.reference),
-            place=replace(self.place, run=None if is_begun else run, resume=run if is_begun else None),
+            place=replace(
+                self.place, run=None if is_begun else run, resume=run if is_begun else None
+            ),
             audience=self.audience,
         )
         before = own.means.ledger
-        own._begin(before if before.asked or before.lost_minutes else means.ledger.beside(run), sizes=means.sizes)
+        own._begin(
+            before if before.asked or before.lost_minutes else means.ledger.beside(run),
+            sizes=means.sizes,
+        )
         self._own = own
         ended = own.play()
         if ended.ending in ("stopped", "late"):
             left_minutes = means.left_minutes - (minutes - ended.left_minutes)
             return replace(
-                ended, run_id=self.run, document=None, left_minutes=left_minutes, asked=means.ledger.asked, apart=means.ledger.apart
+                ended,
+                run_id=self.run,
+                document=None,
+                left_minutes=left_minutes,
+                asked=means.ledger.asked,
+                apart=means.ledger.apart,
             )
         self._own = None
         found = Apart(
@@ -248,7 +288,11 @@ class Deciding:
         known = self.refresh()
         while wanted := self._wanted(known):
             # The first pair is played whatever it takes, but not again and again: what a pair before it took is spent.
-            is_first = known is None and not self.means.pairs and len(self.means.ledger.lost_minutes) == self._laid_again
+            is_first = (
+                known is None
+                and not self.means.pairs
+                and len(self.means.ledger.lost_minutes) == self._laid_again
+            )
             affordable = [each for each in wanted if is_first or each[1] <= self.means.left_minutes]
             if not affordable:
                 enough = wanted[0][0] if known is None else settling(known, wanted[0][0])
@@ -261,7 +305,9 @@ class Deciding:
                 return self._ended("stopped")
             known = self.refresh()
             said = typeset(self._questions[stage.criterion].said(known))
-            self._write("asked", Asked(stage=stage, planned_minutes=planned, minutes=minutes, said=said))
+            self._write(
+                "asked", Asked(stage=stage, planned_minutes=planned, minutes=minutes, said=said)
+            )
             self.audience.notice(f"  {said}")
             after = self._amounts(known).get(stage.criterion)
             if after is not None and after <= before[stage.criterion]:
@@ -300,17 +346,28 @@ class Deciding:
 
     def _ask(self, stage: Stage, planned: float) -> float:
         """Ask a question, and return the minutes that it took; one that does not come to its end is written down as well."""
-        self.audience.notice(f"asking: {told(stage)}, about {max(1, round(planned))} min; {self.means.left_minutes:.0f} min left")
-        asked, began_s = Asked(stage=stage, planned_minutes=planned, minutes=0.0, said=""), time.monotonic()
+        self.audience.notice(
+            f"asking: {told(stage)}, about {max(1, round(planned))} min; {self.means.left_minutes:.0f} min left"
+        )
+        asked, began_s = (
+            Asked(stage=stage, planned_minutes=planned, minutes=0.0, said=""),
+            time.monotonic(),
+        )
         self._asking = stage, began_s
         if self._is_written:
-            self.means.ledger.write("asking", asked, aside=self._twins.aside, setting=self.means.setting)
+            self.means.ledger.write(
+                "asking", asked, aside=self._twins.aside, setting=self.means.setting
+            )
         try:
             simulated = self._questions[stage.criterion].ask(stage)
         except BaseException:
             if self._is_written:
-                with suppress(AgentloadError):  # the disk may be full, and that is the error already
-                    self._write("stopped", replace(asked, minutes=(time.monotonic() - began_s) / 60))
+                with suppress(
+                    AgentloadError
+                ):  # the disk may be full, and that is the error already
+                    self._write(
+                        "stopped", replace(asked, minutes=(time.monotonic() - began_s) / 60)
+                    )
             raise
         return (time.monotonic() - began_s) / 60 if simulated is None else simulated
 
@@ -328,13 +385,17 @@ class Deciding:
             raise type(error)(error.message, hint=remedy) from error
 
     def _write(self, outcome: Literal["asked", "stopped"], asked: Asked) -> None:
-        self.means.ledger = self.means.ledger.write(outcome, asked, aside=self._twins.aside, setting=self.means.setting)
+        self.means.ledger = self.means.ledger.write(
+            outcome, asked, aside=self._twins.aside, setting=self.means.setting
+        )
 
     @property
     def is_begun(self) -> bool:
         """Tell whether there is a run that can be gone on with."""
         is_own_begun = self._own is not None and self._own.is_begun
-        return not self.means.is_virtual and (is_own_begun or began(self.place.database, self.run) is not None)
+        return not self.means.is_virtual and (
+            is_own_begun or began(self.place.database, self.run) is not None
+        )
 
     @property
     def _is_written(self) -> bool:
@@ -348,9 +409,14 @@ class Deciding:
         if self._asking is None:
             return ()
         stage, began_s = self._asking
-        spent = self.study.budget_s / 60 - self.means.left_minutes + (time.monotonic() - began_s) / 60
+        spent = (
+            self.study.budget_s / 60 - self.means.left_minutes + (time.monotonic() - began_s) / 60
+        )
         said = [each.said for each in self.means.ledger.asked if each.stage.criterion != "checks"]
-        return (f"{told(stage)} · {spent:.0f} of {self.study.budget_s / 60:.0f} min spent", *said[-1:])
+        return (
+            f"{told(stage)} · {spent:.0f} of {self.study.budget_s / 60:.0f} min spent",
+            *said[-1:],
+        )
 
     def forecast(self) -> tuple[Forecast, ...]:
         """Return what the budget can settle, between arms that are not compared by themselves first: of those it says so."""
@@ -411,10 +477,7 @@ class Deciding:
             return None
         try:
             self._verdict = verdict(
-                self.place.database,
-                self.run,
-                setting=means.setting,
-                reference=self.study.reference,
+                self.place.database, self.run, setting=means.setting, reference=self.study.reference
             )
         except EvidenceError as error:
             if means.pairs >= PAIRS[0]:
@@ -430,7 +493,9 @@ class Deciding:
         means.trials = trials(probes)
         is_searched = any(means.trials.values()) and self._twins.aside is not None
         tried = TRIED[-1] if is_searched else means.draws
-        found = knowledge(self._verdict, answers if is_asked else (), pairs=means.pairs, tried=tried)
+        found = knowledge(
+            self._verdict, answers if is_asked else (), pairs=means.pairs, tried=tried
+        )
         wanted = self._twins.wanted() if self.searches and not tried else 0
         found = replace(found, step_times=wanted, starts=means.replicas)
         means.question_s = self._question_s(found)
@@ -438,7 +503,9 @@ class Deciding:
 
     def _question_s(self, known: Known) -> float | None:
         """Return how long each question takes of those that would settle accuracy next; None where none is asked."""
-        asked = next((stage for stage in self._following(known) if stage.criterion == "accuracy"), None)
+        asked = next(
+            (stage for stage in self._following(known) if stage.criterion == "accuracy"), None
+        )
         if asked is None:
             return None
         last = settling(known, asked)
@@ -462,7 +529,9 @@ class Deciding:
     def _apart_minutes(self) -> float:
         return sum(each.minutes for each in self.means.ledger.apart)
 
-    def _ended(self, ending: Ending, *, wants: tuple[Stage, float] | None = None, late: str | None = None) -> Outcome:
+    def _ended(
+        self, ending: Ending, *, wants: tuple[Stage, float] | None = None, late: str | None = None
+    ) -> Outcome:
         document = None
         if self._verdict is not None:
             if self.means.question_s != self._verdict.setting.question_s:
@@ -476,7 +545,9 @@ class Deciding:
             ending=ending,
             left_minutes=self.means.left_minutes,
             wants=wants,
-            enough_minutes=0.0 if wants is None else enough_minutes(self.means, self._twins, *wants) + self._apart_minutes,
+            enough_minutes=0.0
+            if wants is None
+            else enough_minutes(self.means, self._twins, *wants) + self._apart_minutes,
             given_up=self.means.ledger.given_up,
             late=late,
             apart=self.means.ledger.apart,

@@ -31,7 +31,9 @@ class NewSizesError(AgentloadError):
     """Servers that were started for the first pair hold or take less than the pair that was laid out for them."""
 
     def __init__(self, sizes: Mapping[str, Sizes]) -> None:
-        super().__init__("started servers hold or take less than was laid out: the first pair is laid out again")
+        super().__init__(
+            "started servers hold or take less than was laid out: the first pair is laid out again"
+        )
         self.sizes = sizes
 
 
@@ -59,7 +61,10 @@ class Speed:
             priming = first.priming_minutes / PAIRS[0] * (stage.amount - played)
         tokens = first.prompt_tokens + first.output_tokens
         return Price(
-            minutes=minutes, priming_minutes=priming, calls=round(sum(first.calls_by_arm.values()) * share), tokens=round(tokens * share)
+            minutes=minutes,
+            priming_minutes=priming,
+            calls=round(sum(first.calls_by_arm.values()) * share),
+            tokens=round(tokens * share),
         )
 
     def ask(self, stage: Stage) -> float | None:
@@ -76,20 +81,28 @@ class Speed:
         if known is not None:
             return reasons(known, lambda verdict: verdict.pays)
         few = f"{self.means.pairs} of the {PAIRS[0]} block pairs that a first look takes"
-        return few if self.means.invalid is None else f"{few}; others are invalid: {self.means.invalid}"
+        return (
+            few
+            if self.means.invalid is None
+            else f"{few}; others are invalid: {self.means.invalid}"
+        )
 
     @cached_property
     def _first(self) -> Cost:
         means = self.means
         study = self._replay(PAIRS[0])
-        made = of_study(study, means.trace, means.arms, run="", laid=laid_windows(study, means.pair_stock))
+        made = of_study(
+            study, means.trace, means.arms, run="", laid=laid_windows(study, means.pair_stock)
+        )
         return cost(made, prefill_s=means.prefill_s, pace=means.pace)
 
     def _replay(self, pairs: int) -> Replay:
         study, given = self.means.study, self.means.study.timeouts
         # A budget does not wait for a server that is gone, or that accepts what it never answers.
         silent_s = min(given.first_timeout_s, SILENT_SHARE * study.budget_s)
-        patience = msgspec.structs.replace(given, first_timeout_s=silent_s, idle_timeout_s=min(given.idle_timeout_s, silent_s))
+        patience = msgspec.structs.replace(
+            given, first_timeout_s=silent_s, idle_timeout_s=min(given.idle_timeout_s, silent_s)
+        )
         return Replay(
             traces=study.traces,
             servers=study.servers,
@@ -106,7 +119,9 @@ class Speed:
     def _play(self, pairs: int) -> None:
         means = self.means
         is_begun = began(means.place.database, means.run) is not None
-        place = replace(means.place, run=None if is_begun else means.run, resume=means.run if is_begun else None)
+        place = replace(
+            means.place, run=None if is_begun else means.run, resume=means.run if is_begun else None
+        )
         with prepared(self._replay(pairs), place, notice=means.audience.notice) as made:
             ended = foreground.measure(self._watchful(made), place, means.audience)
         if ended.health.is_late and not ended.was_stopped:
@@ -119,7 +134,11 @@ class Speed:
         assert isinstance(playing, Playing), playing
         said = caveat(self.means.ledger.given_up)
         notes = self._of_whole(playing.notes)
-        notes = notes if said is None else msgspec.structs.replace(notes, caveats=(said, *notes.caveats))
+        notes = (
+            notes
+            if said is None
+            else msgspec.structs.replace(notes, caveats=(said, *notes.caveats))
+        )
         return replace(made, playing=replace(playing, notes=notes, stops_late=True, met=self.meet))
 
     def meet(self, identities: Mapping[str, Identity]) -> None:
@@ -136,7 +155,9 @@ class Speed:
         made = self._simulation(pairs)
         if self._ahead is None:
             whole = self._simulation(PAIRS[-1])
-            self._ahead = Shell(whole.plan, whole.arms, seed=whole.plan.seed, sample_s=SAMPLE_S).play()
+            self._ahead = Shell(
+                whole.plan, whole.arms, seed=whole.plan.seed, sample_s=SAMPLE_S
+            ).play()
         plays = sum(len(round_.plays) for round_ in made.plan.rounds)
         ended = sum(isinstance(row, BlockRow) for row in self._seen)
         while ended < plays:
@@ -147,7 +168,12 @@ class Speed:
 
     def _simulation(self, pairs: int) -> Simulation:
         place = replace(self.means.place, run=self.means.run)
-        made = simulation(self._replay(pairs), place, stock=self.means.pair_stock, held_tokens=self.means.held_tokens).playing
+        made = simulation(
+            self._replay(pairs),
+            place,
+            stock=self.means.pair_stock,
+            held_tokens=self.means.held_tokens,
+        ).playing
         assert isinstance(made, Simulation)
         return replace(made, notes=self._of_whole(made.notes))
 
@@ -162,4 +188,7 @@ class Speed:
         return msgspec.structs.replace(notes, trace_shape=means.shapes) if means.is_cut else notes
 
     def _minutes(self) -> float:
-        return max((row.ended_ns or 0 for row in self._seen if isinstance(row, BlockRow)), default=0) / 60e9
+        return (
+            max((row.ended_ns or 0 for row in self._seen if isinstance(row, BlockRow)), default=0)
+            / 60e9
+        )

@@ -46,11 +46,15 @@ class Twins:
         if self._grid is None or self.aside is not None:
             return 0
         with reading(self.means.place.database) as connection:
-            return max(0, self.most(self.means.study.budget_s) - repeats(connection, self.means.run))
+            return max(
+                0, self.most(self.means.study.budget_s) - repeats(connection, self.means.run)
+            )
 
     def most(self, budget_s: float) -> int:
         """Return how often the grid is played on each arm in all: as often as a share of such a budget has time for."""
-        affordable = STEP_TIMES * budget_s / 60 / self.price(Stage(criterion="step times", amount=1)).minutes
+        affordable = (
+            STEP_TIMES * budget_s / 60 / self.price(Stage(criterion="step times", amount=1)).minutes
+        )
         return min(REPEATS, math.floor(affordable) or round(affordable))
 
     def price(self, stage: Stage) -> Price:
@@ -58,7 +62,9 @@ class Twins:
         if self._grid is None:
             return Price(minutes=0.0)
         once_s = seconds(self._grid, decode_s=self.means.decode_s, prefill_s=self.means.prefill_s)
-        return Price(minutes=stage.amount * len(self.means.arms) * once_s / 60 + self.means.starts_minutes)
+        return Price(
+            minutes=stage.amount * len(self.means.arms) * once_s / 60 + self.means.starts_minutes
+        )
 
     def ask(self, stage: Stage) -> float | None:
         """Play the grid beside the run."""
@@ -66,7 +72,15 @@ class Twins:
         means, trace = self.means, step_times(self._grid, seed=self.means.study.seed)
         pairs = taken(means.place.database, means.run) + stage.amount
         load = Load(arrivals=ClosedLoop(sessions=sum(1 for _ in trace.sessions)))
-        whole = plan(trace, means.arms, run=means.run, seed=means.study.seed, pairs=pairs, blocks=1, load=load)
+        whole = plan(
+            trace,
+            means.arms,
+            run=means.run,
+            seed=means.study.seed,
+            pairs=pairs,
+            blocks=1,
+            load=load,
+        )
         made = beside(whole, means.place.database)
         match means.study.servers:
             case Virtual() as servers:
@@ -77,9 +91,19 @@ class Twins:
 
     def said(self, _: Known | None) -> str:
         """Say how well the twins predict what was left out of their fits."""
-        errors = ((name, each.fitted.itl_error, each.fitted.ttft_error) for name, each in self.fitted().items())
-        said = "; ".join(f"{name}: token latency {itl.median:.1%}, TTFT {ttft.median:.1%}" for name, itl, ttft in errors)
-        return f"twins miss what was left out of their fits by {said} (medians)" if said else "there is no twin"
+        errors = (
+            (name, each.fitted.itl_error, each.fitted.ttft_error)
+            for name, each in self.fitted().items()
+        )
+        said = "; ".join(
+            f"{name}: token latency {itl.median:.1%}, TTFT {ttft.median:.1%}"
+            for name, itl, ttft in errors
+        )
+        return (
+            f"twins miss what was left out of their fits by {said} (medians)"
+            if said
+            else "there is no twin"
+        )
 
     def fitted(self) -> Mapping[str, Twin]:
         """Return the twin of each arm; nothing where they are set aside."""
@@ -98,7 +122,9 @@ class Twins:
     @cached_property
     def _grid(self) -> Grid | None:
         try:
-            return grid(bounds(self.means.place.database, self.means.run, longest=self.means.longest))
+            return grid(
+                bounds(self.means.place.database, self.means.run, longest=self.means.longest)
+            )
         except (ProfileError, PlanError) as error:
             self.set_aside(error.message)
             return None
@@ -106,7 +132,11 @@ class Twins:
     def _simulate(self, made: Plan, servers: Virtual) -> float:
         chosen = arms_of(servers.profile, servers.arms)
         arms = {arm.name: arm for arm in chosen} if servers.noise else quiet(chosen)
-        rows = [row for row in Shell(made, arms, seed=made.seed, leg=LEG).play() if isinstance(row, BlockRow | CallRow)]
+        rows = [
+            row
+            for row in Shell(made, arms, seed=made.seed, leg=LEG).play()
+            if isinstance(row, BlockRow | CallRow)
+        ]
         keep(rows, self.means.place.database, run_id=self.means.run, name=apart.STEP_TIMES)
         return max(row.ended_ns or 0 for row in rows if isinstance(row, BlockRow)) / 60e9
 

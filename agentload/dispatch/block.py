@@ -30,7 +30,16 @@ RETRIABLE: frozenset[Status] = frozenset({"refused", "reset", "connect_timeout",
 class BlockPlay:
     """Decide what one block sends to one arm."""
 
-    def __init__(self, plan: Plan, block: Block, play: Play, *, known: Foresight, started_ns: int, prepares: bool) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        block: Block,
+        play: Play,
+        *,
+        known: Foresight,
+        started_ns: int,
+        prepares: bool,
+    ) -> None:
         self.play = play
         self.started_ns = started_ns
         self.clock_ns: int | None = None if known.primes else started_ns
@@ -82,7 +91,10 @@ class BlockPlay:
     @property
     def is_over(self) -> bool:
         """Tell whether nothing is in flight and nothing can still become due."""
-        return not self.in_flight and (self._is_closed or (not self._due and not self._sessions.players and self._intake.is_empty))
+        return not self.in_flight and (
+            self._is_closed
+            or (not self._due and not self._sessions.players and self._intake.is_empty)
+        )
 
     def close(self) -> None:
         """Release nothing more; what is in flight goes on."""
@@ -124,13 +136,17 @@ class BlockPlay:
             self._sessions.over += [name for name in self._foretold if name not in gone]
             self._foretold.clear()
         if self._sessions.over:
-            out.extend(Forget(arm=self.play.arm, session=session) for session in self._sessions.over)
+            out.extend(
+                Forget(arm=self.play.arm, session=session) for session in self._sessions.over
+            )
             self._sessions.over.clear()
         return out
 
     def ended(self, event: Ended) -> None:
         """Note that an attempt is over; `step` then says what follows."""
-        was_full = self._load.max_in_flight is not None and len(self.in_flight) >= self._load.max_in_flight
+        was_full = (
+            self._load.max_in_flight is not None and len(self.in_flight) >= self._load.max_in_flight
+        )
         send, player = self.in_flight.pop(event.request_id)
         self._counting.discard(event.request_id)
         outcome = event.outcome
@@ -172,13 +188,27 @@ class BlockPlay:
         if self._is_closed or (self.clock_ns is None and self.in_flight):
             return None
         cap = self._load.max_in_flight
-        due_ns = self._due[0][0] if self._due and (cap is None or len(self.in_flight) < cap) else None
-        return min((at_ns for at_ns in (due_ns, self._intake.next_ns(), self._window_ends_ns()) if at_ns is not None), default=None)
+        due_ns = (
+            self._due[0][0] if self._due and (cap is None or len(self.in_flight) < cap) else None
+        )
+        return min(
+            (
+                at_ns
+                for at_ns in (due_ns, self._intake.next_ns(), self._window_ends_ns())
+                if at_ns is not None
+            ),
+            default=None,
+        )
 
     def _window_ends_ns(self) -> int | None:
         """Return when a window's time will be over."""
         seconds = self._load.budget.seconds
-        if not self._is_window or self.clock_ns is None or self._over_ns is not None or seconds is None:
+        if (
+            not self._is_window
+            or self.clock_ns is None
+            or self._over_ns is not None
+            or seconds is None
+        ):
             return None
         return self.clock_ns + round(seconds * SECOND)
 
@@ -217,7 +247,9 @@ class BlockPlay:
     def _release(self, now_ns: int, out: list[Command]) -> None:
         cap = 1 if self.clock_ns is None else self._load.max_in_flight
         self._end_time(now_ns)
-        while self._due and self._due[0][0] <= now_ns and (cap is None or len(self.in_flight) < cap):
+        while (
+            self._due and self._due[0][0] <= now_ns and (cap is None or len(self.in_flight) < cap)
+        ):
             if not self._is_window and self._is_spent(now_ns):
                 self.close()
                 return
@@ -247,7 +279,10 @@ class BlockPlay:
         return (
             (budget.calls is not None and self._calls >= budget.calls)
             or (budget.tokens is not None and self._tokens >= budget.tokens)
-            or (budget.seconds is not None and now_ns - self.clock_ns >= round(budget.seconds * SECOND))
+            or (
+                budget.seconds is not None
+                and now_ns - self.clock_ns >= round(budget.seconds * SECOND)
+            )
         )
 
     def _send(self, due_ns: int, player: Player, failed: Send | None) -> Send:
@@ -275,14 +310,20 @@ class BlockPlay:
             call = replace(call, deadline_ns=due_ns + round(spec.deadline_s * SECOND))
         recorded = None if spec.recorded is None else spec.recorded.answer
         is_read = bool(spec.check or recorded) or self._replies.are_read(player.session, turn)
-        return replace(call, wants_reply=True, check=spec.check, recorded=recorded) if is_read else call
+        return (
+            replace(call, wants_reply=True, check=spec.check, recorded=recorded)
+            if is_read
+            else call
+        )
 
     def _foretell(self, session: Session, out: list[Command]) -> None:
         if self._prepares:
             self._foretold[session.session] = None
             self._prepare(self._sessions.player(session), out, connects=False)
 
-    def _prepare(self, player: Player, out: list[Command], *, after: int = -1, connects: bool = True) -> None:
+    def _prepare(
+        self, player: Player, out: list[Command], *, after: int = -1, connects: bool = True
+    ) -> None:
         turn = after + 1
         if not self._prepares or turn >= len(player.session.turns) or not player.is_fixed(turn):
             return
@@ -302,7 +343,9 @@ class BlockPlay:
         if self._is_closed:
             return
         for player in self._sessions.drop():
-            out.extend(self._outgoing.skips(player.session, since=player.next_turn, at_ns=player.ready_ns))
+            out.extend(
+                self._outgoing.skips(player.session, since=player.next_turn, at_ns=player.ready_ns)
+            )
             self._intake.ended(player.session.session, player.ready_ns)
         if self._intake.is_empty:
             for session in self._sessions.parked.values():

@@ -23,7 +23,11 @@ Failure: TypeAlias = Literal["refused", "reset", "connect_timeout", "unreadable"
 
 BUSY = frozenset({429, 503})
 GOOD_ENDS: Final = frozenset({"stop", "length", "tool_calls", "function_call"})
-BAD_ENDS: Final[Mapping[str, Status]] = {"abort": "aborted", "error": "aborted", "content_filter": "filtered"}
+BAD_ENDS: Final[Mapping[str, Status]] = {
+    "abort": "aborted",
+    "error": "aborted",
+    "content_filter": "filtered",
+}
 
 
 @record
@@ -64,7 +68,14 @@ class CallMachine:
         """Tell whether nothing more can happen to the call."""
         return self.stage == "ended"
 
-    def opened(self, at_ns: int, *, is_new: bool = True, dialled_ns: int | None = None, replica: str | None = None) -> None:
+    def opened(
+        self,
+        at_ns: int,
+        *,
+        is_new: bool = True,
+        dialled_ns: int | None = None,
+        replica: str | None = None,
+    ) -> None:
         """Note that a connection is there: a new one, which was begun to be opened at *dialled_ns*, or one that was open before."""
         self._replica = replica
         if self.stage == "connecting":
@@ -114,11 +125,21 @@ class CallMachine:
     def cut(self, at_ns: int) -> None:
         """End the call: the connection ended before the answer did."""
         if self._http_status is None:
-            self._end(at_ns, failure="reset", error="the server closed the connection before any byte of the answer")
+            self._end(
+                at_ns,
+                failure="reset",
+                error="the server closed the connection before any byte of the answer",
+            )
         else:
             self._end(at_ns, error="the connection ended before the answer did")
 
-    def outcome(self, parsed: Parsed | None = None, *, stamp_source: StampSource = "virtual", chunks: Stamps | None = None) -> Outcome:
+    def outcome(
+        self,
+        parsed: Parsed | None = None,
+        *,
+        stamp_source: StampSource = "virtual",
+        chunks: Stamps | None = None,
+    ) -> Outcome:
         """Judge the ended call by what its answer said; *chunks* are its stamps where the shell has packed them already."""
         assert self.stage == "ended", "a call is judged after its end"
         parsed = parsed or Parsed()
@@ -131,7 +152,9 @@ class CallMachine:
             first_ns=parsed.first_ns,
             first_answer_ns=parsed.first_answer_ns,
             last_ns=parsed.last_ns,
-            done_ns=self._heard_ns if status == "ok" and self._heard_ns is not None else self._ended_ns,
+            done_ns=self._heard_ns
+            if status == "ok" and self._heard_ns is not None
+            else self._ended_ns,
             chunks=chunks or stamps(parsed.stamps_ns, parsed.tokens),
             stamp_source=stamp_source,
             coalesced_reads=parsed.coalesced_reads if parsed.stamps_ns else None,
@@ -154,19 +177,38 @@ class CallMachine:
         status: Status
         match self.stage:
             case "connecting":
-                at_ns, status, error = start_ns + limits.connect_ns, "connect_timeout", "no connection in time"
+                at_ns, status, error = (
+                    start_ns + limits.connect_ns,
+                    "connect_timeout",
+                    "no connection in time",
+                )
             case "waiting":
-                at_ns, status, error = start_ns + limits.first_ns, "first_timeout", "no byte of the answer in time"
+                at_ns, status, error = (
+                    start_ns + limits.first_ns,
+                    "first_timeout",
+                    "no byte of the answer in time",
+                )
             case "streaming":
                 assert self._heard_ns is not None
-                at_ns, status, error = self._heard_ns + limits.idle_ns, "idle_timeout", "the stream went silent"
+                at_ns, status, error = (
+                    self._heard_ns + limits.idle_ns,
+                    "idle_timeout",
+                    "the stream went silent",
+                )
             case "ended":
                 return None
         if total_ns <= at_ns:
             return total_ns, "total_timeout", "the answer took too long"
         return at_ns, status, error
 
-    def _end(self, at_ns: int, *, failure: Status | None = None, error: str | None = None, is_whole: bool = False) -> None:
+    def _end(
+        self,
+        at_ns: int,
+        *,
+        failure: Status | None = None,
+        error: str | None = None,
+        is_whole: bool = False,
+    ) -> None:
         if self.stage == "ended":
             return
         self.stage = "ended"
@@ -181,14 +223,20 @@ class CallMachine:
         needs_mark = asked.is_streamed and (asked.ends_with_mark or not self._is_whole)
         is_complete = parsed.finish_reason is not None and (parsed.has_end_mark or not needs_mark)
         # A whole answer stays whole when the connection misbehaves after it.
-        if self._failure is not None and not (is_complete and parsed.fault is None and not is_refusal):
+        if self._failure is not None and not (
+            is_complete and parsed.fault is None and not is_refusal
+        ):
             return self._failure, self._error
         if is_refusal:
-            return ("busy" if code in BUSY else "http_error"), f"HTTP {code}" if parsed.fault is None else parsed.fault.text
+            return (
+                "busy" if code in BUSY else "http_error"
+            ), f"HTTP {code}" if parsed.fault is None else parsed.fault.text
         if parsed.fault is not None:
             # The answer's head said 200: which refusal it was stands here alone.
             return (
-                ("busy", f"{parsed.fault.code} {parsed.fault.text}") if parsed.fault.code in BUSY else ("stream_error", parsed.fault.text)
+                ("busy", f"{parsed.fault.code} {parsed.fault.text}")
+                if parsed.fault.code in BUSY
+                else ("stream_error", parsed.fault.text)
             )
         if parsed.unreadable is not None:
             return "unreadable", parsed.unreadable
@@ -200,7 +248,9 @@ class CallMachine:
     def _content(self, parsed: Parsed) -> tuple[Status, str | None]:
         asked, tokens, finish = self._asked, parsed.output_tokens, parsed.finish_reason
         if finish not in GOOD_ENDS:
-            return BAD_ENDS.get(finish or "", "unreadable"), f"the answer ended with the finish reason '{finish}'"
+            return BAD_ENDS.get(
+                finish or "", "unreadable"
+            ), f"the answer ended with the finish reason '{finish}'"
         # An assumed count accuses nobody.
         if asked.tokens is not None and tokens is not None and parsed.token_rule != "one_a_chunk":
             if asked.is_forced and tokens < asked.tokens:

@@ -64,14 +64,23 @@ def counted(chunks: Sequence[Chunk], *, total: int | None) -> Counted:
 def _lacks_ids(chunks: Sequence[Chunk], total: int | None) -> bool:
     """Tell whether some texts came without the ids of their tokens, and tokens are missing: a server that stopped to list them."""
     listed = sum(chunk.ids or 0 for chunk in chunks)
-    return (total is None or listed < total) and any(chunk.shows == "text" and not chunk.ids for chunk in chunks)
+    return (total is None or listed < total) and any(
+        chunk.shows == "text" and not chunk.ids for chunk in chunks
+    )
 
 
 def fallen(chunks: Sequence[Chunk], total: int | None) -> str | None:
     """Say where a running usage contradicts itself or the final one, which is *total*; None: nowhere."""
     said = [chunk.total for chunk in chunks if chunk.total is not None]
     said += [] if total is None else [total]
-    return next((f"usage counts {before} tokens, and later {after}" for before, after in pairwise(said) if after < before), None)
+    return next(
+        (
+            f"usage counts {before} tokens, and later {after}"
+            for before, after in pairwise(said)
+            if after < before
+        ),
+        None,
+    )
 
 
 def _grown(chunks: Sequence[Chunk]) -> Counted:
@@ -94,7 +103,9 @@ def _fitted(shown: Sequence[Chunk], total: int) -> Counted:
         return Counted((), (), None)
     if count == total:
         return Counted(chosen, (1,) * count, "usage")
-    return Counted(chosen, tuple(after - before for before, after in pairwise(_marks(chosen, total))), "spread")
+    return Counted(
+        chosen, tuple(after - before for before, after in pairwise(_marks(chosen, total))), "spread"
+    )
 
 
 def _marks(chosen: Sequence[Chunk], total: int) -> Iterator[int]:

@@ -38,7 +38,9 @@ class Dependencies:
     def player(self, session: Session, at_ns: int = 0) -> Player:
         """Return what plays a session, without beginning it."""
         prefix = self._plan.header.prefixes.get(session.prefix, ()) if session.prefix else ()
-        return Player(session, prefix, live_history=self._plan.load.history == "live", ready_ns=at_ns)
+        return Player(
+            session, prefix, live_history=self._plan.load.history == "live", ready_ns=at_ns
+        )
 
     def park(self, session: Session) -> None:
         """Take in a session that another one spawns, or has spawned."""

@@ -71,14 +71,22 @@ class Dispatcher:
     """Say what to send, given what has happened so far."""
 
     def __init__(
-        self, plan: Plan, *, leg: int = 1, done: Iterable[int] = (), voided: Mapping[int, int] | None = None, prepares: bool = True
+        self,
+        plan: Plan,
+        *,
+        leg: int = 1,
+        done: Iterable[int] = (),
+        voided: Mapping[int, int] | None = None,
+        prepares: bool = True,
     ) -> None:
         """Skip the pairs *done* by earlier legs; *voided* counts how often a pair was begun and lost before."""
         self._plan = plan
         self._leg = leg
         self._prepares = prepares
         self._blocks = {block.index: block for block in plan.blocks}
-        self._warmups = {play.pair for round_ in plan.rounds for play in round_.plays if play.warmup}
+        self._warmups = {
+            play.pair for round_ in plan.rounds for play in round_.plays if play.warmup
+        }
         self._replays: Counter[int] = Counter(voided or {})
         finished = frozenset(done)
         self._rounds = deque(kept for r in plan.rounds if (kept := self._fresh(r, finished)).plays)
@@ -166,7 +174,11 @@ class Dispatcher:
 
     def _begin(self, at_ns: int) -> tuple[Command, ...]:
         assert self._round is not None
-        lead_ns = max(self._known[play.block].lead_ns for play in self._round.plays) if self._prepares else 0
+        lead_ns = (
+            max(self._known[play.block].lead_ns for play in self._round.plays)
+            if self._prepares
+            else 0
+        )
         started_ns = at_ns + lead_ns
         for play in self._round.plays:
             self._playing[play.arm] = BlockPlay(
@@ -180,7 +192,9 @@ class Dispatcher:
         return self._step(at_ns)
 
     def _step(self, now_ns: int) -> tuple[Command, ...]:
-        if not self._playing:  # an alarm of a block that closed early, while servers of the next are started
+        if (
+            not self._playing
+        ):  # an alarm of a block that closed early, while servers of the next are started
             return ()
         out: list[Command] = []
         for arm, playing in self._playing.items():
@@ -240,7 +254,9 @@ class Dispatcher:
             self._replays[pair] += 1
             self._rounds = deque(r for r in (_without(r, pair) for r in self._rounds) if r.plays)
             for round_ in self._plan.rounds:
-                plays = tuple(self._salted(play) for play in self._present(round_).plays if play.pair == pair)
+                plays = tuple(
+                    self._salted(play) for play in self._present(round_).plays if play.pair == pair
+                )
                 if plays:
                     # On a start of its own, where the servers are started at all: no round before has this number.
                     start = None if round_.start is None else self._next_index
@@ -254,7 +270,11 @@ class Dispatcher:
             return ()
         for playing in self._playing.values():
             playing.cut()
-        cancels: tuple[Command, ...] = () if event.drain else tuple(Cancel(request_id=name, why="stopped") for name in self._arm_of)
+        cancels: tuple[Command, ...] = (
+            ()
+            if event.drain
+            else tuple(Cancel(request_id=name, why="stopped") for name in self._arm_of)
+        )
         return cancels + self._step(event.at_ns)
 
     def _lose(self, event: Lost) -> tuple[Command, ...]:
@@ -269,7 +289,9 @@ class Dispatcher:
         return () if self._is_settling else self._step(event.at_ns)
 
     def _present(self, round_: Round) -> Round:
-        return replace(round_, plays=tuple(play for play in round_.plays if play.arm not in self._gone))
+        return replace(
+            round_, plays=tuple(play for play in round_.plays if play.arm not in self._gone)
+        )
 
 
 def _without(round_: Round, pair: int) -> Round:

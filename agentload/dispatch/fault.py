@@ -17,13 +17,19 @@ WORD_CHARS: Final = 64
 KEY_CHARS: Final = 16  # fewer letters are no key
 BEGUN_CHARS = 3  # of a key that a cut left standing; fewer tell nothing
 QUOTED_CHARS = 32  # names of models and parameters are shorter, echoed prompts longer
-MOST_PATIENCE_S = 60  # a server that asks for more is not waited for so long: the load would be another one
+MOST_PATIENCE_S = (
+    60  # a server that asks for more is not waited for so long: the load would be another one
+)
 
 # A quote opens after and closes before anything but a letter; between letters it is an apostrophe.
 _TEXT = rf"(?:\\.|(?<=\w)(?P=quote)(?=\w)|(?!(?P=quote))[^\\]){{{QUOTED_CHARS},}}"
 _QUOTED = re.compile(rf"(?<!\w)(?P<quote>['\"`]){_TEXT}(?:(?P=quote)(?!\w)|$)", re.DOTALL)
-_CUT = re.compile(r"\S{0,256}\Z")  # a word that was cut may be a key, which half of it does not show any more
-_SECRET = re.compile(r"(?i:bearer\s+\S+)|\b(?:sk|hf|key|token)[-_][\w-]{6,}|\b(?=\w*\d)[A-Za-z0-9_-]{32,}\b")
+_CUT = re.compile(
+    r"\S{0,256}\Z"
+)  # a word that was cut may be a key, which half of it does not show any more
+_SECRET = re.compile(
+    r"(?i:bearer\s+\S+)|\b(?:sk|hf|key|token)[-_][\w-]{6,}|\b(?=\w*\d)[A-Za-z0-9_-]{32,}\b"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +63,11 @@ def masked(message: str) -> str:
 
 def word(text: str) -> str:
     """Return what ought to be a short word of a server's, on one line."""
-    return text if len(text) < KEY_CHARS and text.replace("_", "").isalpha() else masked(text)[:WORD_CHARS]
+    return (
+        text
+        if len(text) < KEY_CHARS and text.replace("_", "").isalpha()
+        else masked(text)[:WORD_CHARS]
+    )
 
 
 def without(text: str, secrets: Iterable[str]) -> str:
@@ -65,7 +75,14 @@ def without(text: str, secrets: Iterable[str]) -> str:
     for secret in secrets:
         text = text.replace(secret, "***")
         if text.endswith("…"):
-            begun = next((size for size in range(len(secret) - 1, BEGUN_CHARS - 1, -1) if text[:-1].endswith(secret[:size])), 0)
+            begun = next(
+                (
+                    size
+                    for size in range(len(secret) - 1, BEGUN_CHARS - 1, -1)
+                    if text[:-1].endswith(secret[:size])
+                ),
+                0,
+            )
             text = f"{text[: len(text) - 1 - begun]}***…" if begun else text
     return text
 
@@ -76,9 +93,14 @@ def fault(found: object) -> Fault:
         case {"error": error} if error is not None:
             return fault(error)
         case {"message": str(message), **rest}:
-            return Fault(kind=_kind(rest.get("type")), message=masked(message), code=_code(rest.get("code")))
+            return Fault(
+                kind=_kind(rest.get("type")), message=masked(message), code=_code(rest.get("code"))
+            )
         case {"detail": detail}:
-            return Fault(kind="detail", message=masked(detail if isinstance(detail, str) else _written(detail)))
+            return Fault(
+                kind="detail",
+                message=masked(detail if isinstance(detail, str) else _written(detail)),
+            )
         case str(text):
             return Fault(kind="error", message=masked(text))
         case _:
@@ -96,7 +118,10 @@ def body_fault(body: bytes | bytearray) -> Fault:
 def _written(found: object) -> str:
     try:
         return msgspec.json.encode(found).decode()
-    except (OverflowError, RecursionError):  # a number that JSON may hold and we may not, lists in lists without end
+    except (
+        OverflowError,
+        RecursionError,
+    ):  # a number that JSON may hold and we may not, lists in lists without end
         return "unreadable"
 
 

@@ -8,7 +8,9 @@ from agentload.dispatch.intake import intake
 from agentload.model.plan import Block, Foretelling, Plan
 from agentload.model.trace import PRIME, Session
 
-CONNECT_NS: Final = SECOND // 50  # on a local network; where it takes longer, the call waits for it and says so
+CONNECT_NS: Final = (
+    SECOND // 50
+)  # on a local network; where it takes longer, the call waits for it and says so
 TOKEN_NS: Final = 100  # to render one, on a busy core
 MOST_NS: Final = 5 * SECOND
 
@@ -33,14 +35,22 @@ def foresight(plan: Plan, block: Block) -> Foresight:
     told = sessions.telling() if isinstance(sessions, Foretelling) else sessions
     for session in told:
         for turn in session.turns:
-            quoted |= {(each.source.session, each.source.turn) for each in turn.add if each.source is not None}
+            quoted |= {
+                (each.source.session, each.source.turn)
+                for each in turn.add
+                if each.source is not None
+            }
             primes += block.is_window and turn.event == PRIME
     if block.lead_ns is not None:
         return Foresight(quoted=frozenset(quoted), primes=primes, lead_ns=block.lead_ns)
     begun = intake(plan, block, started_ns=0)
     first = [session for session, start_ns in begun.take(0) if start_ns is not None]
     tokens = sum(_first_tokens(plan, session) for session in (*first, *begun.followers()))
-    return Foresight(quoted=frozenset(quoted), primes=primes, lead_ns=min(CONNECT_NS + TOKEN_NS * tokens, MOST_NS))
+    return Foresight(
+        quoted=frozenset(quoted),
+        primes=primes,
+        lead_ns=min(CONNECT_NS + TOKEN_NS * tokens, MOST_NS),
+    )
 
 
 def _first_tokens(plan: Plan, session: Session) -> int:

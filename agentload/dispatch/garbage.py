@@ -33,6 +33,10 @@ def garbage(text: str) -> str | None:
 def _unit(text: str) -> str | None:
     for size in range(1, UNIT_CHARS + 1):
         unit = text[:size]
-        if not unit.isspace() and text.startswith(unit * REPEATS) and text == (unit * (len(text) // size + 1))[: len(text)]:
+        if (
+            not unit.isspace()
+            and text.startswith(unit * REPEATS)
+            and text == (unit * (len(text) // size + 1))[: len(text)]
+        ):
             return unit
     return None

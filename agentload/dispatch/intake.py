@@ -12,20 +12,34 @@ from agentload.dispatch.arrivals import SECOND, seeded, starts
 from agentload.model.plan import Arrivals, Block, ClosedLoop, OpenLoop, Plan, Recorded
 from agentload.model.trace import Session
 
-AHEAD_NS = SECOND // 2  # a session is handed out this long before it starts, so that its first prompt can be made ready
+AHEAD_NS = (
+    SECOND // 2
+)  # a session is handed out this long before it starts, so that its first prompt can be made ready
 
 
 def intake(plan: Plan, block: Block, *, started_ns: int) -> "Intake":
     """Return the intake of one play of a block; equal for all its plays, but for when they started."""
     seed = (plan.seed, "arrivals", block.index)
-    return Intake(block.sessions, plan.load.arrivals, seed=seed, started_ns=started_ns, is_held=block.is_window)
+    return Intake(
+        block.sessions,
+        plan.load.arrivals,
+        seed=seed,
+        started_ns=started_ns,
+        is_held=block.is_window,
+    )
 
 
 class Intake:
     """Know when the next root session of a block starts under the plan's arrivals."""
 
     def __init__(
-        self, sessions: Iterable[Session], arrivals: Arrivals, *, seed: tuple[object, ...], started_ns: int, is_held: bool = False
+        self,
+        sessions: Iterable[Session],
+        arrivals: Arrivals,
+        *,
+        seed: tuple[object, ...],
+        started_ns: int,
+        is_held: bool = False,
     ) -> None:
         """While it *is_held*, none but the sessions that a block begins with are handed out."""
         self._is_held = is_held
@@ -110,7 +124,11 @@ class Intake:
                 return self._next_open_ns
             case ClosedLoop(sessions=wanted, ramp_s=ramp_s):
                 busy = len(self._active)
-                return max(self._free_ns, self._started_ns + round(busy * ramp_s / wanted * SECOND)) if busy < wanted else None
+                return (
+                    max(self._free_ns, self._started_ns + round(busy * ramp_s / wanted * SECOND))
+                    if busy < wanted
+                    else None
+                )
             case _:
                 assert_never(self._arrivals)
 

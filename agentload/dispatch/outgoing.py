@@ -20,7 +20,13 @@ class Outgoing:
 
     def prepare(self, call: Call, *, connects: bool = True) -> Prepare:
         """Return the order to make a call's first attempt ready."""
-        return Prepare(request_id=self._name(call, 0), call=call, arm=self._play.arm, salt=self._salt, connects=connects)
+        return Prepare(
+            request_id=self._name(call, 0),
+            call=call,
+            arm=self._play.arm,
+            salt=self._salt,
+            connects=connects,
+        )
 
     def send(self, call: Call, *, due_ns: int, released_ns: int, tail: bool) -> Send:
         """Return the first attempt of a call."""
@@ -66,7 +72,11 @@ class Outgoing:
                 output=spec.output,
                 model=spec.model,
             )
-            yield Skip(send=replace(self.send(call, due_ns=at_ns, released_ns=at_ns, tail=False), watch=None))
+            yield Skip(
+                send=replace(
+                    self.send(call, due_ns=at_ns, released_ns=at_ns, tail=False), watch=None
+                )
+            )
 
     def _name(self, call: Call, attempt: int) -> str:
         return request_id(self._plan.run, self._play, call.session, call.turn, attempt)

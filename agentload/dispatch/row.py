@@ -9,7 +9,9 @@ from agentload.model.rows import CallRow
 _ENDING: Final = tuple(each.name for each in fields(Ending))
 
 
-def row(send: Send, outcome: Outcome, *, run_id: str, leg: int, prompt_hash: str | None = None) -> CallRow:
+def row(
+    send: Send, outcome: Outcome, *, run_id: str, leg: int, prompt_hash: str | None = None
+) -> CallRow:
     """Join what was sent with how it ended."""
     call = send.call
     return CallRow(

@@ -68,11 +68,18 @@ class Player:
     def is_fixed(self, turn: int) -> bool:
         """Tell whether the turn's context is known without any live answer."""
         added = self.session.turns[turn].add
-        return not any(segment.source or (self._is_live(turn) and segment.role == "assistant") for segment in added)
+        return not any(
+            segment.source or (self._is_live(turn) and segment.role == "assistant")
+            for segment in added
+        )
 
     def _is_live(self, turn: int) -> bool:
         """Tell whether a turn tells what the one before it was answered: of one that was only primed, nobody asked for all of it."""
-        return self.live_history and turn > 0 and self.session.turns[turn - 1].event not in {PRIME, UNDER_WAY}
+        return (
+            self.live_history
+            and turn > 0
+            and self.session.turns[turn - 1].event not in {PRIME, UNDER_WAY}
+        )
 
     def call(self, turn: int, reply_of: ReplyOf) -> Call:
         """Build the call of the turn after the last one built. Raises MissingReplyError where a live answer is missing."""
@@ -115,7 +122,13 @@ class Player:
         if reply is None:
             raise MissingReplyError(f"{source.session}[{source.turn}]")
         text = shortened(reply, segment.tokens)
-        return replace(segment, key=live_key(text), text=text, tokens=min(segment.tokens, reply.tokens), source=None)
+        return replace(
+            segment,
+            key=live_key(text),
+            text=text,
+            tokens=min(segment.tokens, reply.tokens),
+            source=None,
+        )
 
 
 class Replies:
@@ -135,7 +148,9 @@ class Replies:
         """Tell whether a later call quotes this turn's answer."""
         is_last = turn + 1 == len(session.turns)
         return (
-            (self._live and not is_last) or (session.session, turn) in self._wanted or (is_last and (session.session, -1) in self._wanted)
+            (self._live and not is_last)
+            or (session.session, turn) in self._wanted
+            or (is_last and (session.session, -1) in self._wanted)
         )
 
     def keep(self, session: Session, turn: int, reply: Reply) -> None:

@@ -72,12 +72,18 @@ class Usage(msgspec.Struct, gc=False):
     @property
     def cached_tokens(self) -> int | None:
         """Return how many tokens of the prompt came from the prefix cache, if the server says."""
-        return None if self.prompt_tokens_details is None or self.contradiction else self.prompt_tokens_details.cached_tokens
+        return (
+            None
+            if self.prompt_tokens_details is None or self.contradiction
+            else self.prompt_tokens_details.cached_tokens
+        )
 
     @property
     def contradiction(self) -> str | None:
         """Say what about the counts cannot be; None when nothing is."""
-        cached = None if self.prompt_tokens_details is None else self.prompt_tokens_details.cached_tokens
+        cached = (
+            None if self.prompt_tokens_details is None else self.prompt_tokens_details.cached_tokens
+        )
         if cached is None or self.prompt_tokens is None or cached <= self.prompt_tokens:
             return None
         return f"{cached} tokens of a prompt of {self.prompt_tokens} came from the cache"
@@ -85,7 +91,11 @@ class Usage(msgspec.Struct, gc=False):
     @property
     def thinking_tokens(self) -> int | None:
         """Return how many tokens of the answer were thinking, if the server says."""
-        return None if self.completion_tokens_details is None else self.completion_tokens_details.reasoning_tokens
+        return (
+            None
+            if self.completion_tokens_details is None
+            else self.completion_tokens_details.reasoning_tokens
+        )
 
 
 class Event(msgspec.Struct, gc=False):

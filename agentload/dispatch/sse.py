@@ -10,7 +10,18 @@ from msgspec import Struct
 from agentload.dispatch.counting import Chunk, Kind, Shows, counted, fallen
 from agentload.dispatch.fault import Fault, body_fault, fault, word
 from agentload.dispatch.framing import Framing
-from agentload.dispatch.shapes import LARGE, UNREADABLE, Choice, Delta, ErrorEvent, Function, ToolPiece, Usage, decode, uncrowded
+from agentload.dispatch.shapes import (
+    LARGE,
+    UNREADABLE,
+    Choice,
+    Delta,
+    ErrorEvent,
+    Function,
+    ToolPiece,
+    Usage,
+    decode,
+    uncrowded,
+)
 from agentload.model.commands import TokenRule
 from agentload.model.record import record
 
@@ -96,7 +107,12 @@ class StreamParser:
     @property
     def held_bytes(self) -> int:
         """Return in how much memory the answer is kept up to now, by a generous estimate: a character may take four bytes."""
-        return self._framing.held_bytes + 4 * self._chars + CHUNK_BYTES * len(self._chunks) + TOOL_BYTES * len(self._tools)
+        return (
+            self._framing.held_bytes
+            + 4 * self._chars
+            + CHUNK_BYTES * len(self._chunks)
+            + TOOL_BYTES * len(self._tools)
+        )
 
     def feed(self, stamp_ns: int, data: bytes) -> None:
         """Take the next bytes of the body, which arrived at *stamp_ns*; raises `OverlongError`."""
@@ -114,7 +130,9 @@ class StreamParser:
         kinds = _resolved([chunk.kind for chunk in found.chunks])
         thinking = usage.thinking_tokens
         if thinking is None and "thinking" in kinds:
-            thinking = sum(count for kind, count in zip(kinds, found.tokens, strict=True) if kind == "thinking")
+            thinking = sum(
+                count for kind, count in zip(kinds, found.tokens, strict=True) if kind == "thinking"
+            )
         total = usage.completion_tokens
         return Parsed(
             stamps_ns=tuple(stamps_ns),
@@ -124,15 +142,22 @@ class StreamParser:
             coalesced_reads=sum(map(eq, stamps_ns, islice(stamps_ns, 1, None))),
             prompt_tokens=usage.prompt_tokens,
             cached_tokens=usage.cached_tokens,
-            output_tokens=total if total is not None else (sum(found.tokens) if found.chunks else None),
+            output_tokens=total
+            if total is not None
+            else (sum(found.tokens) if found.chunks else None),
             thinking_tokens=thinking,
             finish_reason=word(self._finish_reason) if self._finish_reason else None,
             has_end_mark=self.has_end_mark,
             fault=self._fault,
-            unreadable=self._unreadable or usage.contradiction or self._contradiction(sum(found.tokens), found.rule, total),
+            unreadable=self._unreadable
+            or usage.contradiction
+            or self._contradiction(sum(found.tokens), found.rule, total),
             text="".join(self._text),
             thinking="".join(self._thinking),
-            tool_calls=tuple(ToolCall(name="".join(name), arguments="".join(arguments)) for name, arguments in self._tools.values()),
+            tool_calls=tuple(
+                ToolCall(name="".join(name), arguments="".join(arguments))
+                for name, arguments in self._tools.values()
+            ),
         )
 
     def _contradiction(self, listed: int, rule: TokenRule | None, total: int | None) -> str | None:
@@ -162,7 +187,9 @@ class StreamParser:
             self._unreadable = self._unreadable or f"an event is not of the expected form: {error}"
             return
         if event.is_fault or (not event.choices and isinstance(payload, ErrorEvent)):
-            self._fault = self._fault or (body_fault(payload) if event.error is None else fault(event.error))
+            self._fault = self._fault or (
+                body_fault(payload) if event.error is None else fault(event.error)
+            )
             return
         if event.usage is not None:
             self._usage = event.usage
@@ -187,7 +214,11 @@ class StreamParser:
             self._has_finished = True
         delta = choice.delta
         # Nearly every chunk is this one; what it would be shown as is in `_answer`.
-        if delta is not None and delta.content and not (delta.reasoning or delta.reasoning_content or delta.tool_calls):
+        if (
+            delta is not None
+            and delta.content
+            and not (delta.reasoning or delta.reasoning_content or delta.tool_calls)
+        ):
             self._text.append(delta.content)
             kind: Kind = "answer"
             shows: Shows = "text"
@@ -236,7 +267,9 @@ class StreamParser:
 
     def _tool_pieces(self, pieces: list[ToolPiece]) -> None:
         for position, piece in enumerate(pieces):
-            name, arguments = self._tools.setdefault(position if piece.index is None else piece.index, ([], []))
+            name, arguments = self._tools.setdefault(
+                position if piece.index is None else piece.index, ([], [])
+            )
             if piece.function is not None:
                 name.append(piece.function.name or "")
                 arguments.append(piece.function.arguments or "")
@@ -254,8 +287,15 @@ def _length(choice: Choice) -> int:
     if delta is None:
         return len(choice.text or "")
     calls = [piece.function for piece in delta.tool_calls or () if piece.function is not None]
-    texts = (delta.content, delta.reasoning if delta.reasoning is not None else delta.reasoning_content, delta.refusal)
-    return sum(len(text or "") for text in (*texts, *(part for call in calls for part in (call.name, call.arguments))))
+    texts = (
+        delta.content,
+        delta.reasoning if delta.reasoning is not None else delta.reasoning_content,
+        delta.refusal,
+    )
+    return sum(
+        len(text or "")
+        for text in (*texts, *(part for call in calls for part in (call.name, call.arguments)))
+    )
 
 
 def _resolved(kinds: list[Kind]) -> list[Kind]:
@@ -301,5 +341,8 @@ def document(body: bytes | bytearray) -> Parsed:
         unreadable=OTHER_CHOICE.format(choice.index) if choice.index else usage.contradiction,
         text=message.content or message.refusal or "",
         thinking=message.reasoning or message.reasoning_content or "",
-        tool_calls=tuple(ToolCall(name=function.name or "", arguments=function.arguments or "") for function in functions),
+        tool_calls=tuple(
+            ToolCall(name=function.name or "", arguments=function.arguments or "")
+            for function in functions
+        ),
     )

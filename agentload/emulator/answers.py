@@ -56,7 +56,9 @@ def read(texts: Sequence[str]) -> Found | None:
 
 def magic(asked: re.Match[str], texts: Sequence[str]) -> Found | None:
     """Answer RULER's needle question: the special magic number (word, uuid) of a key; all of them where a key has several."""
-    needle = re.compile(rf"special magic {re.escape(asked[1])}s? for ([\w-]+) is: ([\w-]+)", re.IGNORECASE)
+    needle = re.compile(
+        rf"special magic {re.escape(asked[1])}s? for ([\w-]+) is: ([\w-]+)", re.IGNORECASE
+    )
     planted = [match.groups() for text in texts for match in needle.finditer(text)]
     values = [value for key, value in planted if key.lower() == asked[2].lower()]
     if not values:
@@ -76,11 +78,18 @@ def variables(asked: re.Match[str], texts: Sequence[str]) -> Found | None:
 
 def keys(asked: re.Match[str], texts: Sequence[str]) -> Found | None:
     """Answer a question for a JSON object: each key with what the texts say it is."""
-    names = [name for name in (part.strip(" `'\"") for part in re.split(r",| and ", asked[1])) if name]
+    names = [
+        name for name in (part.strip(" `'\"") for part in re.split(r",| and ", asked[1])) if name
+    ]
     facts = {name: _fact(name, texts) for name in names}
     if None in facts.values():
         return None
-    return Found(right=json.dumps(facts), wrong=json.dumps({name: altered(value) for name, value in facts.items() if value is not None}))
+    return Found(
+        right=json.dumps(facts),
+        wrong=json.dumps(
+            {name: altered(value) for name, value in facts.items() if value is not None}
+        ),
+    )
 
 
 def chain(asked: re.Match[str], texts: Sequence[str]) -> str | None:
@@ -138,7 +147,10 @@ READERS: Final[tuple[tuple[re.Pattern[str], Reader], ...]] = tuple(
     for asks, reader in (
         (r"special magic (\w+?)s? for ([\w-]+)", magic),
         (r"variables .{0,60}?assigned the value ['\"]?(\d+)", variables),
-        (r"JSON (?:object )?with (?:the )?(?:keys?|fields?) ([\w ,`'\"-]+?)(?: and nothing else)?[.:\n?]", keys),
+        (
+            r"JSON (?:object )?with (?:the )?(?:keys?|fields?) ([\w ,`'\"-]+?)(?: and nothing else)?[.:\n?]",
+            keys,
+        ),
         (r"start at ([\w-]+) and follow the pointers (\d+) times", chain),
         (r"prepend (\S+) to the (\d+)(?:st|nd|rd|th) \(1 indexed\) (\w+) about ([\w-]+)\.", place),
         (r"how many (\w+) does ([\w-]+) have", count),
@@ -155,7 +167,10 @@ READERS: Final[tuple[tuple[re.Pattern[str], Reader], ...]] = tuple(
 def altered(text: str) -> str:
     """Return a text of the same shape that says something else: each digit is another, or the letters are turned round."""
     if any(sign.isdigit() for sign in text):
-        return "".join(str((int(sign) + 3) % 10) if sign.isascii() and sign.isdigit() else sign for sign in text)
+        return "".join(
+            str((int(sign) + 3) % 10) if sign.isascii() and sign.isdigit() else sign
+            for sign in text
+        )
     return text[::-1] if text != text[::-1] else text + "x"
 
 
@@ -197,16 +212,26 @@ class Answer:
         return "".join(self.pieces)
 
 
-def success_rate(arm: ArmProfile, context_tokens: int, *, task: str = RETRIEVAL, depth: float | None = None) -> float:
+def success_rate(
+    arm: ArmProfile, context_tokens: int, *, task: str = RETRIEVAL, depth: float | None = None
+) -> float:
     """Return how often the arm is right in a context of this length: by the task's scores, else by those of retrieval, else always.
 
     Between two published lengths the rate is on the line between them; beyond them it is that of the nearest. Scores of the depth that is
     asked for come before those of any depth.
     """
-    scores = [score for score in arm.accuracy if score.task == task] or [score for score in arm.accuracy if score.task == RETRIEVAL]
-    there = [score for score in scores if score.depth and depth is not None and min(score.depth) <= depth <= max(score.depth)]
+    scores = [score for score in arm.accuracy if score.task == task] or [
+        score for score in arm.accuracy if score.task == RETRIEVAL
+    ]
+    there = [
+        score
+        for score in scores
+        if score.depth and depth is not None and min(score.depth) <= depth <= max(score.depth)
+    ]
     found = there or [score for score in scores if not score.depth]
-    points = sorted((score.context_tokens, score.percent / 100) for score in found if score.context_tokens)
+    points = sorted(
+        (score.context_tokens, score.percent / 100) for score in found if score.context_tokens
+    )
     if not points:
         return 1.0
     for (short, high), (long, low) in pairwise(points):
@@ -231,22 +256,42 @@ def succeeds(
     return luck < success_rate(arm, context_tokens, task=task, depth=depth)
 
 
-def answer(arm: ArmProfile, texts: Sequence[str], *, context_tokens: int, seed: int, limit: int, is_forced: bool = False) -> Answer:
+def answer(
+    arm: ArmProfile,
+    texts: Sequence[str],
+    *,
+    context_tokens: int,
+    seed: int,
+    limit: int,
+    is_forced: bool = False,
+) -> Answer:
     """Answer a prompt (the texts of its messages) in at most *limit* tokens, or in exactly as many if forced to."""
     prompt = _digest(texts)
     found = read(texts)
     is_right = None if found is None else succeeds(arm, context_tokens, seed=seed, prompt=prompt)
-    if arm.failure == "repetition" and not (succeeds(arm, context_tokens, seed=seed, prompt=prompt) if is_right is None else is_right):
+    if arm.failure == "repetition" and not (
+        succeeds(arm, context_tokens, seed=seed, prompt=prompt) if is_right is None else is_right
+    ):
         # A broken kernel gives garbage whatever was asked.
-        return Answer(pieces=(GARBAGE,) * limit, finish="length", is_right=None if is_right is None else False)
+        return Answer(
+            pieces=(GARBAGE,) * limit, finish="length", is_right=None if is_right is None else False
+        )
     low, high = _CHAT_TOKENS
     said = [] if found is None else (found.right if is_right else found.wrong).split()
-    filler = limit if is_forced else low + int.from_bytes(prompt[:4], "big") % (high - low) if found is None else 0
+    filler = (
+        limit
+        if is_forced
+        else low + int.from_bytes(prompt[:4], "big") % (high - low)
+        if found is None
+        else 0
+    )
     if filler > len(said):
         said += words.text(seed, prompt.hex(), filler - len(said)).split()
     finish: Literal["stop", "length"] = "length" if len(said) >= limit else "stop"
     said = said[:limit]
-    return Answer(pieces=(said[0], *(f" {word}" for word in said[1:])), finish=finish, is_right=is_right)
+    return Answer(
+        pieces=(said[0], *(f" {word}" for word in said[1:])), finish=finish, is_right=is_right
+    )
 
 
 def _digest(texts: Sequence[str]) -> bytes:

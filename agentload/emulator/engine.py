@@ -5,7 +5,15 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from agentload.emulator.calls import Finished, FirstToken, Gauges, Happening, Rejected, Request, stamps
+from agentload.emulator.calls import (
+    Finished,
+    FirstToken,
+    Gauges,
+    Happening,
+    Rejected,
+    Request,
+    stamps,
+)
 from agentload.emulator.inflight import InFlight
 from agentload.emulator.scheduler import Scheduler
 from agentload.emulator.stepper import Axis
@@ -38,7 +46,11 @@ class Engine:
         """Send a call at an instant that the engine has been advanced to."""
         self._axis.start(at_ns)
         scheduler = self._scheduler
-        prompt = sum(map(_run_tokens, request.content)) if request.prompt_tokens is None else request.prompt_tokens
+        prompt = (
+            sum(map(_run_tokens, request.content))
+            if request.prompt_tokens is None
+            else request.prompt_tokens
+        )
         refusal = self._refusal(prompt, request.output_tokens)
         if refusal:
             scheduler.out.append(Rejected(request.id, at_ns, refusal))
@@ -76,7 +88,9 @@ class Engine:
         scheduler = self._scheduler
         if self._axis.is_started:
             self._until = max(self._until, self._axis.ps(until_ns))
-            if self._is_stale or (scheduler.next_ps is not None and scheduler.next_ps <= self._until):
+            if self._is_stale or (
+                scheduler.next_ps is not None and scheduler.next_ps <= self._until
+            ):
                 self._play()
         return self._happened()
 
@@ -136,7 +150,8 @@ class Engine:
             prompt_tokens=counts.prompt,
             prompt_tokens_cached=counts.prompt_cached,
             prompt_tokens_computed=counts.prompt - counts.prompt_cached,
-            generation_tokens=counts.generated + sum(scheduler.generated(call) for call in (*scheduler.admitted, *scheduler.waiting)),
+            generation_tokens=counts.generated
+            + sum(scheduler.generated(call) for call in (*scheduler.admitted, *scheduler.waiting)),
             steps=scheduler.steps.log.last,
         )
 

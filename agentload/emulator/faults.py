@@ -127,7 +127,8 @@ OfArm: TypeAlias = WrongDtype | Drift | Neighbour
 Fault: TypeAlias = OfRequest | OfServer | OfArm
 
 KINDS: Final[Mapping[str, type[Fault]]] = {
-    re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower(): kind for kind in (*get_args(OfRequest), *get_args(OfServer), *get_args(OfArm))
+    re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower(): kind
+    for kind in (*get_args(OfRequest), *get_args(OfServer), *get_args(OfArm))
 }
 """By the name of the class: `in_band`, `out_of_memory`."""
 _BOUNDS: Final[Bounds] = {
@@ -145,7 +146,11 @@ def parse(text: str, *, name: str) -> tuple[Fault, ...]:
     hint = f"known faults: {', '.join(KINDS)}"
     found = documents.parsed(text, at=name, raises=ProfileError, hint=hint)
     try:
-        if not isinstance(found, Mapping) or set(found) != {"faults"} or not isinstance(found["faults"], list):
+        if (
+            not isinstance(found, Mapping)
+            or set(found) != {"faults"}
+            or not isinstance(found["faults"], list)
+        ):
             raise ComplaintError("", "a mapping with one list, 'faults'", found)
         return tuple(_fault(item, f"faults[{index}]") for index, item in enumerate(found["faults"]))
     except ComplaintError as error:
@@ -157,22 +162,40 @@ def met(faults: tuple[Fault, ...], *, seed: int, number: int, at_s: float) -> tu
     return tuple(
         fault
         for index, fault in enumerate(faults)
-        if isinstance(fault, OfRequest) and _fits(fault, number, at_s) and _is_drawn(fault, f"{seed}:{index}:{number}")
+        if isinstance(fault, OfRequest)
+        and _fits(fault, number, at_s)
+        and _is_drawn(fault, f"{seed}:{index}:{number}")
     )
 
 
-def suffered(faults: tuple[Fault, ...], arm: ArmProfile, *, others: Sequence[ArmProfile] = ()) -> ArmProfile:
+def suffered(
+    faults: tuple[Fault, ...], arm: ArmProfile, *, others: Sequence[ArmProfile] = ()
+) -> ArmProfile:
     """Return the arm as its faults make it: slower for a while or with time, or one of the *others* under its name."""
     for fault in faults:
         match fault:
             case WrongDtype(really=really):
                 arm = replace(_named(others, really), name=arm.name)
             case Drift(per_hour=per_hour):
-                arm = replace(arm, noise=replace(arm.noise, drift_per_hour=arm.noise.drift_per_hour + per_hour))
+                arm = replace(
+                    arm,
+                    noise=replace(arm.noise, drift_per_hour=arm.noise.drift_per_hour + per_hour),
+                )
             case Neighbour(from_s=from_s, until_s=until_s, factor=factor):
                 episode = Episode(from_s=from_s, until_s=until_s, factor=factor)
-                arm = replace(arm, noise=replace(arm.noise, episodes=(*arm.noise.episodes, episode)))
-            case Busy() | Cut() | Stall() | Trickle() | InBand() | Crash() | Restart() | OutOfMemory():
+                arm = replace(
+                    arm, noise=replace(arm.noise, episodes=(*arm.noise.episodes, episode))
+                )
+            case (
+                Busy()
+                | Cut()
+                | Stall()
+                | Trickle()
+                | InBand()
+                | Crash()
+                | Restart()
+                | OutOfMemory()
+            ):
                 pass  # whoever serves carries these out
             case _:
                 assert_never(fault)
@@ -191,7 +214,9 @@ def _fits(some: Some, number: int, at_s: float) -> bool:
 def _is_drawn(some: Some, key: str) -> bool:
     if some.share is None:
         return True
-    return int.from_bytes(blake2b(key.encode(), digest_size=6).digest(), "big") < some.share * (1 << 48)
+    return int.from_bytes(blake2b(key.encode(), digest_size=6).digest(), "big") < some.share * (
+        1 << 48
+    )
 
 
 def _named(arms: Sequence[ArmProfile], name: str) -> ArmProfile:
@@ -199,7 +224,10 @@ def _named(arms: Sequence[ArmProfile], name: str) -> ArmProfile:
         if arm.name == name:
             return arm
     known = ", ".join(arm.name for arm in arms) or "none"
-    raise ProfileError(f"no arm '{name}' to run behind another's name: there is {known}", hint="wrong_dtype: {really: ARM}")
+    raise ProfileError(
+        f"no arm '{name}' to run behind another's name: there is {known}",
+        hint="wrong_dtype: {really: ARM}",
+    )
 
 
 def _fault(value: object, at: str) -> Fault:
@@ -207,4 +235,6 @@ def _fault(value: object, at: str) -> Fault:
     kind = KINDS.get(str(value.get("kind")))
     if kind is None:
         raise ComplaintError(f"{at}.kind", f"one of {', '.join(KINDS)}", value.get("kind"))
-    return build(kind, {key: item for key, item in value.items() if key != "kind"}, at, bounds=_BOUNDS)
+    return build(
+        kind, {key: item for key, item in value.items() if key != "kind"}, at, bounds=_BOUNDS
+    )

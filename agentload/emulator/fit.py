@@ -75,7 +75,9 @@ class Fitted:
     """What could not be told apart, in sentences."""
 
 
-def fit(seen: Observed, *, weights_ms: float | None, experts: Experts | None = None, budget: int = 8192) -> Fitted:
+def fit(
+    seen: Observed, *, weights_ms: float | None, experts: Experts | None = None, budget: int = 8192
+) -> Fitted:
     """Fit a step time. `weights_ms` is weight bytes at memory bandwidth; None: fitted as well. Raises ProfileError for too few calls."""
     calls = len(seen.sent_ns)
     first_ns = np.array([stamps[0] for stamps in seen.stamps_ns], dtype=np.int64)
@@ -94,9 +96,15 @@ def fit(seen: Observed, *, weights_ms: float | None, experts: Experts | None = N
     where = beside[alone]
     has_company = where >= 0
     spans = gaps[where]
-    extra_ms = np.where(has_company, gap_ms[where] / 2 + prompts.chunks * (spans[:, 1] * decode[1] + spans[:, 3] * decode[3]), 0.0)
+    extra_ms = np.where(
+        has_company,
+        gap_ms[where] / 2 + prompts.chunks * (spans[:, 1] * decode[1] + spans[:, 3] * decode[3]),
+        0.0,
+    )
     company = np.where(has_company, batch[where], 0)
-    host, per_token, per_pair, weights_ms, ttft_error = prompts.solved(extra_ms, company, decode, weights_ms, experts)
+    host, per_token, per_pair, weights_ms, ttft_error = prompts.solved(
+        extra_ms, company, decode, weights_ms, experts
+    )
     return Fitted(
         step=StepTime(
             decode_ms=decode[0],
@@ -112,7 +120,10 @@ def fit(seen: Observed, *, weights_ms: float | None, experts: Experts | None = N
         itl_error=itl_error,
         ttft_error=ttft_error,
         calls=calls,
-        notes=(*_notes(in_company=in_company, has_hits=prompts.has_hits, batch=batch), *_at_zero(design, gap_ms, itl)),
+        notes=(
+            *_notes(in_company=in_company, has_hits=prompts.has_hits, batch=batch),
+            *_at_zero(design, gap_ms, itl),
+        ),
     )
 
 
@@ -130,7 +141,9 @@ class _Prompts:
     has_hits: bool
 
     @classmethod
-    def of(cls, seen: Observed, first_ns: Ints, alone: NDArray[np.bool_], *, budget: int) -> "_Prompts":
+    def of(
+        cls, seen: Observed, first_ns: Ints, alone: NDArray[np.bool_], *, budget: int
+    ) -> "_Prompts":
         computed = np.maximum(seen.prompt_tokens - seen.cached_tokens, 1)[alone]
         chunks = np.ceil(computed / budget)
         return cls(
@@ -144,11 +157,18 @@ class _Prompts:
         )
 
     def solved(
-        self, extra_ms: Floats, company: Ints, decode: Sequence[float], weights_ms: float | None, experts: Experts | None
+        self,
+        extra_ms: Floats,
+        company: Ints,
+        decode: Sequence[float],
+        weights_ms: float | None,
+        experts: Experts | None,
     ) -> tuple[float, float, float, float, Error]:
         """Return the host's time a prompt token, that of a computed one, of a pair, of reading the weights, and the error."""
         last = self.last + company
-        reading_ms = decode[0] + decode[2] * np.array([_extra(int(tokens), experts) for tokens in last])
+        reading_ms = decode[0] + decode[2] * np.array(
+            [_extra(int(tokens), experts) for tokens in last]
+        )
         is_bound = np.zeros(len(last), dtype=np.bool_)
         for _ in range(ROUNDS):
             full = self.chunks - is_bound
@@ -157,13 +177,27 @@ class _Prompts:
             columns += [self.prompt] if self.has_hits else []
             columns += [full] if weights_ms is None else []
             launch_ms = 0.0 if weights_ms is None else max(0.0, decode[0] - weights_ms)
-            known = extra_ms + np.where(is_bound, reading_ms, 0.0) + (0.0 if weights_ms is None else launch_ms * full)
-            found, error = _solved(np.column_stack(columns).astype(np.float64), np.maximum(self.ttft_ms, SHORTEST_MS), known)
+            known = (
+                extra_ms
+                + np.where(is_bound, reading_ms, 0.0)
+                + (0.0 if weights_ms is None else launch_ms * full)
+            )
+            found, error = _solved(
+                np.column_stack(columns).astype(np.float64),
+                np.maximum(self.ttft_ms, SHORTEST_MS),
+                known,
+            )
             per_token, per_pair = found[:2]
             launch_ms = found[-1] if weights_ms is None else launch_ms
             is_bound = launch_ms + per_token * last < reading_ms
         host = found[2] if self.has_hits else 0.0
-        return host, per_token, per_pair, decode[0] - launch_ms if weights_ms is None else weights_ms, error
+        return (
+            host,
+            per_token,
+            per_pair,
+            decode[0] - launch_ms if weights_ms is None else weights_ms,
+            error,
+        )
 
 
 def _extra(tokens: int, experts: Experts | None) -> float:
@@ -180,28 +214,50 @@ def _at_zero(design: Floats, measured: Floats, found: Sequence[float]) -> list[s
     picked = (rng.integers(len(measured), size=len(measured)) for _ in range(DRAWS))
     draws = np.array([_solve(design[rows], measured[rows]) for rows in picked])
     most = np.quantile(draws, 0.975, axis=0) * np.median(design, axis=0)
-    return [f"{_NAMES[number]} was not seen: at most {most[number]:.2g} ms of a step" for number in at_zero if most[number] >= SHORTEST_MS]
+    return [
+        f"{_NAMES[number]} was not seen: at most {most[number]:.2g} ms of a step"
+        for number in at_zero
+        if most[number] >= SHORTEST_MS
+    ]
 
 
-_NAMES: Final = ("", "attention to the context", "the cost of a batch", "what a batch adds to attention")
+_NAMES: Final = (
+    "",
+    "attention to the context",
+    "the cost of a batch",
+    "what a batch adds to attention",
+)
 
 
 def _notes(*, in_company: bool, has_hits: bool, batch: Ints) -> tuple[str, ...]:
     notes = []
     if not in_company:
-        notes.append("no call decoded in company: the cost of a batch is unknown and taken as nothing")
+        notes.append(
+            "no call decoded in company: the cost of a batch is unknown and taken as nothing"
+        )
     elif batch.min() * 2 > batch.max():
-        notes.append("the batch hardly varied: its cost and that of a lone sequence cannot be separated")
+        notes.append(
+            "the batch hardly varied: its cost and that of a lone sequence cannot be separated"
+        )
     if not has_hits:
-        notes.append("no prompt was cached: the host's time per prompt token is part of prefill_ms_per_token")
+        notes.append(
+            "no prompt was cached: the host's time per prompt token is part of prefill_ms_per_token"
+        )
     return tuple(notes)
 
 
-def _spans(seen: Observed, first_ns: Ints, experts: Experts | None) -> tuple[Ints, Floats, Floats, Ints]:
+def _spans(
+    seen: Observed, first_ns: Ints, experts: Experts | None
+) -> tuple[Ints, Floats, Floats, Ints]:
     """Return the batch, regressors and median gap of every span of a constant batch, and into which of them each prompt came, or -1."""
     last_ns = np.array([stamps[-1] for stamps in seen.stamps_ns], dtype=np.int64)
     rate = seen.output_tokens / np.maximum(last_ns - first_ns, 1)
-    instants = sorted([*((at, 0, call) for call, at in enumerate(last_ns)), *((at, 1, call) for call, at in enumerate(first_ns))])
+    instants = sorted(
+        [
+            *((at, 0, call) for call, at in enumerate(last_ns)),
+            *((at, 1, call) for call, at in enumerate(first_ns)),
+        ]
+    )
     active: dict[int, None] = {}
     spans: list[tuple[int, float, float]] = []
     ends: list[int] = []
@@ -214,27 +270,44 @@ def _spans(seen: Observed, first_ns: Ints, experts: Experts | None) -> tuple[Int
             continue
         # All sequences of a batch emit together: the one that joined last speaks for all.
         stamps = seen.stamps_ns[next(reversed(active))]
-        inside = np.diff(stamps[np.searchsorted(stamps, start) : np.searchsorted(stamps, end, side="right")])
+        inside = np.diff(
+            stamps[np.searchsorted(stamps, start) : np.searchsorted(stamps, end, side="right")]
+        )
         # Chunks that were read at once say when we looked, not when they came.
         if len(inside) >= FEWEST_GAPS and np.median(inside) > 0:
             middle = (start + end) / 2
-            context = sum(seen.prompt_tokens[each] + rate[each] * (middle - first_ns[each]) for each in active)
+            context = sum(
+                seen.prompt_tokens[each] + rate[each] * (middle - first_ns[each]) for each in active
+            )
             spans.append((len(active), float(context), float(np.median(inside)) / 1e6))
             ends.append(int(end))
     batch = np.array([size for size, _, _ in spans], dtype=np.int64)
     dense = np.array([saturation(int(size)) for size in batch])
     extra = np.array([_extra(int(size), experts) for size in batch])
     context_tokens = np.array([context for _, context, _ in spans])
-    design = np.column_stack([np.ones(len(spans)), context_tokens, extra, dense * context_tokens]) if spans else np.empty((0, 4))
-    return batch, design, np.array([gap for _, _, gap in spans]), _beside(seen, first_ns, last_ns, np.array(ends))
+    design = (
+        np.column_stack([np.ones(len(spans)), context_tokens, extra, dense * context_tokens])
+        if spans
+        else np.empty((0, 4))
+    )
+    return (
+        batch,
+        design,
+        np.array([gap for _, _, gap in spans]),
+        _beside(seen, first_ns, last_ns, np.array(ends)),
+    )
 
 
 def _beside(seen: Observed, first_ns: Ints, last_ns: Ints, ends: Ints) -> Ints:
     """Return the span that ran when each prompt came while others decoded: half of its step is left on average; -1: nobody did."""
-    decoding = np.searchsorted(np.sort(first_ns), seen.sent_ns) - np.searchsorted(np.sort(last_ns), seen.sent_ns)
+    decoding = np.searchsorted(np.sort(first_ns), seen.sent_ns) - np.searchsorted(
+        np.sort(last_ns), seen.sent_ns
+    )
     if not len(ends):
         return np.full(len(first_ns), -1)
-    return np.where(decoding > 0, np.minimum(np.searchsorted(ends, seen.sent_ns), len(ends) - 1), -1)
+    return np.where(
+        decoding > 0, np.minimum(np.searchsorted(ends, seen.sent_ns), len(ends) - 1), -1
+    )
 
 
 def _prefilled_alone(sent_ns: Ints, first_ns: Ints) -> NDArray[np.bool_]:
@@ -248,13 +321,21 @@ def _prefilled_alone(sent_ns: Ints, first_ns: Ints) -> NDArray[np.bool_]:
     return alone
 
 
-def _solved(design: Floats, measured: Floats, known: Floats | float = 0.0) -> tuple[list[float], Error]:
+def _solved(
+    design: Floats, measured: Floats, known: Floats | float = 0.0
+) -> tuple[list[float], Error]:
     """Solve with every fourth observation left out, to predict it; then with all. *known* is the part of each that needs no coefficient."""
     known = np.broadcast_to(known, measured.shape)
     train = np.arange(len(measured)) % HELD_OUT_EVERY != 0
-    predicted = design[~train] @ _solve(design[train], measured[train], known[train]) + known[~train]
+    predicted = (
+        design[~train] @ _solve(design[train], measured[train], known[train]) + known[~train]
+    )
     relative = np.abs(predicted / measured[~train] - 1)
-    error = Error(median=float(np.median(relative)), p90=float(np.quantile(relative, 0.9)), count=len(relative))
+    error = Error(
+        median=float(np.median(relative)),
+        p90=float(np.quantile(relative, 0.9)),
+        count=len(relative),
+    )
     return [float(value) for value in _solve(design, measured, known)], error
 
 
@@ -269,6 +350,13 @@ def _solve(design: Floats, measured: Floats, known: Floats | float = 0.0) -> Flo
 
     start = np.full(design.shape[1], 1.0 / design.shape[1])
     found = scipy.optimize.least_squares(
-        residuals, start, bounds=(0, np.inf), loss="soft_l1", f_scale=PULL, x_scale="jac", xtol=1e-12, ftol=1e-12
+        residuals,
+        start,
+        bounds=(0, np.inf),
+        loss="soft_l1",
+        f_scale=PULL,
+        x_scale="jac",
+        xtol=1e-12,
+        ftol=1e-12,
     )
     return np.asarray(found.x / scale, dtype=np.float64)

@@ -55,7 +55,11 @@ class StepLog:
         else:
             if steps > self._powers.shape[1]:
                 self._powers = _powers(2 * steps)
-            np.matmul(np.array((start_ps, first_ps, growth_ps)), self._powers[:, :steps], out=self._ends[at : at + steps])
+            np.matmul(
+                np.array((start_ps, first_ps, growth_ps)),
+                self._powers[:, :steps],
+                out=self._ends[at : at + steps],
+            )
         self.last += steps
 
     def ends_ps(self, first: int, last: int) -> NDArray[np.int64]:
@@ -132,12 +136,16 @@ class InFlight:
         if self.state == "decode":
             last = min(log.last, self.last_step)
             ends = log.ends_ps(self.first_step, last)
-            parts.append((ends, _ones(len(ends)) if self.counts is None else self.counts[: len(ends)]))
+            parts.append(
+                (ends, _ones(len(ends)) if self.counts is None else self.counts[: len(ends)])
+            )
         if len(parts) == 1:
             return parts[0]
         if not parts:
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint16)
-        return np.concatenate([ends for ends, _ in parts]), np.concatenate([counts for _, counts in parts])
+        return np.concatenate([ends for ends, _ in parts]), np.concatenate(
+            [counts for _, counts in parts]
+        )
 
     def content_so_far(self, step: int) -> tuple[Run, ...]:
         """Return the context with what was generated up to the end of a step."""
@@ -147,7 +155,9 @@ class InFlight:
     def put_off(self, log: StepLog) -> None:
         """Note what was generated, and that all of it is to be computed again: the call is preempted."""
         ends = log.ends_ps(self.first_step, log.last)
-        self.earlier.append((ends, _ones(len(ends)) if self.counts is None else self.counts[: len(ends)]))
+        self.earlier.append(
+            (ends, _ones(len(ends)) if self.counts is None else self.counts[: len(ends)])
+        )
         self.content = self.content_so_far(log.last)
         self.generated_before += self.generated_since(log.last)
         self.to_compute = self.prompt_tokens + self.generated_before
@@ -175,7 +185,11 @@ def tokens_per_step(speculation: Speculation | None) -> float:
     """Return the expected tokens of a decode step."""
     if speculation is None:
         return 1.0
-    return 1.0 + sum(accumulate([speculation.acceptance] * speculation.drafts, lambda kept, chance: kept * chance))
+    return 1.0 + sum(
+        accumulate(
+            [speculation.acceptance] * speculation.drafts, lambda kept, chance: kept * chance
+        )
+    )
 
 
 def _ones(count: int) -> NDArray[np.uint16]:

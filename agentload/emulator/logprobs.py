@@ -48,7 +48,11 @@ def behind(texts: Sequence[str], said: Sequence[str], tokens: int) -> Places:
         digest.update(text.encode() + b"\0")
     ids = _ids([*[""] * (TAIL - len(last)), *last, *(piece.strip() for piece in said)])
     whole, counts = np.frombuffer(digest.digest(), "<u8").astype(np.uint64), np.arange(len(said))
-    return Places(tails=_folded(ids)[:-1], wholes=_mixed(whole ^ counts.astype(np.uint64)), tokens=tokens + counts)
+    return Places(
+        tails=_folded(ids)[:-1],
+        wholes=_mixed(whole ^ counts.astype(np.uint64)),
+        tokens=tokens + counts,
+    )
 
 
 def within(words: Sequence[str]) -> Places:
@@ -56,7 +60,9 @@ def within(words: Sequence[str]) -> Places:
     ids = _ids([*[""] * TAIL, *words])
     counts = np.arange(1, len(words), dtype=np.int64)
     with np.errstate(over="ignore"):
-        wholes = np.cumsum(_mixed(ids[TAIL:] + np.arange(len(words), dtype=np.uint64) * _ODD), dtype=np.uint64)
+        wholes = np.cumsum(
+            _mixed(ids[TAIL:] + np.arange(len(words), dtype=np.uint64) * _ODD), dtype=np.uint64
+        )
     return Places(tails=_folded(ids)[1:-1], wholes=wholes[:-1], tokens=counts)
 
 
@@ -66,7 +72,11 @@ def listed(arm: ArmProfile, at: Places, *, seed: int, company: int, most: int) -
     said = arm.logprobs
     beyond = np.inf if said.broken_from is None else said.broken_from
     error = np.where(at.tokens >= beyond, said.broken_error, said.error)[:, None]
-    logits = logits + error * _normal(at.tails, f"{seed} {arm.name}") + said.batch * _normal(at.wholes, f"{seed} {arm.name} {company}")
+    logits = (
+        logits
+        + error * _normal(at.tails, f"{seed} {arm.name}")
+        + said.batch * _normal(at.wholes, f"{seed} {arm.name} {company}")
+    )
     scaled = logits - np.logaddexp(np.logaddexp.reduce(logits, axis=1), _REST)[:, None]
     order = np.argsort(-scaled, axis=1, kind="stable")[:, : max(1, most)]
     names = (first[:, None] + order.astype(np.uint64) * stride[:, None]) % np.uint64(len(WORDS))
@@ -80,7 +90,13 @@ def listed(arm: ArmProfile, at: Places, *, seed: int, company: int, most: int) -
 def of_answer(likely: Listed, said: str, *, most: int) -> Listed:
     """Return what is listed of a greedy answer's token: it is the likeliest, whatever the others are."""
     others = [word for word, _ in likely if word != said.strip()]
-    return tuple(zip((said, *(f" {word}" for word in others)), (value for _, value in likely[:most]), strict=False))
+    return tuple(
+        zip(
+            (said, *(f" {word}" for word in others)),
+            (value for _, value in likely[:most]),
+            strict=False,
+        )
+    )
 
 
 def of_prompt(likely: Listed, word: str) -> Listed:
@@ -94,7 +110,11 @@ def _truth(tails: Keys, seed: int) -> tuple[npt.NDArray[np.float64], Keys, Keys]
     keys = _mixed(tails ^ _key(f"{seed}"))
     sure = 0.5 + 2.0 * _uniform(keys)
     ranks = np.log(np.arange(1, LIKELY + 1, dtype=np.float64))
-    return -sure[:, None] * ranks[None, :] + 0.3 * _normal(keys, "truth"), keys, _mixed(keys) | np.uint64(1)
+    return (
+        -sure[:, None] * ranks[None, :] + 0.3 * _normal(keys, "truth"),
+        keys,
+        _mixed(keys) | np.uint64(1),
+    )
 
 
 def _ids(words: Sequence[str]) -> Keys:

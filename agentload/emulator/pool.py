@@ -47,7 +47,9 @@ class KvPool:
     def lease(self, content: tuple[Run, ...], tokens: int) -> Lease | None:
         """Reserve the blocks of a prompt of *tokens*, sharing what the cache has; None when they do not fit."""
         # vLLM computes at least the last token, so a full hit still recomputes its last block.
-        node, hit = self._cache.hit(content, (tokens - 1) // self.block_tokens if self._caching else 0)
+        node, hit = self._cache.hit(
+            content, (tokens - 1) // self.block_tokens if self._caching else 0
+        )
         blocks = -(-tokens // self.block_tokens)
         mark = self._cache.pin(node, hit)
         needed = (blocks - hit) * self._per_block + self._fixed
@@ -79,7 +81,9 @@ class KvPool:
             self.computed(lease, content, tokens)
         position = lease.mark.position
         self._own -= (lease.blocks - position) * self._per_block + self._fixed
-        generated = min(tokens // self.block_tokens, lease.blocks) - position if self._caching else 0
+        generated = (
+            min(tokens // self.block_tokens, lease.blocks) - position if self._caching else 0
+        )
         self._cache.give_back(lease.mark, generated)
 
     def forget(self) -> bool:

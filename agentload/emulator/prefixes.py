@@ -39,7 +39,9 @@ class PrefixCache:
         self._serial = 0
         self._clock = 0
         self._sweep_at = _SWEEP
-        self._left: tuple[tuple[Run, ...], Place] | None = None  # the context that was looked up last, and where it left the tree
+        self._left: tuple[tuple[Run, ...], Place] | None = (
+            None  # the context that was looked up last, and where it left the tree
+        )
         self.cached = 0
         """Blocks kept, in use or not."""
         self.pinned = 0
@@ -51,7 +53,9 @@ class PrefixCache:
         blocks = min(place.node.cached, (place.node.start + place.offset) // self._block)
         node = place.node.holder(blocks)
         # The `keep` that mostly follows need not look again, if the context left the tree before the limit, in a node that will be pinned.
-        self._left = (content, place) if node is place.node and place.matched < limit * self._block else None
+        self._left = (
+            (content, place) if node is place.node and place.matched < limit * self._block else None
+        )
         return node, blocks
 
     def keep(self, content: tuple[Run, ...], tokens: int) -> tuple[Node, int]:
@@ -141,7 +145,11 @@ class PrefixCache:
         node = mark.node
         if len(node.marks) > 1:
             # Shallower marks say nothing any more: their blocks now wait for this stamp.
-            for position in [place for place, other in node.marks.items() if place < mark.position and not other.pins]:
+            for position in [
+                place
+                for place, other in node.marks.items()
+                if place < mark.position and not other.pins
+            ]:
                 del node.marks[position]
         self._settle(node)
 
@@ -186,7 +194,11 @@ class PrefixCache:
         heapq.heappush(self._queue, (stamp, self._serial, _Turn(mark, blocks)))
         if len(self._queue) > self._sweep_at:
             # Leaves that were used again leave stale entries; sweeping at doubled size keeps the cost of a call constant.
-            self._queue = [entry for entry in self._queue if entry[2].mark is None or _is_due(entry[2].mark, entry[0])]
+            self._queue = [
+                entry
+                for entry in self._queue
+                if entry[2].mark is None or _is_due(entry[2].mark, entry[0])
+            ]
             heapq.heapify(self._queue)
             self._sweep_at = max(_SWEEP, 2 * len(self._queue))
 
@@ -208,7 +220,9 @@ def _tail(mark: Mark) -> int:
     node = mark.node
     if len(node.marks) == 1:
         return mark.position - node.first
-    return mark.position - max((position for position in node.marks if position < mark.position), default=node.first)
+    return mark.position - max(
+        (position for position in node.marks if position < mark.position), default=node.first
+    )
 
 
 def _shorten(mark: Mark, blocks: int) -> None:

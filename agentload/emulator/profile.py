@@ -41,17 +41,49 @@ _SHARE = (0.0, 1.0)
 _MANY = (1.0, 1e18)
 _POSITIVE = (SMALLEST, 1e18)
 _BOUNDS: Final[Bounds] = {
-    **dict.fromkeys(("memory_gib", "bandwidth_tb_s", "bf16_tflops", "fp8_tflops", "decode_ms", "weight_gib"), _POSITIVE),
-    **dict.fromkeys(("layers", "heads", "max_len", "total", "active", "window", "kv_heads", "known_to_batch", "segment_steps"), _MANY),
     **dict.fromkeys(
-        ("max_model_len", "block_tokens", "max_num_batched_tokens", "max_num_seqs", "requests", "concurrency", "drafts"), _MANY
+        ("memory_gib", "bandwidth_tb_s", "bf16_tflops", "fp8_tflops", "decode_ms", "weight_gib"),
+        _POSITIVE,
     ),
-    **dict.fromkeys(("acceptance", "tail_share", "gpu_memory_utilization", "share", "depth"), _SHARE),
+    **dict.fromkeys(
+        (
+            "layers",
+            "heads",
+            "max_len",
+            "total",
+            "active",
+            "window",
+            "kv_heads",
+            "known_to_batch",
+            "segment_steps",
+        ),
+        _MANY,
+    ),
+    **dict.fromkeys(
+        (
+            "max_model_len",
+            "block_tokens",
+            "max_num_batched_tokens",
+            "max_num_seqs",
+            "requests",
+            "concurrency",
+            "drafts",
+        ),
+        _MANY,
+    ),
+    **dict.fromkeys(
+        ("acceptance", "tail_share", "gpu_memory_utilization", "share", "depth"), _SHARE
+    ),
     "phi": (0.0, 0.999),
     "percent": (0.0, 100.0),
     "factor": (SMALLEST, 1e6),
 }
-_WORDS: Final[Mapping[Any, str]] = {float: "a number", int: "a whole number", str: "a text", bool: "true or false"}
+_WORDS: Final[Mapping[Any, str]] = {
+    float: "a number",
+    int: "a whole number",
+    str: "a text",
+    bool: "true or false",
+}
 _SHARED: Final = ("server", "step", "noise", "logprobs")
 _FROM_ELSEWHERE = frozenset({"name", "profile", "gpu", "model"})
 """Of an arm: its place in the file, or of the whole profile."""
@@ -97,7 +129,10 @@ def _value(hint: Any, value: object, at: str, name: str, bounds: Bounds) -> obje
     if origin is tuple:
         if not isinstance(value, list):
             raise ComplaintError(at, "a list", value)
-        return tuple(_value(arguments[0], item, f"{at}[{index}]", name, bounds) for index, item in enumerate(value))
+        return tuple(
+            _value(arguments[0], item, f"{at}[{index}]", name, bounds)
+            for index, item in enumerate(value)
+        )
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return build(hint, value, at, bounds=bounds)
     if hint not in (int, float):
@@ -111,7 +146,9 @@ def _value(hint: Any, value: object, at: str, name: str, bounds: Bounds) -> obje
 
 def _number(value: object, at: str, bounds: tuple[float, float]) -> float:
     low, high = bounds
-    expected = f"a number of at least {low:g}" + (f" and at most {high:g}" if high < math.inf else "")
+    expected = f"a number of at least {low:g}" + (
+        f" and at most {high:g}" if high < math.inf else ""
+    )
     # YAML 1.1 reads 1e-5 (without a dot) as text.
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ComplaintError(at, expected, value)
@@ -138,7 +175,13 @@ def _join(at: str, name: str) -> str:
 def _named(hint: Any) -> str:  # noqa: ANN401 - as above
     if hint in _WORDS:
         return _WORDS[hint]
-    return "a list" if get_origin(hint) is tuple else "a mapping" if dataclasses.is_dataclass(hint) else str(hint)
+    return (
+        "a list"
+        if get_origin(hint) is tuple
+        else "a mapping"
+        if dataclasses.is_dataclass(hint)
+        else str(hint)
+    )
 
 
 def _shown(value: object) -> str:
@@ -176,11 +219,16 @@ class _Head:
 @lru_cache(maxsize=16)
 def parse(text: str, *, name: str) -> Profile:
     """Parse a profile; `name` is the file's name without its suffix. Raises ProfileError."""
-    found = documents.parsed(text, at=f"profile {name}", raises=ProfileError, hint="compare with a shipped profile")
+    found = documents.parsed(
+        text, at=f"profile {name}", raises=ProfileError, hint="compare with a shipped profile"
+    )
     try:
         return _profile(found, name)
     except ComplaintError as error:
-        raise ProfileError(f"profile {name}: {error}", hint=f"mend {name}.yaml, then `agentload profile show {name}`") from error
+        raise ProfileError(
+            f"profile {name}: {error}",
+            hint=f"mend {name}.yaml, then `agentload profile show {name}`",
+        ) from error
 
 
 def read(name: str) -> Profile:
@@ -196,7 +244,12 @@ def arm(profile: Profile, name: str) -> ArmProfile:
     known = [candidate.name for candidate in profile.arms]
     raise ProfileError(
         f"profile {profile.name} has no arm '{name}': it has {', '.join(known)}",
-        hint=nearest(name, known, form=f"{profile.name}/{{}}", otherwise="a variant that nobody measured is not guessed"),
+        hint=nearest(
+            name,
+            known,
+            form=f"{profile.name}/{{}}",
+            otherwise="a variant that nobody measured is not guessed",
+        ),
     )
 
 
@@ -212,7 +265,12 @@ def step_time(arm: ArmProfile) -> StepTime:
 
 def _profile(value: object, name: str) -> Profile:
     value = mapping(value, "")
-    head = build(_Head, {key: item for key, item in value.items() if key not in {"arms", *_SHARED}}, "", bounds=_BOUNDS)
+    head = build(
+        _Head,
+        {key: item for key, item in value.items() if key not in {"arms", *_SHARED}},
+        "",
+        bounds=_BOUNDS,
+    )
     arms = value.get("arms")
     if not isinstance(arms, Mapping) or not arms:
         raise ComplaintError("arms", "a mapping of at least one arm", arms)
@@ -226,20 +284,46 @@ def _profile(value: object, name: str) -> Profile:
 
 def _members(value: object, *, but: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return the fields of a part of the file, which its whole has under the same names."""
-    return {field.name: getattr(value, field.name) for field in fields(value) if field.name not in but}  # type: ignore[arg-type]  # a dataclass
+    return {
+        field.name: getattr(value, field.name)
+        for field in fields(value)  # type: ignore[arg-type]  # a dataclass
+        if field.name not in but
+    }
 
 
-def _arm(value: object, key: str, head: _Head, profile: str, shared: Mapping[str, Mapping[str, object] | None]) -> ArmProfile:
+def _arm(
+    value: object,
+    key: str,
+    head: _Head,
+    profile: str,
+    shared: Mapping[str, Mapping[str, object] | None],
+) -> ArmProfile:
     at = f"arms.{key}"
     value = mapping(value, at)
-    own = build(_Arm, {field: item for field, item in value.items() if field not in _SHARED}, at, bounds=_BOUNDS)
+    own = build(
+        _Arm,
+        {field: item for field, item in value.items() if field not in _SHARED},
+        at,
+        bounds=_BOUNDS,
+    )
     for number, score in enumerate(own.accuracy):
         if score.depth and (len(score.depth) != 2 or score.depth[0] > score.depth[1]):
-            raise ComplaintError(f"{at}.accuracy[{number}].depth", "two numbers, the smaller one first", list(score.depth))
-    merged = {section: _merged(shared[section], value.get(section), f"{at}.{section}") for section in _SHARED}
+            raise ComplaintError(
+                f"{at}.accuracy[{number}].depth",
+                "two numbers, the smaller one first",
+                list(score.depth),
+            )
+    merged = {
+        section: _merged(shared[section], value.get(section), f"{at}.{section}")
+        for section in _SHARED
+    }
     server = build(Server, merged["server"] or {}, f"{at}.server", bounds=_BOUNDS)
     if server.max_model_len > head.model.max_len:
-        raise ComplaintError(f"{at}.server.max_model_len", f"at most the model's {head.model.max_len}", server.max_model_len)
+        raise ComplaintError(
+            f"{at}.server.max_model_len",
+            f"at most the model's {head.model.max_len}",
+            server.max_model_len,
+        )
     return ArmProfile(
         **_members(own),
         name=key,
@@ -247,13 +331,17 @@ def _arm(value: object, key: str, head: _Head, profile: str, shared: Mapping[str
         gpu=head.gpu,
         model=head.model,
         server=server,
-        step=None if merged["step"] is None else build(StepTime, merged["step"], f"{at}.step", bounds=_BOUNDS),
+        step=None
+        if merged["step"] is None
+        else build(StepTime, merged["step"], f"{at}.step", bounds=_BOUNDS),
         noise=build(Noise, merged["noise"] or {}, f"{at}.noise", bounds=_BOUNDS),
         logprobs=build(Logprobs, merged["logprobs"] or {}, f"{at}.logprobs", bounds=_BOUNDS),
     )
 
 
-def _merged(shared: Mapping[str, object] | None, own: object, at: str) -> Mapping[str, object] | None:
+def _merged(
+    shared: Mapping[str, object] | None, own: object, at: str
+) -> Mapping[str, object] | None:
     return shared if own is None else {**(shared or {}), **mapping(own, at)}
 
 
@@ -277,8 +365,14 @@ def text(profile: Profile) -> str:
 def _plain(value: object, *, without: frozenset[str] = frozenset()) -> object:
     """Turn frozen data into what YAML has, leaving out what is as it is by default."""
     if is_dataclass(value) and not isinstance(value, type):
-        said = {field: getattr(value, field.name) for field in fields(value) if field.name not in without}
-        return {field.name: _plain(item) for field, item in said.items() if not _is_default(field, item)}
+        said = {
+            field: getattr(value, field.name)
+            for field in fields(value)
+            if field.name not in without
+        }
+        return {
+            field.name: _plain(item) for field, item in said.items() if not _is_default(field, item)
+        }
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     return value

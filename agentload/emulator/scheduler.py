@@ -50,14 +50,20 @@ class Scheduler:
         self.out: list[Happening] = []
         self.next_ps: int | None = None
         """Instant before which nothing happens, as of the last `play`."""
-        self._external: list[tuple[int, int, InFlight]] = []  # heap: prompts that become visible, calls to be dropped
+        self._external: list[
+            tuple[int, int, InFlight]
+        ] = []  # heap: prompts that become visible, calls to be dropped
         self._serial = 0
         self._prefilling: deque[InFlight] = deque()
         self._is_full = False  # the first in the queue did not fit; nothing was given back since
-        self._is_short = False  # somebody was preempted for the coming step: like vLLM, nobody is admitted in it
+        self._is_short = (
+            False  # somebody was preempted for the coming step: like vLLM, nobody is admitted in it
+        )
         self._mixed_end: int | None = None  # of the step with prefill chunks that is under way
         self._jump: Jump | None = None  # the decode steps under way, while nothing changes
-        self._ended_ps = NEVER  # when somebody hears of a call that ended, for the first time since `play` began
+        self._ended_ps = (
+            NEVER  # when somebody hears of a call that ended, for the first time since `play` began
+        )
 
     def expect(self, call: InFlight, at_ps: int) -> None:
         """Look at a call at the first step that begins at or after an instant: queue it if it arrives, drop it if it was aborted."""
@@ -70,7 +76,11 @@ class Scheduler:
         """Lose every call and the prefix cache."""
         for call in (*self.admitted, *self.waiting):
             self.counts.generated += self.generated(call)
-        self.kv = KvPool(pages=self._pool.pages, layout=self._pool.layout, caching=self._arm.server.prefix_caching)
+        self.kv = KvPool(
+            pages=self._pool.pages,
+            layout=self._pool.layout,
+            caching=self._arm.server.prefix_caching,
+        )
         self.steps.restart()
         for held in (self.calls, self._external, self.waiting, self._prefilling, self.admitted):
             held.clear()
@@ -140,9 +150,15 @@ class Scheduler:
 
     def _next_jump(self) -> Jump:
         if self._jump is None:
-            jump = self.steps.jump(self.kv.free_blocks, self._external[0][0] if self._external else None)
+            jump = self.steps.jump(
+                self.kv.free_blocks, self._external[0][0] if self._external else None
+            )
             # After a preemption the queue is looked at again with the next step.
-            self._jump = Jump(1, jump.first, jump.growth, self.steps.now + jump.first) if self._is_short and jump.steps > 1 else jump
+            self._jump = (
+                Jump(1, jump.first, jump.growth, self.steps.now + jump.first)
+                if self._is_short and jump.steps > 1
+                else jump
+            )
         return self._jump
 
     def _play(self, jump: Jump) -> None:
@@ -157,7 +173,14 @@ class Scheduler:
             jump = self._next_jump()
             over = steps_within(until - self.steps.now, jump.first, jump.growth)
             if over > 0:
-                self._play(Jump(over, jump.first, jump.growth, self.steps.now + span(over, jump.first, jump.growth)))
+                self._play(
+                    Jump(
+                        over,
+                        jump.first,
+                        jump.growth,
+                        self.steps.now + span(over, jump.first, jump.growth),
+                    )
+                )
 
     def _start_mixed(self) -> bool:
         """Start a step with prefill chunks, if any can be scheduled: running calls first, then the queue, first come first served."""
@@ -172,7 +195,12 @@ class Scheduler:
                 break
             chunk, attended = self._chunk(call, room - tokens)
             tokens, pairs = tokens + chunk, pairs + attended
-        while self.waiting and tokens < room and not self._is_short and len(self.admitted) < server.max_num_seqs:
+        while (
+            self.waiting
+            and tokens < room
+            and not self._is_short
+            and len(self.admitted) < server.max_num_seqs
+        ):
             if not self._admit(self.waiting[0]):
                 break
             chunk, attended = self._chunk(self.waiting.popleft(), room - tokens)
@@ -226,7 +254,9 @@ class Scheduler:
         call.state, call.first_step = "decode", self.steps.log.last
         if self._arm.speculation:
             call.draw_counts(self._arm.speculation, self._seed)
-        call.last_step = call.first_step + (call.remaining if call.counts is None else len(call.counts)) - 1
+        call.last_step = (
+            call.first_step + (call.remaining if call.counts is None else len(call.counts)) - 1
+        )
         block = self.kv.block_tokens
         room = call.lease.blocks * block - call.to_compute
         self.steps.batch.join(call, room=room * self.steps.block_steps // block)
@@ -234,7 +264,9 @@ class Scheduler:
             self.counts.prompt += call.prompt_tokens
             self.counts.prompt_cached += call.cached
             if not call.is_silent:
-                self.out.append(FirstToken(call.request.id, self._axis.ns(self.steps.now), call.cached))
+                self.out.append(
+                    FirstToken(call.request.id, self._axis.ns(self.steps.now), call.cached)
+                )
 
     def _end_calls(self) -> None:
         """Let the calls go whose last token left with the step that is over."""
@@ -242,7 +274,12 @@ class Scheduler:
         for call in self.steps.batch.ended(log.last):
             request = call.request
             ends, counts = call.emissions(log)
-            self._let_go(call, (*request.content, (request.answer, request.output_tokens)) if request.answer else None)
+            self._let_go(
+                call,
+                (*request.content, (request.answer, request.output_tokens))
+                if request.answer
+                else None,
+            )
             self.counts.generated += request.output_tokens
             call.state = "gone"
             if not call.is_silent:
@@ -251,7 +288,9 @@ class Scheduler:
                     self._ended_ps = self._axis.up(self.steps.now)
                 at_ns = self._axis.ns(self.steps.now)
                 said = call.prompt_tokens, call.cached, call.preemptions
-                self.out.append(Finished(request.id, at_ns, ends, counts, *said, self._axis.origin_ns))
+                self.out.append(
+                    Finished(request.id, at_ns, ends, counts, *said, self._axis.origin_ns)
+                )
 
     def _preempt(self) -> None:
         """Send the call that was admitted last back to the head of the queue; its cached blocks stay until they are evicted."""

@@ -56,7 +56,9 @@ class Batch:
         """Step with which the next call ends, or an earlier one if that call has left."""
         self._ends: list[tuple[int, int, InFlight]] = []  # heap by last step
         self._serial = 0
-        self._phases = [0] * block_steps  # sequences by the steps, modulo, in which they need a block
+        self._phases = [
+            0
+        ] * block_steps  # sequences by the steps, modulo, in which they need a block
 
     def join(self, call: InFlight, *, room: int) -> None:
         """Add a call whose first token leaves with `call.first_step`; its last block has room for so many more steps."""
@@ -109,7 +111,11 @@ class Batch:
         cycles, left = divmod(steps, period)
         start = (after + 1) % period
         end = start + left
-        return cycles * self.size + sum(phases[start:end]) + (sum(phases[: end - period]) if end > period else 0)
+        return (
+            cycles * self.size
+            + sum(phases[start:end])
+            + (sum(phases[: end - period]) if end > period else 0)
+        )
 
     def steps_within(self, after: int, free: int, most: int) -> int:
         """Return for how many of the next *most* steps *free* blocks suffice."""
@@ -164,7 +170,12 @@ class Stepper:
 
     def __init__(self, arm: ArmProfile, *, seed: int, block_tokens: int) -> None:
         step = step_time(arm)
-        self._clock = StepClock(step=step, experts=arm.model.experts, max_seqs=arm.server.max_num_seqs, speculation=arm.speculation)
+        self._clock = StepClock(
+            step=step,
+            experts=arm.model.experts,
+            max_seqs=arm.server.max_num_seqs,
+            speculation=arm.speculation,
+        )
         pace = tokens_per_step(arm.speculation)
         self.block_steps = max(1, round(block_tokens / pace))
         """Steps in which a sequence fills a block."""
@@ -206,7 +217,10 @@ class Stepper:
             first = base + per_token * batch.context
         else:
             pause = self._pause()
-            base, per_token = base * self._segment.factor // ONE, per_token * self._segment.factor // ONE
+            base, per_token = (
+                base * self._segment.factor // ONE,
+                per_token * self._segment.factor // ONE,
+            )
             if pause:
                 steps = 1
             elif self._segment_end - done < steps:
@@ -248,4 +262,8 @@ class Stepper:
             self._segment = self._noise.segment(self.now)
             self._segment_end = self.log.last + self._segment_steps
             return self._segment.pause_ps
-        return self._segment.pause_ps if self._segment_end - self.log.last == self._segment_steps else 0
+        return (
+            self._segment.pause_ps
+            if self._segment_end - self.log.last == self._segment_steps
+            else 0
+        )

@@ -50,14 +50,23 @@ class StepClock:
 
     def __post_init__(self) -> None:
         most = distinct_experts(self.experts, 1 << 20) if self.experts else saturation(1 << 20)
-        object.__setattr__(self, "_bound_ms", self.step.weights_ms + (self.step.batch8_ms or 0.0) * most)
+        object.__setattr__(
+            self, "_bound_ms", self.step.weights_ms + (self.step.batch8_ms or 0.0) * most
+        )
         verified = 1 + (self.speculation.drafts if self.speculation else 0)
         draft_ms = self.speculation.draft_ms if self.speculation else 0.0
-        base = [0] + [round((self.linear_ms(b * verified) + draft_ms) * PS_PER_MS) for b in range(1, self.max_seqs + 1)]
+        base = [0] + [
+            round((self.linear_ms(b * verified) + draft_ms) * PS_PER_MS)
+            for b in range(1, self.max_seqs + 1)
+        ]
         lost = self.step.batch8_attention or 0.0
         slope = self.step.decode_ms_per_token * PS_PER_MS
         object.__setattr__(self, "base_ps", tuple(base))
-        object.__setattr__(self, "per_token_ps", (0, *(round(slope * (1 + lost * saturation(b))) for b in range(1, self.max_seqs + 1))))
+        object.__setattr__(
+            self,
+            "per_token_ps",
+            (0, *(round(slope * (1 + lost * saturation(b))) for b in range(1, self.max_seqs + 1))),
+        )
 
     def linear_ms(self, n: int) -> float:
         """Return everything but attention for *n* tokens in the step."""
@@ -69,10 +78,15 @@ class StepClock:
         weights = step.weights_ms + (step.batch8_ms or 0.0) * extra
         return step.decode_ms - step.weights_ms + max(weights, prefill_ms)
 
-    def mixed_ps(self, decoding: int, cached_tokens: int, chunk_tokens: int, twice_pairs: int) -> int:
+    def mixed_ps(
+        self, decoding: int, cached_tokens: int, chunk_tokens: int, twice_pairs: int
+    ) -> int:
         """Return the time of a step that also holds prefill chunks, which attend to `twice_pairs / 2` pairs."""
         verified = decoding * (1 + (self.speculation.drafts if self.speculation else 0))
-        compute = self.linear_ms(verified + chunk_tokens) + self.step.prefill_ms_per_pair * twice_pairs / 2
+        compute = (
+            self.linear_ms(verified + chunk_tokens)
+            + self.step.prefill_ms_per_pair * twice_pairs / 2
+        )
         return round(compute * PS_PER_MS) + self.per_token_ps[decoding] * cached_tokens
 
     def host_ps(self, prompt_tokens: int) -> int:
@@ -87,13 +101,17 @@ def prefill_s(arm: ArmProfile, tokens: int) -> float:
     clock = StepClock(step=step, experts=arm.model.experts, max_seqs=1)
     whole, left = divmod(tokens, chunk)
     linear_ms = whole * clock.linear_ms(chunk) + (clock.linear_ms(left) if left else 0.0)
-    return (linear_ms + step.prefill_ms_per_pair * tokens**2 / 2 + step.host_ms_per_token * tokens) / 1000
+    return (
+        linear_ms + step.prefill_ms_per_pair * tokens**2 / 2 + step.host_ms_per_token * tokens
+    ) / 1000
 
 
 def decode_s(arm: ArmProfile, batch: int, context: int) -> float:
     """Return how long a step takes that decodes so many sequences, each behind a context of so many tokens."""
     assert arm.step is not None, arm.name
-    clock = StepClock(step=arm.step, experts=arm.model.experts, max_seqs=batch, speculation=arm.speculation)
+    clock = StepClock(
+        step=arm.step, experts=arm.model.experts, max_seqs=batch, speculation=arm.speculation
+    )
     return (clock.base_ps[batch] + clock.per_token_ps[batch] * batch * context) / (1000 * PS_PER_MS)
 
 
@@ -155,7 +173,17 @@ def slowed(arm: ArmProfile, factor: float) -> ArmProfile:
     """Return the arm with every part of a step *factor* times as long."""
     if arm.step is None or factor == 1:
         return arm
-    times = {each.name: getattr(arm.step, each.name) for each in fields(StepTime) if each.name not in _NO_TIMES}
-    step = replace(arm.step, **{name: value * factor for name, value in times.items() if value is not None})
-    drafting = None if arm.speculation is None else replace(arm.speculation, draft_ms=arm.speculation.draft_ms * factor)
+    times = {
+        each.name: getattr(arm.step, each.name)
+        for each in fields(StepTime)
+        if each.name not in _NO_TIMES
+    }
+    step = replace(
+        arm.step, **{name: value * factor for name, value in times.items() if value is not None}
+    )
+    drafting = (
+        None
+        if arm.speculation is None
+        else replace(arm.speculation, draft_ms=arm.speculation.draft_ms * factor)
+    )
     return replace(arm, step=step, speculation=drafting)

@@ -25,9 +25,23 @@ class Node:
     run is a child whose first run lacks the `skip` tokens that its parents have.
     """
 
-    __slots__ = ("below", "cached", "children", "first", "marks", "parent", "runs", "skip", "start", "tokens", "used")
+    __slots__ = (
+        "below",
+        "cached",
+        "children",
+        "first",
+        "marks",
+        "parent",
+        "runs",
+        "skip",
+        "start",
+        "tokens",
+        "used",
+    )
 
-    def __init__(self, *, parent: "Node | None", start: int, first: int, runs: tuple[Run, ...], skip: int) -> None:
+    def __init__(
+        self, *, parent: "Node | None", start: int, first: int, runs: tuple[Run, ...], skip: int
+    ) -> None:
         self.parent = parent
         self.start = start
         self.first = first  # the first block that belongs here
@@ -103,7 +117,11 @@ def _follow(place: Place, content: tuple[Run, ...], limit: int) -> None:
 
 def _walk(place: Place, content: tuple[Run, ...], runs: tuple[Run, ...], limit: int) -> None:
     for identity, tokens in runs:
-        if place.index == len(content) or place.matched == limit or content[place.index][0] != identity:
+        if (
+            place.index == len(content)
+            or place.matched == limit
+            or content[place.index][0] != identity
+        ):
             return
         length = content[place.index][1]
         step = min(tokens, length - place.used, limit - place.matched)

@@ -6,7 +6,15 @@ from itertools import combinations
 from typing import Final
 
 from agentload.endpoints.endpoint import Endpoint, without_credentials
-from agentload.endpoints.facts import COMMANDED, SAME_POOL, Facts, changed, checks, is_near, is_same_configuration
+from agentload.endpoints.facts import (
+    COMMANDED,
+    SAME_POOL,
+    Facts,
+    changed,
+    checks,
+    is_near,
+    is_same_configuration,
+)
 from agentload.endpoints.identity import Identity
 from agentload.errors import EndpointError
 from agentload.model.controls import SAME, copied, is_control, replica
@@ -40,7 +48,8 @@ class Agreement:
         """Raise EndpointError when a server is not what is expected."""
         if self.mismatches:
             raise EndpointError(
-                "; ".join(self.mismatches), hint="fix the server, the arm's name or the arms file; --force measures it all the same"
+                "; ".join(self.mismatches),
+                hint="fix the server, the arm's name or the arms file; --force measures it all the same",
             )
 
 
@@ -48,16 +57,32 @@ def agreement(endpoints: Sequence[Endpoint], identities: Mapping[str, Identity])
     """Compare every arm with its expectations and with the other arms; an arm and its control are one server and are not compared."""
     facts = {endpoint.name: identities[endpoint.name].facts() for endpoint in endpoints}
     own = [endpoint for endpoint in endpoints if not is_control(endpoint.name)]
-    found = [(endpoint.name, check) for endpoint in endpoints for check in checks(endpoint.expect, facts[endpoint.name])]
-    called = [(endpoint.name, check) for endpoint in endpoints for check in checks(_by_name(endpoint), facts[endpoint.name])]
+    found = [
+        (endpoint.name, check)
+        for endpoint in endpoints
+        for check in checks(endpoint.expect, facts[endpoint.name])
+    ]
+    called = [
+        (endpoint.name, check)
+        for endpoint in endpoints
+        for check in checks(_by_name(endpoint), facts[endpoint.name])
+    ]
     return Agreement(
-        mismatches=tuple(f"{name}: {check}" for name, check in (*found, *called) if check.agrees is False),
+        mismatches=tuple(
+            f"{name}: {check}" for name, check in (*found, *called) if check.agrees is False
+        ),
         unknown=tuple(f"{name}: {check}" for name, check in found if check.agrees is None),
         equal=tuple(
-            (one.name, other.name) for one, other in combinations(own, 2) if _is_same(one, other, facts[one.name], facts[other.name])
+            (one.name, other.name)
+            for one, other in combinations(own, 2)
+            if _is_same(one, other, facts[one.name], facts[other.name])
         ),
         apart=tuple(_apart(own, facts)),
-        unseen=tuple(caveat for endpoint in endpoints for caveat in _unseen(endpoint, identities[endpoint.name])),
+        unseen=tuple(
+            caveat
+            for endpoint in endpoints
+            for caveat in _unseen(endpoint, identities[endpoint.name])
+        ),
     )
 
 
@@ -72,7 +97,9 @@ def unlike(arm: str, replicas: Sequence[Facts]) -> Iterator[str]:
         differs = list(changed(first, facts, (*COMMANDED, *KERNELS)))
         pools = first.get("pool_tokens"), facts.get("pool_tokens")
         if None not in pools and not is_near(*pools):
-            differs.append(f"a KV pool of {pools[1]} tokens, not of {pools[0]} (more than {SAME_POOL:.0%} apart)")
+            differs.append(
+                f"a KV pool of {pools[1]} tokens, not of {pools[0]} (more than {SAME_POOL:.0%} apart)"
+            )
         if differs:
             yield f"{replica(number)} of {arm} is another server than {replica(1)}: {', '.join(differs)}"
 
@@ -99,15 +126,22 @@ def _by_name(endpoint: Endpoint) -> dict[str, object]:
 
 
 def _is_same(one: Endpoint, other: Endpoint, facts: Facts, theirs: Facts) -> bool:
-    if (one.extra_body != other.extra_body) or (one.model and other.model and one.model != other.model):
+    if (one.extra_body != other.extra_body) or (
+        one.model and other.model and one.model != other.model
+    ):
         return False
     # Arms that are started in turn share a URL, and differ by their commands; others are one server there.
-    return (one.url, one.launch) == (other.url, other.launch) or is_same_configuration(facts, theirs)
+    return (one.url, one.launch) == (other.url, other.launch) or is_same_configuration(
+        facts, theirs
+    )
 
 
 def _apart(endpoints: Sequence[Endpoint], facts: Mapping[str, Facts]) -> Iterator[str]:
     said = {name: {arm: each.get(name) for arm, each in facts.items()} for name in SHARED}
-    said |= {name: {arm: each["settings"].get(name) for arm, each in facts.items()} for name in SHARED_SETTINGS}
+    said |= {
+        name: {arm: each["settings"].get(name) for arm, each in facts.items()}
+        for name in SHARED_SETTINGS
+    }
     for name, by_arm in said.items():
         told = {each.name: by_arm[each.name] for each in endpoints if by_arm[each.name] is not None}
         if len(set(map(str, told.values()))) > 1 and not _is_meant(name, endpoints):
@@ -119,13 +153,19 @@ def _is_meant(name: str, endpoints: Sequence[Endpoint]) -> bool:
     """Tell whether the arms file says of a fact that it differs: it is what is compared."""
     flag = f"--{name.replace('_', '-')}"
     is_commanded = name not in {"version", "max_model_len"} and any(
-        word.partition("=")[0] == flag for each in endpoints if each.launch is not None for word in each.launch.command
+        word.partition("=")[0] == flag
+        for each in endpoints
+        if each.launch is not None
+        for word in each.launch.command
     )
     return is_commanded or all(name in each.expect for each in endpoints)
 
 
 def _unseen(endpoint: Endpoint, identity: Identity) -> Iterator[str]:
-    name, where = endpoint.name, ", ".join(without_credentials(url) for url in endpoint.metrics_urls)
+    name, where = (
+        endpoint.name,
+        ", ".join(without_credentials(url) for url in endpoint.metrics_urls),
+    )
     if not identity.models:
         yield f"{name}: it lists no models: that it serves '{endpoint.model}' was not checked"
     if not identity.counters.keys() - {"process_start_s"}:

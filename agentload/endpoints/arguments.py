@@ -18,14 +18,23 @@ _OF_THE_PLACE: Final = frozenset({"--host", "--port", "--model-tag", "--uds", "-
 
 def served(words: Sequence[str]) -> tuple[str, ...] | None:
     """Return what follows `vllm serve`; None for any other command."""
-    at = next((at for at, word in enumerate(words) if word == "serve" and at and Path(words[at - 1]).name == "vllm"), None)
+    at = next(
+        (
+            at
+            for at, word in enumerate(words)
+            if word == "serve" and at and Path(words[at - 1]).name == "vllm"
+        ),
+        None,
+    )
     return None if at is None or at + 1 == len(words) else tuple(words[at + 1 :])
 
 
 def arguments(launch: Launch | None, logged: Mapping[str, object]) -> dict[str, list[str]]:
     """Return each option with its values, `--model` first; {} where neither log nor launch tells."""
     if logged:
-        return _without_places({f"--{name.replace('_', '-')}": value for name, value in logged.items()})
+        return _without_places(
+            {f"--{name.replace('_', '-')}": value for name, value in logged.items()}
+        )
     words = None if launch is None else served(launch.command)
     if words is None:
         return {}
@@ -42,9 +51,16 @@ def arguments(launch: Launch | None, logged: Mapping[str, object]) -> dict[str, 
 
 
 def _without_places(options: Mapping[str, object]) -> dict[str, list[str]]:
-    kept = {name: value for name, value in options.items() if name not in _OF_THE_PLACE and not any(keys_in_body({name: value}))}
+    kept = {
+        name: value
+        for name, value in options.items()
+        if name not in _OF_THE_PLACE and not any(keys_in_body({name: value}))
+    }
     words = {name: words_of(value) for name, value in kept.items() if value is not None}
-    return {(f"--no-{name[2:]}" if options[name] is False else name): each for name, each in words.items()}
+    return {
+        (f"--no-{name[2:]}" if options[name] is False else name): each
+        for name, each in words.items()
+    }
 
 
 def words_of(value: object) -> list[str]:
@@ -53,7 +69,9 @@ def words_of(value: object) -> list[str]:
         case bool():
             return []
         case list() | tuple():
-            return [each if isinstance(each, str) else json.dumps(each, default=str) for each in value]
+            return [
+                each if isinstance(each, str) else json.dumps(each, default=str) for each in value
+            ]
         case Mapping():
             return [json.dumps(value, default=str)]
         case _:
@@ -61,14 +79,16 @@ def words_of(value: object) -> list[str]:
 
 
 _LOOKS: Final = re.compile(r"\b(sk-|hf_|Bearer\s)\S{8,}")
-_VARIABLE: Final = re.compile(r"(?:^|[-_])(?:api)?(?:key|token|secret|password|passwd|credentials?)$", re.IGNORECASE)
-# Fields of a body and options of a command are called many things: cache_key and max-token are no secrets.
-_NAMES: Final = (
-    r"(?:api|access|auth|admin|master|private)[-_]?key|(?:api|access|auth|admin|bearer|hf)[-_]?token|secret|password|passwd|credentials?"
+_VARIABLE: Final = re.compile(
+    r"(?:^|[-_])(?:api)?(?:key|token|secret|password|passwd|credentials?)$", re.IGNORECASE
 )
+# Fields of a body and options of a command are called many things: cache_key and max-token are no secrets.
+_NAMES: Final = r"(?:api|access|auth|admin|master|private)[-_]?key|(?:api|access|auth|admin|bearer|hf)[-_]?token|secret|password|passwd|credentials?"
 _FIELD: Final = re.compile(rf"(?:.*[-_.])?(?:{_NAMES})|key|token|authorization", re.IGNORECASE)
 # Not a variable of a shell's, nor the option that follows.
-_OPTION: Final = re.compile(rf"(?<!\S)['\"]?--?(?:(?:[\w.-]*[-_.])?(?:{_NAMES})|token)[ =]+['\"]?[^-$'\"\s]", re.IGNORECASE)
+_OPTION: Final = re.compile(
+    rf"(?<!\S)['\"]?--?(?:(?:[\w.-]*[-_.])?(?:{_NAMES})|token)[ =]+['\"]?[^-$'\"\s]", re.IGNORECASE
+)
 _HEADERS: Final = frozenset({"authorization", "proxy-authorization", "cookie"})
 _SWITCH: Final = frozenset({"", "0", "1", "true", "false", "yes", "no", "on", "off", "none"})
 
@@ -94,7 +114,11 @@ def keys_in_environment(variables: Mapping[str, str]) -> Iterator[str]:
 def keys_in_headers(headers: Mapping[str, str]) -> Iterator[str]:
     """Yield the headers whose value is a key; one with `{session}` in it is for a router."""
     for name, value in headers.items():
-        if looks_like_key(value) or name.lower() in _HEADERS or (_VARIABLE.search(name) and "{session}" not in value):
+        if (
+            looks_like_key(value)
+            or name.lower() in _HEADERS
+            or (_VARIABLE.search(name) and "{session}" not in value)
+        ):
             yield name
 
 
@@ -108,7 +132,9 @@ def keys_in_body(value: object, name: str = "") -> Iterator[str]:
             for each in value:
                 yield from keys_in_body(each, name)
         case str():
-            if looks_like_key(value) or (_FIELD.fullmatch(name.rpartition(".")[2]) and value.lower() not in _SWITCH):
+            if looks_like_key(value) or (
+                _FIELD.fullmatch(name.rpartition(".")[2]) and value.lower() not in _SWITCH
+            ):
                 yield name
         case _:
             pass

@@ -37,13 +37,20 @@ class Pins:
             "--max-num-batched-tokens": self.batched_tokens,
             "--kv-cache-memory-bytes": self.kv_memory,
         }
-        return tuple(word for flag, value in said.items() if value is not None for word in (flag, str(value)))
+        return tuple(
+            word for flag, value in said.items() if value is not None for word in (flag, str(value))
+        )
 
 
-def planned(model: str, *, has_windows: bool | None = None, vllm: str = "vllm", pins: Pins | None = None) -> tuple[Endpoint, ...]:
+def planned(
+    model: str, *, has_windows: bool | None = None, vllm: str = "vllm", pins: Pins | None = None
+) -> tuple[Endpoint, ...]:
     """Return an arm for each recipe that fits the model, on ports of their own; windows that are not known are offered."""
     fitting = [recipe for recipe in RECIPES if has_windows is not False or not recipe.needs_windows]
-    return tuple(_arm(recipe, model, FIRST_PORT + position, vllm, pins or Pins()) for position, recipe in enumerate(fitting))
+    return tuple(
+        _arm(recipe, model, FIRST_PORT + position, vllm, pins or Pins())
+        for position, recipe in enumerate(fitting)
+    )
 
 
 def explained(arms: Sequence[Endpoint]) -> str:
@@ -56,7 +63,10 @@ def explained(arms: Sequence[Endpoint]) -> str:
         "# /server_info and POST /reset_prefix_cache need VLLM_SERVER_DEV_MODE=1; not for servers that others reach.",
     ]
     for arm in arms:
-        lines += ["", " ".join(f"# {arm.name}: {why(arm) or 'as the arms file says.'}".splitlines())]
+        lines += [
+            "",
+            " ".join(f"# {arm.name}: {why(arm) or 'as the arms file says.'}".splitlines()),
+        ]
         if arm.launch is None:
             lines.append(f"# started elsewhere: {arm.shown_url}")
             continue
@@ -68,7 +78,11 @@ def explained(arms: Sequence[Endpoint]) -> str:
 def why(arm: Endpoint) -> str | None:
     """Say what an arm of a recipe is for; None for any other."""
     said = next((recipe.why for recipe in RECIPES if recipe.arm == arm.name), None)
-    return said if said is None or arm.model is None else said.replace("--model MODEL", f"--model {shlex.quote(arm.model)}")
+    return (
+        said
+        if said is None or arm.model is None
+        else said.replace("--model MODEL", f"--model {shlex.quote(arm.model)}")
+    )
 
 
 def calibrated_name(model: str, strategy: str = "tensor") -> str:
@@ -101,7 +115,10 @@ def config_file(model: str) -> Path:
     cached = _cache() / f"models--{model.replace('/', '--')}" / "snapshots"
     found = sorted(cached.glob("*/config.json"), key=lambda file: file.stat().st_mtime)
     if not found:
-        raise ProfileError(f"no config.json of '{model}' here", hint=f"hf download {model} config.json, or name the file")
+        raise ProfileError(
+            f"no config.json of '{model}' here",
+            hint=f"hf download {model} config.json, or name the file",
+        )
     return found[-1]
 
 

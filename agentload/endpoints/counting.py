@@ -29,7 +29,9 @@ class _AbsentError(Exception):
 async def tokenizer(endpoint: Endpoint, model: str) -> MeasuredTokens | None:
     """Measure the tokenizer and chat template behind *endpoint*, by its files where the arms file names them; None where nobody counts."""
     if endpoint.tokenizer is not None:
-        from agentload.prompts.local import from_file  # templates and their engine: for those who name a file
+        from agentload.prompts.local import (
+            from_file,
+        )  # templates and their engine: for those who name a file
 
         return await asyncio.to_thread(from_file, tokenizer_file(endpoint.tokenizer))
     return await asyncio.to_thread(_measured, endpoint, model)
@@ -40,7 +42,10 @@ def tokenizer_file(text: str) -> Path:
     path = Path(text).expanduser()
     found = path / "tokenizer.json" if path.is_dir() else path
     if not found.is_file():
-        raise UsageError(f"{found}: no such tokenizer", hint="name the tokenizer.json of the served model, or the folder with it")
+        raise UsageError(
+            f"{found}: no such tokenizer",
+            hint="name the tokenizer.json of the served model, or the folder with it",
+        )
     return found
 
 
@@ -56,22 +61,36 @@ def _measured(endpoint: Endpoint, model: str) -> MeasuredTokens | None:
         measured = calibrate(count)
     except _AbsentError:
         return None
-    return measured if measured.tokens_a_word > 0 else None  # else a stand-in that says the same of every request
+    return (
+        measured if measured.tokens_a_word > 0 else None
+    )  # else a stand-in that says the same of every request
 
 
-def token_ids(endpoint: Endpoint, model: str, messages: Sequence[Message], tools: Sequence[Message] | None) -> tuple[int, ...] | None:
+def token_ids(
+    endpoint: Endpoint, model: str, messages: Sequence[Message], tools: Sequence[Message] | None
+) -> tuple[int, ...] | None:
     """Return the ids of a whole request's tokens; None where the server does not tell them."""
     try:
         found = _tokenized(endpoint, model, messages, tools)
     except _AbsentError:
         return None
     ids = None if found is None else found.get("tokens")
-    return tuple(ids) if isinstance(ids, list) and ids and all(isinstance(each, int) for each in ids) else None
+    return (
+        tuple(ids)
+        if isinstance(ids, list) and ids and all(isinstance(each, int) for each in ids)
+        else None
+    )
 
 
-def _tokenized(endpoint: Endpoint, model: str, messages: Sequence[Message], tools: Sequence[Message] | None) -> dict[str, Any] | None:
+def _tokenized(
+    endpoint: Endpoint, model: str, messages: Sequence[Message], tools: Sequence[Message] | None
+) -> dict[str, Any] | None:
     """Return what the server says of a request's tokens; None where it refuses this one, as templates without tools do."""
-    asked: dict[str, object] = {"model": model, "messages": list(messages), "add_generation_prompt": True}
+    asked: dict[str, object] = {
+        "model": model,
+        "messages": list(messages),
+        "add_generation_prompt": True,
+    }
     asked |= {} if tools is None else {"tools": list(tools)}
     try:
         answer = page(f"{endpoint.root}/tokenize", reach(endpoint), within_s=TIMEOUT_S, given=asked)

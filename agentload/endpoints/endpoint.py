@@ -29,11 +29,18 @@ def checked_url(url: object, where: str) -> str:
     """Return a URL without the slash at its end. Raises EndpointError unless its scheme is http, https or http+unix."""
     try:
         parts = urlsplit(str(url))
-        is_one = parts.scheme in SCHEMES and bool(parts.netloc or parts.path) and (parts.scheme == "http+unix" or parts.port != 0)
+        is_one = (
+            parts.scheme in SCHEMES
+            and bool(parts.netloc or parts.path)
+            and (parts.scheme == "http+unix" or parts.port != 0)
+        )
     except ValueError:  # brackets around what is no address, or a port that is none
         is_one = False
     if not is_one:
-        raise EndpointError(f"{where}: '{without_credentials(str(url))}' is not an http(s) URL", hint="url: http://127.0.0.1:8000/v1")
+        raise EndpointError(
+            f"{where}: '{without_credentials(str(url))}' is not an http(s) URL",
+            hint="url: http://127.0.0.1:8000/v1",
+        )
     return str(url).rstrip("/")
 
 
@@ -161,7 +168,11 @@ class Endpoint:
         """Return the numbers of the GPUs that are the arm's, as it says or as its launch gives it; empty: all that are watched."""
         if self.gpu_ids or self.launch is None:
             return frozenset(self.gpu_ids)
-        return frozenset(filter(None, self.launch.env.get("CUDA_VISIBLE_DEVICES", "").replace(" ", "").split(",")))
+        return frozenset(
+            filter(
+                None, self.launch.env.get("CUDA_VISIBLE_DEVICES", "").replace(" ", "").split(",")
+            )
+        )
 
     def key(self) -> str | None:
         """Read the key from the environment or its command. Raises EndpointError when there is none."""
@@ -173,7 +184,10 @@ class Endpoint:
 
     def own_headers(self) -> dict[str, str]:
         """Return the arms file's headers, with the values of those that the environment holds."""
-        return {**self.headers, **{header: self._from_environment(name) for header, name in self.header_env.items()}}
+        return {
+            **self.headers,
+            **{header: self._from_environment(name) for header, name in self.header_env.items()},
+        }
 
     def request_headers(self) -> dict[str, str]:
         """Return the headers of every request, the key's included."""
@@ -182,7 +196,11 @@ class Endpoint:
 
     def secrets(self) -> tuple[str, ...]:
         """Return what must never be shown; a key by command is asked for."""
-        return tuple(each for each in (self.key(), *self.own_headers().values()) if each and len(each) >= SECRET_CHARS)
+        return tuple(
+            each
+            for each in (self.key(), *self.own_headers().values())
+            if each and len(each) >= SECRET_CHARS
+        )
 
     def masked(self, text: str) -> str:
         """Return what a server of this endpoint said, without keys and passwords; those that cannot be had cannot be in it."""
@@ -194,19 +212,30 @@ class Endpoint:
     def _from_environment(self, name: str) -> str:
         value = os.environ.get(name)
         if not value:
-            raise EndpointError(f"{self.name}: environment variable {name} is not set", hint=f"export {name}=…")
+            raise EndpointError(
+                f"{self.name}: environment variable {name} is not set", hint=f"export {name}=…"
+            )
         return value
 
     def _printed_key(self, command: str) -> str:
         try:
-            done = subprocess.run(shlex.split(command), capture_output=True, text=True, timeout=KEY_COMMAND_S, check=True)
+            done = subprocess.run(
+                shlex.split(command),
+                capture_output=True,
+                text=True,
+                timeout=KEY_COMMAND_S,
+                check=True,
+            )
         except (OSError, subprocess.SubprocessError) as error:
             # Neither output nor arguments: both may hold what is secret.
             raise EndpointError(
-                f"{self.name}: key_command failed: {type(error).__name__}", hint="run it by hand; it must print the key alone"
+                f"{self.name}: key_command failed: {type(error).__name__}",
+                hint="run it by hand; it must print the key alone",
             ) from None
         if not (key := done.stdout.strip()):
-            raise EndpointError(f"{self.name}: key_command printed nothing", hint="it must print the key alone")
+            raise EndpointError(
+                f"{self.name}: key_command printed nothing", hint="it must print the key alone"
+            )
         return key
 
 
@@ -218,8 +247,13 @@ def check_environment(endpoints: Iterable[Endpoint]) -> None:
             if name is not None and not os.environ.get(name):
                 needed.setdefault(name, []).append(each.name)
     if needed:
-        said = (f"{', '.join(arms)}: environment variable {name} is not set" for name, arms in needed.items())
-        raise EndpointError("; ".join(said), hint=f"export {' '.join(f'{name}=…' for name in needed)}")
+        said = (
+            f"{', '.join(arms)}: environment variable {name} is not set"
+            for name, arms in needed.items()
+        )
+        raise EndpointError(
+            "; ".join(said), hint=f"export {' '.join(f'{name}=…' for name in needed)}"
+        )
 
 
 def replica_pairs(endpoints: Sequence[Endpoint]) -> tuple[str, ...]:
@@ -234,8 +268,29 @@ def without_fellows(endpoint: Endpoint) -> Endpoint:
 
 
 OF_THE_ADDRESS: Final = (
-    *("url", "key_env", "key_command", "headers", "header_env", "ca_file", "client_certificate", "client_key", "proxy", "proxy_env"),
-    *("idle_s", "expect_bytes", "replica_headers", "metrics", "log", "gpu", "gpu_ids", "gpu_metrics", "price_per_hour"),
+    *(
+        "url",
+        "key_env",
+        "key_command",
+        "headers",
+        "header_env",
+        "ca_file",
+        "client_certificate",
+        "client_key",
+        "proxy",
+        "proxy_env",
+    ),
+    *(
+        "idle_s",
+        "expect_bytes",
+        "replica_headers",
+        "metrics",
+        "log",
+        "gpu",
+        "gpu_ids",
+        "gpu_metrics",
+        "price_per_hour",
+    ),
 )
 """Fields that stay where they are when arms change places: what is reached there, as whom, through what. All others go with the arm."""
 
@@ -248,14 +303,24 @@ def beginnings(endpoints: Sequence[Endpoint]) -> tuple[str, ...]:
     listed = [tuple(place.machine or "" for place in endpoint.places) for endpoint in endpoints]
     if any(listed):
         if any(set(each) != set(listed[0]) for each in listed):
-            raise EndpointError("not every arm has a server on the same machines", hint="give each arm the same names under 'machines'")
+            raise EndpointError(
+                "not every arm has a server on the same machines",
+                hint="give each arm the same names under 'machines'",
+            )
         return tuple(listed[0][position % len(listed[0])] for position in range(len(endpoints)))
     hosts = [urlsplit(endpoint.url).hostname or endpoint.shown_url for endpoint in endpoints]
     names: dict[str, str] = {}
     for endpoint, host in zip(endpoints, hosts, strict=True):
-        address = host if len({*hosts}) == len(endpoints) else urlsplit(endpoint.shown_url).netloc or endpoint.shown_url
+        address = (
+            host
+            if len({*hosts}) == len(endpoints)
+            else urlsplit(endpoint.shown_url).netloc or endpoint.shown_url
+        )
         # A control is on the machine of its twin, whose URL it shares.
-        names.setdefault(endpoint.url, endpoint.machine or (address if endpoint.profile is None else f"m{len(names) + 1}"))
+        names.setdefault(
+            endpoint.url,
+            endpoint.machine or (address if endpoint.profile is None else f"m{len(names) + 1}"),
+        )
     return tuple(names[endpoint.url] for endpoint in endpoints)
 
 
@@ -266,5 +331,9 @@ def on(endpoint: Endpoint, machine: str | None, arms: Sequence[Endpoint]) -> End
     if own := endpoint.places or endpoint.replicas:
         return replace(next(each for each in own if each.machine == machine), name=endpoint.name)
     began = [other for other, name in zip(arms, beginnings(arms), strict=True) if name == machine]
-    there = next((other for other in began if other.name == endpoint.name), began[0])  # a machine may have a server for each arm
-    return replace(endpoint, machine=machine, **{name: getattr(there, name) for name in OF_THE_ADDRESS})
+    there = next(
+        (other for other in began if other.name == endpoint.name), began[0]
+    )  # a machine may have a server for each arm
+    return replace(
+        endpoint, machine=machine, **{name: getattr(there, name) for name in OF_THE_ADDRESS}
+    )

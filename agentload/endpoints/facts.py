@@ -44,7 +44,9 @@ COMMANDED: Final = tuple(name for name, of in FACTS.items() if of == "command")
 """Facts that an arm keeps on any machine."""
 LASTING: Final = tuple(name for name, of in FACTS.items() if of in {"command", "place"})
 """Facts that a server keeps from start to start: with another one it is another server."""
-VERIFIES: Final = frozenset({"version", "kv_cache_dtype", "attention_backend", "pool_tokens", "process_start_s"})
+VERIFIES: Final = frozenset(
+    {"version", "kv_cache_dtype", "attention_backend", "pool_tokens", "process_start_s"}
+)
 """Facts by any of which a server can be known again; a list of models is what any gateway repeats."""
 OF_A_START: Final = tuple(name for name, of in FACTS.items() if of == "start")
 """Facts that it keeps while it runs."""
@@ -65,7 +67,12 @@ EXPECTABLE: Final = frozenset(_FACTS)
 # `fp8` is e4m3 everywhere; a dtype that nobody set reads "auto": that of the weights, two bytes unless the checkpoint says otherwise.
 _DTYPES: Final[Mapping[str, str]] = {
     "fp8_e4m3": "fp8",
-    **{name: "16 bit" for each in FORMATS.values() if each.bits == 16 for name in (each.dtype, each.flag)},
+    **{
+        name: "16 bit"
+        for each in FORMATS.values()
+        if each.bits == 16
+        for name in (each.dtype, each.flag)
+    },
 }
 SAME_POOL: Final = 0.02
 """Of its tokens: equal servers get pools that differ by what was free on the GPU when each was started."""
@@ -73,7 +80,11 @@ SAME_POOL: Final = 0.02
 
 def changed(before: Facts, now: Facts, names: Iterable[str] = LASTING) -> tuple[str, ...]:
     """Say which facts are other ones now, such as `version 0.32.0 → 0.33.0`. What one of both does not tell is unknown, not changed."""
-    return tuple(f"{name} {_shown(old)} → {_shown(new)}" for name, old, new in _both(before, now, names) if _text(old) != _text(new))
+    return tuple(
+        f"{name} {_shown(old)} → {_shown(new)}"
+        for name, old, new in _both(before, now, names)
+        if _text(old) != _text(new)
+    )
 
 
 def told(facts: Facts) -> dict[str, Any]:
@@ -88,7 +99,11 @@ def _both(before: Facts, now: Facts, names: Iterable[str]) -> Iterator[tuple[str
             continue
         if isinstance(old, Mapping) and isinstance(new, Mapping):
             # A setting that is left open is left out; but where one side alone could be asked in full, only what both tell counts.
-            parts = old.keys() & new.keys() if (_IN_FULL in old) != (_IN_FULL in new) else old.keys() | new.keys()
+            parts = (
+                old.keys() & new.keys()
+                if (_IN_FULL in old) != (_IN_FULL in new)
+                else old.keys() | new.keys()
+            )
             yield from ((f"{name}.{part}", old.get(part), new.get(part)) for part in sorted(parts))
         else:
             yield name, old, new
@@ -129,9 +144,9 @@ def is_same_configuration(one: Facts, other: Facts) -> bool:
     """Tell whether two servers cannot be told apart by anything they say; never true of servers that say nothing."""
     if one.get("kv_cache_dtype") is None:
         return False
-    return all(_plain(name, one.get(name)) == _plain(name, other.get(name)) for name in LASTING) and is_near(
-        one.get("pool_tokens"), other.get("pool_tokens")
-    )
+    return all(
+        _plain(name, one.get(name)) == _plain(name, other.get(name)) for name in LASTING
+    ) and is_near(one.get("pool_tokens"), other.get("pool_tokens"))
 
 
 def _plain(name: str, fact: object) -> object:
@@ -168,7 +183,10 @@ def _check(name: str, wanted: object, fact: object) -> Check:
 def _agrees(name: str, wanted: object, fact: object) -> bool:
     match name:
         case "version":  # 0.32 expects any 0.32.x
-            return re.match(rf"v?{re.escape(str(wanted).removeprefix('v'))}(?![0-9])", str(fact)) is not None
+            return (
+                re.match(rf"v?{re.escape(str(wanted).removeprefix('v'))}(?![0-9])", str(fact))
+                is not None
+            )
         case "kv_cache_dtype" | "skip_layers":
             return _plain(name, wanted) == _plain(name, fact)
         case _:
@@ -176,9 +194,17 @@ def _agrees(name: str, wanted: object, fact: object) -> bool:
 
 
 def _names(value: object) -> frozenset[str]:
-    found = value if isinstance(value, list | tuple) else re.findall(r"[\w.]+", "" if value is None else str(value))
+    found = (
+        value
+        if isinstance(value, list | tuple)
+        else re.findall(r"[\w.]+", "" if value is None else str(value))
+    )
     return frozenset(str(each) for each in found) - {"None"}
 
 
 def _spelled(value: object) -> str:
-    return ", ".join(sorted(_names(value))) or "none" if isinstance(value, list | tuple) else str(value)
+    return (
+        ", ".join(sorted(_names(value))) or "none"
+        if isinstance(value, list | tuple)
+        else str(value)
+    )

@@ -45,11 +45,20 @@ _WANTED: Final[Mapping[str, tuple[str, str]]] = {
 _LOGGED: Final = frozenset({"kv_cache_dtype", "prefix_caching"})
 """Settings of a log that are facts of their own."""
 TIMEOUT = aiohttp.ClientTimeout(total=10)
-HOPE = aiohttp.ClientTimeout(total=60)  # a server asks its drivers before it answers /server_info for the first time
-UNLISTED = frozenset({405, 500, 501})  # of servers that answer questions all the same; others mean a wrong URL, or a server that is down
+HOPE = aiohttp.ClientTimeout(
+    total=60
+)  # a server asks its drivers before it answers /server_info for the first time
+UNLISTED = frozenset(
+    {405, 500, 501}
+)  # of servers that answer questions all the same; others mean a wrong URL, or a server that is down
 RENEW: Final = "renew it on the server; or is the clock of this machine wrong?"
 NAME: Final = "call the server by a name of its certificate"
-CERTIFICATE: Final[Mapping[int | None, str]] = {9: RENEW, 10: RENEW, 62: NAME, 64: NAME}  # by X509_STORE_CTX_get_error(3)
+CERTIFICATE: Final[Mapping[int | None, str]] = {
+    9: RENEW,
+    10: RENEW,
+    62: NAME,
+    64: NAME,
+}  # by X509_STORE_CTX_get_error(3)
 BASE_URL = "is this the base URL of an OpenAI-compatible API, with its /v1?"
 
 
@@ -59,8 +68,15 @@ async def silence(endpoint: Endpoint) -> str | None:
         return None
     reached = await asyncio.to_thread(exporter, endpoint)
     try:
-        async with reached.session(EXPORTER_TIMEOUT) as session, session.get(plain(endpoint.gpu_metrics)) as response:
-            why = _silence(await text_of(response), endpoint.own_gpus) if response.status == 200 else f"answers {response.status}"
+        async with (
+            reached.session(EXPORTER_TIMEOUT) as session,
+            session.get(plain(endpoint.gpu_metrics)) as response,
+        ):
+            why = (
+                _silence(await text_of(response), endpoint.own_gpus)
+                if response.status == 200
+                else f"answers {response.status}"
+            )
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         why = type(error).__name__
     except OversizeError as error:
@@ -84,7 +100,11 @@ def settings(document: Mapping[str, object]) -> dict[str, object]:
     config = document.get("vllm_config")
     if not isinstance(config, Mapping):
         return {}
-    found = {name: part.get(field) for name, (of, field) in _WANTED.items() if isinstance(part := config.get(of), Mapping)}
+    found = {
+        name: part.get(field)
+        for name, (of, field) in _WANTED.items()
+        if isinstance(part := config.get(of), Mapping)
+    }
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -131,23 +151,33 @@ class Identity:
             "version": self.version or log.version,
             "models": list(self.models),
             "max_model_len": self.max_model_len,
-            "kv_cache_dtype": config.get("cache_dtype") or log.kv_cache_dtype or log.settings.get("kv_cache_dtype"),
+            "kv_cache_dtype": config.get("cache_dtype")
+            or log.kv_cache_dtype
+            or log.settings.get("kv_cache_dtype"),
             "skip_layers": config.get("kv_cache_dtype_skip_layers"),
-            "prefix_caching": config.get("enable_prefix_caching") or log.settings.get("prefix_caching"),
+            "prefix_caching": config.get("enable_prefix_caching")
+            or log.settings.get("prefix_caching"),
             # With skipped layers FP8 blocks grow until their pages match the others: hits come in these.
-            "block_size": _said(config, "effective_attention_block_size") or _said(config, "block_size") or log.block_tokens,
-            "pool_tokens": _said(config, "kv_cache_size_tokens") or log.pool_tokens or self.counters.get("pool_tokens"),
+            "block_size": _said(config, "effective_attention_block_size")
+            or _said(config, "block_size")
+            or log.block_tokens,
+            "pool_tokens": _said(config, "kv_cache_size_tokens")
+            or log.pool_tokens
+            or self.counters.get("pool_tokens"),
             "pool_blocks": _said(config, "num_gpu_blocks"),
             "engines": self.engines,
             "max_concurrency": _said(config, "kv_cache_max_concurrency") or log.max_concurrency,
             "gpu_memory_utilization": config.get("gpu_memory_utilization"),
-            "attention_backend": config.get("attention_backend") or self.settings.get("attention_backend") or log.attention_backend,
+            "attention_backend": config.get("attention_backend")
+            or self.settings.get("attention_backend")
+            or log.attention_backend,
             "flash_version": self.settings.get("flash_attention") or log.flash_version,
             "process_start_s": self.counters.get("process_start_s"),
             "compile_cache": log.compile_cache,
             "check_ms": self.check_ms,
             "replicas": self.replicas,
-            "settings": {name: log.settings[name] for name in log.settings if name not in _LOGGED} | dict(self.settings),
+            "settings": {name: log.settings[name] for name in log.settings if name not in _LOGGED}
+            | dict(self.settings),
             "gateway": self.gateway,
             "arguments": arguments(self.launch, log.arguments),
             "warnings": list(log.warnings),
@@ -164,20 +194,38 @@ async def identify(endpoint: Endpoint, *, known: Identity | None = None) -> Iden
         missing: list[str] = []
         listing, between = await _models(session, endpoint, missing)
         version = await _optional_json(session, f"{endpoint.root}/version", missing)
-        pages = await asyncio.gather(*(_scrape(session, url, missing) for url in endpoint.metrics_urls))
+        pages = await asyncio.gather(
+            *(_scrape(session, url, missing) for url in endpoint.metrics_urls)
+        )
         scrapes = tuple(page for page in pages if page is not None)
         scrape = of_replicas(scrapes)
         _one_configuration(endpoint, scrapes)
         start = scrape.values.get("process_start_s")
-        if known is not None and start is not None and known.counters.get("process_start_s") == start:
+        if (
+            known is not None
+            and start is not None
+            and known.counters.get("process_start_s") == start
+        ):
             decided, log = known.settings, known.log
         else:
             # Open in development mode alone: its absence is no news.
-            decided = settings(await _optional_json(session, f"{endpoint.root}/server_info?config_format=json", [], patience=HOPE) or {})
+            decided = settings(
+                await _optional_json(
+                    session, f"{endpoint.root}/server_info?config_format=json", [], patience=HOPE
+                )
+                or {}
+            )
             log = await asyncio.to_thread(_log, endpoint, missing)
     unseen = await silence(endpoint) if known is None else known.gpus_unseen
     served = tuple(str(entry["id"]) for entry in listing)
-    length = next((entry.get("max_model_len") for entry in listing if entry["id"] == endpoint.model or endpoint.model is None), None)
+    length = next(
+        (
+            entry.get("max_model_len")
+            for entry in listing
+            if entry["id"] == endpoint.model or endpoint.model is None
+        ),
+        None,
+    )
     return Identity(
         models=served,
         version=str(version["version"]) if version and "version" in version else None,
@@ -198,11 +246,15 @@ async def identify(endpoint: Endpoint, *, known: Identity | None = None) -> Iden
 
 async def identify_all(endpoints: tuple[Endpoint, ...]) -> tuple[Identity, ...]:
     """Ask all endpoints at once. Raises EndpointError naming each that cannot be used."""
-    found = await asyncio.gather(*(identify(endpoint) for endpoint in endpoints), return_exceptions=True)
+    found = await asyncio.gather(
+        *(identify(endpoint) for endpoint in endpoints), return_exceptions=True
+    )
     unusable = [each for each in found if isinstance(each, EndpointError)]
     if len(unusable) > 1:
         hints = dict.fromkeys(each.hint for each in unusable if each.hint)
-        raise EndpointError("; ".join(each.message for each in unusable), hint="; ".join(hints) or None)
+        raise EndpointError(
+            "; ".join(each.message for each in unusable), hint="; ".join(hints) or None
+        )
     for each in found:
         if isinstance(each, BaseException):
             raise each
@@ -215,7 +267,8 @@ def kind_of(identities: Mapping[str, Identity]) -> Literal["measured", "emulated
     if stand_ins and len(stand_ins) < len(identities):
         real = next(name for name in identities if name not in stand_ins)
         raise EndpointError(
-            f"{stand_ins[0]} is emulated and {real} is not", hint="compare emulated servers with emulated ones, real servers with real ones"
+            f"{stand_ins[0]} is emulated and {real} is not",
+            hint="compare emulated servers with emulated ones, real servers with real ones",
         )
     return "emulated" if stand_ins else "measured"
 
@@ -225,10 +278,16 @@ def served_model(endpoint: Endpoint, identity: Identity) -> str:
     if endpoint.model is None:
         if len(identity.models) == 1:
             return identity.models[0]
-        raise EndpointError(f"{endpoint.name}: serves {len(identity.models)} models", hint=f"--model one of: {', '.join(identity.models)}")
+        raise EndpointError(
+            f"{endpoint.name}: serves {len(identity.models)} models",
+            hint=f"--model one of: {', '.join(identity.models)}",
+        )
     if identity.models and endpoint.model not in identity.models:
         served = ", ".join(identity.models)
-        raise EndpointError(f"{endpoint.name}: {endpoint.shown_url} does not serve '{endpoint.model}'", hint=f"--model one of: {served}")
+        raise EndpointError(
+            f"{endpoint.name}: {endpoint.shown_url} does not serve '{endpoint.model}'",
+            hint=f"--model one of: {served}",
+        )
     return endpoint.model
 
 
@@ -238,10 +297,13 @@ def _said(labels: Mapping[str, str], name: str) -> str | None:
 
 def _one_configuration(endpoint: Endpoint, scrapes: tuple[Scrape, ...]) -> None:
     for name in ("cache_dtype", "kv_cache_dtype_skip_layers", "enable_prefix_caching"):
-        seen = sorted({scrape.cache_config[name] for scrape in scrapes if name in scrape.cache_config})
+        seen = sorted(
+            {scrape.cache_config[name] for scrape in scrapes if name in scrape.cache_config}
+        )
         if len(seen) > 1:
             raise EndpointError(
-                f"{endpoint.name}: replicas behind one URL differ in {name}: {', '.join(seen)}", hint="give each configuration an arm"
+                f"{endpoint.name}: replicas behind one URL differ in {name}: {', '.join(seen)}",
+                hint="give each configuration an arm",
             )
 
 
@@ -256,44 +318,68 @@ def _log(endpoint: Endpoint, missing: list[str]) -> StartUp:
         return StartUp()
 
 
-async def _models(session: aiohttp.ClientSession, endpoint: Endpoint, missing: list[str]) -> tuple[list[dict[str, object]], str | None]:
+async def _models(
+    session: aiohttp.ClientSession, endpoint: Endpoint, missing: list[str]
+) -> tuple[list[dict[str, object]], str | None]:
     url, shown = f"{endpoint.url}/models", f"{endpoint.shown_url}/models"
     try:
         async with session.get(plain(url)) as response:
             if response.status in {401, 403}:
                 given = endpoint.key_env or ("key_command" if endpoint.key_command else None)
-                hint = "--api-key-env NAME_OF_THE_VARIABLE" if given is None else f"is the key that {given} holds the one of this server?"
-                raise EndpointError(f"{endpoint.name}: {shown} refuses the key ({response.status})", hint=hint)
+                hint = (
+                    "--api-key-env NAME_OF_THE_VARIABLE"
+                    if given is None
+                    else f"is the key that {given} holds the one of this server?"
+                )
+                raise EndpointError(
+                    f"{endpoint.name}: {shown} refuses the key ({response.status})", hint=hint
+                )
             between = gateway((name.lower(), value) for name, value in response.headers.items())
             if response.status in UNLISTED and endpoint.model is not None:
                 missing.append(f"{shown}: {response.status}")
                 return [], between
             if response.status != 200:
-                hint = "does it answer questions all the same? --model MODEL" if response.status in UNLISTED else BASE_URL
-                raise EndpointError(f"{endpoint.name}: {shown} answers {response.status}", hint=hint)
+                hint = (
+                    "does it answer questions all the same? --model MODEL"
+                    if response.status in UNLISTED
+                    else BASE_URL
+                )
+                raise EndpointError(
+                    f"{endpoint.name}: {shown} answers {response.status}", hint=hint
+                )
             document = document_of(await text_of(response))
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         what = shown if isinstance(error, aiohttp.ClientSSLError) else f"cannot reach {shown}"
-        raise EndpointError(f"{endpoint.name}: {what}: {_reason(error)}", hint=_remedy(error, shown)) from error
+        raise EndpointError(
+            f"{endpoint.name}: {what}: {_reason(error)}", hint=_remedy(error, shown)
+        ) from error
     except ValueError as error:
         raise EndpointError(
-            f"{endpoint.name}: {shown} does not answer JSON", hint="is this a web page, a proxy's login, or another port of the server?"
+            f"{endpoint.name}: {shown} does not answer JSON",
+            hint="is this a web page, a proxy's login, or another port of the server?",
         ) from error
     entries = document.get("data") if isinstance(document, dict) else None
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) and "id" in entry for entry in entries):
-        raise EndpointError(f"{endpoint.name}: {shown} lists no models", hint="is this the base URL of an OpenAI-compatible API?")
+    if not isinstance(entries, list) or not all(
+        isinstance(entry, dict) and "id" in entry for entry in entries
+    ):
+        raise EndpointError(
+            f"{endpoint.name}: {shown} lists no models",
+            hint="is this the base URL of an OpenAI-compatible API?",
+        )
     return entries, between
 
 
 def _remedy(error: BaseException, shown: str) -> str:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         code = getattr(error.certificate_error, "verify_code", None)
-        return CERTIFICATE.get(code, "give the server's own authority with `ca_file` in the arms file")
+        return CERTIFICATE.get(
+            code, "give the server's own authority with `ca_file` in the arms file"
+        )
     if isinstance(error, aiohttp.ClientSSLError):
         return f"does this port speak TLS? try {shown.replace('https://', 'http://')}"
-    is_cut = isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError) and not isinstance(
-        error, aiohttp.ClientConnectorError
-    )
+    is_cut = isinstance(
+        error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError
+    ) and not isinstance(error, aiohttp.ClientConnectorError)
     if is_cut and shown.startswith("https://"):
         return "does the server ask who you are? `client_certificate` and `client_key` in the arms file"
     return f"is the server up? try: curl {shown}"
@@ -304,12 +390,20 @@ def _reason(error: BaseException) -> str:
         error, aiohttp.ClientSSLError | aiohttp.ClientProxyConnectionError
     ):
         cause = error.os_error  # its text names a host once more, and a TLS that nobody asked for
-        return os.strerror(cause.errno) if cause.errno and cause.errno > 0 else cause.strerror or type(cause).__name__
+        return (
+            os.strerror(cause.errno)
+            if cause.errno and cause.errno > 0
+            else cause.strerror or type(cause).__name__
+        )
     return without_credentials(str(error)) or type(error).__name__
 
 
 async def _optional_json(
-    session: aiohttp.ClientSession, url: str, missing: list[str], *, patience: aiohttp.ClientTimeout = TIMEOUT
+    session: aiohttp.ClientSession,
+    url: str,
+    missing: list[str],
+    *,
+    patience: aiohttp.ClientTimeout = TIMEOUT,
 ) -> dict[str, object] | None:
     try:
         async with session.get(plain(url), timeout=patience) as response:

@@ -52,10 +52,16 @@ def check_apart(arms: Sequence[Endpoint]) -> None:
     """Raise LaunchError where two vLLM servers have the same GPU and neither bounds its memory: the second dies after a minute."""
     if not any(device.exists() for device in DEVICES):
         return
-    takers = [(arm.name, gpus(arm.launch)) for arm in arms if arm.launch is not None and _takes_all(arm.launch)]
+    takers = [
+        (arm.name, gpus(arm.launch))
+        for arm in arms
+        if arm.launch is not None and _takes_all(arm.launch)
+    ]
     for (one, first), (other, second) in combinations(takers, 2):
         if first & second or not first | second:
-            which = f"GPU {', '.join(sorted(first & second))}" if first & second else "the first GPU"
+            which = (
+                f"GPU {', '.join(sorted(first & second))}" if first & second else "the first GPU"
+            )
             raise LaunchError(
                 f"'{one}' and '{other}' would each take the memory of {which}",
                 hint="in turn: agentload replay TRACE --endpoints FILE --launch; side by side: launch: {command: …, "
@@ -65,14 +71,18 @@ def check_apart(arms: Sequence[Endpoint]) -> None:
 
 def gpus(launch: Launch) -> frozenset[str]:
     """Return the GPUs that a server is shown; empty: whatever is first."""
-    said = dict(word.split("=", 1) for word in launch.command if word.startswith(VISIBLE) and "=" in word) | dict(launch.env)
+    said = dict(
+        word.split("=", 1) for word in launch.command if word.startswith(VISIBLE) and "=" in word
+    ) | dict(launch.env)
     given = next((said[name] for name in VISIBLE if name in said), "")
     return frozenset(filter(None, (each.strip() for each in given.split(","))))
 
 
 def _takes_all(launch: Launch) -> bool:
     flags = {word.partition("=")[0].replace("_", "-") for word in launch.command}
-    is_vllm = any(Path(word).name == "vllm" or word.startswith("vllm.entrypoints") for word in launch.command)
+    is_vllm = any(
+        Path(word).name == "vllm" or word.startswith("vllm.entrypoints") for word in launch.command
+    )
     return is_vllm and Path(launch.command[0]).name not in _ELSEWHERE and not flags & _BOUNDED
 
 
@@ -108,7 +118,11 @@ class Running:
     def survivors(self) -> tuple[int, ...]:
         """Return the processes of this server that still run."""
         table = dict(_processes())
-        found = {pid for pid, each in table.items() if (each.group, each.session) == (self.pid, os.getsid(0)) or _is_marked(pid, self.mark)}
+        found = {
+            pid
+            for pid, each in table.items()
+            if (each.group, each.session) == (self.pid, os.getsid(0)) or _is_marked(pid, self.mark)
+        }
         while more := {pid for pid, each in table.items() if each.parent in found} - found:
             found |= more
         return tuple(sorted(found))
@@ -125,7 +139,10 @@ class Running:
         until = time.monotonic() + GONE_S
         while left := self.survivors():
             if time.monotonic() > until:
-                raise LaunchError(f"{self.arm}: processes {', '.join(map(str, left))} cannot be ended", hint=f"see {self.log}")
+                raise LaunchError(
+                    f"{self.arm}: processes {', '.join(map(str, left))} cannot be ended",
+                    hint=f"see {self.log}",
+                )
             time.sleep(LOOK_S / 5)
         return killed
 
@@ -141,12 +158,24 @@ class Running:
         return left
 
 
-def start(endpoint: Endpoint, *, logs: Path, start_s: float = START_S, is_stopping: Callable[[], bool] = lambda: False) -> Running:
+def start(
+    endpoint: Endpoint,
+    *,
+    logs: Path,
+    start_s: float = START_S,
+    is_stopping: Callable[[], bool] = lambda: False,
+) -> Running:
     """Start the server of one arm and return when it is healthy. Raises LaunchError, with the end of its log, when it is not."""
     if endpoint.launch is None:
-        raise LaunchError(f"{endpoint.name}: the arms file has no 'launch'", hint="launch: vllm serve MODEL --port 8000")
+        raise LaunchError(
+            f"{endpoint.name}: the arms file has no 'launch'",
+            hint="launch: vllm serve MODEL --port 8000",
+        )
     if _health(endpoint, strange=True):  # also of a server that speaks no HTTP
-        raise LaunchError(f"{endpoint.name}: something answers at {endpoint.root} already", hint="stop it, or choose another port")
+        raise LaunchError(
+            f"{endpoint.name}: something answers at {endpoint.root} already",
+            hint="stop it, or choose another port",
+        )
     running = _spawned(endpoint.name, endpoint.launch, logs)
     try:
         _wait(running, endpoint, until=time.monotonic() + start_s, is_stopping=is_stopping)
@@ -158,7 +187,11 @@ def start(endpoint: Endpoint, *, logs: Path, start_s: float = START_S, is_stoppi
 
 @contextmanager
 def launched(
-    endpoints: Sequence[Endpoint], *, logs: Path, start_s: float = START_S, notice: Callable[[str], None] = lambda _: None
+    endpoints: Sequence[Endpoint],
+    *,
+    logs: Path,
+    start_s: float = START_S,
+    notice: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Mapping[str, Running]]:
     """Run the servers of all arms side by side for as long as the block lasts."""
     check_apart(endpoints)
@@ -171,13 +204,18 @@ def launched(
             running = start(endpoint, logs=logs, start_s=start_s)
             stack.callback(_ended, running, notice)
             servers[endpoint.name] = running
-            notice(f"{endpoint.name}: ready after {time.monotonic() - began:.0f} s at {endpoint.shown_url} (process {running.pid})")
+            notice(
+                f"{endpoint.name}: ready after {time.monotonic() - began:.0f} s at {endpoint.shown_url} (process {running.pid})"
+            )
         yield servers
 
 
 def _ended(running: Running, notice: Callable[[str], None]) -> None:
     killed = running.stop()
-    notice(f"{running.arm}: stopped" + (f", {len(killed)} processes had to be killed" if killed else ""))
+    notice(
+        f"{running.arm}: stopped"
+        + (f", {len(killed)} processes had to be killed" if killed else "")
+    )
 
 
 def _spawned(arm: str, launch: Launch, logs: Path) -> Running:
@@ -196,7 +234,8 @@ def _spawned(arm: str, launch: Launch, logs: Path) -> Running:
             )
         except OSError as error:
             raise LaunchError(
-                f"{arm}: cannot start '{launch.command[0]}': {error.strerror}", hint="is it installed and in PATH?"
+                f"{arm}: cannot start '{launch.command[0]}': {error.strerror}",
+                hint="is it installed and in PATH?",
             ) from error
     return Running(arm=arm, process=process, mark=mark, log=log)
 
@@ -206,10 +245,15 @@ def _opened(log: Path, arm: str) -> BinaryIO:
         log.parent.mkdir(parents=True, exist_ok=True)
         return log.open("wb")
     except OSError as error:
-        raise LaunchError(f"{arm}: cannot write its log {log}: {error.strerror}", hint="--logs FOLDER names another place") from error
+        raise LaunchError(
+            f"{arm}: cannot write its log {log}: {error.strerror}",
+            hint="--logs FOLDER names another place",
+        ) from error
 
 
-def _wait(running: Running, endpoint: Endpoint, *, until: float, is_stopping: Callable[[], bool]) -> None:
+def _wait(
+    running: Running, endpoint: Endpoint, *, until: float, is_stopping: Callable[[], bool]
+) -> None:
     while not is_healthy(endpoint):
         code = running.process.poll()
         if code is not None:
@@ -221,7 +265,10 @@ def _wait(running: Running, endpoint: Endpoint, *, until: float, is_stopping: Ca
         if is_stopping():
             raise LaunchError(f"{running.arm}: stopped while it was starting")
         if time.monotonic() > until:
-            raise LaunchError(f"{running.arm}: not healthy in time:\n{_tail(running.log, endpoint)}", hint=f"all of it: {running.log}")
+            raise LaunchError(
+                f"{running.arm}: not healthy in time:\n{_tail(running.log, endpoint)}",
+                hint=f"all of it: {running.log}",
+            )
         time.sleep(LOOK_S)
 
 
@@ -246,14 +293,18 @@ def _processes() -> Iterator[tuple[int, _Process]]:
     for folder in PROCESSES.glob("[0-9]*"):
         with suppress(OSError, IndexError, ValueError):  # it ended meanwhile
             # Behind the name, which may hold anything: state, parent, group, session (proc(5)).
-            state, parent, group, session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+            state, parent, group, session = (
+                (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+            )
             if state != "Z":
                 yield int(folder.name), _Process(int(parent), int(group), int(session))
 
 
 def _is_marked(pid: int, mark: str) -> bool:
     with suppress(OSError):  # it ended meanwhile, or is somebody else's
-        return f"{MARK}={mark}".encode() in (PROCESSES / str(pid) / "environ").read_bytes().split(b"\0")
+        return f"{MARK}={mark}".encode() in (PROCESSES / str(pid) / "environ").read_bytes().split(
+            b"\0"
+        )
     return False
 
 
@@ -277,7 +328,9 @@ class Kept:
             return
         self.stop()  # an API server may outlive its engines, and they it
         self._starts += 1
-        self._running = start(self._endpoint, logs=self._logs / f"start-{self._starts:03}", start_s=self._start_s)
+        self._running = start(
+            self._endpoint, logs=self._logs / f"start-{self._starts:03}", start_s=self._start_s
+        )
 
     def last_words(self) -> str | None:
         """Return how the server died and what its log says of that; None while it lives."""

@@ -52,16 +52,21 @@ class Container:
 
 def container(arm: Endpoint, launch: Launch) -> Container:
     """Turn the launch of an arm into what a container runs."""
-    own = () if any("/" in each for each in arm.own_gpus) else tuple(sorted(arm.own_gpus))  # Docker numbers parts in its own way
+    own = (
+        () if any("/" in each for each in arm.own_gpus) else tuple(sorted(arm.own_gpus))
+    )  # Docker numbers parts in its own way
     words = served(launch.command)
     folder = _folder(words[0]) if words else None
-    program, arguments = (_program(launch.command), ()) if words is None else ((), _arguments(words, folder))
+    program, arguments = (
+        (_program(launch.command), ()) if words is None else ((), _arguments(words, folder))
+    )
     return Container(
         image=_image(arm),
         program=program,
         arguments=arguments,
         # It sees the GPUs that it was given, and counts them from 0.
-        environment={"HF_HOME": CACHE} | {name: value for name, value in launch.env.items() if name not in VISIBLE},
+        environment={"HF_HOME": CACHE}
+        | {name: value for name, value in launch.env.items() if name not in VISIBLE},
         port=urlsplit(arm.url).port or 8000,
         gpus=arm.gpus or len(own) or (arm.tensor_parallel or 1) * (arm.data_parallel or 1),
         gpu_ids=own,
@@ -71,7 +76,10 @@ def container(arm: Endpoint, launch: Launch) -> Container:
 
 def _program(words: Sequence[str]) -> tuple[str, ...]:
     # The image's Python has one name.
-    return ("python3" if re.fullmatch(r"python[\d.]*", Path(words[0]).name) else words[0], *words[1:])
+    return (
+        "python3" if re.fullmatch(r"python[\d.]*", Path(words[0]).name) else words[0],
+        *words[1:],
+    )
 
 
 def _arguments(words: tuple[str, ...], folder: str | None) -> tuple[str, ...]:
@@ -81,7 +89,11 @@ def _arguments(words: tuple[str, ...], folder: str | None) -> tuple[str, ...]:
         rest = rest[:at] + rest[at + 2 :]
     if folder is None:
         return (model, *rest)
-    return (WEIGHTS, *(() if "--served-model-name" in rest else ("--served-model-name", model)), *rest)
+    return (
+        WEIGHTS,
+        *(() if "--served-model-name" in rest else ("--served-model-name", model)),
+        *rest,
+    )
 
 
 def _folder(model: str) -> str | None:
@@ -92,7 +104,9 @@ def _folder(model: str) -> str | None:
 
 def _image(arm: Endpoint) -> str:
     """Name the image of the release that the arm expects; where it expects none, of the one that was tried."""
-    found = re.match(r"\d+\.\d+(\.\d+)?(?=$|\+)", str(arm.expect.get("version", "")).removeprefix("v"))
+    found = re.match(
+        r"\d+\.\d+(\.\d+)?(?=$|\+)", str(arm.expect.get("version", "")).removeprefix("v")
+    )
     if found is None or f"{TRIED}.".startswith(f"{found[0]}."):
         return IMAGE.format(version=TRIED)
     return IMAGE.format(version=found[0] if found[1] else f"{found[0]}.0")
@@ -106,16 +120,23 @@ def compose(arms: Sequence[Endpoint]) -> str:
 
 def kubernetes(arms: Sequence[Endpoint]) -> str:
     """Return a claim for the model's files, a deployment and a service an arm."""
-    return KUBERNETES + yaml.safe_dump_all(_rendered("kubernetes", arms), sort_keys=False, width=1000)
+    return KUBERNETES + yaml.safe_dump_all(
+        _rendered("kubernetes", arms), sort_keys=False, width=1000
+    )
 
 
 def _rendered(name: str, arms: Sequence[Endpoint]) -> Iterator[object]:
     """Yield the documents of one of our templates, whose values are JSON: that is YAML."""
     found = [(arm, container(arm, arm.launch)) for arm in arms if arm.launch is not None]
     if not found:
-        raise LaunchError("no arm of the file has a 'launch'", hint="launch: vllm serve MODEL --port 8000")
+        raise LaunchError(
+            "no arm of the file has a 'launch'", hint="launch: vllm serve MODEL --port 8000"
+        )
     made = Environment(loader=PackageLoader("agentload.endpoints"), undefined=StrictUndefined)  # noqa: S701
-    made.filters |= {"label": _label, "is_product": lambda gpu: _LABEL.fullmatch(gpu or "") is not None}
+    made.filters |= {
+        "label": _label,
+        "is_product": lambda gpu: _LABEL.fullmatch(gpu or "") is not None,
+    }
     yield from yaml.safe_load_all(made.get_template(f"{name}.yaml.j2").render(arms=found))
 
 

@@ -36,7 +36,8 @@ def trusted(endpoint: Endpoint) -> ssl.SSLContext | None:
         files = (endpoint.ca_file, endpoint.client_certificate, endpoint.client_key)
         named = ", ".join(file for file in files if file is not None)
         raise EndpointError(
-            f"{endpoint.name}: the TLS files {named} cannot be used: {error}", hint="give PEM files that you may read"
+            f"{endpoint.name}: the TLS files {named} cannot be used: {error}",
+            hint="give PEM files that you may read",
         ) from error
     return made
 
@@ -46,5 +47,8 @@ def proxy(endpoint: Endpoint) -> str | None:
     if endpoint.proxy_env is None:
         return endpoint.proxy
     if not (url := os.environ.get(endpoint.proxy_env)):
-        raise EndpointError(f"{endpoint.name}: environment variable {endpoint.proxy_env} is not set", hint=f"export {endpoint.proxy_env}=…")
+        raise EndpointError(
+            f"{endpoint.name}: environment variable {endpoint.proxy_env} is not set",
+            hint=f"export {endpoint.proxy_env}=…",
+        )
     return url

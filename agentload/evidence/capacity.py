@@ -66,9 +66,13 @@ class _Step:
     detail: dict[str, Any]
 
 
-def held(connection: duckdb.DuckDBPyConnection, run_id: str, workloads: Collection[str]) -> tuple[Held, ...]:
+def held(
+    connection: duckdb.DuckDBPyConnection, run_id: str, workloads: Collection[str]
+) -> tuple[Held, ...]:
     """Read what the searches beside a run found; *workloads* are the run's classes."""
-    together: dict[tuple[str | None, float], dict[str, tuple[CapacityPoint, ...]]] = defaultdict(dict)
+    together: dict[tuple[str | None, float], dict[str, tuple[CapacityPoint, ...]]] = defaultdict(
+        dict
+    )
     for (arm, workload), steps in _searches(connection, run_id, workloads).items():
         together[workload, steps[0].share][arm] = tuple(_points(arm, workload, steps))
     return tuple(
@@ -84,26 +88,42 @@ def held(connection: duckdb.DuckDBPyConnection, run_id: str, workloads: Collecti
 
 
 def capacity(
-    connection: duckdb.DuckDBPyConnection, run_id: str, arms: Collection[str], workloads: Collection[str]
+    connection: duckdb.DuckDBPyConnection,
+    run_id: str,
+    arms: Collection[str],
+    workloads: Collection[str],
 ) -> tuple[CapacityPoint, ...]:
     """Read the steps of a run's arms; *workloads* are the run's classes."""
     searches = _searches(connection, run_id, workloads)
-    return tuple(point for scope, steps in searches.items() if scope[0] in arms for point in _points(*scope, steps))
+    return tuple(
+        point
+        for scope, steps in searches.items()
+        if scope[0] in arms
+        for point in _points(*scope, steps)
+    )
 
 
-def alone(connection: duckdb.DuckDBPyConnection, run_id: str, arms: Collection[str]) -> tuple[CapacityPoint, ...]:
+def alone(
+    connection: duckdb.DuckDBPyConnection, run_id: str, arms: Collection[str]
+) -> tuple[CapacityPoint, ...]:
     """Read the trials of a single session of a run's arms, of the last time that it was asked for."""
     searches = _searches(connection, run_id, (), probe=ALONE)
     known = {scope: steps for scope, steps in searches.items() if scope[0] in arms}
-    return tuple(point for scope, steps in known.items() for point in _points(scope[0], None, steps))
+    return tuple(
+        point for scope, steps in known.items() for point in _points(scope[0], None, steps)
+    )
 
 
 def twin_changes(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[TwinChange, ...]:
     """Read how turn latencies compare on the twins of a run, under each load as it was said last."""
     found: dict[tuple[str, str], TwinChange] = {}
-    for row in sorted(tables.rows(connection, ProbeRow, run_id=run_id, probe=TWINS), key=lambda row: row.at_ns):
+    for row in sorted(
+        tables.rows(connection, ProbeRow, run_id=run_id, probe=TWINS), key=lambda row: row.at_ns
+    ):
         relative = Estimate(**json.loads(row.detail or "{}"))
-        found[row.arm, row.settings] = TwinChange(arm=row.arm, relative=relative, **json.loads(row.settings))
+        found[row.arm, row.settings] = TwinChange(
+            arm=row.arm, relative=relative, **json.loads(row.settings)
+        )
     return tuple(found.values())
 
 
@@ -121,7 +141,13 @@ def fit(trials: Mapping[str, Sequence[Step]], *, share: float) -> Crossing:
 
 def next_search(connection: duckdb.DuckDBPyConnection, run_id: str) -> int:
     """Return a number behind those of all searches beside a run, for one that has no date."""
-    return max((row.at_ns for row in tables.rows(connection, ProbeRow, run_id=run_id, probe=PROBE)), default=-1) + 1
+    return (
+        max(
+            (row.at_ns for row in tables.rows(connection, ProbeRow, run_id=run_id, probe=PROBE)),
+            default=-1,
+        )
+        + 1
+    )
 
 
 def _searches(
@@ -137,7 +163,10 @@ def _searches(
     tried = [(row, json.loads(row.settings)) for row in kept if row.outcome != VOID]
     for row, settings in sorted(tried, key=lambda each: (each[0].arm, each[1]["agents"])):
         classes = settings.get("classes", ())
-        scope = row.arm, None if set(workloads) <= set(classes) or not classes else " + ".join(classes)
+        scope = (
+            row.arm,
+            None if set(workloads) <= set(classes) or not classes else " + ".join(classes),
+        )
         step = _Step(
             at_ns=row.at_ns,
             agents=settings["agents"],
@@ -147,14 +176,24 @@ def _searches(
         )
         found[scope].append(step)
     newest = {scope: max(step.at_ns for step in steps) for scope, steps in found.items()}
-    return {scope: tuple(step for step in steps if step.at_ns == newest[scope]) for scope, steps in found.items()}
+    return {
+        scope: tuple(step for step in steps if step.at_ns == newest[scope])
+        for scope, steps in found.items()
+    }
 
 
 def _points(arm: str, workload: str | None, steps: Collection[_Step]) -> Iterator[CapacityPoint]:
-    best = max((found for step in steps if (found := step.detail.get("found_again")) is not None), default=0.0)
+    best = max(
+        (found for step in steps if (found := step.detail.get("found_again")) is not None),
+        default=0.0,
+    )
     for step in steps:
         detail = step.detail
-        peak, preemptions, found_again = detail["peak_kv_usage"], detail["preemptions"], detail.get("found_again")
+        peak, preemptions, found_again = (
+            detail["peak_kv_usage"],
+            detail["preemptions"],
+            detail.get("found_again"),
+        )
         # Servers count cached pages that nobody uses as free; that they were evicted shows in contexts that are no longer found.
         evicted = found_again is not None and found_again < best - EVICTED
         trouble = detail.get("trouble")
@@ -166,7 +205,9 @@ def _points(arm: str, workload: str | None, steps: Collection[_Step]) -> Iterato
             within_slo=detail["within"],
             minutes=detail["minutes"],
             trouble=None if trouble in OF_THE_TURNS else trouble,
-            pool_filled=None if peak is None and found_again is None else (peak or 0.0) >= FULL or bool(preemptions) or evicted,
+            pool_filled=None
+            if peak is None and found_again is None
+            else (peak or 0.0) >= FULL or bool(preemptions) or evicted,
             preemptions=preemptions,
             hit_rate=detail["hit_rate"],
             output_tokens_per_s=detail["output_tokens_per_s"],
@@ -191,14 +232,21 @@ def _level(step: _Step) -> Slo | None:
     )
 
 
-def isolation(connection: duckdb.DuckDBPyConnection, run_id: str, arms: Collection[str]) -> tuple[Probe, ...]:
+def isolation(
+    connection: duckdb.DuckDBPyConnection, run_id: str, arms: Collection[str]
+) -> tuple[Probe, ...]:
     """Read the cells of a run's arms; of one that was tried again, the last counts."""
     found: dict[tuple[str, str], Probe] = {}
     for row in tables.rows(connection, ProbeRow, run_id=run_id, probe=ISOLATION):
         if row.arm in arms:
             found.pop((row.arm, row.settings), None)
             detail = json.loads(row.detail or "{}").get("detail", "")
-            found[row.arm, row.settings] = Probe(arm=row.arm, **json.loads(row.settings), outcome=cast(Any, row.outcome), detail=detail)
+            found[row.arm, row.settings] = Probe(
+                arm=row.arm,
+                **json.loads(row.settings),
+                outcome=cast(Any, row.outcome),
+                detail=detail,
+            )
     return tuple(found.values())
 
 
@@ -219,38 +267,72 @@ class Pool:
 
 def pool(arm: Arm, frame: pl.DataFrame, plays: Sequence[Play], figures: Telemetry) -> Pool:
     """Say how far an arm's pool filled; *frame* has all attempts, priming ones included."""
-    own = [play for play in plays if play.arm == arm.name and play.left_out is None and play.ended_ns is not None]
+    own = [
+        play
+        for play in plays
+        if play.arm == arm.name and play.left_out is None and play.ended_ns is not None
+    ]
     tokens = arm.pool_tokens or arm.expected_pool_tokens
-    seconds = {play.number: ((play.ended_ns or play.started_ns) - play.started_ns) / 1e9 for play in own}
-    written = {play.number: _written(frame.filter(pl.col("play") == play.number), play) for play in own}
+    seconds = {
+        play.number: ((play.ended_ns or play.started_ns) - play.started_ns) / 1e9 for play in own
+    }
+    written = {
+        play.number: _written(frame.filter(pl.col("play") == play.number), play) for play in own
+    }
     known = {number: found for number, found in written.items() if found is not None}
-    full_from = {} if tokens is None else {number: at for number, found in known.items() if (at := _full_from(found, tokens)) is not None}
-    by_tokens = sum(seconds[number] - at for number, at in full_from.items()) / (sum(seconds.values()) or 1.0)
+    full_from = (
+        {}
+        if tokens is None
+        else {
+            number: at
+            for number, found in known.items()
+            if (at := _full_from(found, tokens)) is not None
+        }
+    )
+    by_tokens = sum(seconds[number] - at for number, at in full_from.items()) / (
+        sum(seconds.values()) or 1.0
+    )
     by_gauge = figures.pool_filled_share or 0.0
     is_seen = bool(figures.preemptions) or by_gauge > 0
     is_told = tokens is not None and len(known) == len(own) > 0
     return Pool(
         tokens=tokens,
-        written=min((float(found["written"].max() or 0.0) for found in known.values()), default=None),  # type: ignore[arg-type]  # a float column
+        written=min(
+            (float(found["written"].max() or 0.0) for found in known.values()),  # type: ignore[arg-type]  # a float column
+            default=None,
+        ),
         full_from_s=full_from,
         share=max(by_tokens, by_gauge),
         is_full=True if is_seen else len(full_from) == len(own) if is_told else None,
     )
 
 
-def point(study: Replay, arm: str, rows: pl.DataFrame, plays: Sequence[Play], *, figures: Telemetry, found: Pool) -> CapacityPoint:
+def point(
+    study: Replay,
+    arm: str,
+    rows: pl.DataFrame,
+    plays: Sequence[Play],
+    *,
+    figures: Telemetry,
+    found: Pool,
+) -> CapacityPoint:
     """Return a long run as one step of a search for capacity: of turns that were released while the pool was full, where it ever was.
 
     *rows* are the counted ones.
     """
     begins = {play.number: play.start_s + found.full_from_s.get(play.number, 0.0) for play in plays}
-    own = rows.filter(pl.col("arm") == arm).with_columns(full_s=pl.col("play").replace_strict(begins, return_dtype=pl.Float64))
+    own = rows.filter(pl.col("arm") == arm).with_columns(
+        full_s=pl.col("play").replace_strict(begins, return_dtype=pl.Float64)
+    )
     kept = own.filter(pl.col("start_s") >= pl.col("full_s"))
     return CapacityPoint(
         arm=arm,
         agents=study.capacity or 0,
         turns=kept.height,
-        within_slo=sum(study.slo.holds(*each) for each in kept.select("status", "ttft_ms", "tpot_ms", "turn_ms").iter_rows()),
+        within_slo=sum(
+            study.slo.holds(*each)
+            for each in kept.select("status", "ttft_ms", "tpot_ms", "turn_ms").iter_rows()
+        ),
         minutes=figures.minutes or 0.0,
         pool_filled=found.is_full,
         preemptions=figures.preemptions,
@@ -265,7 +347,9 @@ def notes(pools: Mapping[str, Pool]) -> Iterator[str]:
             yield f"{arm}: nobody could tell whether the KV pool filled: capacity is not tested"
         elif not found.is_full:
             share = (
-                "" if not found.tokens or found.written is None else f" ({found.written / found.tokens:.0%} of {found.tokens:,.0f} tokens)"
+                ""
+                if not found.tokens or found.written is None
+                else f" ({found.written / found.tokens:.0%} of {found.tokens:,.0f} tokens)"
             )
             yield f"{arm}: the KV pool never filled{share}: capacity is not tested; play longer, or with more sessions"
 
@@ -275,10 +359,16 @@ def _written(rows: pl.DataFrame, play: Play) -> pl.DataFrame | None:
     answered = rows.filter(pl.col("done_ns").is_not_null() & pl.col("prompt_tokens").is_not_null())
     if not answered.height or answered["cached_tokens"].null_count() == answered.height:
         return None
-    asked, cached, wrote = (pl.col(name).cast(pl.Float64) for name in ("prompt_tokens", "cached_tokens", "tokens"))
+    asked, cached, wrote = (
+        pl.col(name).cast(pl.Float64) for name in ("prompt_tokens", "cached_tokens", "tokens")
+    )
     new = asked - cached.fill_null(asked) + wrote.fill_null(0)
     at_s = (pl.col("done_ns") - play.started_ns).cast(pl.Float64) / 1e9
-    return answered.select(at_s=at_s, new=new).sort("at_s").select("at_s", written=pl.col("new").cum_sum())
+    return (
+        answered.select(at_s=at_s, new=new)
+        .sort("at_s")
+        .select("at_s", written=pl.col("new").cum_sum())
+    )
 
 
 def _full_from(written: pl.DataFrame, tokens: float) -> float | None:

@@ -41,11 +41,16 @@ class Gaps:
 def gaps(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[Gaps, ...]:
     """Return the gaps of every workload on every arm."""
     counted = connection.sql(_QUERY, params={"run": run_id}).pl()
-    return tuple(_gaps(str(workload), str(arm), rows) for (workload, arm), rows in counted.group_by("workload", "arm", maintain_order=True))
+    return tuple(
+        _gaps(str(workload), str(arm), rows)
+        for (workload, arm), rows in counted.group_by("workload", "arm", maintain_order=True)
+    )
 
 
 def _gaps(workload: str, arm: str, rows: pl.DataFrame) -> Gaps:
-    gap, tokens, times = (rows[name].cast(pl.Float64).to_numpy() for name in ("gap_us", "tokens", "times"))
+    gap, tokens, times = (
+        rows[name].cast(pl.Float64).to_numpy() for name in ("gap_us", "tokens", "times")
+    )
     return Gaps(
         workload=workload,
         arm=arm,

@@ -57,9 +57,13 @@ def gather(
     names = [each.arm for each in own]
     first = reference or next(iter(names), None)
     if first is None:
-        raise EvidenceError(f"run {run_id} holds nothing to decide on: it has no arms", hint="play it again")
+        raise EvidenceError(
+            f"run {run_id} holds nothing to decide on: it has no arms", hint="play it again"
+        )
     if first not in names:
-        raise EvidenceError(f"run {run_id} has no arm '{first}'", hint=f"its arms: {', '.join(names) or 'none'}")
+        raise EvidenceError(
+            f"run {run_id} has no arm '{first}'", hint=f"its arms: {', '.join(names) or 'none'}"
+        )
     played = plays.plays(connection, run_id)
     frame = observations.with_batches(plays.attempts(connection, run_id, played), played)
     counted = observations.counted(frame)
@@ -70,7 +74,10 @@ def gather(
     answers, same_answers = grades.accuracy(connection, run_id, names, first)
     screened, unscreened = screen(connection, run_id, names)
     if not counted.height and not answers and not screened and not unscreened:
-        raise EvidenceError(f"run {run_id} holds nothing to decide on: {'; '.join(told) or 'no block was finished'}", hint="play it again")
+        raise EvidenceError(
+            f"run {run_id} holds nothing to decide on: {'; '.join(told) or 'no block was finished'}",
+            hint="play it again",
+        )
     profile = profiles.get(first) or next(iter(profiles.values()), None)
     shared = described.deployment(arms, first, profile, price)
     watts, unknown = hardware.power(connection, run_id, own, loaded)
@@ -88,14 +95,21 @@ def gather(
     # The first call behind a priming one is meant to find its context.
     is_cold = (not isinstance(study, Replay) or study.cache == "cold") and not frame["prime"].any()
     server = dict(telemetry.of_servers(connection, run_id, names, loaded, counted, is_cold=is_cold))
-    points = list(capacity.capacity(connection, run_id, names, counted["workload"].unique().to_list()))
+    points = list(
+        capacity.capacity(connection, run_id, names, counted["workload"].unique().to_list())
+    )
     unfilled: tuple[str, ...] = ()
     if isinstance(study, Replay) and study.capacity is not None:
         pools = {arm.name: capacity.pool(arm, frame, played, server[arm.name]) for arm in compared}
-        points += [capacity.point(study, arm, counted, played, figures=server[arm], found=found) for arm, found in pools.items()]
+        points += [
+            capacity.point(study, arm, counted, played, figures=server[arm], found=found)
+            for arm, found in pools.items()
+        ]
         for arm, found in pools.items():
             share = server[arm].pool_filled_share if found.is_full is None else found.share
-            server[arm] = replace(server[arm], pool_filled_share=share, fill_minutes=noted.fill_minutes.get(arm))
+            server[arm] = replace(
+                server[arm], pool_filled_share=share, fill_minutes=noted.fill_minutes.get(arm)
+            )
         unfilled = tuple(capacity.notes(pools))
     trace = tuple(own_calls(noted.trace_shape))
     return Evidence(
@@ -115,14 +129,19 @@ def gather(
             begins_midway=_begins_midway(study),
         ),
         sweeps=observations.sweeps(swept, names),
-        server=tuple((arm, _with_gpus(figures, watts.get(arm), clocks.get(arm, hardware.Clocks()))) for arm, figures in server.items()),
+        server=tuple(
+            (arm, _with_gpus(figures, watts.get(arm), clocks.get(arm, hardware.Clocks())))
+            for arm, figures in server.items()
+        ),
         accuracy=answers,
         aa_accuracy=same_answers,
         canary=grades.canary(connection, run_id),
         followed=grades.followed(connection, run_id, names, first),
         screen=screened,
         aa=controls(counted, where.names, arms),
-        starts=starts.of_profile(study, profile) if run.kind != "measured" else starts.of_history(connection, run),
+        starts=starts.of_profile(study, profile)
+        if run.kind != "measured"
+        else starts.of_history(connection, run),
         looks=starts.looks(played, _planned_pairs(study), starts.asked(connection, run_id)),
         planned_answers=grades.came_in_sequence(connection, run_id, study),
         capacity=tuple(points),
@@ -131,8 +150,16 @@ def gather(
         alone=capacity.alone(connection, run_id, names),
         probes=capacity.isolation(connection, run_id, names),
         health=health.health(connection, run_id, names, played, counted),
-        dated=datetime.fromtimestamp(run.created_ns / 1e9, tz=UTC).date().isoformat() if run.created_ns else None,
-        notes=(*noted.caveats, *unfilled, *told, *described.differences(arms), *(unknown if run.kind == "measured" else ())),
+        dated=datetime.fromtimestamp(run.created_ns / 1e9, tz=UTC).date().isoformat()
+        if run.created_ns
+        else None,
+        notes=(
+            *noted.caveats,
+            *unfilled,
+            *told,
+            *described.differences(arms),
+            *(unknown if run.kind == "measured" else ()),
+        ),
     )
 
 
@@ -169,18 +196,29 @@ def _begins_midway(study: Study | None) -> bool:
     return isinstance(study, Replay) and (study.capacity, study.windows) != (None, None)
 
 
-def _is_twin(arm: str, reference: str, caveats: tuple[str, ...], profiles: Mapping[str, ArmProfile]) -> bool:
+def _is_twin(
+    arm: str, reference: str, caveats: tuple[str, ...], profiles: Mapping[str, ArmProfile]
+) -> bool:
     """Tell whether an arm is the reference under another name: as the run found when it met the servers, or by the profiles they follow."""
     mine, theirs = profiles.get(arm), profiles.get(reference)
     if arm == reference:
         return False
     if mine is not None and theirs is not None and replace(mine, name=theirs.name) == theirs:
         return True
-    return any(f"{one} and {other} {SAME}" in caveats for one, other in ((arm, reference), (reference, arm)))
+    return any(
+        f"{one} and {other} {SAME}" in caveats
+        for one, other in ((arm, reference), (reference, arm))
+    )
 
 
 def _with_gpus(figures: Telemetry, watts: float | None, found: hardware.Clocks) -> Telemetry:
-    return replace(figures, watts=watts, throttled_share=found.slowed, power_capped_share=found.capped, clock_mhz=found.mhz)
+    return replace(
+        figures,
+        watts=watts,
+        throttled_share=found.slowed,
+        power_capped_share=found.capped,
+        clock_mhz=found.mhz,
+    )
 
 
 def _workloads(counted: pl.DataFrame, reference: str) -> tuple[WorkloadClass, ...]:
@@ -202,7 +240,12 @@ def _workloads(counted: pl.DataFrame, reference: str) -> tuple[WorkloadClass, ..
 
 
 def _observations(
-    counted: pl.DataFrame, arms: list[str], machines: Sequence[str], ideal_hit_rates: Mapping[str, float], *, begins_midway: bool
+    counted: pl.DataFrame,
+    arms: list[str],
+    machines: Sequence[str],
+    ideal_hit_rates: Mapping[str, float],
+    *,
+    begins_midway: bool,
 ) -> tuple[Observation, ...]:
     groups = counted.filter(pl.col("arm").is_in(arms)).partition_by("workload", "arm", as_dict=True)
     order = sorted(groups, key=lambda key: (key[0], arms.index(key[1])))
@@ -211,7 +254,9 @@ def _observations(
             workload=workload,
             arm=arm,
             calls=observations.calls(groups[workload, arm], machines),
-            telemetry=telemetry.of_workload(groups[workload, arm], ideal_hit_rates.get(workload), begins_midway=begins_midway),
+            telemetry=telemetry.of_workload(
+                groups[workload, arm], ideal_hit_rates.get(workload), begins_midway=begins_midway
+            ),
         )
         for workload, arm in order
     )

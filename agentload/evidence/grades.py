@@ -45,15 +45,21 @@ IN_SEQUENCE: Final = "questions in sequence"
 """Probe that says of a run of another verb that it was asked in a sequence of planned looks."""
 
 
-def came_in_sequence(connection: duckdb.DuckDBPyConnection, run_id: str, study: Study | None) -> bool:
+def came_in_sequence(
+    connection: duckdb.DuckDBPyConnection, run_id: str, study: Study | None
+) -> bool:
     """Tell whether the looks at a run's answers were planned before any was asked."""
-    return (isinstance(study, Ask) and study.until_settled) or bool(tables.rows(connection, ProbeRow, run_id=run_id, probe=IN_SEQUENCE))
+    return (isinstance(study, Ask) and study.until_settled) or bool(
+        tables.rows(connection, ProbeRow, run_id=run_id, probe=IN_SEQUENCE)
+    )
 
 
 def canary(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[float, ...]:
     """Return the lengths that a canary was asked at, the shortest first; nothing where there was none."""
     rows = tables.rows(connection, ProbeRow, run_id=run_id, probe=CANARY)
-    return tuple(sorted({float(each) for row in rows for each in json.loads(row.settings)["lengths"]}))
+    return tuple(
+        sorted({float(each) for row in rows for each in json.loads(row.settings)["lengths"]})
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,20 +122,35 @@ def summarise(database: Path, run_id: str) -> Summary:
     with reading(database) as connection:
         order = [row.arm for row in tables.rows(connection, ArmRow, run_id=run_id)]
         cells = tables.records(connection, Cell, _CELLS, {"run": run_id, "recorded": RECORDED})
-        arms = tables.records(connection, ArmTotal, _ARMS, {"run": run_id, "arms": order, "recorded": RECORDED})
+        arms = tables.records(
+            connection, ArmTotal, _ARMS, {"run": run_id, "arms": order, "recorded": RECORDED}
+        )
     return Summary(run_id=run_id, cells=cells, curves=tuple(curves(cells, order)), arms=arms)
 
 
 def curves(cells: Sequence[Cell], arms: Sequence[str]) -> Iterator[Curve]:
     """Yield the curve of every task and arm; the first arm is the reference."""
-    scores = {(cell.task, cell.arm, cell.context_tokens): cell.score for cell in cells if cell.score is not None}
-    for task, arm in dict.fromkeys((task, arm) for task in dict.fromkeys(cell.task for cell in cells) for arm in arms):
-        own = {length: score for (of, by, length), score in scores.items() if (of, by) == (task, arm)}
+    scores = {
+        (cell.task, cell.arm, cell.context_tokens): cell.score
+        for cell in cells
+        if cell.score is not None
+    }
+    for task, arm in dict.fromkeys(
+        (task, arm) for task in dict.fromkeys(cell.task for cell in cells) for arm in arms
+    ):
+        own = {
+            length: score for (of, by, length), score in scores.items() if (of, by) == (task, arm)
+        }
         whole = area(own)
         if whole is None:
             continue
-        theirs = {length: 1.0 if arm == arms[0] else scores.get((task, arms[0], length), 1.0) for length in own}
-        kept = {length: score / theirs[length] for length, score in own.items() if theirs[length] > 0}
+        theirs = {
+            length: 1.0 if arm == arms[0] else scores.get((task, arms[0], length), 1.0)
+            for length in own
+        }
+        kept = {
+            length: score / theirs[length] for length, score in own.items() if theirs[length] > 0
+        }
         worst = min(kept, key=lambda length: kept[length], default=max(own))
         yield Curve(task=task, arm=arm, area=whole, worst_context=worst, worst=kept.get(worst, 1.0))
 
@@ -139,7 +160,9 @@ def area(scores: Mapping[int, float]) -> float | None:
     points = sorted(scores.items())
     if len(points) < 2:
         return None
-    whole = sum((long - short) * (low + high) / 2 for (short, high), (long, low) in pairwise(points))
+    whole = sum(
+        (long - short) * (low + high) / 2 for (short, high), (long, low) in pairwise(points)
+    )
     return whole / (points[-1][0] - points[0][0])
 
 
@@ -154,23 +177,43 @@ def accuracy(
     First those of the arms against the reference, then those of arms that were asked twice against themselves.
     """
     by_arm = _by_arm(connection, run_id, is_recorded=False)
-    challenging = (_buckets(arm, by_arm.get(reference), by_arm.get(arm)) for arm in arms if arm != reference)
+    challenging = (
+        _buckets(arm, by_arm.get(reference), by_arm.get(arm)) for arm in arms if arm != reference
+    )
     controlling = (_buckets(arm, by_arm.get(arm), by_arm.get(control_of(arm))) for arm in arms)
     return tuple(chain.from_iterable(challenging)), tuple(chain.from_iterable(controlling))
 
 
-def followed(connection: duckdb.DuckDBPyConnection, run_id: str, arms: Sequence[str], reference: str) -> tuple[AccuracyBucket, ...]:
+def followed(
+    connection: duckdb.DuckDBPyConnection, run_id: str, arms: Sequence[str], reference: str
+) -> tuple[AccuracyBucket, ...]:
     """Return one bucket an arm: replies of the arm and of the reference, each graded by the recorded one; sessions are the clusters."""
     by_arm = {
-        arm: rows.with_columns(longest=pl.col("context_tokens").max(), session=pl.col("item").str.replace(r"\[\d+\]$", ""))
+        arm: rows.with_columns(
+            longest=pl.col("context_tokens").max(),
+            session=pl.col("item").str.replace(r"\[\d+\]$", ""),
+        )
         for arm, rows in _by_arm(connection, run_id, is_recorded=True).items()
     }
-    pairs = ((arm, by_arm[reference], by_arm[arm]) for arm in arms if arm != reference and {arm, reference} <= by_arm.keys())
-    found = ((arm, first.join(second, on=_KEY, how="inner", nulls_equal=True, suffix="_arm").sort(_KEY)) for arm, first, second in pairs)
-    return tuple(_bucket(arm, RECORDED, float(rows["longest"][0]), rows, clusters="session") for arm, rows in found if rows.height)
+    pairs = (
+        (arm, by_arm[reference], by_arm[arm])
+        for arm in arms
+        if arm != reference and {arm, reference} <= by_arm.keys()
+    )
+    found = (
+        (arm, first.join(second, on=_KEY, how="inner", nulls_equal=True, suffix="_arm").sort(_KEY))
+        for arm, first, second in pairs
+    )
+    return tuple(
+        _bucket(arm, RECORDED, float(rows["longest"][0]), rows, clusters="session")
+        for arm, rows in found
+        if rows.height
+    )
 
 
-def _by_arm(connection: duckdb.DuckDBPyConnection, run_id: str, *, is_recorded: bool) -> Mapping[str, pl.DataFrame]:
+def _by_arm(
+    connection: duckdb.DuckDBPyConnection, run_id: str, *, is_recorded: bool
+) -> Mapping[str, pl.DataFrame]:
     answers = connection.sql(
         """
         SELECT arm, task, context_tokens, item, depth, repetition, score, "right", is_garbage AS garbage FROM graded
@@ -181,7 +224,9 @@ def _by_arm(connection: duckdb.DuckDBPyConnection, run_id: str, *, is_recorded: 
     return {str(arm): rows for (arm,), rows in answers.partition_by("arm", as_dict=True).items()}
 
 
-def _buckets(arm: str, first: pl.DataFrame | None, second: pl.DataFrame | None) -> Iterator[AccuracyBucket]:
+def _buckets(
+    arm: str, first: pl.DataFrame | None, second: pl.DataFrame | None
+) -> Iterator[AccuracyBucket]:
     if first is None or second is None:
         return
     paired = first.join(second, on=_KEY, how="inner", nulls_equal=True, suffix="_arm").sort(_KEY)
@@ -189,7 +234,9 @@ def _buckets(arm: str, first: pl.DataFrame | None, second: pl.DataFrame | None) 
         yield _bucket(arm, str(task), float(str(tokens)), rows)
 
 
-def _bucket(arm: str, task: str, context_tokens: float, rows: pl.DataFrame, *, clusters: str = "item") -> AccuracyBucket:
+def _bucket(
+    arm: str, task: str, context_tokens: float, rows: pl.DataFrame, *, clusters: str = "item"
+) -> AccuracyBucket:
     left, right = rows["right"].to_numpy(), rows["right_arm"].to_numpy()
     graded = not rows["score"].has_nulls() and not rows["score_arm"].has_nulls()
     return AccuracyBucket(
@@ -206,7 +253,9 @@ def _bucket(arm: str, task: str, context_tokens: float, rows: pl.DataFrame, *, c
         reference_garbage=_count(rows["garbage"]),
         # Repetitions and depths of one item share its text.
         clusters=rows[clusters].rank("dense").cast(pl.Int64).to_numpy(),
-        depths=rows["depth"].cast(pl.Float64).fill_null(float("nan")).to_numpy() if graded else None,
+        depths=rows["depth"].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+        if graded
+        else None,
     )
 
 

@@ -14,7 +14,9 @@ from agentload.evidence.plays import Play, counted, plays, tabled
 from agentload.evidence.servers import Server
 
 # Bits of NVML's clocks event reasons (nvml.h), which DCGM hands on.
-SLOWED: Final = 0x8 | 0x20 | 0x40 | 0x80  # hardware slowdown, heat by software, heat by hardware, power brake
+SLOWED: Final = (
+    0x8 | 0x20 | 0x40 | 0x80
+)  # hardware slowdown, heat by software, heat by hardware, power brake
 CAPPED: Final = 0x4  # the limit of its power
 
 _SAMPLED: Final = """
@@ -48,7 +50,10 @@ class Clocks:
 
 
 def power(
-    connection: duckdb.DuckDBPyConnection, run_id: str, servers: Sequence[Server], played: Sequence[Play]
+    connection: duckdb.DuckDBPyConnection,
+    run_id: str,
+    servers: Sequence[Server],
+    played: Sequence[Play],
 ) -> tuple[dict[str, float], list[str]]:
     """Return the mean watts of each arm's GPUs together in the plays that count, and notes about arms whose draw is not known."""
     rows = _sampled(_POWER, connection, run_id, counted(played), ["gpu_power_w"])
@@ -62,33 +67,55 @@ def power(
         seen = drawn.get(server.arm, [])
         wanted = (server.gpu_count or 1) * server.replicas
         if server.arm in split:
-            notes.append(f"{server.arm}: its GPU is split (MIG), and the draw of one part is not reported: energy is not known")
+            notes.append(
+                f"{server.arm}: its GPU is split (MIG), and the draw of one part is not reported: energy is not known"
+            )
         elif len(seen) == wanted:
             watts[server.arm] = sum(seen)
         elif seen:
-            notes.append(f"{server.arm}: the power of {len(seen)} GPUs was sampled where it has {wanted}: set gpus, or its gpu_ids")
+            notes.append(
+                f"{server.arm}: the power of {len(seen)} GPUs was sampled where it has {wanted}: set gpus, or its gpu_ids"
+            )
     if silent := [server.arm for server in servers if server.arm not in drawn]:
         how = "gpu_metrics names an exporter, nvidia-ml-py asks this machine"
-        notes.append(f"no GPU power was sampled on {', '.join(silent)}: energy is not known ({how})")
+        notes.append(
+            f"no GPU power was sampled on {', '.join(silent)}: energy is not known ({how})"
+        )
     return watts, notes
 
 
-def clocks(connection: duckdb.DuckDBPyConnection, run_id: str, played: Sequence[Play]) -> Mapping[str, Clocks]:
+def clocks(
+    connection: duckdb.DuckDBPyConnection, run_id: str, played: Sequence[Play]
+) -> Mapping[str, Clocks]:
     """Read by arm how its GPUs ran in the plays that count; arms whose GPUs were not sampled are left out."""
     names = ["gpu_throttle_reasons", "gpu_clock_mhz"]
-    found = _sampled(_CLOCKS, connection, run_id, counted(played), names, slowed=SLOWED, capped=CAPPED)
-    return {arm: Clocks(slowed=slowed, capped=capped, mhz=mhz) for arm, slowed, capped, mhz in found}
+    found = _sampled(
+        _CLOCKS, connection, run_id, counted(played), names, slowed=SLOWED, capped=CAPPED
+    )
+    return {
+        arm: Clocks(slowed=slowed, capped=capped, mhz=mhz) for arm, slowed, capped, mhz in found
+    }
 
 
 def gpu_memory(connection: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, float]:
     """Return the bytes that each arm's GPUs held at most; arms that were not sampled are left out."""
     played = [play for play in plays(connection, run_id) if not play.is_void]
-    return {arm: float(peak) for arm, peak in _sampled(_MEMORY, connection, run_id, played, ["gpu_memory_bytes"])}
+    return {
+        arm: float(peak)
+        for arm, peak in _sampled(_MEMORY, connection, run_id, played, ["gpu_memory_bytes"])
+    }
 
 
 def _sampled(
-    query: str, connection: duckdb.DuckDBPyConnection, run_id: str, played: Sequence[Play], names: Sequence[str], **bits: int
+    query: str,
+    connection: duckdb.DuckDBPyConnection,
+    run_id: str,
+    played: Sequence[Play],
+    names: Sequence[str],
+    **bits: int,
 ) -> list[tuple[Any, ...]]:
     """Ask of the samples of these names that were taken in plays."""
     with tabled(connection, played):
-        return connection.execute(_SAMPLED + query, {"run": run_id, "names": names, **bits}).fetchall()
+        return connection.execute(
+            _SAMPLED + query, {"run": run_id, "names": names, **bits}
+        ).fetchall()

@@ -21,25 +21,42 @@ from agentload.store import tables
 
 
 def health(
-    connection: duckdb.DuckDBPyConnection, run_id: str, arms: Sequence[str], plays: Sequence[Play], rows: pl.DataFrame
+    connection: duckdb.DuckDBPyConnection,
+    run_id: str,
+    arms: Sequence[str],
+    plays: Sequence[Play],
+    rows: pl.DataFrame,
 ) -> tuple[ClientHealth, ...]:
     """Return one health record an arm; *rows* are the counted ones."""
     legs = {play.leg for play in plays if play.left_out is None}
     said = tuple(_said(connection, run_id, legs))
     with tabled(connection, counted(plays)):
         limits = dict(connection.execute(_LIMITED, {"run": run_id}).fetchall())
-    return tuple(replace(_health(arm, plays, rows.filter(pl.col("arm") == arm), said), limited_share=limits.get(arm)) for arm in arms)
+    return tuple(
+        replace(
+            _health(arm, plays, rows.filter(pl.col("arm") == arm), said),
+            limited_share=limits.get(arm),
+        )
+        for arm in arms
+    )
 
 
-def _health(arm: str, plays: Sequence[Play], rows: pl.DataFrame, said: Sequence[Mapping[str, Any]]) -> ClientHealth:
+def _health(
+    arm: str, plays: Sequence[Play], rows: pl.DataFrame, said: Sequence[Mapping[str, Any]]
+) -> ClientHealth:
     own = [play for play in plays if play.arm == arm]
     reads = rows.filter(pl.col("coalesced_reads").is_not_null() & (pl.col("chunk_count") > 0))
     sources = set(rows.filter(pl.col("chunk_count") > 0)["stamp_source"].unique())
-    source: Literal["kernel", "user"] | None = "user" if "user" in sources else "kernel" if "kernel" in sources else None
+    source: Literal["kernel", "user"] | None = (
+        "user" if "user" in sources else "kernel" if "kernel" in sources else None
+    )
     return ClientHealth(
         arm=arm,
         # As each part of the run has judged itself (`live.punctuality`): one that was late is late in the whole.
-        send_lag_p99_ms=max((lag for lag in map(_lag_p99_ms, rows.partition_by("leg")) if lag is not None), default=None),
+        send_lag_p99_ms=max(
+            (lag for lag in map(_lag_p99_ms, rows.partition_by("leg")) if lag is not None),
+            default=None,
+        ),
         loop_stall_max_ms=_most(said, "loop_stall_max_ms"),
         coalesced_share=max(map(_coalesced_share, reads.partition_by("leg")), default=None),
         clock_steps=_most(said, "clock_steps"),
@@ -58,7 +75,9 @@ def _coalesced_share(reads: pl.DataFrame) -> float:
     return total(reads, "coalesced_reads") / total(reads, "chunk_count")
 
 
-def _said(connection: duckdb.DuckDBPyConnection, run_id: str, legs: set[int]) -> Iterator[Mapping[str, Any]]:
+def _said(
+    connection: duckdb.DuckDBPyConnection, run_id: str, legs: set[int]
+) -> Iterator[Mapping[str, Any]]:
     """Yield what the parts of a run said of themselves."""
     for row in tables.rows(connection, LegRow, run_id=run_id):
         if row.leg in legs and row.health is not None:
@@ -105,9 +124,13 @@ def _left_out(plays: Sequence[Play]) -> Iterator[str]:
 
 def _failures(rows: pl.DataFrame) -> Iterator[str]:
     failed = pl.col("status").ne("ok")
-    shares = rows.group_by("workload", "arm").agg(share=failed.mean(), how=pl.col("status").filter(failed).unique().sort().str.join(", "))
+    shares = rows.group_by("workload", "arm").agg(
+        share=failed.mean(), how=pl.col("status").filter(failed).unique().sort().str.join(", ")
+    )
     told: dict[tuple[str, str, str], list[str]] = {}
-    for workload, arm, share, how in shares.filter(pl.col("share") > MAX_FAILED).sort("workload", "arm").iter_rows():
+    for workload, arm, share, how in (
+        shares.filter(pl.col("share") > MAX_FAILED).sort("workload", "arm").iter_rows()
+    ):
         many = "every turn" if share == 1.0 else f"{share:.1%} of the turns"
         told.setdefault((workload, many, how), []).append(arm)
     for (workload, many, how), arms in told.items():
@@ -123,7 +146,11 @@ def _lengths(rows: pl.DataFrame) -> Iterator[str]:
     for workload, arm, share, calls in deviation.sort("workload", "arm").iter_rows():
         if abs(share) > MAX_LENGTH_DEVIATION:
             longer = "longer" if share > 0 else "shorter"
-            remedy = "give the served model's own tokenizer" if abs(share) < ANOTHER_COUNT else "its usage disagrees with what was sent"
+            remedy = (
+                "give the served model's own tokenizer"
+                if abs(share) < ANOTHER_COUNT
+                else "its usage disagrees with what was sent"
+            )
             yield (
                 f"{workload} on {arm}: the server counts prompts {abs(share):.1%} {longer} than asked (median of {calls:,} calls): {remedy}"
             )
@@ -137,7 +164,11 @@ def _stretched(rows: pl.DataFrame) -> Iterator[str]:
     )
     late = pl.col("ttft_ms") - pl.col("best")
     is_late = (late > HELD_MS) & (late > HELD_TIMES * pl.col("best"))
-    found = known.filter(pl.col("arms") > 1).group_by("arm").agg(calls=pl.len(), late=late.filter(is_late))
+    found = (
+        known.filter(pl.col("arms") > 1)
+        .group_by("arm")
+        .agg(calls=pl.len(), late=late.filter(is_late))
+    )
     for arm, calls, times in found.sort("arm").iter_rows():
         if HELD_CALLS <= len(times) <= calls / 2:
             first, middle, third = quantiles(times, n=4)

@@ -29,8 +29,18 @@ READ: Final = (
 def counted(frame: pl.DataFrame) -> pl.DataFrame:
     """Keep the last attempt of every turn of the plays that are evidence, sorted: equal rows give equal evidence."""
     # A play is one arm's, so numbers alone sort the rows of every workload and arm, and nothing is carried along that nobody reads.
-    kept = pl.col("counts") & pl.col("is_last") & ~pl.col("prime") & ~pl.col("status").is_in(NOT_OUTCOMES)
-    return frame.filter(kept).select(READ).sort("play", "session", "turn").with_columns(wait_s=_waited())
+    kept = (
+        pl.col("counts")
+        & pl.col("is_last")
+        & ~pl.col("prime")
+        & ~pl.col("status").is_in(NOT_OUTCOMES)
+    )
+    return (
+        frame.filter(kept)
+        .select(READ)
+        .sort("play", "session", "turn")
+        .with_columns(wait_s=_waited())
+    )
 
 
 def _waited() -> pl.Expr:
@@ -56,10 +66,14 @@ def calls(rows: pl.DataFrame, machines: Sequence[str]) -> Calls:
         turn_ms=_floats(rows, "turn_ms"),
         prompt_tokens=_floats(rows, "prompt_tokens"),
         output_tokens=_floats(rows, "tokens"),
-        computed_tokens=_floats(rows, "prompt_tokens") - _floats(rows, "cached_tokens") if cached else None,
+        computed_tokens=_floats(rows, "prompt_tokens") - _floats(rows, "cached_tokens")
+        if cached
+        else None,
         asked_tokens=_floats(rows, "asked_tokens"),
         batch_kv_tokens=_floats(rows, "batch_kv_tokens"),
-        machine=None if rows["machine"].has_nulls() else rows["machine"].replace_strict(list(machines), range(len(machines))).to_numpy(),
+        machine=None
+        if rows["machine"].has_nulls()
+        else rows["machine"].replace_strict(list(machines), range(len(machines))).to_numpy(),
         tail=rows["tail"].to_numpy(),
         wait_s=_floats(rows, "wait_s"),
     )
@@ -69,12 +83,24 @@ def with_batches(frame: pl.DataFrame, plays: Sequence[Play]) -> pl.DataFrame:
     """Add what every attempt shared its server with: all that was in flight counts, whether or not it is evidence itself."""
     names = ("batch_kv_tokens", "batch_sequences", "busy_s")
     columns: dict[str, Floats] = {name: np.full(frame.height, np.nan) for name in names}
-    kv_prompt = _floats(frame.select(pl.coalesce("prompt_tokens", "context_tokens")), "prompt_tokens")
+    kv_prompt = _floats(
+        frame.select(pl.coalesce("prompt_tokens", "context_tokens")), "prompt_tokens"
+    )
     origin = min((play.started_ns for play in plays), default=0)
-    seconds = {name: (frame[name] - origin).cast(pl.Float64).to_numpy() / 1e9 for name in ("first_ns", "last_ns", "sent_ns", "done_ns")}
-    for _, group in frame.select("leg", "arm").with_row_index().group_by("leg", "arm", maintain_order=True):
+    seconds = {
+        name: (frame[name] - origin).cast(pl.Float64).to_numpy() / 1e9
+        for name in ("first_ns", "last_ns", "sent_ns", "done_ns")
+    }
+    for _, group in (
+        frame.select("leg", "arm").with_row_index().group_by("leg", "arm", maintain_order=True)
+    ):
         at = group["index"].to_numpy()
-        kv, sequences = shared(seconds["first_ns"][at], seconds["last_ns"][at], kv_prompt[at], _floats(frame, "tokens")[at])
+        kv, sequences = shared(
+            seconds["first_ns"][at],
+            seconds["last_ns"][at],
+            kv_prompt[at],
+            _floats(frame, "tokens")[at],
+        )
         columns["batch_kv_tokens"][at], columns["batch_sequences"][at] = kv, sequences
         columns["busy_s"][at] = busy_s(seconds["sent_ns"][at], seconds["done_ns"][at])
     return frame.with_columns(**{name: pl.Series(values) for name, values in columns.items()})
@@ -91,7 +117,10 @@ def _floats(frame: pl.DataFrame, name: str) -> Floats:
 def parted(counted: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the calls of a context sweep, and those of the workloads: of a run that is a sweep alone, the same calls."""
     workload = pl.col("workload")
-    swept, others = counted.filter(workload.eq(CONTEXT_SWEEP)), counted.filter(~workload.is_in([CONTEXT_SWEEP, STEP_TIMES]))
+    swept, others = (
+        counted.filter(workload.eq(CONTEXT_SWEEP)),
+        counted.filter(~workload.is_in([CONTEXT_SWEEP, STEP_TIMES])),
+    )
     return swept, others if others.height else swept
 
 
@@ -104,7 +133,9 @@ def without(plays: Sequence[Play], played: pl.DataFrame, counted: pl.DataFrame) 
 def sweeps(swept: pl.DataFrame, arms: Sequence[str]) -> tuple[Sweep, ...]:
     """Return a sweep an arm that has calls of one."""
     alone = swept.filter(pl.col("status").eq("ok") & pl.col("tpot_ms").is_not_null())
-    return tuple(_sweep(arm, own) for arm in arms if (own := alone.filter(pl.col("arm").eq(arm))).height)
+    return tuple(
+        _sweep(arm, own) for arm in arms if (own := alone.filter(pl.col("arm").eq(arm))).height
+    )
 
 
 def _sweep(arm: str, own: pl.DataFrame) -> Sweep:
@@ -118,11 +149,15 @@ def _sweep(arm: str, own: pl.DataFrame) -> Sweep:
         itl_ms=_floats(own, "tpot_ms"),
         ttft_ms=_floats(own, "ttft_ms"),
         prompt_tokens=_floats(prompt, "tokens_in"),
-        computed_tokens=_floats(prompt, "tokens_in") - _floats(own, "cached_tokens") if cached else None,
+        computed_tokens=_floats(prompt, "tokens_in") - _floats(own, "cached_tokens")
+        if cached
+        else None,
     )
 
 
-def controls(counted: pl.DataFrame, machines: Sequence[str], servers: Sequence[Server]) -> tuple[AaControl, ...]:
+def controls(
+    counted: pl.DataFrame, machines: Sequence[str], servers: Sequence[Server]
+) -> tuple[AaControl, ...]:
     """Return the calls of each control beside those of the arm that it copies, and whether each had a server of its own."""
     began = {each.arm: each.facts.get("process_start_s") for each in servers}
     groups = counted.partition_by("workload", "arm", as_dict=True)
@@ -154,7 +189,9 @@ class Timeline:
         self._rank[self._order] = np.arange(instants.size)
         self.seconds: Floats = instants[self._order]
         self.length: Floats = end_s - start_s
-        self.gaps: Floats = np.diff(self.seconds, append=self.seconds[-1:])  # from each instant to the next
+        self.gaps: Floats = np.diff(
+            self.seconds, append=self.seconds[-1:]
+        )  # from each instant to the next
 
     def running(self, at_start: Floats) -> Floats:
         """Return, from each instant to the next, the sum of *at_start* over the intervals that are open."""
@@ -168,7 +205,9 @@ class Timeline:
         return until[self._rank[count:]] - until[self._rank[:count]]
 
 
-def shared(first_s: Floats, last_s: Floats, prompt_tokens: Floats, output_tokens: Floats) -> tuple[Floats, Floats]:
+def shared(
+    first_s: Floats, last_s: Floats, prompt_tokens: Floats, output_tokens: Floats
+) -> tuple[Floats, Floats]:
     """Return the mean KV tokens and sequences of the batch while each call decoded, first token to last; NaN where it did not decode.
 
     A sequence holds its prompt at the first token and grows evenly to its end.
@@ -182,7 +221,9 @@ def shared(first_s: Floats, last_s: Floats, prompt_tokens: Floats, output_tokens
     line = Timeline(start, end)
     growth = output_tokens[decodes] / line.length
     level, slope = line.running(prompt_tokens[decodes] - growth * start), line.running(growth)
-    kv[decodes] = line.integral((level + slope * (line.seconds + line.gaps / 2)) * line.gaps) / line.length
+    kv[decodes] = (
+        line.integral((level + slope * (line.seconds + line.gaps / 2)) * line.gaps) / line.length
+    )
     sequences[decodes] = line.integral(line.running(np.ones(start.size)) * line.gaps) / line.length
     return kv, sequences
 
@@ -194,5 +235,7 @@ def busy_s(sent_s: Floats, done_s: Floats) -> Floats:
     if held.any():
         line = Timeline(sent_s[held], done_s[held])
         open_calls = np.rint(line.running(np.ones(int(held.sum()))))
-        out[held] = line.integral(np.divide(line.gaps, open_calls, out=np.zeros_like(open_calls), where=open_calls > 0))
+        out[held] = line.integral(
+            np.divide(line.gaps, open_calls, out=np.zeros_like(open_calls), where=open_calls > 0)
+        )
     return out

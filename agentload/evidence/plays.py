@@ -47,16 +47,29 @@ class Play:
 
 def plays(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[Play, ...]:
     """Read the plays of a run in order of time."""
-    anchors = {row.leg: row.wall_ns - row.monotonic_ns for row in tables.rows(connection, LegRow, run_id=run_id)}
+    anchors = {
+        row.leg: row.wall_ns - row.monotonic_ns
+        for row in tables.rows(connection, LegRow, run_id=run_id)
+    }
     machines = {row.arm: row.machine for row in tables.rows(connection, ArmRow, run_id=run_id)}
-    played = [(anchors[row.leg] + row.started_ns, row) for row in tables.rows(connection, BlockRow, run_id=run_id) if row.leg in anchors]
+    played = [
+        (anchors[row.leg] + row.started_ns, row)
+        for row in tables.rows(connection, BlockRow, run_id=run_id)
+        if row.leg in anchors
+    ]
     played.sort(key=lambda each: (each[0], each[1].arm))
     faults = pair_faults((row for _, row in played), len(machines))
     changes = _restarts(connection, run_id)
     starts: dict[str, dict[tuple[str | None, int], int]] = defaultdict(dict)
 
     def start(row: BlockRow) -> int:
-        known, seen = starts[row.arm], (row.machine if is_replica(row.machine) else None, _start_of(row, changes.get(row.arm, ())))
+        known, seen = (
+            starts[row.arm],
+            (
+                row.machine if is_replica(row.machine) else None,
+                _start_of(row, changes.get(row.arm, ())),
+            ),
+        )
         return seen[1] if seen[0] is None else known.setdefault(seen, len(known))
 
     return tuple(
@@ -85,7 +98,9 @@ def _start_of(row: BlockRow, changes: Sequence[tuple[int, int, int]]) -> int:
     return changes[before - 1][2] if before else 0
 
 
-def _restarts(connection: duckdb.DuckDBPyConnection, run_id: str) -> Mapping[str, Sequence[tuple[int, int, int]]]:
+def _restarts(
+    connection: duckdb.DuckDBPyConnection, run_id: str
+) -> Mapping[str, Sequence[tuple[int, int, int]]]:
     """Return by arm (leg, ns, number of the start) of each change of its server's process, in order.
 
     A process that was away, while another one answered questions, is the same start as before.
@@ -160,7 +175,9 @@ WHERE c.run_id = $run
 """
 
 
-def attempts(connection: duckdb.DuckDBPyConnection, run_id: str, plays: Sequence[Play]) -> pl.DataFrame:
+def attempts(
+    connection: duckdb.DuckDBPyConnection, run_id: str, plays: Sequence[Play]
+) -> pl.DataFrame:
     """Read every attempt of a run as one frame of plain columns, a row an attempt; `play` is null for a call outside of all plays."""
     with tabled(connection, plays):
         found: pl.DataFrame = connection.sql(_ATTEMPTS, params={"run": run_id}).pl()

@@ -20,7 +20,17 @@ from agentload.model.profile import ModelShape
 from agentload.model.rows import ArmRow, FingerprintRow
 from agentload.store import tables
 
-_AS_STORED: Final = ("arm", "model", "machine", "profile", "gpu", "gpus", "usd_per_gpu_hour", "tensor_parallel", "data_parallel")
+_AS_STORED: Final = (
+    "arm",
+    "model",
+    "machine",
+    "profile",
+    "gpu",
+    "gpus",
+    "usd_per_gpu_hour",
+    "tensor_parallel",
+    "data_parallel",
+)
 _OPTIONS: Final[Mapping[str, str]] = {
     "attention_backend": "--attention-backend",
     "max_num_batched_tokens": "--max-num-batched-tokens",
@@ -79,12 +89,17 @@ class Server:
             return cast(Mapping[str, Sequence[str]], self.facts["arguments"])
         eager = {"--enforce-eager": ()} if truth(self.settings.get("eager")) else {}
         said = {option: text(self.settings.get(name)) for name, option in _OPTIONS.items()}
-        return {**eager, **{option: (value,) for option, value in said.items() if value is not None}}
+        return {
+            **eager,
+            **{option: (value,) for option, value in said.items() if value is not None},
+        }
 
     @property
     def weight_bits(self) -> int | None:
         """Return the width of the weights; a quantisation that the server was started with makes it unknown how wide, but at most 8."""
-        if self.settings.get("quantization") is not None and (self.shape is None or self.shape.weight_bits in {None, 16}):
+        if self.settings.get("quantization") is not None and (
+            self.shape is None or self.shape.weight_bits in {None, 16}
+        ):
             return 8
         return self.shape.weight_bits if self.shape is not None else None
 

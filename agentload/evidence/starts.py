@@ -32,7 +32,14 @@ from agentload.store.runs import measured, starts
 from agentload.study.kinds import Replay, Study
 from agentload.study.stored import study_of
 
-EQUAL: Final = ("version", "kv_cache_dtype", "skip_layers", "attention_backend", "flash_version", "max_model_len")
+EQUAL: Final = (
+    "version",
+    "kv_cache_dtype",
+    "skip_layers",
+    "attention_backend",
+    "flash_version",
+    "max_model_len",
+)
 """Facts of a server that its pace depends on."""
 LATEST: Final = 20  # runs: what servers were like years ago says little of a start today
 
@@ -72,7 +79,10 @@ def of_profile(made: Study | None, profile: ArmProfile | None) -> StartHistory |
     if profile is None:
         return None
     is_noisy = getattr(getattr(made, "servers", None), "noise", True)
-    return StartHistory(spread=profile.noise.restart_sigma if is_noisy else 0.0, source=f"as profile {profile.profile} has it")
+    return StartHistory(
+        spread=profile.noise.restart_sigma if is_noisy else 0.0,
+        source=f"as profile {profile.profile} has it",
+    )
 
 
 def of_history(connection: duckdb.DuckDBPyConnection, run: RunRow) -> StartHistory | None:
@@ -93,11 +103,15 @@ def of_history(connection: duckdb.DuckDBPyConnection, run: RunRow) -> StartHisto
     if freedom < ENOUGH_STARTS:
         return None
     beyond = sum(
-        (len(ratios) - 1) * (_spread([r.value for r in ratios]) - _mean([r.variance for r in ratios])) for ratios in several.values()
+        (len(ratios) - 1)
+        * (_spread([r.value for r in ratios]) - _mean([r.variance for r in ratios]))
+        for ratios in several.values()
     )
     told = len(frozenset[str]().union(*(runs[like] for like in several)))
     source = f"{sum(map(len, several.values()))} starts in {told} run{'' if told == 1 else 's'} of this database"
-    return StartHistory(spread=math.sqrt(max(0.0, beyond) / freedom / 2), source=source)  # a ratio has a start on each side
+    return StartHistory(
+        spread=math.sqrt(max(0.0, beyond) / freedom / 2), source=source
+    )  # a ratio has a start on each side
 
 
 def _spread(values: Sequence[float]) -> float:
@@ -108,10 +122,16 @@ def _mean(values: Sequence[float]) -> float:
     return float(np.mean(values))
 
 
-def checks_ms(connection: duckdb.DuckDBPyConnection, run: RunRow, server: Server) -> tuple[float, ...]:
+def checks_ms(
+    connection: duckdb.DuckDBPyConnection, run: RunRow, server: Server
+) -> tuple[float, ...]:
     """Return what a short request took after the starts of equal servers in other runs."""
     before = starts(connection, model=run.model, but=run.run_id, latest=LATEST)
-    return tuple(float(said["check_ms"]) for said in before if all(said.get(name) == server.facts.get(name) for name in EQUAL))
+    return tuple(
+        float(said["check_ms"])
+        for said in before
+        if all(said.get(name) == server.facts.get(name) for name in EQUAL)
+    )
 
 
 def _of_run(connection: duckdb.DuckDBPyConnection, run_id: str) -> Iterator[_Ratio]:
@@ -122,22 +142,34 @@ def _of_run(connection: duckdb.DuckDBPyConnection, run_id: str) -> Iterator[_Rat
     first, *others = sorted({arm for arm, _ in told if not is_control(arm)}) or [""]
     with plays.tabled(connection, played):
         for other in others:
-            rows = connection.execute(_RATIOS, {"run": run_id, "first": first, "other": other}).fetchall()
+            rows = connection.execute(
+                _RATIOS, {"run": run_id, "first": first, "other": other}
+            ).fetchall()
             known = [row for row in rows if (first, row[0]) in told and (other, row[0]) in told]
             if len(known) >= FEWEST:
                 yield from _of_pairs(known, told, load=_load(run), arms=(first, other))
 
 
 def _of_pairs(
-    rows: Sequence[tuple[int, float, float | None]], told: Mapping[tuple[str, int], Told], *, load: Hashable, arms: tuple[str, str]
+    rows: Sequence[tuple[int, float, float | None]],
+    told: Mapping[tuple[str, int], Told],
+    *,
+    load: Hashable,
+    arms: tuple[str, str],
 ) -> Iterator[_Ratio]:
-    units: dict[tuple[Hashable, Hashable], list[tuple[int, float, float | None]]] = defaultdict(list)
+    units: dict[tuple[Hashable, Hashable], list[tuple[int, float, float | None]]] = defaultdict(
+        list
+    )
     for row in rows:
         units[told[arms[0], row[0]][0], told[arms[1], row[0]][0]].append(row)
     left = len(rows) - len(units)
     halves = [(half / 2) ** 2 for _, _, half in rows if half is not None]
     if left:
-        squares = sum((ratio - _mean([value for _, value, _ in own])) ** 2 for own in units.values() for _, ratio, _ in own)
+        squares = sum(
+            (ratio - _mean([value for _, value, _ in own])) ** 2
+            for own in units.values()
+            for _, ratio, _ in own
+        )
         within = squares / left
     elif len(halves) == len(rows):
         within = _mean(halves)
@@ -145,10 +177,17 @@ def _of_pairs(
         return
     for servers, own in units.items():
         like = (load, *((arm, told[arm, own[0][0]][1]) for arm in arms))
-        yield _Ratio(like=like, servers=servers, value=_mean([value for _, value, _ in own]), variance=within / len(own))
+        yield _Ratio(
+            like=like,
+            servers=servers,
+            value=_mean([value for _, value, _ in own]),
+            variance=within / len(own),
+        )
 
 
-def _told(connection: duckdb.DuckDBPyConnection, run_id: str, played: Sequence[plays.Play]) -> dict[tuple[str, int], Told]:
+def _told(
+    connection: duckdb.DuckDBPyConnection, run_id: str, played: Sequence[plays.Play]
+) -> dict[tuple[str, int], Told]:
     """Return which process played each pair that counts on each arm, and what it was; where nobody told when it began, it is this run's."""
     said: dict[str, list[tuple[int, int, dict[str, object]]]] = defaultdict(list)
     for row in tables.rows(connection, FingerprintRow, run_id=run_id):
@@ -169,16 +208,31 @@ def _load(run: RunRow) -> Hashable:
     study = study_of(run)
     if not isinstance(study, Replay) or run.trace_hash is None:
         return run.run_id
-    return run.trace_hash, repr(study.load), study.windows, study.capacity, study.design, study.cache
+    return (
+        run.trace_hash,
+        repr(study.load),
+        study.windows,
+        study.capacity,
+        study.design,
+        study.cache,
+    )
 
 
 def asked(connection: duckdb.DuckDBPyConnection, run_id: str) -> dict[int, int]:
     """Return how many pairs the run was to have, by part; none of a part that was killed."""
-    said = {row.leg: json.loads(row.health).get("pairs") for row in tables.rows(connection, LegRow, run_id=run_id) if row.health}
+    said = {
+        row.leg: json.loads(row.health).get("pairs")
+        for row in tables.rows(connection, LegRow, run_id=run_id)
+        if row.health
+    }
     return {leg: pairs for leg, pairs in said.items() if pairs is not None}
 
 
-def looks(played: Sequence[plays.Play], planned: int | None, wanted: Mapping[int, int] = MappingProxyType({})) -> int:
+def looks(
+    played: Sequence[plays.Play],
+    planned: int | None,
+    wanted: Mapping[int, int] = MappingProxyType({}),
+) -> int:
     """Count how often a run was as long as it was asked to be: once, and once more for each part that went beyond what had been planned.
 
     *wanted* is how long the run was to be, by part: one command may play several.

@@ -64,8 +64,14 @@ class Summary:
         """Return a table for people."""
         head = f"{'arm':<16}{'calls':>8}{'ok':>8}{'TTFT p50':>12}{'p95':>12}{'token p50':>12}{'tokens/s':>10}{'cached':>8}"
         lines = [f"run {self.run_id}", head, *map(_line, self.arms)]
-        lines += [_failed(arm, status, count) for arm in self.arms for status, count in arm.failed.items()]
-        lines += [f"{arm.arm}: not counted: {count} plays, {reason}" for arm in self.arms for reason, count in arm.left_out.items()]
+        lines += [
+            _failed(arm, status, count) for arm in self.arms for status, count in arm.failed.items()
+        ]
+        lines += [
+            f"{arm.arm}: not counted: {count} plays, {reason}"
+            for arm in self.arms
+            for reason, count in arm.left_out.items()
+        ]
         return "\n".join(lines)
 
 
@@ -77,7 +83,9 @@ def summarise(database: Path, run_id: str) -> Summary:
         with tabled(connection, counted(played)):
             rows = connection.execute(COUNTED + QUERY, {"run": run_id, "arms": arms}).fetchall()
             failed = connection.execute(COUNTED + STATUSES, {"run": run_id}).fetchall()
-    left_out = Counter((play.arm, play.left_out) for play in played if play.left_out not in {None, WARM_UP})
+    left_out = Counter(
+        (play.arm, play.left_out) for play in played if play.left_out not in {None, WARM_UP}
+    )
     return Summary(
         run_id=run_id,
         arms=tuple(
@@ -86,13 +94,17 @@ def summarise(database: Path, run_id: str) -> Summary:
                 calls=calls,
                 ok=ok,
                 failed={status: count for name, status, count, _ in failed if name == arm},
-                errors={status: error for name, status, _, error in failed if name == arm and error},
+                errors={
+                    status: error for name, status, _, error in failed if name == arm and error
+                },
                 ttft_p50_ms=p50,
                 ttft_p95_ms=p95,
                 token_p50_ms=token,
                 output_tokens_per_s=tokens / seconds if tokens and seconds else None,
                 cached_share=cached,
-                left_out={reason or "": count for (name, reason), count in left_out.items() if name == arm},
+                left_out={
+                    reason or "": count for (name, reason), count in left_out.items() if name == arm
+                },
             )
             for arm, calls, ok, p50, p95, token, tokens, cached, seconds in rows
         ),
@@ -110,5 +122,7 @@ def _line(arm: ArmSummary) -> str:
 
     rate = "–" if arm.output_tokens_per_s is None else f"{arm.output_tokens_per_s:,.0f}"
     cached = "–" if arm.cached_share is None else f"{arm.cached_share:.0%}"
-    times = "".join(f"{ms(value):>12}" for value in (arm.ttft_p50_ms, arm.ttft_p95_ms, arm.token_p50_ms))
+    times = "".join(
+        f"{ms(value):>12}" for value in (arm.ttft_p50_ms, arm.ttft_p95_ms, arm.token_p50_ms)
+    )
     return f"{arm.arm:<16}{arm.calls:>8,}{arm.ok:>8,}{times}{rate:>10}{cached:>8}"

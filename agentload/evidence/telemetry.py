@@ -11,7 +11,9 @@ from agentload.evidence.plays import Play, counted, tabled, total
 from agentload.model.controls import control_of
 
 BEFORE_SALT: Final = 32  # tokens with which a request's first tool or message begins, whatever its words: a block or two may be cached
-FULL: Final = 0.95  # a pool is as good as full a little below 1: a request that needs more than is left waits
+FULL: Final = (
+    0.95  # a pool is as good as full a little below 1: a request that needs more than is left waits
+)
 PHASES: Final[Mapping[str, str]] = {
     "queue": "queue_s", "prefill": "prefill_s", "decode": "decode_s", "first-token": "ttft_s", "token": "itl_s", "answer": "e2e_s",
 }  # fmt: skip
@@ -43,7 +45,13 @@ SELECT arm, name, highest, full_share, counted FROM gauges FULL JOIN counters US
 
 
 def of_servers(
-    connection: duckdb.DuckDBPyConnection, run_id: str, arms: Sequence[str], plays: Sequence[Play], rows: pl.DataFrame, *, is_cold: bool
+    connection: duckdb.DuckDBPyConnection,
+    run_id: str,
+    arms: Sequence[str],
+    plays: Sequence[Play],
+    rows: pl.DataFrame,
+    *,
+    is_cold: bool,
 ) -> tuple[tuple[str, Telemetry], ...]:
     """Return the figures of each arm's whole server; *rows* are the counted ones."""
     kept = counted(plays)
@@ -51,7 +59,12 @@ def of_servers(
     out = []
     for arm in arms:
         own = samples.get(arm, _Samples())
-        seconds = sum((play.ended_ns or play.clock_ns) - play.clock_ns for play in kept if play.arm == arm) / 1e9
+        seconds = (
+            sum(
+                (play.ended_ns or play.clock_ns) - play.clock_ns for play in kept if play.arm == arm
+            )
+            / 1e9
+        )
         calls = rows.filter(pl.col("arm") == arm)
         told = hit_rate(calls)
         figures = Telemetry(
@@ -83,15 +96,26 @@ def _sent(connection: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, float
     return dict(connection.execute(query, [run_id]).fetchall())
 
 
-def of_workload(rows: pl.DataFrame, ideal_hit_rate: float | None, *, begins_midway: bool) -> Telemetry | None:
+def of_workload(
+    rows: pl.DataFrame, ideal_hit_rate: float | None, *, begins_midway: bool
+) -> Telemetry | None:
     """Return the hit rates of one workload on one arm.
 
     A window counts no priming call and ends before its plan: what the whole plan could hit is no bound of what hits more.
     """
     found = hit_rate(rows)
-    if begins_midway and found is not None and ideal_hit_rate is not None and found > ideal_hit_rate:
+    if (
+        begins_midway
+        and found is not None
+        and ideal_hit_rate is not None
+        and found > ideal_hit_rate
+    ):
         ideal_hit_rate = None
-    return None if found is None and ideal_hit_rate is None else Telemetry(hit_rate=found, ideal_hit_rate=ideal_hit_rate)
+    return (
+        None
+        if found is None and ideal_hit_rate is None
+        else Telemetry(hit_rate=found, ideal_hit_rate=ideal_hit_rate)
+    )
 
 
 class _Figures(NamedTuple):
@@ -107,10 +131,14 @@ class _Samples(dict[str, _Figures]):
         return _Figures()
 
 
-def _samples(connection: duckdb.DuckDBPyConnection, run_id: str, plays: Sequence[Play]) -> Mapping[str, _Samples]:
+def _samples(
+    connection: duckdb.DuckDBPyConnection, run_id: str, plays: Sequence[Play]
+) -> Mapping[str, _Samples]:
     found: dict[str, _Samples] = {}
     with tabled(connection, plays):
-        for arm, name, *figures in connection.execute(_QUERY, {"run": run_id, "full": FULL}).fetchall():
+        for arm, name, *figures in connection.execute(
+            _QUERY, {"run": run_id, "full": FULL}
+        ).fetchall():
             found.setdefault(arm, _Samples())[name] = _Figures(*figures)
     return found
 
@@ -122,7 +150,10 @@ def _ratio(samples: _Samples, part: str, whole: str) -> float | None:
 
 def _phases(samples: _Samples) -> Iterator[Phase]:
     for name, histogram in PHASES.items():
-        mean_s, count = _ratio(samples, f"{histogram}_sum", f"{histogram}_count"), samples[f"{histogram}_count"].counted
+        mean_s, count = (
+            _ratio(samples, f"{histogram}_sum", f"{histogram}_count"),
+            samples[f"{histogram}_count"].counted,
+        )
         if mean_s is not None and count:
             yield Phase(name=name, mean_ms=1e3 * mean_s, count=round(count))
 
@@ -140,7 +171,8 @@ def _impossible_hits(rows: pl.DataFrame) -> float | None:
     server's chat template puts before the salt is the same in every request and may well be cached, as is how the first schema begins.
     """
     first = rows.filter(
-        pl.col("cached_tokens").is_not_null() & (pl.col("sent_ns") <= pl.col("first_ns").min().over("play")).fill_null(value=True)
+        pl.col("cached_tokens").is_not_null()
+        & (pl.col("sent_ns") <= pl.col("first_ns").min().over("play")).fill_null(value=True)
     )
     if not first.height:
         return None

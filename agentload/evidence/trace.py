@@ -24,7 +24,9 @@ def own_calls(shapes: Sequence[TraceShape]) -> Iterator[OwnCalls]:
         )
 
 
-def with_contexts(workloads: Sequence[WorkloadClass], trace: Sequence[OwnCalls]) -> tuple[WorkloadClass, ...]:
+def with_contexts(
+    workloads: Sequence[WorkloadClass], trace: Sequence[OwnCalls]
+) -> tuple[WorkloadClass, ...]:
     """Return classes that know how long the user's own calls are, where the trace tells."""
     contexts = {each.workload: each.context_tokens for each in trace}
     return tuple(replace(each, context_tokens=contexts.get(each.name)) for each in workloads)

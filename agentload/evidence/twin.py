@@ -24,7 +24,16 @@ from agentload.kvmath.pool import pool_of
 from agentload.layout.step_times import Bounds
 from agentload.model.apart import STEP_TIMES
 from agentload.model.controls import is_control
-from agentload.model.profile import ArmProfile, Gpu, LayerGroup, ModelShape, Noise, Profile, Provenance, Source
+from agentload.model.profile import (
+    ArmProfile,
+    Gpu,
+    LayerGroup,
+    ModelShape,
+    Noise,
+    Profile,
+    Provenance,
+    Source,
+)
 from agentload.model.profile import Server as Settings
 from agentload.model.rows import ArmRow
 from agentload.store import tables
@@ -73,12 +82,18 @@ def bounds(database: Path, run_id: str, *, longest: int) -> Bounds:
 def twins(database: Path, run_id: str) -> dict[str, Twin]:
     """Fit a twin of each arm to all calls of a run. Raises ProfileError where one cannot be had; the rest would compare nothing."""
     arms = _arms(database, run_id)
-    with reading(database) as connection, tabled(connection, [play for play in plays(connection, run_id) if play.is_void]):
+    with (
+        reading(database) as connection,
+        tabled(connection, [play for play in plays(connection, run_id) if play.is_void]),
+    ):
         fits = {name: fit_of(connection, run_id, arm) for name, arm in arms.items()}
     for name, each in fits.items():
         worst = max(each.itl_error.median, each.ttft_error.median)
         if worst > LARGEST_ERROR:
-            raise ProfileError(f"{name}: step times that were left out are missed by {worst:.0%}", hint="capacity is searched instead")
+            raise ProfileError(
+                f"{name}: step times that were left out are missed by {worst:.0%}",
+                hint="capacity is searched instead",
+            )
     return {name: Twin(arm=_fitted(arms[name], each), fitted=each) for name, each in fits.items()}
 
 
@@ -89,16 +104,27 @@ def _fitted(known: ArmProfile, found: Fitted) -> ArmProfile:
 
 def _arms(database: Path, run_id: str) -> dict[str, ArmProfile]:
     with reading(database) as connection:
-        return {each.arm: _geometry(each) for each in servers(connection, run_id) if not is_control(each.arm)}
+        return {
+            each.arm: _geometry(each)
+            for each in servers(connection, run_id)
+            if not is_control(each.arm)
+        }
 
 
 def _geometry(server: Server) -> ArmProfile:
     """Return an arm with everything but its step times: of the profile that it plays, else of what its server tells."""
     if server.profile is not None:
         name, _, arm = server.profile.rpartition("/")
-        known = next(each for each in parse(find("profiles", name).read_text(encoding="utf-8"), name=name).arms if each.name == arm)
+        known = next(
+            each
+            for each in parse(find("profiles", name).read_text(encoding="utf-8"), name=name).arms
+            if each.name == arm
+        )
         if known.speculation is not None:
-            raise ProfileError(f"{server.arm} speculates: what is accepted depends on the text", hint="capacity is searched instead")
+            raise ProfileError(
+                f"{server.arm} speculates: what is accepted depends on the text",
+                hint="capacity is searched instead",
+            )
         return replace(known, name=server.arm, step=None)
     return _told(server)
 
@@ -106,19 +132,37 @@ def _geometry(server: Server) -> ArmProfile:
 def _told(server: Server) -> ArmProfile:
     facts, arguments = server.facts, server.arguments
     if text(server.settings.get("speculative")) or "--speculative-config" in arguments:
-        raise ProfileError(f"{server.arm} speculates: what is accepted depends on the text", hint="capacity is searched instead")
+        raise ProfileError(
+            f"{server.arm} speculates: what is accepted depends on the text",
+            hint="capacity is searched instead",
+        )
     if (count(next(iter(arguments.get("--stream-interval", ())), None)) or 1) > 1:
-        raise ProfileError(f"{server.arm} streams several tokens at a time, which hides its steps", hint="--stream-interval 1")
+        raise ProfileError(
+            f"{server.arm} streams several tokens at a time, which hides its steps",
+            hint="--stream-interval 1",
+        )
     window, pool = count(facts.get("max_model_len")), number(facts.get("pool_tokens"))
-    if window is None or pool is None or server.replicas > 1 or (count(facts.get("engines")) or 1) > 1:
-        raise ProfileError(f"{server.arm} is no single server that tells its window and its pool", hint="capacity is searched instead")
+    if (
+        window is None
+        or pool is None
+        or server.replicas > 1
+        or (count(facts.get("engines")) or 1) > 1
+    ):
+        raise ProfileError(
+            f"{server.arm} is no single server that tells its window and its pool",
+            hint="capacity is searched instead",
+        )
     block = count(facts.get("block_size")) or BLOCK
     dtype = DTYPES.get(text(facts.get("kv_cache_dtype")) or "auto", "auto")
     shape = server.shape if server.shape is not None and server.shape.groups else None
     model = shape or ModelShape(name=server.model or server.arm, groups=(PLAIN,), max_len=window)
     skipped = names(facts.get("skip_layers")) if shape is not None else ()
     # What is told is the block of those layers whose blocks grew; without it the server's own is the usual one.
-    grown = (each for each in (BLOCK, block) if layout(model, dtype, skip_layers=skipped, block_tokens=each).block_tokens == block)
+    grown = (
+        each
+        for each in (BLOCK, block)
+        if layout(model, dtype, skip_layers=skipped, block_tokens=each).block_tokens == block
+    )
     settings = Settings(
         software=f"vLLM {text(facts.get('version')) or ''}",
         max_model_len=window,
@@ -132,7 +176,13 @@ def _told(server: Server) -> ArmProfile:
     return ArmProfile(
         name=server.arm,
         profile="twin",
-        gpu=Gpu(name=server.gpu or "unknown", memory_gib=0, bandwidth_tb_s=0, bf16_tflops=0, compute_capability=0),
+        gpu=Gpu(
+            name=server.gpu or "unknown",
+            memory_gib=0,
+            bandwidth_tb_s=0,
+            bf16_tflops=0,
+            compute_capability=0,
+        ),
         model=model,
         server=replace(settings, kv_cache_memory_bytes=pages * cut.page_bytes),
         kv_dtype=dtype,
@@ -142,7 +192,9 @@ def _told(server: Server) -> ArmProfile:
 
 def _setting(server: Server, name: str) -> int | None:
     option = f"--{name.replace('_', '-')}"
-    return count(server.settings.get(name)) or count(next(iter(server.arguments.get(option, ())), None))
+    return count(server.settings.get(name)) or count(
+        next(iter(server.arguments.get(option, ())), None)
+    )
 
 
 # Void blocks and failed calls say nothing of the model; retries stand for themselves.
@@ -160,7 +212,9 @@ PACKED: Final = 1.2
 """Tokens in a chunk, on average: above it steps are hidden, by speculation or by a server that streams every so many tokens."""
 
 
-def profile_of_run(database: Path, run_id: str, *, like: str, name: str) -> tuple[Profile, dict[str, Fitted]]:
+def profile_of_run(
+    database: Path, run_id: str, *, like: str, name: str
+) -> tuple[Profile, dict[str, Fitted]]:
     """Fit every arm of a run that the profile *like* describes, from which all but timing is taken; also return how each fit predicts."""
     model = read(like)
     known = {arm.name: arm for arm in model.arms if arm.step is not None}
@@ -177,7 +231,10 @@ def profile_of_run(database: Path, run_id: str, *, like: str, name: str) -> tupl
     made = Profile(
         name=name,
         title=f"{model.title}, fitted to run {run_id}",
-        sources=(Source(key="run", title=f"agentload run {run_id}", where=str(database)), *model.sources),
+        sources=(
+            Source(key="run", title=f"agentload run {run_id}", where=str(database)),
+            *model.sources,
+        ),
         provenance=_provenance(fits),
         arms=tuple(replace(_fitted(known[arm], fits[arm]), profile=name) for arm in shared),
         slos=model.slos,
@@ -200,13 +257,20 @@ def observed(connection: duckdb.DuckDBPyConnection, run_id: str, arm: str) -> Ob
     moved, until_ns = dict[int, int](), 0
     for leg, start_ns in sorted(starts.items()):
         moved[leg] = until_ns - start_ns
-        until_ns = LEG_NS + max(each[-1] + moved[leg] for of, each in zip(legs, stamps, strict=True) if of == leg)
+        until_ns = LEG_NS + max(
+            each[-1] + moved[leg] for of, each in zip(legs, stamps, strict=True) if of == leg
+        )
     return Observed(
-        sent_ns=np.array([at + moved[leg] for leg, at in zip(legs, sent, strict=True)], dtype=np.int64),
+        sent_ns=np.array(
+            [at + moved[leg] for leg, at in zip(legs, sent, strict=True)], dtype=np.int64
+        ),
         prompt_tokens=np.array(prompt, dtype=np.int64),
         cached_tokens=np.array(cached, dtype=np.int64),
         output_tokens=np.array(output, dtype=np.int64),
-        stamps_ns=[np.array(each, dtype=np.int64) + moved[leg] for leg, each in zip(legs, stamps, strict=True)],
+        stamps_ns=[
+            np.array(each, dtype=np.int64) + moved[leg]
+            for leg, each in zip(legs, stamps, strict=True)
+        ],
     )
 
 
@@ -214,7 +278,12 @@ def fit_of(connection: duckdb.DuckDBPyConnection, run_id: str, arm: ArmProfile) 
     """Fit what was seen of an arm; what reading its weights takes is its step time's, where it has one."""
     weights_ms = None if arm.step is None else arm.step.weights_ms
     seen = observed(connection, run_id, arm.name)
-    return fit(seen, weights_ms=weights_ms, experts=arm.model.experts, budget=arm.server.max_num_batched_tokens)
+    return fit(
+        seen,
+        weights_ms=weights_ms,
+        experts=arm.model.experts,
+        budget=arm.server.max_num_batched_tokens,
+    )
 
 
 def _provenance(fits: dict[str, Fitted]) -> Provenance:

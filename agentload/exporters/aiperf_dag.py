@@ -24,12 +24,17 @@ def lines(trace: Trace, *, model: str = "", texts: Texts = {}) -> Iterator[bytes
     for session in trace.sessions:
         grows = _only_grows(session)
         sent = contexts(trace.header, session)
-        turns = [_turn(session, number, list(context), speech, model, grows=grows) for number, context in enumerate(sent)]
+        turns = [
+            _turn(session, number, list(context), speech, model, grows=grows)
+            for number, context in enumerate(sent)
+        ]
         mode = {} if grows else {"context_mode": "message_array_with_responses"}
         yield encode({"session_id": session.session} | mode | {"turns": turns}) + b"\n"
 
 
-def _turn(session: Session, number: int, context: list[Any], speech: Speech, model: str, *, grows: bool) -> dict[str, Any]:
+def _turn(
+    session: Session, number: int, context: list[Any], speech: Speech, model: str, *, grows: bool
+) -> dict[str, Any]:
     turn = session.turns[number]
     if grows and number:
         context = [segment for segment in turn.add if segment.role != "assistant"]
@@ -53,7 +58,11 @@ def _turn(session: Session, number: int, context: list[Any], speech: Speech, mod
 def _spawn(session: Session, number: int, child: str) -> dict[str, Any]:
     """Return a child and the turn that waits for it."""
     last = len(session.turns) - 1
-    waiting = (later for later in range(number + 1, last + 1) if any(ref.session == child for ref in session.turns[later].after))
+    waiting = (
+        later
+        for later in range(number + 1, last + 1)
+        if any(ref.session == child for ref in session.turns[later].after)
+    )
     joined = next(waiting, last)
     return {"children": [child]} | ({"join_at": joined} if joined > number else {})
 

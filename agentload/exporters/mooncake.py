@@ -25,16 +25,28 @@ _OWN: Final = 1 << 33
 """The first new block number; imported blocks keep theirs below it."""
 
 
-def lines(trace: Trace, *, block: Count = 0, s_per_token: Seconds = 0.02, sessions: Literal["flat", "aiperf"] = "flat") -> Iterator[bytes]:
+def lines(
+    trace: Trace,
+    *,
+    block: Count = 0,
+    s_per_token: Seconds = 0.02,
+    sessions: Literal["flat", "aiperf"] = "flat",
+) -> Iterator[bytes]:
     """Yield a line for each call; block=0 takes the trace's."""
     blocks = Blocks(block=block or trace.header.block, source=trace.header.block)
     encode = msgspec.json.Encoder().encode
     origin_s: float | None = None
-    kept: dict[str, dict[int, tuple[Segment, ...]]] = {}  # contexts of sessions whose calls were not all sent yet
+    kept: dict[
+        str, dict[int, tuple[Segment, ...]]
+    ] = {}  # contexts of sessions whose calls were not all sent yet
     paced = Paced(trace, partial(_recorded, s_per_token=s_per_token))
     for call in paced:
         origin_s = _origin(call.session) if origin_s is None else origin_s
-        line: dict[str, Any] = _named(call, origin_s) if sessions == "aiperf" else {"timestamp": _millis(origin_s + call.start_s)}
+        line: dict[str, Any] = (
+            _named(call, origin_s)
+            if sessions == "aiperf"
+            else {"timestamp": _millis(origin_s + call.start_s)}
+        )
         name, recorded = call.session.session, call.turn.recorded
         if name not in kept:
             kept[name] = dict(enumerate(contexts(trace.header, call.session)))
@@ -42,7 +54,9 @@ def lines(trace: Trace, *, block: Count = 0, s_per_token: Seconds = 0.02, sessio
         if not kept[name]:
             del kept[name]
         line["input_length"] = sum(segment.tokens for segment in context)
-        line["output_length"] = call.turn.output if recorded is None or recorded.output is None else recorded.output
+        line["output_length"] = (
+            call.turn.output if recorded is None or recorded.output is None else recorded.output
+        )
         line["hash_ids"] = blocks.ids(context)
         yield encode(line) + b"\n"
     if paced.missing:
@@ -54,7 +68,9 @@ def _recorded(turn: Turn, at_s: float, *, s_per_token: float) -> tuple[float, fl
     """Send a call when it was sent and let it take what it took, where that was recorded."""
     recorded = turn.recorded or Recorded()
     start_s = at_s if recorded.start_s is None else recorded.start_s
-    return start_s, start_s + (turn.output * s_per_token if recorded.api_s is None else recorded.api_s)
+    return start_s, start_s + (
+        turn.output * s_per_token if recorded.api_s is None else recorded.api_s
+    )
 
 
 def _origin(first: Session) -> float:
@@ -63,7 +79,11 @@ def _origin(first: Session) -> float:
 
 
 def _named(call: Call, origin_s: float) -> dict[str, Any]:
-    time = {"delay": _millis(call.turn.wait_s)} if call.number else {"timestamp": _millis(origin_s + call.start_s)}
+    time = (
+        {"delay": _millis(call.turn.wait_s)}
+        if call.number
+        else {"timestamp": _millis(origin_s + call.start_s)}
+    )
     return {"session_id": call.session.session, "context_mode": _WHOLE} | time
 
 
@@ -92,7 +112,9 @@ class Blocks:
             return None
         found: list[int] = []
         for number, segment in enumerate(context):
-            if isinstance(segment.key, str) or (segment.tokens % self._block and number < len(context) - 1):
+            if isinstance(segment.key, str) or (
+                segment.tokens % self._block and number < len(context) - 1
+            ):
                 return None
             first = segment.key[0]
             found += range(first, first + -(-segment.tokens // self._block))

@@ -37,13 +37,19 @@ class _Conversation:
 def _conversations(trace: Trace, session: Session, speech: Speech) -> Iterator[_Conversation]:
     held: tuple[Segment, ...] = ()
     made: _Conversation | None = None
-    for number, (turn, context) in enumerate(zip(session.turns, contexts(trace.header, session), strict=True)):
+    for number, (turn, context) in enumerate(
+        zip(session.turns, contexts(trace.header, session), strict=True)
+    ):
         if made is None or context[: len(held)] != held:
             if made is not None:
                 yield made
             made = _Conversation(session.session if not number else f"{session.session}/{number}")
             held = ()
-        asked = [segment for segment in context[len(held) :] if segment.role not in {"assistant", "image"} or not held]
+        asked = [
+            segment
+            for segment in context[len(held) :]
+            if segment.role not in {"assistant", "image"} or not held
+        ]
         made.messages.append({"role": "user", "content": "".join(map(speech.text, asked)) or "\n"})
         answer = _answer(session, number, turn.output)
         made.messages.append({"role": "assistant", "content": speech.text(answer)})
@@ -56,4 +62,6 @@ def _answer(session: Session, number: int, output: int) -> Segment:
     """Return the answer as the next turn keeps it, or words of its length."""
     following = session.turns[number + 1].add if number + 1 < len(session.turns) else ()
     remembered = next((segment for segment in following if segment.role == "assistant"), None)
-    return remembered or Segment(role="assistant", tokens=max(1, output), key=f"{session.session}.answer{number}")
+    return remembered or Segment(
+        role="assistant", tokens=max(1, output), key=f"{session.session}.answer{number}"
+    )

@@ -67,14 +67,23 @@ def likeness(ours: Figures, told: Scrape) -> Iterator[Likeness]:
     cached = told.cached_share
     if cached is not None and ours.cached is not None:
         verdict = _placed(ours.cached, cached - _POINTS, cached + _POINTS)
-        yield Likeness(what="cached share of prompts", unit="share", ours=ours.cached, low=cached, high=cached, verdict=verdict)
+        yield Likeness(
+            what="cached share of prompts",
+            unit="share",
+            ours=ours.cached,
+            low=cached,
+            high=cached,
+            verdict=verdict,
+        )
     yield from _spread("time to first token", "seconds", ours.ttft_s, told.histogram("ttft_s"))
     if running := told.values.get("running"):  # an idle moment says nothing about the load
         yield from _level("concurrent requests", "requests", ours.running, running)
         yield from _level("KV pool in use", "share", ours.kv_usage, told.values.get("kv_usage"))
 
 
-def _spread(name: str, unit: Unit, ours: Spread | None, histogram: Histogram | None) -> Iterator[Likeness]:
+def _spread(
+    name: str, unit: Unit, ours: Spread | None, histogram: Histogram | None
+) -> Iterator[Likeness]:
     if ours is None or histogram is None:
         return
     named = f"{name} tokens" if unit == "tokens" else name
@@ -82,14 +91,25 @@ def _spread(name: str, unit: Unit, ours: Spread | None, histogram: Histogram | N
     ranges = ((share, value, *histogram.bucket(share)) for share, value in ours.quantiles.items())
     for share, value, low, high in ((None, ours.mean, average, average), *ranges):
         what = f"{named} mean" if share is None else f"{named} q{share * 100:g}"
-        yield Likeness(what=what, unit=unit, ours=value, low=low, high=high, verdict=_placed(value, low / _ALIKE, high * _ALIKE))
+        yield Likeness(
+            what=what,
+            unit=unit,
+            ours=value,
+            low=low,
+            high=high,
+            verdict=_placed(value, low / _ALIKE, high * _ALIKE),
+        )
 
 
 def _level(what: str, unit: Unit, ours: Level | None, value: float | None) -> Iterator[Likeness]:
     # Production's is one moment, a run's a period: the moment must be within the run's usual range.
     if ours is not None and value is not None:
-        verdict: Alike = "alike" if ours.low <= value <= ours.high else "more" if ours.low > value else "less"
-        yield Likeness(what=what, unit=unit, ours=ours.middle, low=value, high=value, verdict=verdict)
+        verdict: Alike = (
+            "alike" if ours.low <= value <= ours.high else "more" if ours.low > value else "less"
+        )
+        yield Likeness(
+            what=what, unit=unit, ours=ours.middle, low=value, high=value, verdict=verdict
+        )
 
 
 def _placed(value: float, low: float, high: float) -> Alike:

@@ -16,7 +16,9 @@ import msgspec
 from agentload import documents
 from agentload.exposition.text import Sample, samples
 
-_NAMES: Final = documents.parsed((files("agentload.exposition") / "names.yaml").read_text(encoding="utf-8"), at="names.yaml")
+_NAMES: Final = documents.parsed(
+    (files("agentload.exposition") / "names.yaml").read_text(encoding="utf-8"), at="names.yaml"
+)
 VALUES: Final = msgspec.convert(_NAMES["values"], dict[str, tuple[str, ...]])
 HISTOGRAMS: Final = msgspec.convert(_NAMES["histograms"], dict[str, tuple[str, ...]])
 SPLIT: Final = msgspec.convert(_NAMES["split"], dict[str, tuple[str, str]])
@@ -33,7 +35,12 @@ INFO: Final = "vllm:cache_config_info"
 WANTED: Final = frozenset(
     {INFO, *SPLIT}
     | {name for theirs in VALUES.values() for name in theirs}
-    | {f"{name}_{part}" for theirs in HISTOGRAMS.values() for name in theirs for part in ("bucket", "sum", "count")}
+    | {
+        f"{name}_{part}"
+        for theirs in HISTOGRAMS.values()
+        for name in theirs
+        for part in ("bucket", "sum", "count")
+    }
 )
 """What is read of a page."""
 EACH: Final = ("kv_cache_size_tokens", "kv_cache_max_concurrency")
@@ -74,15 +81,23 @@ class Histogram:
         """Return what was added since an earlier reading."""
         if earlier.bounds != self.bounds:
             return self
-        counts = tuple(max(0.0, now - before) for now, before in zip(self.counts, earlier.counts, strict=True))
-        return Histogram(bounds=self.bounds, counts=counts, total=max(0.0, self.total - earlier.total))
+        counts = tuple(
+            max(0.0, now - before) for now, before in zip(self.counts, earlier.counts, strict=True)
+        )
+        return Histogram(
+            bounds=self.bounds, counts=counts, total=max(0.0, self.total - earlier.total)
+        )
 
     def plus(self, other: "Histogram") -> "Histogram":
         """Return the sum of both; with different buckets only count and sum are kept."""
         total = self.total + other.total
         if other.bounds != self.bounds:
             return Histogram(bounds=(math.inf,), counts=(self.count + other.count,), total=total)
-        return Histogram(bounds=self.bounds, counts=tuple(a + b for a, b in zip(self.counts, other.counts, strict=True)), total=total)
+        return Histogram(
+            bounds=self.bounds,
+            counts=tuple(a + b for a, b in zip(self.counts, other.counts, strict=True)),
+            total=total,
+        )
 
 
 def of_cumulative(upto: Mapping[float, float], total: float) -> Histogram:
@@ -133,8 +148,14 @@ class Scrape:
             return self
         none = Histogram(bounds=(), counts=(), total=0.0)
         return Scrape(
-            values={name: value if is_level(name) else value - earlier.values.get(name, 0.0) for name, value in self.values.items()},
-            histograms={name: found.minus(earlier.histograms.get(name, none)) for name, found in self.histograms.items()},
+            values={
+                name: value if is_level(name) else value - earlier.values.get(name, 0.0)
+                for name, value in self.values.items()
+            },
+            histograms={
+                name: found.minus(earlier.histograms.get(name, none))
+                for name, found in self.histograms.items()
+            },
             cache_config=self.cache_config,
             engines=self.engines,
         )
@@ -160,7 +181,11 @@ def parse(text: str) -> Scrape:
             parts[part] = parts.get(part, 0.0) + sample.value
         else:
             name = sample.name
-            values[name] = max(values.get(name, 0.0), sample.value) if name in _SHARES else values.get(name, 0.0) + sample.value
+            values[name] = (
+                max(values.get(name, 0.0), sample.value)
+                if name in _SHARES
+                else values.get(name, 0.0) + sample.value
+            )
     return Scrape(
         values={**dict(_ours(values)), **parts},
         histograms=dict(_histograms(upto, values)),
@@ -179,7 +204,10 @@ def of_replicas(scrapes: Sequence[Scrape]) -> Scrape:
         values[name] = max(seen) if name in SHARES or name == "process_start_s" else sum(seen)
     histograms = {}
     for name in sorted({name for scrape in scrapes for name in scrape.histograms}):
-        histograms[name] = reduce(Histogram.plus, (scrape.histograms[name] for scrape in scrapes if name in scrape.histograms))
+        histograms[name] = reduce(
+            Histogram.plus,
+            (scrape.histograms[name] for scrape in scrapes if name in scrape.histograms),
+        )
     configs = tuple(scrape.cache_config for scrape in scrapes)
     return Scrape(
         values=values,
@@ -193,7 +221,11 @@ _SHARES: Final = frozenset(theirs for ours in SHARES for theirs in VALUES[ours])
 
 
 def _bound(sample: Sample) -> float | None:
-    return float(sample.labels["le"]) if sample.name.endswith("_bucket") and "le" in sample.labels else None
+    return (
+        float(sample.labels["le"])
+        if sample.name.endswith("_bucket") and "le" in sample.labels
+        else None
+    )
 
 
 def _ours(values: Mapping[str, float]) -> Iterator[tuple[str, float]]:
@@ -202,10 +234,14 @@ def _ours(values: Mapping[str, float]) -> Iterator[tuple[str, float]]:
             yield ours, values[found]
 
 
-def _histograms(upto: Mapping[str, Mapping[float, float]], values: Mapping[str, float]) -> Iterator[tuple[str, Histogram]]:
+def _histograms(
+    upto: Mapping[str, Mapping[float, float]], values: Mapping[str, float]
+) -> Iterator[tuple[str, Histogram]]:
     for ours, theirs in HISTOGRAMS.items():
         name = next((name for name in theirs if f"{name}_sum" in values), None)
-        if name is not None and (buckets := upto.get(name) or {math.inf: values.get(f"{name}_count", 0.0)}):
+        if name is not None and (
+            buckets := upto.get(name) or {math.inf: values.get(f"{name}_count", 0.0)}
+        ):
             yield ours, of_cumulative(buckets, values[f"{name}_sum"])
 
 
@@ -213,13 +249,20 @@ def _together(configs: Sequence[Mapping[str, str]], added: Sequence[str]) -> Map
     """Return the first configuration with the pool of all, or without a pool if any is unknown."""
     if len(configs) < 2:
         return dict(configs[0]) if configs else {}
-    first = {name: value for name, value in next(filter(None, configs), {}).items() if name not in added}
+    first = {
+        name: value for name, value in next(filter(None, configs), {}).items() if name not in added
+    }
     sums = {name: _sum([config.get(name, "") for config in configs]) for name in added}
     return first | {name: text for name, text in sums.items() if text is not None}
 
 
 def _sum(texts: Sequence[str]) -> str | None:
     try:
-        return str(sum(int(text) if text.isdecimal() and len(text) < DIGITS else float(text) for text in texts))
+        return str(
+            sum(
+                int(text) if text.isdecimal() and len(text) < DIGITS else float(text)
+                for text in texts
+            )
+        )
     except ValueError:  # None for older servers
         return None

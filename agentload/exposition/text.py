@@ -13,7 +13,9 @@ MOST_BYTES: Final = 1 << 24
 MOST_OF_A_LINE: Final = 1 << 16
 MOST_LABELS: Final = 1_000
 NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*[ \t]*")
-LABEL: Final = re.compile(r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"([^"\\]*(?:\\.[^"\\]*)*)"[ \t]*,?[ \t]*')
+LABEL: Final = re.compile(
+    r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"([^"\\]*(?:\\.[^"\\]*)*)"[ \t]*,?[ \t]*'
+)
 BLANKS: Final = re.compile(r"[ \t]*")
 ESCAPED: Final = re.compile(r'\\([\\n"])')
 COUNTER: Final = re.compile(r"#[ \t]*TYPE[ \t]+(\S+)[ \t]+counter\b")

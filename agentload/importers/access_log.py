@@ -17,15 +17,67 @@ from agentload.plugins import Bytes, Count
 
 FILES: Final = ("*.log", "*.jsonl", "*.json")
 
-_TIME: Final = ("start_time", "time", "timestamp", "@timestamp", "ts", "StartUTC", "started_at", "time_local", "time_iso8601", "msec")
-_MILLIS: Final = ("duration_ms", "duration", "upstream_service_time", "response_duration", "request_duration_ms")
+_TIME: Final = (
+    "start_time",
+    "time",
+    "timestamp",
+    "@timestamp",
+    "ts",
+    "StartUTC",
+    "started_at",
+    "time_local",
+    "time_iso8601",
+    "msec",
+)
+_MILLIS: Final = (
+    "duration_ms",
+    "duration",
+    "upstream_service_time",
+    "response_duration",
+    "request_duration_ms",
+)
 _SECONDS: Final = ("request_time", "upstream_response_time", "duration_s", "elapsed")
-_PROMPT: Final = ("prompt_tokens", "input_tokens", "llm_input_token", "gen_ai.usage.input_tokens", "request_tokens")
-_OUTPUT: Final = ("completion_tokens", "output_tokens", "llm_output_token", "gen_ai.usage.output_tokens", "response_tokens")
-_SENT: Final = ("bytes_received", "request_length", "request_bytes", "RequestContentSize", "request_size", "bytes_read")
-_RECEIVED: Final = ("bytes_sent", "body_bytes_sent", "response_bytes", "DownstreamContentSize", "response_size", "size", "bytes")
+_PROMPT: Final = (
+    "prompt_tokens",
+    "input_tokens",
+    "llm_input_token",
+    "gen_ai.usage.input_tokens",
+    "request_tokens",
+)
+_OUTPUT: Final = (
+    "completion_tokens",
+    "output_tokens",
+    "llm_output_token",
+    "gen_ai.usage.output_tokens",
+    "response_tokens",
+)
+_SENT: Final = (
+    "bytes_received",
+    "request_length",
+    "request_bytes",
+    "RequestContentSize",
+    "request_size",
+    "bytes_read",
+)
+_RECEIVED: Final = (
+    "bytes_sent",
+    "body_bytes_sent",
+    "response_bytes",
+    "DownstreamContentSize",
+    "response_size",
+    "size",
+    "bytes",
+)
 _STATUS: Final = ("status", "response_code", "status_code", "DownstreamStatus")
-_PATH: Final = ("path", "uri", "request_uri", "RequestPath", "url", "request", "x-envoy-origin-path")
+_PATH: Final = (
+    "path",
+    "uri",
+    "request_uri",
+    "RequestPath",
+    "url",
+    "request",
+    "x-envoy-origin-path",
+)
 _CHATS: Final = ("/chat/completions", "/completions", "/responses", "/messages", "/generate")
 _COMMON: Final = re.compile(
     r'^(?P<remote_addr>\S+) \S+ \S+ \[(?P<time_local>[^\]]+)\] "(?P<request>[^"]*)" (?P<status>\d{3}) '
@@ -46,7 +98,12 @@ def sniff(head: Head) -> float:
 
 @requests.reader(requests.sessions, workload="access_log", holds="unknown")
 def sessions(
-    intake: Intake, *, prompt_bytes: Bytes = 4.0, output_bytes: Bytes = 220.0, session: str = "", system: Count = 0
+    intake: Intake,
+    *,
+    prompt_bytes: Bytes = 4.0,
+    output_bytes: Bytes = 220.0,
+    session: str = "",
+    system: Count = 0,
 ) -> Iterator[Request]:
     """Yield a session for each value of the field `session`, or for each request."""
     for place, fields in _fields(intake):
@@ -62,7 +119,10 @@ def sessions(
         output = _tokens(intake, fields, _OUTPUT, _RECEIVED, output_bytes)
         if at_s is None or prompt is None or output is None:
             intake.notes.skip(
-                place, "no time" if at_s is None else "no tokens or bytes of the " + ("request" if prompt is None else "answer")
+                place,
+                "no time"
+                if at_s is None
+                else "no tokens or bytes of the " + ("request" if prompt is None else "answer"),
             )
             continue
         millis, seconds = _number(_first(fields, _MILLIS)), _number(_first(fields, _SECONDS))
@@ -99,14 +159,22 @@ def _fields(intake: Intake) -> Iterator[tuple[str, Mapping[str, Any]]]:
                 yield place, common.groupdict() | dict(_MORE.findall(common["more"]))
 
 
-def _tokens(intake: Intake, fields: Mapping[str, Any], counted: tuple[str, ...], sized: tuple[str, ...], per_token: float) -> int | None:
+def _tokens(
+    intake: Intake,
+    fields: Mapping[str, Any],
+    counted: tuple[str, ...],
+    sized: tuple[str, ...],
+    per_token: float,
+) -> int | None:
     tokens = _number(_first(fields, counted))
     if tokens is not None:
         return max(1, int(tokens))
     size = _number(_first(fields, sized))
     if size is None:
         return None
-    intake.notes.estimate(f"tokens estimated at {per_token:g} bytes each for {'prompts' if counted is _PROMPT else 'answers'}")
+    intake.notes.estimate(
+        f"tokens estimated at {per_token:g} bytes each for {'prompts' if counted is _PROMPT else 'answers'}"
+    )
     return max(1, round(size / per_token))
 
 

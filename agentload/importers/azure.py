@@ -28,21 +28,37 @@ class _Row(msgspec.Struct):
 def sniff(head: Head) -> float:
     """Look for the three columns."""
     first = head.text.partition("\n")[0].lower()
-    return 1.0 if all(name in first for name in ("timestamp", "contexttokens", "generatedtokens")) else 0.0
+    return (
+        1.0
+        if all(name in first for name in ("timestamp", "contexttokens", "generatedtokens"))
+        else 0.0
+    )
 
 
 @requests.reader(requests.sessions, workload="azure")
 def sessions(intake: Intake, *, system: Count = 0) -> Iterator[Request]:
     """Yield a session for each row."""
     pixels = image_tokens(_IMAGE)
-    for number, (place, row) in enumerate(pair for path in intake.files for pair in rows(path, _Row, intake.notes)):
+    for number, (place, row) in enumerate(
+        pair for path in intake.files for pair in rows(path, _Row, intake.notes)
+    ):
         at_s = fields.iso(row.stamp)
         if at_s is None:
             intake.notes.skip(place, "TIMESTAMP is not a date and time")
             continue
         if row.images:
             intake.notes.estimate("size of an image: 448 x 448", row.images)
-        images = [Piece(role="image", tokens=pixels, key=f"{number}.i{image}", size=_IMAGE) for image in range(row.images)]
+        images = [
+            Piece(role="image", tokens=pixels, key=f"{number}.i{image}", size=_IMAGE)
+            for image in range(row.images)
+        ]
         pieces = [*(requests.leading(system, row.prompt) or ()), *images]
         known = sum(piece.tokens for piece in pieces)
-        yield Request(session=place, at_s=at_s, place=place, prompt=max(row.prompt, known + 1), output=row.output, pieces=pieces)
+        yield Request(
+            session=place,
+            at_s=at_s,
+            place=place,
+            prompt=max(row.prompt, known + 1),
+            output=row.output,
+            pieces=pieces,
+        )

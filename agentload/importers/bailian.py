@@ -14,7 +14,9 @@ from agentload.importers.parts import Head, Intake, Request, requests
 from agentload.plugins import Count, Positive, Seconds
 
 FILES: Final = ("*.jsonl",)
-LICENCE: Final = "the public Bailian traces are Apache-2.0 (alibaba-edu/qwen-bailian-usagetraces-anon)"
+LICENCE: Final = (
+    "the public Bailian traces are Apache-2.0 (alibaba-edu/qwen-bailian-usagetraces-anon)"
+)
 _ROOT: Final = -1
 
 
@@ -45,7 +47,9 @@ def sessions(intake: Intake, *, block: Positive = 16) -> Iterator[Request]:
                 intake.notes.meet(place, "the parent is not in the source, or follows later")
         roots[line.chat_id] = root
         if len(line.hash_ids) > -(-line.input_length // block):
-            intake.notes.meet(place, f"more block ids than fit a prompt of this length (block={block})")
+            intake.notes.meet(
+                place, f"more block ids than fit a prompt of this length (block={block})"
+            )
         yield Request(
             session=str(root),
             at_s=line.timestamp,

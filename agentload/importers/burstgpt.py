@@ -14,7 +14,9 @@ from agentload.importers.parts import Head, Intake, requests, rows
 from agentload.plugins import Count, Seconds
 
 FILES: Final = ("*.csv",)
-LICENCE: Final = "the public BurstGPT traces are CC-BY 4.0 (HPMLL/BurstGPT): attribute them and cite their paper"
+LICENCE: Final = (
+    "the public BurstGPT traces are CC-BY 4.0 (HPMLL/BurstGPT): attribute them and cite their paper"
+)
 
 
 class _Row(msgspec.Struct):
@@ -29,7 +31,11 @@ class _Row(msgspec.Struct):
 def sniff(head: Head) -> float:
     """Look for the columns of lengths."""
     first = head.text.partition("\n")[0].lower()
-    return 1.0 if all(name in first for name in ("timestamp", "request tokens", "response tokens")) else 0.0
+    return (
+        1.0
+        if all(name in first for name in ("timestamp", "request tokens", "response tokens"))
+        else 0.0
+    )
 
 
 @requests.reader(requests.sessions, workload="burstgpt", holds="unknown")

@@ -66,12 +66,17 @@ def likeliest_format(paths: Sequence[Path]) -> str:
     for path in _some(paths):
         head = Head(path)
         if head.bytes[257:262] == b"ustar" or head.bytes.startswith(b"PK\x03\x04"):
-            raise UsageError(f"{path}: an archive", hint=f"unpack it and import the folder: tar -xf {path}")
+            raise UsageError(
+                f"{path}: an archive", hint=f"unpack it and import the folder: tar -xf {path}"
+            )
         surest = max(surest, *((found.sniff(head), found.name) for found in known))
         if surest[0] >= 0.9:
             break
     if not surest[0]:
-        raise UsageError(f"{paths[0]}: unknown format", hint=f"name it: agentload trace import FORMAT PATH; {', '.join(names())}")
+        raise UsageError(
+            f"{paths[0]}: unknown format",
+            hint=f"name it: agentload trace import FORMAT PATH; {', '.join(names())}",
+        )
     return surest[1]
 
 
@@ -80,10 +85,15 @@ def source_files(paths: Sequence[Path], patterns: Sequence[str]) -> tuple[Path, 
     found: list[Path] = []
     for path in paths:
         if not path.exists():
-            raise TraceError(f"{path}: no such file or folder", hint="agentload trace import FORMAT PATH...")
+            raise TraceError(
+                f"{path}: no such file or folder", hint="agentload trace import FORMAT PATH..."
+            )
         inside = _matching(path, patterns) if path.is_dir() else [path]
         if not inside:
-            raise TraceError(f"{path}: no {' or '.join(patterns)} in this folder", hint="agentload trace import FORMAT FILE...")
+            raise TraceError(
+                f"{path}: no {' or '.join(patterns)} in this folder",
+                hint="agentload trace import FORMAT FILE...",
+            )
         found += inside
     return tuple(dict.fromkeys(found))
 
@@ -95,7 +105,11 @@ def _matching(folder: Path, patterns: Sequence[str]) -> list[Path]:
 
 def _some(paths: Sequence[Path]) -> Iterator[Path]:
     for path in paths:
-        inside = (found for found in sorted(path.rglob("*")) if found.is_file()) if path.is_dir() else iter((path,))
+        inside = (
+            (found for found in sorted(path.rglob("*")) if found.is_file())
+            if path.is_dir()
+            else iter((path,))
+        )
         yield from (found for found, _ in zip(inside, range(_LOOKS), strict=False))
 
 
@@ -123,8 +137,12 @@ class Conversion:
     def trace(self) -> Trace:
         """Return the trace; iterating it reads the source."""
         said = {"importer": self.importer.name, "options": self.options, "files": len(self.files)}
-        source = tuple((name, msgspec.json.encode(value).decode()) for name, value in said.items() if value)
-        return Trace(header=Header(name=self.importer.name, block=self.block, source=source), sessions=self)
+        source = tuple(
+            (name, msgspec.json.encode(value).decode()) for name, value in said.items() if value
+        )
+        return Trace(
+            header=Header(name=self.importer.name, block=self.block, source=source), sessions=self
+        )
 
     @property
     def so_far(self) -> tuple[int, int]:
@@ -148,7 +166,9 @@ class Conversion:
             ideal_source=self._source.ratio,
             ideal_import=tally.reuse.ratio,
             ideal_is_exact=self._source.is_exact and tally.reuse.is_exact,
-            recorded_hits=tally.cached_tokens / tally.cached_prompts if tally.cached_prompts else None,
+            recorded_hits=tally.cached_tokens / tally.cached_prompts
+            if tally.cached_prompts
+            else None,
             grid_s=tally.grid_s,
             malformed=notes.placed(notes.malformed),
             odd=notes.placed(notes.odd),
@@ -159,13 +179,29 @@ class Conversion:
         )
 
     def __iter__(self) -> Iterator[Session]:
-        self._notes, self._source, self._tally = Notes(self.tolerance), Reuse(self.block), Tally(Reuse(self.block))
-        intake = Intake(files=self.files, notes=self._notes, identity=Identity(self.key), source=self._source, texts=self.texts)
-        found = self._tally.count(_playable(session, self._notes) for session in self.importer.sessions(intake, **self.options))
+        self._notes, self._source, self._tally = (
+            Notes(self.tolerance),
+            Reuse(self.block),
+            Tally(Reuse(self.block)),
+        )
+        intake = Intake(
+            files=self.files,
+            notes=self._notes,
+            identity=Identity(self.key),
+            source=self._source,
+            texts=self.texts,
+        )
+        found = self._tally.count(
+            _playable(session, self._notes)
+            for session in self.importer.sessions(intake, **self.options)
+        )
         try:
             yield from found
         except OverflowError as error:
-            raise TraceError(f"{self.files[0]}: a number in the source is too large: {error}", hint="is it of this format?") from error
+            raise TraceError(
+                f"{self.files[0]}: a number in the source is too large: {error}",
+                hint="is it of this format?",
+            ) from error
 
 
 def _playable(session: Session, notes: Notes) -> Session:
@@ -176,7 +212,11 @@ def _playable(session: Session, notes: Notes) -> Session:
     notes.estimate("an answer without tokens: one is requested", len(empty))
     turns = list(session.turns)
     for number in empty:
-        turns[number] = replace(turns[number], output=1, recorded=replace(turns[number].recorded or Recorded(), output=0))
+        turns[number] = replace(
+            turns[number],
+            output=1,
+            recorded=replace(turns[number].recorded or Recorded(), output=0),
+        )
     return replace(session, turns=tuple(turns))
 
 

@@ -16,15 +16,46 @@ from typing import Any, Final
 
 import msgspec
 
-from agentload.importers.parts import Entry, Head, Intake, Notes, Piece, Timing, Transcript, Usage, chat, fields, files, reuse, transcripts
+from agentload.importers.parts import (
+    Entry,
+    Head,
+    Intake,
+    Notes,
+    Piece,
+    Timing,
+    Transcript,
+    Usage,
+    chat,
+    fields,
+    files,
+    reuse,
+    transcripts,
+)
 from agentload.model.trace import Session
 
 FILES: Final = ("*.jsonl",)
 Record = dict[str, Any]
 _SILENT: Final = frozenset(
     {
-        *("agent-color", "agent-name", "ai-title", "content-replacement", "custom-title", "file-history-snapshot", "last-prompt", "mode"),
-        *("permission-mode", "pr-link", "progress", "queue-operation", "summary", "tag", "worktree-state"),
+        *(
+            "agent-color",
+            "agent-name",
+            "ai-title",
+            "content-replacement",
+            "custom-title",
+            "file-history-snapshot",
+            "last-prompt",
+            "mode",
+        ),
+        *(
+            "permission-mode",
+            "pr-link",
+            "progress",
+            "queue-operation",
+            "summary",
+            "tag",
+            "worktree-state",
+        ),
     }
 )
 _SPOKEN: Final = frozenset({"assistant", "attachment", "system", "user"})
@@ -33,16 +64,29 @@ _PROMPT: Final = ("input_tokens", "cache_read_input_tokens", "cache_creation_inp
 
 def sniff(head: Head) -> float:
     """Look for log lines, linked by parentUuid, or for leading titles."""
-    if any("sessionId" in record and ("parentUuid" in record or "uuid" in record) for record in head.records):
+    if any(
+        "sessionId" in record and ("parentUuid" in record or "uuid" in record)
+        for record in head.records
+    ):
         return 0.95
-    return 0.6 if head.has("summary", "leafUuid") or head.record.get("type") == "file-history-snapshot" else 0.0
+    return (
+        0.6
+        if head.has("summary", "leafUuid") or head.record.get("type") == "file-history-snapshot"
+        else 0.0
+    )
 
 
 def sessions(intake: Intake) -> Iterator[Session]:
     """Yield a session for each file with a call, and one for each sub-agent."""
     seen: set[int] = set()
     return transcripts.sessions(
-        intake, [one for path in intake.files if path.name != "journal.jsonl" for one in _transcripts(intake, path, seen)]
+        intake,
+        [
+            one
+            for path in intake.files
+            if path.name != "journal.jsonl"
+            for one in _transcripts(intake, path, seen)
+        ],
     )
 
 
@@ -112,7 +156,9 @@ def _by_agent(found: Iterable[tuple[str, Record]]) -> Iterator[tuple[str, str, R
         uuid = record.get("uuid")
         if isinstance(uuid, str):
             above = agents.get(str(record.get("parentUuid")), "")
-            agents[uuid] = str(record.get("agentId") or above or uuid) if record.get("isSidechain") else ""
+            agents[uuid] = (
+                str(record.get("agentId") or above or uuid) if record.get("isSidechain") else ""
+            )
             yield agents[uuid], place, record
 
 
@@ -130,7 +176,9 @@ def _read(intake: Intake, path: Path, agent: str, seen: set[int]) -> list[Entry]
     owners: dict[str, _Node] = {}  # the node of each line
     by_call: dict[str, _Node] = {}  # by the id of a tool call
     by_name: dict[int, _Node] = {}  # by message and request
-    for whose, place, record in _by_agent(files.records(path, Record, Notes("lenient"))):  # errors were reported in the first pass
+    for whose, place, record in _by_agent(
+        files.records(path, Record, Notes("lenient"))
+    ):  # errors were reported in the first pass
         if whose != agent:
             continue
         uuid, kind = record["uuid"], record.get("type")
@@ -163,7 +211,9 @@ def _read(intake: Intake, path: Path, agent: str, seen: set[int]) -> list[Entry]
 def _begun(record: Record, above: _Node | None, place: str, *, name: int = 0) -> _Node:
     at_s = fields.seconds(record.get("timestamp"))
     sent_s = above.last_s if above is not None and above.last_s is not None else at_s
-    return _Node(id=record["uuid"], parent=above, place=place, last_s=at_s, sent_s=sent_s, name=name)
+    return _Node(
+        id=record["uuid"], parent=above, place=place, last_s=at_s, sent_s=sent_s, name=name
+    )
 
 
 def _answer(intake: Intake, node: _Node, record: Record, message: Record) -> None:
@@ -189,7 +239,11 @@ def _pieces(intake: Intake, record: Record) -> Iterator[Piece]:
 def _ids(message: Record, kind: str, name: str) -> list[str]:
     content = message.get("content")
     blocks = content if isinstance(content, list) else []
-    return [str(block.get(name)) for block in blocks if isinstance(block, dict) and block.get("type") == kind]
+    return [
+        str(block.get(name))
+        for block in blocks
+        if isinstance(block, dict) and block.get("type") == kind
+    ]
 
 
 def _sub_agent(record: Record) -> str | None:
@@ -199,7 +253,12 @@ def _sub_agent(record: Record) -> str | None:
 
 def _entries(intake: Intake, node: _Node, seen: set[int]) -> Iterator[Entry]:
     parent = None if node.parent is None else node.parent.tip
-    common: dict[str, Any] = {"id": node.id, "parent": parent, "place": node.place, "at_s": node.done_s}
+    common: dict[str, Any] = {
+        "id": node.id,
+        "parent": parent,
+        "place": node.place,
+        "at_s": node.done_s,
+    }
     said = tuple(node.said)
     if node.usage is None:
         yield Entry(**common, pieces=said)
@@ -212,10 +271,23 @@ def _entries(intake: Intake, node: _Node, seen: set[int]) -> Iterator[Entry]:
     else:
         seen.add(node.name)
         usage = _usage(intake, node, said)
-        yield Entry(**common, pieces=said, timing=Timing(sent_s=node.sent_s, done_s=node.done_s), usage=usage, model=node.model)
+        yield Entry(
+            **common,
+            pieces=said,
+            timing=Timing(sent_s=node.sent_s, done_s=node.done_s),
+            usage=usage,
+            model=node.model,
+        )
     for number, (pieces, child) in enumerate(node.more):
         above = node.id if not number else f"{node.id}/{number}"
-        yield Entry(id=f"{node.id}/{number + 1}", parent=above, place=node.place, at_s=node.last_s, pieces=pieces, child=child)
+        yield Entry(
+            id=f"{node.id}/{number + 1}",
+            parent=above,
+            place=node.place,
+            at_s=node.last_s,
+            pieces=pieces,
+            child=child,
+        )
 
 
 def _usage(intake: Intake, node: _Node, said: Sequence[Piece]) -> Usage:
@@ -224,6 +296,12 @@ def _usage(intake: Intake, node: _Node, said: Sequence[Piece]) -> Usage:
         intake.notes.meet(node.place, "an answer without usage")
     output, length = usage.get("output_tokens"), sum(piece.tokens for piece in said)
     if output is not None and output < length // 2:
-        intake.notes.estimate("output tokens of a call: estimated from its answer, since the log has only the start of the stream")
+        intake.notes.estimate(
+            "output tokens of a call: estimated from its answer, since the log has only the start of the stream"
+        )
         output = length
-    return Usage(prompt=sum(usage.get(kind, 0) for kind in _PROMPT) or None, output=output, cached=usage.get("cache_read_input_tokens"))
+    return Usage(
+        prompt=sum(usage.get(kind, 0) for kind in _PROMPT) or None,
+        output=output,
+        cached=usage.get("cache_read_input_tokens"),
+    )

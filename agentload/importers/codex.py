@@ -14,21 +14,42 @@ from typing import Any, Final
 
 import msgspec
 
-from agentload.importers.parts import Entry, Head, Intake, Notes, Piece, Timing, Transcript, Usage, chat, fields, records, transcripts
+from agentload.importers.parts import (
+    Entry,
+    Head,
+    Intake,
+    Notes,
+    Piece,
+    Timing,
+    Transcript,
+    Usage,
+    chat,
+    fields,
+    records,
+    transcripts,
+)
 from agentload.model.trace import Session
 
 FILES: Final = ("rollout-*.jsonl",)
 
-_KINDS: Final = frozenset({"session_meta", "turn_context", "response_item", "event_msg", "compacted"})
-_CALLS: Final = frozenset({"function_call", "custom_tool_call", "local_shell_call", "web_search_call", "tool_search_call"})
-_RESULTS: Final = frozenset({"function_call_output", "custom_tool_call_output", "tool_search_output"})
+_KINDS: Final = frozenset(
+    {"session_meta", "turn_context", "response_item", "event_msg", "compacted"}
+)
+_CALLS: Final = frozenset(
+    {"function_call", "custom_tool_call", "local_shell_call", "web_search_call", "tool_search_call"}
+)
+_RESULTS: Final = frozenset(
+    {"function_call_output", "custom_tool_call_output", "tool_search_output"}
+)
 _SILENT: Final = frozenset({"ghost_snapshot", "compaction", "compaction_summary"})
 Record = dict[str, Any]
 
 
 def sniff(head: Head) -> float:
     """Look for the envelope of a rollout."""
-    return 0.95 if head.has("timestamp", "type", "payload") and head.record["type"] in _KINDS else 0.0
+    return (
+        0.95 if head.has("timestamp", "type", "payload") and head.record["type"] in _KINDS else 0.0
+    )
 
 
 def sessions(intake: Intake) -> Iterator[Session]:
@@ -49,7 +70,9 @@ def _transcript(intake: Intake, path: Path) -> Transcript:
         read=lambda: list(_Rollout(intake=intake).entries(path)),
         key=str(meta.get("id") or path.stem),
         workload="codex-subagent" if spawned_by else "codex",
-        began_s=fields.seconds(meta.get("timestamp")) or fields.seconds(first.get("timestamp")) or 0.0,
+        began_s=fields.seconds(meta.get("timestamp"))
+        or fields.seconds(first.get("timestamp"))
+        or 0.0,
         lead=f"codex {meta.get('cli_version')}",
         spawned_by=spawned_by,
     )
@@ -104,7 +127,11 @@ class _Rollout:
         kind = str(item.get("type"))
         if kind in _SILENT:
             return
-        if kind in _CALLS or kind == "reasoning" or (kind == "message" and item.get("role") == "assistant"):
+        if (
+            kind in _CALLS
+            or kind == "reasoning"
+            or (kind == "message" and item.get("role") == "assistant")
+        ):
             if self.is_open and self.queue:
                 yield from self._close(Usage())
             if not self.is_open:
@@ -120,7 +147,14 @@ class _Rollout:
             pieces = list(chat.pieces(self.intake, chat.role_of(item.get("role")), item))
         else:
             content = item.get("output")
-            pieces = list(chat.pieces(self.intake, "tool", {"content": content}, tool=self.names.get(str(item.get("call_id")))))
+            pieces = list(
+                chat.pieces(
+                    self.intake,
+                    "tool",
+                    {"content": content},
+                    tool=self.names.get(str(item.get("call_id"))),
+                )
+            )
         if self.is_open:
             self.queue += pieces
         elif pieces:
@@ -128,14 +162,22 @@ class _Rollout:
 
     def _made(self, item: Record) -> Iterator[Piece]:
         if item.get("type") == "reasoning":
-            return chat.pieces(self.intake, "assistant", {"content": item.get("summary") or item.get("content")})
+            return chat.pieces(
+                self.intake, "assistant", {"content": item.get("summary") or item.get("content")}
+            )
         if item.get("type") == "message":
             return chat.pieces(self.intake, "assistant", item)
         name = item.get("name")
         if isinstance(name, str):
             self.names[str(item.get("call_id"))] = name
-        said = {key: value for key, value in item.items() if key in {"name", "arguments", "input", "action"}}
-        return chat.pieces(self.intake, "assistant", {"content": msgspec.json.encode(said).decode()})
+        said = {
+            key: value
+            for key, value in item.items()
+            if key in {"name", "arguments", "input", "action"}
+        }
+        return chat.pieces(
+            self.intake, "assistant", {"content": msgspec.json.encode(said).decode()}
+        )
 
     def _counted(self, info: object) -> Iterator[Entry]:
         info = info if isinstance(info, dict) else {}
@@ -148,7 +190,11 @@ class _Rollout:
             self.total = total
         if not isinstance(last, dict) and isinstance(total, dict):
             last = {name: count - before.get(name, 0) for name, count in total.items()}
-        counts = {name: max(0, count) for name, count in _counts(last).items()} if isinstance(last, dict) else {}
+        counts = (
+            {name: max(0, count) for name, count in _counts(last).items()}
+            if isinstance(last, dict)
+            else {}
+        )
         if not counts.get("output_tokens") or not self.is_open:
             return
         yield from self._close(
@@ -177,7 +223,10 @@ class _Rollout:
         history = payload.get("replacement_history")
         pieces = list(chat.messages(self.intake, history)) if isinstance(history, list) else []
         self.tip = None
-        yield self._entry(place, pieces or list(chat.pieces(self.intake, "user", {"content": payload.get("message")})))
+        yield self._entry(
+            place,
+            pieces or list(chat.pieces(self.intake, "user", {"content": payload.get("message")})),
+        )
 
     def _instructions(self, payload: Record, place: str) -> Iterator[Entry]:
         said = payload.get("base_instructions") or payload.get("instructions")
@@ -187,7 +236,14 @@ class _Rollout:
 
     def _entry(self, place: str, pieces: list[Piece], **more: Any) -> Entry:
         self.count += 1
-        entry = Entry(id=f"#{self.count}", parent=self.tip, place=place, at_s=None, pieces=tuple(pieces), **more)
+        entry = Entry(
+            id=f"#{self.count}",
+            parent=self.tip,
+            place=place,
+            at_s=None,
+            pieces=tuple(pieces),
+            **more,
+        )
         self.tip = entry.id
         return entry
 

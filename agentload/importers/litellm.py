@@ -9,7 +9,18 @@ than chats, and hits of LiteLLM's own cache never reached a server as a chat, an
 from collections.abc import Iterator
 from typing import Any, Final
 
-from agentload.importers.parts import Continuations, Head, Intake, Logged, Timing, Usage, chat, fields, files, requests
+from agentload.importers.parts import (
+    Continuations,
+    Head,
+    Intake,
+    Logged,
+    Timing,
+    Usage,
+    chat,
+    fields,
+    files,
+    requests,
+)
 
 FILES: Final = ("*.jsonl", "*.json", "*.csv")
 
@@ -20,9 +31,18 @@ Record = dict[str, Any]
 def sniff(head: Head) -> float:
     """Look for the fields that only LiteLLM has."""
     first = head.text.partition("\n")[0]
-    if "startTime" in first and "completion_tokens" in first and "call_type" in first and not first.startswith(("{", "[")):
+    if (
+        "startTime" in first
+        and "completion_tokens" in first
+        and "call_type" in first
+        and not first.startswith(("{", "["))
+    ):
         return 0.95
-    return 0.95 if head.has("startTime", "endTime") and (head.has("call_type") or head.has("spend")) else 0.0
+    return (
+        0.95
+        if head.has("startTime", "endTime") and (head.has("call_type") or head.has("spend"))
+        else 0.0
+    )
 
 
 @requests.reader(requests.conversations, workload="litellm")
@@ -43,7 +63,10 @@ def sessions(intake: Intake) -> Iterator[Logged]:
             intake.notes.skip(place, "no startTime")
             continue
         # Calls that did not stream repeat their end as the time of their first token.
-        first_s, done_s = fields.seconds(record.get("completionStartTime")), fields.seconds(record.get("endTime"))
+        first_s, done_s = (
+            fields.seconds(record.get("completionStartTime")),
+            fields.seconds(record.get("endTime")),
+        )
         context = list(chat.messages(intake, files.list_in(record.get("messages"))))
         named = record.get("session_id") or record.get("trace_id")
         model = record.get("model_group") or record.get("model")
@@ -51,10 +74,14 @@ def sessions(intake: Intake) -> Iterator[Logged]:
             session=f"+{named}" if named else continuations.session(context) if context else place,
             at_s=sent_s,
             place=place,
-            timing=Timing(sent_s=sent_s, first_s=None if first_s == done_s else first_s, done_s=done_s),
+            timing=Timing(
+                sent_s=sent_s, first_s=None if first_s == done_s else first_s, done_s=done_s
+            ),
             usage=_usage(record),
             context=context,
-            answer=list(chat.messages(intake, chat.answers(files.object_in(record.get("response"))))),
+            answer=list(
+                chat.messages(intake, chat.answers(files.object_in(record.get("response"))))
+            ),
             model=model if isinstance(model, str) else None,
         )
 
@@ -82,7 +109,17 @@ def _is_left_out(intake: Intake, record: Record) -> bool:
 
 
 def _usage(record: Record) -> Usage:
-    metadata, response = files.object_in(record.get("metadata")), files.object_in(record.get("response"))
-    inner = fields.usage(files.object_in(metadata.get("usage_object")) or files.object_in(response.get("usage")))
+    metadata, response = (
+        files.object_in(record.get("metadata")),
+        files.object_in(record.get("response")),
+    )
+    inner = fields.usage(
+        files.object_in(metadata.get("usage_object")) or files.object_in(response.get("usage"))
+    )
     told = fields.usage({name: record.get(name) for name in ("prompt_tokens", "completion_tokens")})
-    return Usage(prompt=told.prompt or inner.prompt, output=told.output or inner.output, cached=inner.cached, thinking=inner.thinking)
+    return Usage(
+        prompt=told.prompt or inner.prompt,
+        output=told.output or inner.output,
+        cached=inner.cached,
+        thinking=inner.thinking,
+    )

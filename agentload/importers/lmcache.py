@@ -26,7 +26,12 @@ class _Line(msgspec.Struct):
 
 def sniff(head: Head) -> float:
     """Look for a prompt and an answer as texts."""
-    return 0.95 if head.has("session_id", "input", "output", "timestamp") and isinstance(head.record["input"], str) else 0.0
+    return (
+        0.95
+        if head.has("session_id", "input", "output", "timestamp")
+        and isinstance(head.record["input"], str)
+        else 0.0
+    )
 
 
 @requests.reader(requests.sessions, workload="lmcache")

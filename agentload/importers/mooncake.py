@@ -15,7 +15,19 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from agentload.importers.parts import Dialogue, Grid, Head, Intake, Piece, Timing, Usage, by_session, chat, requests, started
+from agentload.importers.parts import (
+    Dialogue,
+    Grid,
+    Head,
+    Intake,
+    Piece,
+    Timing,
+    Usage,
+    by_session,
+    chat,
+    requests,
+    started,
+)
 from agentload.model.trace import Session
 from agentload.plugins import Positive
 
@@ -49,12 +61,20 @@ def sniff(head: Head) -> float:
     """Look for lengths or a text, and a time, a session or blocks."""
     if head.has("chat_id") or isinstance(head.record.get("hash_ids"), dict):
         return 0.0
-    if head.has("input_length", "output_length") and any(map(head.has, ("timestamp", "session_id", "hash_ids"))):
+    if head.has("input_length", "output_length") and any(
+        map(head.has, ("timestamp", "session_id", "hash_ids"))
+    ):
         return 0.9
-    return 0.8 if head.has("output_length") and any(map(head.has, ("text_input", "messages", "payload"))) else 0.0
+    return (
+        0.8
+        if head.has("output_length") and any(map(head.has, ("text_input", "messages", "payload")))
+        else 0.0
+    )
 
 
-def sessions(intake: Intake, *, block: Positive = 512, history: History = "delta", grid: Grid = "keep") -> Iterator[Session]:
+def sessions(
+    intake: Intake, *, block: Positive = 512, history: History = "delta", grid: Grid = "keep"
+) -> Iterator[Session]:
     """Yield a session for each `session_id`, and for each line without one."""
     found = by_session(_requests(intake, block, history), _Request)
     origin_s: float | None = None
@@ -74,7 +94,11 @@ def sessions(intake: Intake, *, block: Positive = 512, history: History = "delta
                 holds="news" if len(group) > 1 and group[0].history == "delta" else "context",
             )
         # A trace starts at 0; its source's start is kept in the first session, so that an export restores the times.
-        yield session if number or not origin_s else replace(session, extra=((ORIGIN, str(origin_s)),))
+        yield (
+            session
+            if number or not origin_s
+            else replace(session, extra=((ORIGIN, str(origin_s)),))
+        )
 
 
 def _requests(intake: Intake, block: int, history: History) -> Iterator[_Request]:
@@ -87,7 +111,9 @@ def _requests(intake: Intake, block: int, history: History) -> Iterator[_Request
             place=place,
             prompt=line.input_length or 0,
             output=line.output_length if line.output_length is not None else 1,
-            ids=None if line.hash_ids is None else [intake.identity.block(found) for found in line.hash_ids],
+            ids=None
+            if line.hash_ids is None
+            else [intake.identity.block(found) for found in line.hash_ids],
             delay_s=None if line.delay is None else line.delay / 1000,
             history=_history(line, history),
         )
@@ -119,9 +145,13 @@ def _is_whole(intake: Intake, request: _Request, line: _Line, block: int) -> boo
         return False
     if request.ids is not None and request.pieces is None:
         if len(request.ids) > -(-request.prompt // block):
-            intake.notes.meet(request.place, f"more block ids than fit a prompt of this length (block={block})")
+            intake.notes.meet(
+                request.place, f"more block ids than fit a prompt of this length (block={block})"
+            )
         elif request.prompt - len(request.ids) * block >= block:
-            intake.notes.meet(request.place, f"block ids cover only part of the prompt (block={block})")
+            intake.notes.meet(
+                request.place, f"block ids cover only part of the prompt (block={block})"
+            )
     if line.output_length is None:
         intake.notes.estimate("output_length is missing: 1 token assumed assumed")
     return True
@@ -132,7 +162,9 @@ def _pieces(intake: Intake, line: _Line) -> Iterator[Piece]:
     tools = chat.schemas(intake, line.tools or payload.get("tools") or ())
     found = line.messages or payload.get("messages")
     text = line.text_input if line.text_input is not None else payload.get("prompt")
-    said = chat.messages(intake, found if isinstance(found, list) else [{"role": "user", "content": text}])
+    said = chat.messages(
+        intake, found if isinstance(found, list) else [{"role": "user", "content": text}]
+    )
     yield from chat.behind_system(tools, said)
 
 
@@ -141,10 +173,18 @@ def _spoken(intake: Intake, group: Sequence[_Request], name: str, origin_s: floa
     dialogue = Dialogue(intake=intake, origin_s=origin_s)
     for number, request in enumerate(group):
         if number and request.history == "delta":
-            answer = Piece(role="assistant", tokens=group[number - 1].output, key=f"{name}.a{number - 1}")
+            answer = Piece(
+                role="assistant", tokens=group[number - 1].output, key=f"{name}.a{number - 1}"
+            )
             dialogue.add([answer, *(request.pieces or ())])
         else:
             dialogue.restart(request.pieces or ())
-        at_s = request.at_s if request.delay_s is None or not number else (dialogue.ready_s or 0.0) + request.delay_s
-        dialogue.call(timing=Timing(sent_s=at_s), usage=Usage(output=request.output), place=request.place)
+        at_s = (
+            request.at_s
+            if request.delay_s is None or not number
+            else (dialogue.ready_s or 0.0) + request.delay_s
+        )
+        dialogue.call(
+            timing=Timing(sent_s=at_s), usage=Usage(output=request.output), place=request.place
+        )
     return dialogue.session(name, workload="mooncake")

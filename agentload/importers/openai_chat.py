@@ -12,7 +12,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from agentload.importers.parts import Continuations, Head, Intake, Logged, Piece, Timing, Usage, chat, fields, files, requests
+from agentload.importers.parts import (
+    Continuations,
+    Head,
+    Intake,
+    Logged,
+    Piece,
+    Timing,
+    Usage,
+    chat,
+    fields,
+    files,
+    requests,
+)
 from agentload.model.trace import Session
 from agentload.plugins import Bytes, Seconds
 
@@ -31,10 +43,14 @@ def sniff(head: Head) -> float:
     return 0.7 if isinstance(first, dict) and ("role" in first or "from" in first) else 0.0
 
 
-def sessions(intake: Intake, *, every_s: Seconds = 0.0, bytes_per_token: Bytes = 4.0) -> Iterator[Session]:
+def sessions(
+    intake: Intake, *, every_s: Seconds = 0.0, bytes_per_token: Bytes = 4.0
+) -> Iterator[Session]:
     """Yield a session for each conversation."""
     measured = replace(intake, bytes_per_token=bytes_per_token)
-    return requests.conversations(measured, _logged(measured), workload="openai_chat", every_s=every_s)
+    return requests.conversations(
+        measured, _logged(measured), workload="openai_chat", every_s=every_s
+    )
 
 
 def _logged(intake: Intake) -> Iterator[Logged]:
@@ -54,7 +70,9 @@ def _logged(intake: Intake) -> Iterator[Logged]:
             yield _one(intake, record, context, place=place, continuations=continuations)
 
 
-def conversation(intake: Intake, found: list[Any], *, opening: list[Piece], place: str, name: str) -> Iterator[Logged]:
+def conversation(
+    intake: Intake, found: list[Any], *, opening: list[Piece], place: str, name: str
+) -> Iterator[Logged]:
     """Yield a call for each answer of a conversation, with what is new since the previous one."""
     tools, new, before_s = opening, list[Piece](), None
     for message in found:
@@ -64,7 +82,14 @@ def conversation(intake: Intake, found: list[Any], *, opening: list[Piece], plac
             timing = Timing(sent_s=before_s, done_s=at_s) if before_s is not None else Timing()
             context = chat.behind_system(tools, new)
             yield Logged(
-                session=name, at_s=before_s or 0.0, place=place, timing=timing, usage=Usage(), context=context, answer=pieces, is_new=True
+                session=name,
+                at_s=before_s or 0.0,
+                place=place,
+                timing=timing,
+                usage=Usage(),
+                context=context,
+                answer=pieces,
+                is_new=True,
             )
             tools, new = [], []
         else:
@@ -72,14 +97,27 @@ def conversation(intake: Intake, found: list[Any], *, opening: list[Piece], plac
         before_s = at_s
 
 
-def _one(intake: Intake, record: Record, context: list[Piece], *, place: str, continuations: Continuations) -> Logged:
+def _one(
+    intake: Intake,
+    record: Record,
+    context: list[Piece],
+    *,
+    place: str,
+    continuations: Continuations,
+) -> Logged:
     request, response = _request(record), files.object_in(record.get("response"))
     response = files.object_in(response.get("body")) or response
     counted = fields.usage(response.get("usage") or record.get("usage"))
-    answer = [piece for message in chat.answers(response) for piece in chat.pieces(intake, "assistant", message)]
+    answer = [
+        piece
+        for message in chat.answers(response)
+        for piece in chat.pieces(intake, "assistant", message)
+    ]
     limit = request.get("max_completion_tokens") or request.get("max_tokens")
     if counted.output is None and not answer and isinstance(limit, int):
-        intake.notes.estimate("output tokens of a call: its limit, since the answer is not in the source")
+        intake.notes.estimate(
+            "output tokens of a call: its limit, since the answer is not in the source"
+        )
         counted = Usage(prompt=counted.prompt, output=limit, cached=counted.cached)
     sent_s = fields.first_time(record, *_SENT)
     if sent_s is None:

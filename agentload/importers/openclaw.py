@@ -20,10 +20,29 @@ from urllib.parse import quote
 import msgspec
 
 from agentload.errors import TraceError
-from agentload.importers.parts import Entry, Head, Intake, Notes, Piece, Transcript, chat, fields, head, parsed, records, transcripts
+from agentload.importers.parts import (
+    Entry,
+    Head,
+    Intake,
+    Notes,
+    Piece,
+    Transcript,
+    chat,
+    fields,
+    head,
+    parsed,
+    records,
+    transcripts,
+)
 from agentload.model.trace import Session
 
-FILES: Final = ("*.jsonl", "*.jsonl.reset.*", "*.jsonl.deleted.*", "*.sqlite", "session-branch.json")
+FILES: Final = (
+    "*.jsonl",
+    "*.jsonl.reset.*",
+    "*.jsonl.deleted.*",
+    "*.sqlite",
+    "session-branch.json",
+)
 Opening: TypeAlias = Callable[[], Sequence[Piece]]
 _HOMES: Final = (".openclaw", ".clawdbot", ".moltbot")
 _BUNDLE: Final = "session-branch.json"
@@ -36,7 +55,10 @@ _KINDS: Final = (
     ("group", "group"),
     ("channel", "group"),
 )
-_DAMAGED: Final = (sqlite3.DatabaseError, UnicodeDecodeError)  # a damaged schema is reported in bytes that are not text
+_DAMAGED: Final = (
+    sqlite3.DatabaseError,
+    UnicodeDecodeError,
+)  # a damaged schema is reported in bytes that are not text
 _MAGIC: Final = b"SQLite format 3\0"
 
 
@@ -54,7 +76,10 @@ def sniff(head: Head) -> float:
     if head.path.name.startswith(_BUNDLE):
         return 1.0 if b'"entries"' in head.bytes else 0.0
     is_session = head.record.get("type") == "session" or head.has("type", "message", "timestamp")
-    is_home = any(home in head.path.parts for home in _HOMES) or (head.path.parent / "sessions.json").exists()
+    is_home = (
+        any(home in head.path.parts for home in _HOMES)
+        or (head.path.parent / "sessions.json").exists()
+    )
     return 0.95 if is_session and is_home else 0.0
 
 
@@ -78,12 +103,25 @@ def _filed(intake: Intake, path: Path) -> Transcript:
     index = path.parent / "sessions.json"
     told = parsed(head(index, 1 << 26)) if index.exists() else None
     known = told.items() if isinstance(told, dict) else ()
-    key, said = next(((key, said) for key, said in known if isinstance(said, dict) and said.get("sessionId") == own), (own, {}))
+    key, said = next(
+        (
+            (key, said)
+            for key, said in known
+            if isinstance(said, dict) and said.get("sessionId") == own
+        ),
+        (own, {}),
+    )
     trajectory = path.with_name(f"{own}.trajectory.jsonl")
     first = zip(records(path, transcripts.Record, Notes("lenient")), range(3), strict=False)
-    times = [at_s for (_, record), _ in first if (at_s := fields.seconds(record.get("timestamp"))) is not None]
+    times = [
+        at_s
+        for (_, record), _ in first
+        if (at_s := fields.seconds(record.get("timestamp"))) is not None
+    ]
     return _transcript(
-        read=lambda: list(transcripts.entries(intake, records(path, transcripts.Record, intake.notes))),
+        read=lambda: list(
+            transcripts.entries(intake, records(path, transcripts.Record, intake.notes))
+        ),
         key=key,
         agent=path.parent.parent.name,
         began_s=min(times, default=0.0),
@@ -93,17 +131,32 @@ def _filed(intake: Intake, path: Path) -> Transcript:
 
 
 def _bundled(intake: Intake, path: Path) -> Transcript:
-    told = parsed(head(path.with_name("manifest.json"), 1 << 26)) if path.with_name("manifest.json").exists() else None
+    told = (
+        parsed(head(path.with_name("manifest.json"), 1 << 26))
+        if path.with_name("manifest.json").exists()
+        else None
+    )
     said = told if isinstance(told, dict) else {}
     key = str(said.get("sessionKey") or said.get("sessionId") or path.parent.name)
     agent = key.split(":")[1] if key.startswith("agent:") else ""
     events = path.with_name("events.jsonl")
-    branch = [entry for _, found in records(path, _Branch, Notes("lenient")) for entry in (found.header or {}, *found.entries)]
+    branch = [
+        entry
+        for _, found in records(path, _Branch, Notes("lenient"))
+        for entry in (found.header or {}, *found.entries)
+    ]
     return _transcript(
         read=lambda: list(transcripts.entries(intake, _branch(intake, path))),
         key=key,
         agent=agent,
-        began_s=next((at_s for entry in branch if (at_s := fields.seconds(entry.get("timestamp"))) is not None), 0.0),
+        began_s=next(
+            (
+                at_s
+                for entry in branch
+                if (at_s := fields.seconds(entry.get("timestamp"))) is not None
+            ),
+            0.0,
+        ),
         spawned_by=None,
         opening=lambda: tuple(_opening(intake, events)) if events.exists() else (),
     )
@@ -111,7 +164,9 @@ def _bundled(intake: Intake, path: Path) -> Transcript:
 
 def _branch(intake: Intake, path: Path) -> Iterator[tuple[str, transcripts.Record]]:
     for place, found in records(path, _Branch, intake.notes):
-        yield from ((f"{place}, entry {number}", entry) for number, entry in enumerate(found.entries))
+        yield from (
+            (f"{place}, entry {number}", entry) for number, entry in enumerate(found.entries)
+        )
 
 
 def _stored(intake: Intake, path: Path) -> Iterator[Transcript]:
@@ -122,16 +177,28 @@ def _stored(intake: Intake, path: Path) -> Iterator[Transcript]:
     for session, began in found:
         key = str(windows.get(session, {}).get("session_key") or session)
         yield _transcript(
-            read=partial(lambda session: list(transcripts.entries(intake, _recorded(path, session, intake.notes))), session),
+            read=partial(
+                lambda session: list(
+                    transcripts.entries(intake, _recorded(path, session, intake.notes))
+                ),
+                session,
+            ),
             key=key,
             agent=path.parent.parent.name,
             began_s=fields.seconds(began) or 0.0,
-            spawned_by=windows.get(session, {}).get("spawned_by") or nodes.get(key, {}).get("spawned_by"),
+            spawned_by=windows.get(session, {}).get("spawned_by")
+            or nodes.get(key, {}).get("spawned_by"),
         )
 
 
 def _transcript(
-    *, read: Callable[[], list[Entry]], key: str, agent: str, began_s: float, spawned_by: str | None, opening: Opening = tuple
+    *,
+    read: Callable[[], list[Entry]],
+    key: str,
+    agent: str,
+    began_s: float,
+    spawned_by: str | None,
+    opening: Opening = tuple,
 ) -> Transcript:
     parts = key.split(":")
     kind = next((kind for name, kind in _KINDS if name in parts), "main")
@@ -168,9 +235,15 @@ def _opened(path: Path) -> sqlite3.Connection:
         except sqlite3.OperationalError:
             continue
         except _DAMAGED as error:
-            raise TraceError(f"{path}: not a readable SQLite database: {error}", hint="copy it with `sqlite3 FILE .backup`") from error
+            raise TraceError(
+                f"{path}: not a readable SQLite database: {error}",
+                hint="copy it with `sqlite3 FILE .backup`",
+            ) from error
         return database
-    raise TraceError(f"{path}: the database cannot be opened", hint="copy it with `sqlite3 FILE .backup` and import the copy")
+    raise TraceError(
+        f"{path}: the database cannot be opened",
+        hint="copy it with `sqlite3 FILE .backup` and import the copy",
+    )
 
 
 def _has_table(path: Path, name: str) -> bool:
@@ -205,14 +278,19 @@ def _rows(database: sqlite3.Connection, table: str) -> Iterator[dict[str, Any]]:
 def _began(database: sqlite3.Connection) -> list[tuple[str, int]]:
     """Return the sessions with transcripts and when each one's first event was written, in milliseconds since 1970."""
     with _readable("the database"):
-        return database.execute("SELECT session_id, min(created_at) FROM transcript_events GROUP BY session_id ORDER BY 2, 1").fetchall()
+        return database.execute(
+            "SELECT session_id, min(created_at) FROM transcript_events GROUP BY session_id ORDER BY 2, 1"
+        ).fetchall()
 
 
 def _recorded(path: Path, session: str, notes: Notes) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (place, event) of one session's transcript, in order."""
     with closing(_opened(path)) as database:
         try:
-            found = database.execute("SELECT seq, event_json FROM transcript_events WHERE session_id = ? ORDER BY seq", (session,))
+            found = database.execute(
+                "SELECT seq, event_json FROM transcript_events WHERE session_id = ? ORDER BY seq",
+                (session,),
+            )
             for seq, text in found:
                 event = parsed(text) if isinstance(text, str | bytes) else None
                 if isinstance(event, dict):
@@ -224,4 +302,7 @@ def _recorded(path: Path, session: str, notes: Notes) -> Iterator[tuple[str, dic
 
 
 def _exists(database: sqlite3.Connection, table: str) -> bool:
-    return database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone() is not None
+    return (
+        database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+        is not None
+    )

@@ -10,7 +10,17 @@ from typing import Any, Final
 
 import msgspec
 
-from agentload.importers.parts import Head, Intake, Logged, Timing, Usage, agents_usage, chat, fields, requests
+from agentload.importers.parts import (
+    Head,
+    Intake,
+    Logged,
+    Timing,
+    Usage,
+    agents_usage,
+    chat,
+    fields,
+    requests,
+)
 
 FILES: Final = ("cache-trace*.jsonl",)
 
@@ -33,7 +43,11 @@ class _Open(msgspec.Struct):
 
 def sniff(head: Head) -> float:
     """Look for a stage."""
-    return 1.0 if head.has("stage", "ts", "seq") and ("sessionId" in head.record or "runId" in head.record) else 0.0
+    return (
+        1.0
+        if head.has("stage", "ts", "seq") and ("sessionId" in head.record or "runId" in head.record)
+        else 0.0
+    )
 
 
 @requests.reader(requests.conversations, workload="openclaw")
@@ -55,11 +69,24 @@ def sessions(intake: Intake) -> Iterator[Logged]:
         if at_s is None:
             intake.notes.skip(place, "no time")
             continue
-        context = [*chat.pieces(intake, "system", {"content": event.system}), *chat.messages(intake, messages)]
+        context = [
+            *chat.pieces(intake, "system", {"content": event.system}),
+            *chat.messages(intake, messages),
+        ]
         if not context:
-            intake.notes.drop("a call without messages in the file (OPENCLAW_CACHE_TRACE_MESSAGES=0)")
+            intake.notes.drop(
+                "a call without messages in the file (OPENCLAW_CACHE_TRACE_MESSAGES=0)"
+            )
             continue
-        call = Logged(session=name, at_s=at_s, place=place, timing=Timing(sent_s=at_s), usage=Usage(), context=context, model=event.model)
+        call = Logged(
+            session=name,
+            at_s=at_s,
+            place=place,
+            timing=Timing(sent_s=at_s),
+            usage=Usage(),
+            context=context,
+            model=event.model,
+        )
         waiting[name] = _Open(call, len(messages))
     yield from (left.call for left in waiting.values())
 

@@ -60,10 +60,17 @@ def sniff(head: Head) -> float:
 
 
 def sessions(
-    intake: Intake, *, hours: Positive = 24, prefix: Positive = 16_000, output: Positive = 300, seed: Count = 0
+    intake: Intake,
+    *,
+    hours: Positive = 24,
+    prefix: Positive = 16_000,
+    output: Positive = 300,
+    seed: Count = 0,
 ) -> Iterator[Session]:
     """Yield a session for each firing."""
-    jobs = [(place, job) for place, found in intake.records(_List) for job in found.jobs if job.enabled]
+    jobs = [
+        (place, job) for place, found in intake.records(_List) for job in found.jobs if job.enabled
+    ]
     from_s = max((max(job.created_ms, job.updated_ms) / 1000 for _, job in jobs), default=0.0)
     intake.notes.estimate("prefix and answer of a job's run: `prefix` and `output` tokens")
     fired: list[tuple[float, float | None, _Job]] = []
@@ -73,16 +80,35 @@ def sessions(
             continue
         if job.target == "main":
             intake.notes.drop("the history of the main session that a job runs in")
-        times = list(_firings(intake, job, place, (from_s, from_s + hours * 3600), Random(f"{seed} {job.id}")))
-        fired += [(at_s, later - at_s, job) for at_s, later in pairwise(times)] + [(at_s, None, job) for at_s in times[-1:]]
+        times = list(
+            _firings(
+                intake, job, place, (from_s, from_s + hours * 3600), Random(f"{seed} {job.id}")
+            )
+        )
+        fired += [(at_s, later - at_s, job) for at_s, later in pairwise(times)] + [
+            (at_s, None, job) for at_s in times[-1:]
+        ]
     for number, (at_s, deadline_s, job) in enumerate(sorted(fired, key=lambda one: one[0])):
         text = job.payload.get("message") or job.payload.get("text") or ""
-        asked = Segment(role="user", tokens=max(1, intake.length(str(text))), key=intake.name("user", str(text)))
-        turn = Turn(add=(Segment(role="system", tokens=prefix, key="prefix"), asked), output=output, deadline_s=deadline_s)
-        yield Session(session=f"s{number}", workload="openclaw-cron", turns=(turn,), start_s=round(at_s - from_s, 3))
+        asked = Segment(
+            role="user", tokens=max(1, intake.length(str(text))), key=intake.name("user", str(text))
+        )
+        turn = Turn(
+            add=(Segment(role="system", tokens=prefix, key="prefix"), asked),
+            output=output,
+            deadline_s=deadline_s,
+        )
+        yield Session(
+            session=f"s{number}",
+            workload="openclaw-cron",
+            turns=(turn,),
+            start_s=round(at_s - from_s, 3),
+        )
 
 
-def _firings(intake: Intake, job: _Job, place: str, span_s: tuple[float, float], rng: Random) -> Iterator[float]:
+def _firings(
+    intake: Intake, job: _Job, place: str, span_s: tuple[float, float], rng: Random
+) -> Iterator[float]:
     plan, (from_s, until_s) = job.schedule, span_s
     match plan.kind:
         case "at":
@@ -99,7 +125,13 @@ def _firings(intake: Intake, job: _Job, place: str, span_s: tuple[float, float],
             intake.notes.meet(place, "a schedule of an unknown kind")
             return
     is_full_hour = plan.kind == "cron" and plan.expr.split()[:1] == ["0"]
-    most_s = plan.stagger_ms / 1000 if plan.stagger_ms is not None else _STAGGER_S if is_full_hour else 0.0
+    most_s = (
+        plan.stagger_ms / 1000
+        if plan.stagger_ms is not None
+        else _STAGGER_S
+        if is_full_hour
+        else 0.0
+    )
     late_s = rng.random() * most_s
     for _, at_s in zip(range(_MOST), times, strict=False):
         if at_s >= until_s:

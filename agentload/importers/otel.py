@@ -14,16 +14,42 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from agentload.importers.parts import Head, Intake, Logged, Notes, Timing, Usage, chat, fields, files, order, requests, transcripts
+from agentload.importers.parts import (
+    Head,
+    Intake,
+    Logged,
+    Notes,
+    Timing,
+    Usage,
+    chat,
+    fields,
+    files,
+    order,
+    requests,
+    transcripts,
+)
 from agentload.model.trace import Session
 
 FILES: Final = ("*.jsonl", "*.json")
 _CHATS: Final = frozenset({"chat", "text_completion", "generate_content"})
 _CONVERSATION: Final = ("gen_ai.conversation.id", "session.id", "langfuse.session.id")
 _COUNTS: Final = (
-    ("input_tokens", ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.usage.prompt_tokens")),
-    ("output_tokens", ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.usage.completion_tokens")),
-    ("cached_tokens", ("gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens")),
+    (
+        "input_tokens",
+        ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.usage.prompt_tokens"),
+    ),
+    (
+        "output_tokens",
+        (
+            "gen_ai.usage.output_tokens",
+            "gen_ai.usage.completion_tokens",
+            "llm.usage.completion_tokens",
+        ),
+    ),
+    (
+        "cached_tokens",
+        ("gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens"),
+    ),
 )
 _AT: Final = ("timeUnixNano", "time_unix_nano", "timestamp")
 Kind = Literal["chat", "agent", "tool", "other"]
@@ -55,7 +81,9 @@ class _Row(Logged, kw_only=True):
 def sniff(head: Head) -> float:
     """Look for spans, and for the names of the conventions among them."""
     if b"resourceSpans" in head.bytes or (
-        head.has("trace_id", "spans") or head.has("span_id", "attributes") or head.has("context", "attributes")
+        head.has("trace_id", "spans")
+        or head.has("span_id", "attributes")
+        or head.has("context", "attributes")
     ):
         return 0.95 if b"gen_ai." in head.bytes else 0.6
     return 0.0
@@ -117,18 +145,37 @@ def _kind(attributes: Attributes) -> Kind:
 def _call(intake: Intake, row: _Row, span: Span) -> None:
     said = span.attributes
     row.usage = fields.usage({name: fields.first(said, *names) for name, names in _COUNTS})
-    first_s = next((at_s for name, at_s in span.events if "first_token" in name.replace(" ", "_").lower()), None)
+    first_s = next(
+        (at_s for name, at_s in span.events if "first_token" in name.replace(" ", "_").lower()),
+        None,
+    )
     row.timing = msgspec.structs.replace(row.timing, first_s=first_s)
     model = fields.first(said, "gen_ai.request.model", "gen_ai.response.model")
     row.model = model if isinstance(model, str) else None
     system = said.get("gen_ai.system_instructions")
-    told = [*chat.pieces(intake, "system", {"content": files.list_in(system) or system})] if system else []
-    told += chat.messages(intake, files.list_in(said.get("gen_ai.input.messages")) or _numbered(said, "gen_ai.prompt"))
-    row.context = chat.behind_system(chat.schemas(intake, files.list_in(said.get("gen_ai.tool.definitions"))), told)
-    row.answer = [*chat.messages(intake, files.list_in(said.get("gen_ai.output.messages")) or _numbered(said, "gen_ai.completion"))]
+    told = (
+        [*chat.pieces(intake, "system", {"content": files.list_in(system) or system})]
+        if system
+        else []
+    )
+    told += chat.messages(
+        intake, files.list_in(said.get("gen_ai.input.messages")) or _numbered(said, "gen_ai.prompt")
+    )
+    row.context = chat.behind_system(
+        chat.schemas(intake, files.list_in(said.get("gen_ai.tool.definitions"))), told
+    )
+    row.answer = [
+        *chat.messages(
+            intake,
+            files.list_in(said.get("gen_ai.output.messages"))
+            or _numbered(said, "gen_ai.completion"),
+        )
+    ]
 
 
-def _families(intake: Intake, groups: Iterator[list[_Row]]) -> Iterator[tuple[float, list[Session]]]:
+def _families(
+    intake: Intake, groups: Iterator[list[_Row]]
+) -> Iterator[tuple[float, list[Session]]]:
     origin_s: float | None = None
     for number, rows in enumerate(groups):
         origin_s = rows[0].at_s if origin_s is None else origin_s
@@ -186,14 +233,21 @@ def _numbered(said: Attributes, name: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     while f"{name}.{len(found)}.role" in said or f"{name}.{len(found)}.content" in said:
         at = f"{name}.{len(found)}"
-        found.append({"role": said.get(f"{at}.role", "assistant"), "content": said.get(f"{at}.content")})
+        found.append(
+            {"role": said.get(f"{at}.role", "assistant"), "content": said.get(f"{at}.content")}
+        )
     return found
 
 
 def spans(record: dict[str, Any]) -> Iterator[Span | None]:
     """Yield a record's spans; None for one without an id or a time."""
     for resource in _list(record.get("resourceSpans", record.get("resource_spans"))):
-        for scope in _list(resource.get("scopeSpans", resource.get("scope_spans", resource.get("instrumentationLibrarySpans")))):
+        for scope in _list(
+            resource.get(
+                "scopeSpans",
+                resource.get("scope_spans", resource.get("instrumentationLibrarySpans")),
+            )
+        ):
             yield from (_span(span, None) for span in _list(scope.get("spans")))
     yield from (_span(span, record.get("trace_id")) for span in _list(record.get("spans")))
     if not {"resourceSpans", "resource_spans", "spans"} & record.keys():
@@ -205,7 +259,9 @@ def _span(found: dict[str, Any], trace: object) -> Span | None:
     context = context if isinstance(context, dict) else {}
     own = fields.first(found, "spanId", "span_id") or fields.first(context, "span_id")
     trace = fields.first(found, "traceId", "trace_id") or fields.first(context, "trace_id") or trace
-    start_s = fields.seconds(fields.first(found, "startTimeUnixNano", "start_time_unix_nano", "start_time"))
+    start_s = fields.seconds(
+        fields.first(found, "startTimeUnixNano", "start_time_unix_nano", "start_time")
+    )
     end_s = fields.seconds(fields.first(found, "endTimeUnixNano", "end_time_unix_nano", "end_time"))
     if own is None or start_s is None or end_s is None:
         return None
@@ -217,7 +273,10 @@ def _span(found: dict[str, Any], trace: object) -> Span | None:
         start_s=start_s,
         end_s=max(start_s, end_s),
         attributes=_attributes(found.get("attributes")),
-        events=tuple((str(event.get("name")), fields.seconds(fields.first(event, *_AT))) for event in _list(found.get("events"))),
+        events=tuple(
+            (str(event.get("name")), fields.seconds(fields.first(event, *_AT)))
+            for event in _list(found.get("events"))
+        ),
     )
 
 

@@ -30,7 +30,9 @@ def sessions(intake: Intake) -> Iterator[Session]:
 
 def _transcript(intake: Intake, path: Path) -> Transcript:
     return Transcript(
-        read=lambda: list(transcripts.entries(intake, records(path, transcripts.Record, intake.notes))),
+        read=lambda: list(
+            transcripts.entries(intake, records(path, transcripts.Record, intake.notes))
+        ),
         key=str(path),
         workload="pi",
         began_s=_first(path),
@@ -41,7 +43,9 @@ def _transcript(intake: Intake, path: Path) -> Transcript:
 def _first(path: Path) -> float:
     """Return the earliest time of a file's first entries; a branched session's header is younger than the entries it starts with."""
     times = []
-    for (_, record), _ in zip(records(path, transcripts.Record, Notes("lenient")), range(50), strict=False):
+    for (_, record), _ in zip(
+        records(path, transcripts.Record, Notes("lenient")), range(50), strict=False
+    ):
         message = record.get("message")
         sent_s = fields.seconds(message.get("timestamp")) if isinstance(message, dict) else None
         at_s = fields.seconds(record.get("timestamp")) if sent_s is None else sent_s

@@ -35,7 +35,10 @@ def sniff(head: Head) -> float:
     """Look for the histogram of prompts."""
     return (
         0.95
-        if any(f"{name}_bucket" in head.text or f"# TYPE {name} " in head.text for name in HISTOGRAMS["prompt_tokens"])
+        if any(
+            f"{name}_bucket" in head.text or f"# TYPE {name} " in head.text
+            for name in HISTOGRAMS["prompt_tokens"]
+        )
         else (0.6 if "# TYPE vllm:" in head.text or "# TYPE sglang:" in head.text else 0.0)
     )
 
@@ -55,11 +58,15 @@ def sessions(
     if prompts is None or outputs is None:
         when = "has ended yet" if len(intake.files) == 1 else "ended between the texts"
         raise TraceError(
-            f"{intake.files[-1]}: no request {when}, or not a vLLM or SGLang server", hint="save SERVER/metrics after some load"
+            f"{intake.files[-1]}: no request {when}, or not a vLLM or SGLang server",
+            hint="save SERVER/metrics after some load",
         )
     rate = rate_per_s or (prompts.count / seconds if seconds is not None and seconds > 0 else 0.0)
     if not rate:
-        raise TraceError(f"{intake.files[0]}: no start time to measure a rate from", hint="rate_per_s=REQUESTS_PER_SECOND, or two texts")
+        raise TraceError(
+            f"{intake.files[0]}: no start time to measure a rate from",
+            hint="rate_per_s=REQUESTS_PER_SECOND, or two texts",
+        )
     share = (found.cached_share or 0.0) if sharing != "none" else 0.0
     if not rate_per_s and len(intake.files) == 1:
         intake.notes.estimate("the rate is measured from the server's start to the file's time")
@@ -75,7 +82,11 @@ def sessions(
     for number, length in enumerate(lengths):
         shared = round(length * share)
         segments = [Segment(role="system", tokens=shared, key="prefix")] if shared else []
-        own = [Segment(role="user", tokens=length - shared, key=f"s{number}")] if length > shared else []
+        own = (
+            [Segment(role="user", tokens=length - shared, key=f"s{number}")]
+            if length > shared
+            else []
+        )
         yield Session(
             session=f"s{number}",
             workload="prometheus",
@@ -96,7 +107,9 @@ def _told(intake: Intake) -> tuple[Scrape, float | None]:
             intake.notes.skip(str(path), "not a metrics text")
             del error
     if not read:
-        raise TraceError(f"{intake.files[0]}: not a metrics text", hint="curl SERVER/metrics > FILE")
+        raise TraceError(
+            f"{intake.files[0]}: not a metrics text", hint="curl SERVER/metrics > FILE"
+        )
     read.sort(key=lambda one: one[0])
     (first_s, first), (last_s, last) = read[0], read[-1]
     if len(read) > 1:
@@ -108,7 +121,10 @@ def _told(intake: Intake) -> tuple[Scrape, float | None]:
 def _drawn(histogram: Histogram, count: int, rng: Random) -> list[int]:
     """Draw lengths with the histogram's buckets and, as far as they allow, its mean."""
     edges = [(0.0, *histogram.bounds)[number] for number in range(len(histogram.bounds))]
-    highs = [high if math.isfinite(high) else max(1.0, 2 * low) for low, high in zip(edges, histogram.bounds, strict=True)]
+    highs = [
+        high if math.isfinite(high) else max(1.0, 2 * low)
+        for low, high in zip(edges, histogram.bounds, strict=True)
+    ]
     ends = list(accumulate(histogram.counts))
     # Stratified: one draw from each of equal shares, so that every bucket has exactly its count.
     places = [(number + rng.random()) / count * ends[-1] for number in range(count)]
@@ -116,12 +132,17 @@ def _drawn(histogram: Histogram, count: int, rng: Random) -> list[int]:
     chosen = []
     for place in places:
         bucket = min(bisect_left(ends, place), len(ends) - 1)
-        within = (place - (ends[bucket] - histogram.counts[bucket])) / (histogram.counts[bucket] or 1.0)
+        within = (place - (ends[bucket] - histogram.counts[bucket])) / (
+            histogram.counts[bucket] or 1.0
+        )
         chosen.append((edges[bucket], highs[bucket], min(1.0, max(0.0, within))))
 
     def at(bend: float) -> list[int]:
         # A length is above its bucket's lower bound and at most its upper one.
-        return [max(math.floor(low) + 1, round(low + (high - low) * within**bend)) for low, high, within in chosen]
+        return [
+            max(math.floor(low) + 1, round(low + (high - low) * within**bend))
+            for low, high, within in chosen
+        ]
 
     return at(_bend(lambda bend: sum(at(bend)) / count, histogram.mean or 1.0))
 
@@ -144,10 +165,14 @@ class _Play:
     rng: Random
 
 
-def _grown(intake: Intake, lengths: list[int], answers: Iterator[int], share: float, play: _Play) -> Iterator[Session]:
+def _grown(
+    intake: Intake, lengths: list[int], answers: Iterator[int], share: float, play: _Play
+) -> Iterator[Session]:
     """Group calls into sessions with growing contexts, as long as the hit rate requires: what a call repeats is a hit."""
     turns = _turns(lengths, share)
-    intake.notes.estimate(f"sessions of about {turns:.1f} calls, {play.wait_s:g} s apart, to reproduce the hit rate")
+    intake.notes.estimate(
+        f"sessions of about {turns:.1f} calls, {play.wait_s:g} s apart, to reproduce the hit rate"
+    )
     start_s = 0.0
     for number, part in enumerate(_parts(lengths, turns)):
         yield _session(f"s{number}", round(start_s, 3), sorted(part), answers, play.wait_s)
@@ -174,15 +199,28 @@ def _parts(lengths: Sequence[int], turns: float) -> Iterator[Sequence[int]]:
         number, at = number + 1, end
 
 
-def _session(name: str, start_s: float, lengths: Sequence[int], answers: Iterator[int], wait_s: float) -> Session:
+def _session(
+    name: str, start_s: float, lengths: Sequence[int], answers: Iterator[int], wait_s: float
+) -> Session:
     turns: list[Turn] = []
     held = answered = 0
     for number, length in enumerate(lengths):
         answer = min(answered, length - held)
-        add = [Segment(role="assistant", tokens=answer, key=f"{name}.a{number - 1}")] if answer else []
+        add = (
+            [Segment(role="assistant", tokens=answer, key=f"{name}.a{number - 1}")]
+            if answer
+            else []
+        )
         if length - held > answer:
             add.append(Segment(role="user", tokens=length - held - answer, key=f"{name}.{number}"))
         answered = next(answers)
-        turns.append(Turn(add=tuple(add), output=answered, wait="user" if number else None, wait_s=wait_s if number else 0.0))
+        turns.append(
+            Turn(
+                add=tuple(add),
+                output=answered,
+                wait="user" if number else None,
+                wait_s=wait_s if number else 0.0,
+            )
+        )
         held = length
     return Session(session=name, workload="prometheus", turns=tuple(turns), start_s=start_s)

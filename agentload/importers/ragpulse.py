@@ -49,7 +49,10 @@ def sessions(intake: Intake, *, grid: Grid = "keep") -> Iterator[Session]:
     tables = [path for path in near if Head(path).has("token_length")]
     lengths = dict(chain.from_iterable(_lengths(intake, path) for path in tables))
     if not lengths:
-        raise TraceError(f"{intake.files[0]}: no table of lengths next to it", hint="give the folder with the trace and its tables")
+        raise TraceError(
+            f"{intake.files[0]}: no table of lengths next to it",
+            hint="give the folder with the trace and its tables",
+        )
     found = _requests(intake, [path for path in intake.files if path not in tables], lengths)
     return requests.sessions(intake, found, workload="ragpulse", grid=grid)
 
@@ -64,16 +67,23 @@ def _lengths(intake: Intake, path: Path) -> Iterator[tuple[int, int]]:
             intake.notes.skip(place, "no id or token_length")
 
 
-def _requests(intake: Intake, paths: list[Path], lengths: Mapping[int, int]) -> Iterator[requests.Request]:
+def _requests(
+    intake: Intake, paths: list[Path], lengths: Mapping[int, int]
+) -> Iterator[requests.Request]:
     for path in paths:
         for place, line in records(path, _Line, intake.notes):
             pieces = []
             for kind, role in _ORDER:
                 for found in line.hash_ids.get(kind, ()):
                     if found not in lengths:
-                        intake.notes.meet(place, "an id without a length in the tables: its tokens have no identity")
+                        intake.notes.meet(
+                            place,
+                            "an id without a length in the tables: its tokens have no identity",
+                        )
                     elif lengths[found]:
-                        pieces.append(Piece(role=role, tokens=lengths[found], key=f"{kind[:1]}{found}"))
+                        pieces.append(
+                            Piece(role=role, tokens=lengths[found], key=f"{kind[:1]}{found}")
+                        )
             if sum(piece.tokens for piece in pieces) > line.input_length:
                 intake.notes.meet(place, "the lengths of the ids exceed input_length")
             yield requests.Request(

@@ -44,11 +44,21 @@ _WINDOW_S: Final = 600.0  # window of the public tables, needed only for the end
 
 def sniff(head: Head) -> float:
     """Look for a client's table by name."""
-    return 1.0 if re.fullmatch(r"chunk-\d+-(trace\.csv|dataset\.json)(\.gz|\.zst)?", head.path.name) else 0.0
+    return (
+        1.0
+        if re.fullmatch(r"chunk-\d+-(trace\.csv|dataset\.json)(\.gz|\.zst)?", head.path.name)
+        else 0.0
+    )
 
 
 def sessions(
-    intake: Intake, *, from_s: Seconds = 0.0, duration_s: Seconds = 3600.0, rate_scale: Scale = 1.0, seed: Count = 0, system: Count = 0
+    intake: Intake,
+    *,
+    from_s: Seconds = 0.0,
+    duration_s: Seconds = 3600.0,
+    rate_scale: Scale = 1.0,
+    seed: Count = 0,
+    system: Count = 0,
 ) -> Iterator[Session]:
     """Yield a session for each drawn request."""
     intake.notes.estimate("requests are drawn from the clients' distributions; the source has none")
@@ -60,9 +70,19 @@ def sessions(
         for window, end_s in _spans(client)
     )
     if not expected <= MOST_DRAWN:
-        raise TraceError(f"these tables make {expected:,.0f} requests, at most {MOST_DRAWN:,} are drawn", hint="a shorter duration_s=N")
+        raise TraceError(
+            f"these tables make {expected:,.0f} requests, at most {MOST_DRAWN:,} are drawn",
+            hint="a shorter duration_s=N",
+        )
     drawn = (
-        _requests(client, Random(f"{seed} {client.name}"), from_s=from_s, until_s=until_s, rate_scale=rate_scale) for client in clients
+        _requests(
+            client,
+            Random(f"{seed} {client.name}"),
+            from_s=from_s,
+            until_s=until_s,
+            rate_scale=rate_scale,
+        )
+        for client in clients
     )
     for number, (at_s, lengths) in enumerate(heapq.merge(*drawn, key=lambda request: request[0])):
         yield _session(f"s{number}", round(at_s - from_s, 6), lengths, system)
@@ -90,7 +110,12 @@ class _Client:
 def _spans(client: _Client) -> Iterator[tuple[_Window, float]]:
     """Yield a client's windows with their ends."""
     for number, window in enumerate(client.windows):
-        yield window, client.windows[number + 1].begin_s if number + 1 < len(client.windows) else window.begin_s + _WINDOW_S
+        yield (
+            window,
+            client.windows[number + 1].begin_s
+            if number + 1 < len(client.windows)
+            else window.begin_s + _WINDOW_S,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +127,9 @@ class _Table:
 
     def at(self, share: float) -> float:
         """Return the quantile."""
-        return self.values[min(bisect_right(self.shares, share * self.shares[-1]), len(self.values) - 1)]
+        return self.values[
+            min(bisect_right(self.shares, share * self.shares[-1]), len(self.values) - 1)
+        ]
 
 
 def _client(intake: Intake, path: Path) -> _Client:
@@ -110,16 +137,35 @@ def _client(intake: Intake, path: Path) -> _Client:
     for number, line in lines(path, intake.notes):
         cells = line.decode("utf-8", "replace").strip().split(",")
         try:
-            begin_s, rate, family, shape = float(cells[0]), float(cells[1]), cells[3], float(cells[4])
-            if not (math.isfinite(begin_s + rate) and (shape <= 0 or _SHAPES[0] <= shape <= _SHAPES[1])):
+            begin_s, rate, family, shape = (
+                float(cells[0]),
+                float(cells[1]),
+                cells[3],
+                float(cells[4]),
+            )
+            if not (
+                math.isfinite(begin_s + rate) and (shape <= 0 or _SHAPES[0] <= shape <= _SHAPES[1])
+            ):
                 raise ValueError(line)
         except (ValueError, IndexError):
-            intake.notes.skip(f"{path}:{number}", "not a window: start, rate, CV, family, shape, scale")
+            intake.notes.skip(
+                f"{path}:{number}", "not a window: start, rate, CV, family, shape, scale"
+            )
             continue
-        windows.append(_Window(begin_s=begin_s, rate_per_s=max(0.0, rate), family=family if shape > 0 else "", shape=shape))
+        windows.append(
+            _Window(
+                begin_s=begin_s,
+                rate_per_s=max(0.0, rate),
+                family=family if shape > 0 else "",
+                shape=shape,
+            )
+        )
     dataset = path.with_name(path.name.replace("-trace.csv", "-dataset.json"))
     if not dataset.exists():
-        raise TraceError(f"{dataset}: the client's distributions are missing", hint="give the folder with both files of each client")
+        raise TraceError(
+            f"{dataset}: the client's distributions are missing",
+            hint="give the folder with both files of each client",
+        )
     return _Client(name=path.name, windows=tuple(windows), tables=_tables(intake, dataset))
 
 
@@ -131,7 +177,9 @@ def _tables(intake: Intake, path: Path) -> Mapping[float, Mapping[str, _Table]]:
     tables: dict[float, dict[str, _Table]] = {}
     for begin, said in found.items():
         if isinstance(said, dict) and (begin_s := seconds(begin)) is not None:
-            tables[begin_s] = {name: table for name, value in said.items() if (table := _table(value)) is not None}
+            tables[begin_s] = {
+                name: table for name, value in said.items() if (table := _table(value)) is not None
+            }
     return dict(sorted(tables.items()))
 
 
@@ -145,7 +193,9 @@ def _table(found: object) -> _Table | None:
     if not all(0 <= value <= _LONGEST and 0 <= share < math.inf for value, share in sorted_pairs):
         return None
     shares = list(accumulate(share for _, share in sorted_pairs))
-    return _Table([value for value, _ in sorted_pairs], shares) if shares and shares[-1] > 0 else None
+    return (
+        _Table([value for value, _ in sorted_pairs], shares) if shares and shares[-1] > 0 else None
+    )
 
 
 def _requests(
@@ -188,7 +238,9 @@ def _residual(rng: Random, window: _Window) -> float:
         case "Gamma":
             hit = rng.gammavariate(window.shape + 1, 1 / window.shape)
         case "Weibull":
-            hit = rng.gammavariate(1 + 1 / window.shape, 1) ** (1 / window.shape) / math.gamma(1 + 1 / window.shape)
+            hit = rng.gammavariate(1 + 1 / window.shape, 1) ** (1 / window.shape) / math.gamma(
+                1 + 1 / window.shape
+            )
         case _:
             return rng.expovariate(1.0)
     return hit * rng.random()
@@ -201,7 +253,9 @@ def _session(name: str, start_s: float, lengths: Mapping[str, float], system: in
     segments = [Segment(role="system", tokens=shared, key="system")] if shared else []
     for number in range(min(_MOST_IMAGES, round(lengths.get("image_count", 0)))):
         size = sized(lengths.get("image_tokens", 1))
-        segments.append(Segment(role="image", tokens=image_tokens(size), key=f"{name}.i{number}", size=size))
+        segments.append(
+            Segment(role="image", tokens=image_tokens(size), key=f"{name}.i{number}", size=size)
+        )
     if prompt > shared or not segments:
         segments.append(Segment(role="user", tokens=prompt - shared, key=name))
     thinking = round(output * lengths["reason_ratio"]) if "reason_ratio" in lengths else None

@@ -73,7 +73,9 @@ def sessions(intake: Intake, *, every_s: Seconds = 0.0) -> Iterator[Logged]:
         number += 1
 
 
-def _calls(intake: Intake, found: _Trajectory) -> Iterator[tuple[list[Piece], list[Piece], float | None]]:
+def _calls(
+    intake: Intake, found: _Trajectory
+) -> Iterator[tuple[list[Piece], list[Piece], float | None]]:
     """Yield each call's context and answer, and how long the tool before it took."""
     steps = found.trajectory
     context: list[Piece] = []
@@ -89,7 +91,9 @@ def _calls(intake: Intake, found: _Trajectory) -> Iterator[tuple[list[Piece], li
         context += pieces
 
 
-def _ratios(stats: _Stats, calls: Sequence[tuple[list[Piece], list[Piece], float | None]]) -> tuple[float, float]:
+def _ratios(
+    stats: _Stats, calls: Sequence[tuple[list[Piece], list[Piece], float | None]]
+) -> tuple[float, float]:
     """Return the factors that scale the lengths of prompts and answers to the counted totals."""
     sent = sum(piece.tokens for context, _, _ in calls for piece in context)
     received = sum(piece.tokens for _, answer, _ in calls for piece in answer)
@@ -103,4 +107,9 @@ def _ratios(stats: _Stats, calls: Sequence[tuple[list[Piece], list[Piece], float
 def _scaled(pieces: Sequence[Piece], ratio: float) -> list[Piece]:
     if ratio == 1.0:
         return list(pieces)
-    return [piece if piece.size else msgspec.structs.replace(piece, tokens=max(1, round(piece.tokens * ratio))) for piece in pieces]
+    return [
+        piece
+        if piece.size
+        else msgspec.structs.replace(piece, tokens=max(1, round(piece.tokens * ratio)))
+        for piece in pieces
+    ]

@@ -61,13 +61,25 @@ def sessions(intake: Intake) -> Iterator[Logged]:
             intake.notes.meet(place, "a duplicate round")
             continue
         seen.add(known)
-        asked = [event for event in round_.timing_events if event.event_type in {"user_message", "tool_result"}]
-        said = [event for event in round_.timing_events if event.event_type in {"text", "reasoning", "tool_call"}]
+        asked = [
+            event
+            for event in round_.timing_events
+            if event.event_type in {"user_message", "tool_result"}
+        ]
+        said = [
+            event
+            for event in round_.timing_events
+            if event.event_type in {"text", "reasoning", "tool_call"}
+        ]
         sent_s = max(_times(asked), default=None) or min(_times(said), default=None)
         if sent_s is None:
             intake.notes.skip(place, "no timing event with a time")
             continue
-        counts = {"prompt": round_.input_tokens_total, "cached": round_.prefix_tokens, "thinking": round_.reasoning_output_tokens}
+        counts = {
+            "prompt": round_.input_tokens_total,
+            "cached": round_.prefix_tokens,
+            "thinking": round_.reasoning_output_tokens,
+        }
         # Results may come in a later round, so names are looked up in all of a session's tools so far.
         yield Logged(
             session=round_.session_id,
@@ -80,11 +92,21 @@ def sessions(intake: Intake) -> Iterator[Logged]:
             is_new=True,
             lead=round_.provider,
         )
-        names.update({tool.tool_call_id: tool.tool_name for tool in round_.tools if tool.tool_call_id and tool.tool_name})
+        names.update(
+            {
+                tool.tool_call_id: tool.tool_name
+                for tool in round_.tools
+                if tool.tool_call_id and tool.tool_name
+            }
+        )
 
 
 def _times(events: list[_Event]) -> list[float]:
-    return [at for event in events if event.timestamp is not None and (at := fields.iso(event.timestamp)) is not None]
+    return [
+        at
+        for event in events
+        if event.timestamp is not None and (at := fields.iso(event.timestamp)) is not None
+    ]
 
 
 def _new(event: _Event, names: dict[str, str]) -> Piece:

@@ -52,15 +52,24 @@ def sessions(intake: Intake, *, block: Positive = 16) -> Iterator[Request]:
             received = _RECEIVED.search(line)
             if received is None:
                 continue
-            request = open_.setdefault(received[1], Request(session=f"{place} {received[1]!r}", at_s=at_s, place=place, prompt=0, output=0))
+            request = open_.setdefault(
+                received[1],
+                Request(
+                    session=f"{place} {received[1]!r}", at_s=at_s, place=place, prompt=0, output=0
+                ),
+            )
             _read(intake, request, line[received.end() :], numbering)
     for request in open_.values():
         if request.prompt:
-            intake.notes.estimate("output tokens of a call: its limit, since the answer is not in the source")
+            intake.notes.estimate(
+                "output tokens of a call: its limit, since the answer is not in the source"
+            )
             request.output = request.output or 1
             yield request
         else:
-            intake.notes.drop("a request whose prompt is not in the log (VLLM_LOGGING_LEVEL=DEBUG writes it)")
+            intake.notes.drop(
+                "a request whose prompt is not in the log (VLLM_LOGGING_LEVEL=DEBUG writes it)"
+            )
 
 
 def _read(intake: Intake, request: Request, text: bytes, numbering: Numbering) -> None:

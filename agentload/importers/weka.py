@@ -106,8 +106,14 @@ def _families(intake: Intake, block: int, every_s: float) -> Iterator[tuple[floa
             intake.notes.skip(place, "no request of a known type with a length")
             continue
         start_s = round(number * every_s, 3)
-        made = [_session(thread, threads, start_s=start_s, model=threads[0].calls[0][0].model) for thread in threads]
-        yield start_s, [session for session in made if session is made[0] or session.start_s is None]
+        made = [
+            _session(thread, threads, start_s=start_s, model=threads[0].calls[0][0].model)
+            for thread in threads
+        ]
+        yield (
+            start_s,
+            [session for session in made if session is made[0] or session.start_s is None],
+        )
         yield from ((start_s, [session]) for session in made[1:] if session.start_s is not None)
         number += 1
 
@@ -128,12 +134,16 @@ def _threads(intake: Intake, trace: _Trace, place: str, name: str, scope: int) -
             continue
         if _add(intake, parent, request, growth, place):
             done = [child for child in pending if child.ends_s <= request.t + _SLACK_S]
-            parent.joined[len(parent.calls) - 1] = [child for child in done if child.spawned_by is not None]
+            parent.joined[len(parent.calls) - 1] = [
+                child for child in done if child.spawned_by is not None
+            ]
             pending = [child for child in pending if child not in done]
     return threads
 
 
-def _sub_agent(intake: Intake, request: _Request, parent: _Thread, name: str, place: str) -> _Thread:
+def _sub_agent(
+    intake: Intake, request: _Request, parent: _Thread, name: str, place: str
+) -> _Thread:
     spawned_s = _end(parent.calls[-1][0]) if parent.calls else 0.0
     last = request.requests[-1] if request.requests else request
     length = request.duration_ms / 1000 if request.duration_ms is not None else _end(last)
@@ -160,7 +170,12 @@ def _relative(requests: Sequence[_Request], length: float) -> Iterator[_Request]
 
 def _add(intake: Intake, thread: _Thread, request: _Request, growth: Growth, place: str) -> bool:
     if request.type not in {"n", "s"} or request.input < 1 or request.output < 0:
-        intake.notes.meet(place, "a request of an unknown type" if request.type not in {"n", "s"} else "a request without a length")
+        intake.notes.meet(
+            place,
+            "a request of an unknown type"
+            if request.type not in {"n", "s"}
+            else "a request without a length",
+        )
         return False
     if thread.calls and request.t < thread.calls[-1][0].t:
         intake.notes.meet(place, "the clock jumps backwards")
@@ -175,13 +190,19 @@ def _add(intake: Intake, thread: _Thread, request: _Request, growth: Growth, pla
     prompt = growth.add(ids, request.input, after=before and before[1])
     prompt.key = f"{thread.name}.{len(thread.calls)}"
     prompt.roles = _roles(request, prompt, before)
-    same = prompt.start // intake.source.block if before is not None and prompt.parent is before[1] else 0
+    same = (
+        prompt.start // intake.source.block
+        if before is not None and prompt.parent is before[1]
+        else 0
+    )
     thread.trail.blocks(prompt.ids, request.input, same=min(same, len(prompt.ids)))
     thread.calls.append((request, prompt))
     return True
 
 
-def _roles(request: _Request, prompt: Prompt, before: tuple[_Request, Prompt] | None) -> tuple[tuple[Role, int], ...]:
+def _roles(
+    request: _Request, prompt: Prompt, before: tuple[_Request, Prompt] | None
+) -> tuple[tuple[Role, int], ...]:
     last: Role = "tool" if "tool_result" in request.input_types else "user"
     if before is None:
         return ((last, prompt.end),)
@@ -196,7 +217,9 @@ def _end(request: _Request) -> float:
     return request.t + (request.api_time or 0.0)
 
 
-def _session(thread: _Thread, threads: Sequence[_Thread], *, start_s: float, model: str | None) -> Session:
+def _session(
+    thread: _Thread, threads: Sequence[_Thread], *, start_s: float, model: str | None
+) -> Session:
     turns: list[Turn] = []
     for number, (request, prompt) in enumerate(thread.calls):
         before = thread.calls[number - 1] if number else None
@@ -204,7 +227,11 @@ def _session(thread: _Thread, threads: Sequence[_Thread], *, start_s: float, mod
         joined = thread.joined.get(number, [])
         wait, wait_s = _pause(thread, threads[0], number, joined)
         at_s = round(start_s + thread.begins_s + request.t, 3)
-        recorded = Recorded(ttft_s=request.ttft, api_s=request.api_time, start_s=at_s if number or thread.spawned_by is not None else None)
+        recorded = Recorded(
+            ttft_s=request.ttft,
+            api_s=request.api_time,
+            start_s=at_s if number or thread.spawned_by is not None else None,
+        )
         turns.append(
             Turn(
                 add=added,
@@ -213,25 +240,43 @@ def _session(thread: _Thread, threads: Sequence[_Thread], *, start_s: float, mod
                 wait_s=wait_s,
                 keep=keep,
                 after=tuple(TurnRef(session=child.name, turn=-1) for child in joined),
-                spawn=tuple(child.name for child in threads[1:] if thread is threads[0] and child.spawned_by == number),
+                spawn=tuple(
+                    child.name
+                    for child in threads[1:]
+                    if thread is threads[0] and child.spawned_by == number
+                ),
                 model=None if request.model == model else request.model,
                 recorded=None if recorded == Recorded() else recorded,
             )
         )
-    root_s = None if thread.spawned_by is not None else round(start_s + thread.begins_s + thread.calls[0][0].t, 3)
-    extra = (("model", msgspec.json.encode(model).decode()),) if thread is threads[0] and model else ()
-    return Session(session=thread.name, workload="weka", turns=tuple(turns), start_s=root_s, extra=extra)
+    root_s = (
+        None
+        if thread.spawned_by is not None
+        else round(start_s + thread.begins_s + thread.calls[0][0].t, 3)
+    )
+    extra = (
+        (("model", msgspec.json.encode(model).decode()),) if thread is threads[0] and model else ()
+    )
+    return Session(
+        session=thread.name, workload="weka", turns=tuple(turns), start_s=root_s, extra=extra
+    )
 
 
-def _pause(thread: _Thread, parent: _Thread, number: int, joined: Sequence[_Thread]) -> tuple[Wait | None, float]:
+def _pause(
+    thread: _Thread, parent: _Thread, number: int, joined: Sequence[_Thread]
+) -> tuple[Wait | None, float]:
     request = thread.calls[number][0]
     wait: Wait = "tool" if "tool_result" in request.input_types else "user"
     if number:
         before = _end(thread.calls[number - 1][0])
         if request.think_time is not None and not joined:
             return wait, round(max(0.0, request.think_time), 3)
-        return wait, round(max(0.0, request.t - max([before, *(child.ends_s for child in joined)])), 3)
+        return wait, round(
+            max(0.0, request.t - max([before, *(child.ends_s for child in joined)])), 3
+        )
     if thread.spawned_by is None:
         return None, 0.0
     spawner = parent.calls[thread.spawned_by][0]
-    return ("user" if spawner.stop == "end_turn" else "tool"), round(max(0.0, thread.begins_s - _end(spawner) + request.t), 3)
+    return ("user" if spawner.stop == "end_turn" else "tool"), round(
+        max(0.0, thread.begins_s - _end(spawner) + request.t), 3
+    )

@@ -41,7 +41,13 @@ class LayerSize:
 
 
 def sizes(
-    model: ModelShape, memory_bytes: int, *, max_model_len: int, in_flight: int, block_tokens: int = 16, prefix_caching: bool = True
+    model: ModelShape,
+    memory_bytes: int,
+    *,
+    max_model_len: int,
+    in_flight: int,
+    block_tokens: int = 16,
+    prefix_caching: bool = True,
 ) -> tuple[Size, ...]:
     """Size the pool of every configuration that makes sense for the model; *in_flight* is max_num_batched_tokens."""
     has_windows = any(group.kind == "sliding" for group in model.groups)
@@ -49,7 +55,13 @@ def sizes(
     for recipe in USUAL:
         if recipe.needs_windows and not has_windows:
             continue
-        cut = layout(model, recipe.dtype, skip_layers=recipe.skip_layers, block_tokens=block_tokens, prefix_caching=prefix_caching)
+        cut = layout(
+            model,
+            recipe.dtype,
+            skip_layers=recipe.skip_layers,
+            block_tokens=block_tokens,
+            prefix_caching=prefix_caching,
+        )
         try:
             made = pool(cut, memory_bytes, max_model_len=max_model_len, in_flight=in_flight)
         except ProfileError:
@@ -63,7 +75,11 @@ def sizes(
                 pages=made.pages if made else None,
                 pool_tokens=made.tokens if made else None,
                 concurrency=made.concurrency if made else None,
-                against_first=1.0 if not out and made else made.tokens / first if made and first else None,
+                against_first=1.0
+                if not out and made
+                else made.tokens / first
+                if made and first
+                else None,
             )
         )
     return tuple(out)
@@ -74,7 +90,11 @@ def sharded(model: ModelShape, ranks: int) -> ModelShape:
     if ranks == 1:
         return model
     groups = tuple(group if group.kind == "mla" else _share(group, ranks) for group in model.groups)
-    return replace(model, groups=groups, weight_gib=None if model.weight_gib is None else model.weight_gib / ranks)
+    return replace(
+        model,
+        groups=groups,
+        weight_gib=None if model.weight_gib is None else model.weight_gib / ranks,
+    )
 
 
 def layer_sizes(model: ModelShape, *, block_tokens: int = 16) -> tuple[LayerSize, ...]:
@@ -93,22 +113,34 @@ def layer_sizes(model: ModelShape, *, block_tokens: int = 16) -> tuple[LayerSize
 def cautions(model: ModelShape) -> tuple[str, ...]:
     """Return what to beware of in the model's geometry with an FP8 KV cache."""
     out: list[str] = []
-    widest = max((group.head_dim for group in model.groups if group.kind in {"full", "sliding"}), default=0)
+    widest = max(
+        (group.head_dim for group in model.groups if group.kind in {"full", "sliding"}), default=0
+    )
     if widest > WIDE_HEAD:
-        out.append(f"heads of {widest}: above {WIDE_HEAD}, FP8 attention uses another kernel on Hopper; measure BF16 on that kernel too")
+        out.append(
+            f"heads of {widest}: above {WIDE_HEAD}, FP8 attention uses another kernel on Hopper; measure BF16 on that kernel too"
+        )
     elif widest == WIDE_HEAD:
-        out.append(f"heads of {widest}: FP8 prefill is slow with two-level accumulation; check TTFT of long prompts first")
+        out.append(
+            f"heads of {widest}: FP8 prefill is slow with two-level accumulation; check TTFT of long prompts first"
+        )
     windows = [group for group in model.groups if group.kind == "sliding"]
     if windows and len(windows) < len(model.groups):
         narrow = min(group.window or 0 for group in windows)
-        out.append(f"windows of {narrow} tokens: their cache does not grow, so skipping them costs little speed and some of the pool")
+        out.append(
+            f"windows of {narrow} tokens: their cache does not grow, so skipping them costs little speed and some of the pool"
+        )
     if any(group.kind == "mamba" for group in model.groups):
-        out.append("state layers are not quantised and share the page size, so FP8 gains little at short contexts (vLLM issue 55196)")
+        out.append(
+            "state layers are not quantised and share the page size, so FP8 gains little at short contexts (vLLM issue 55196)"
+        )
     return tuple(out)
 
 
 def _share(group: LayerGroup, ranks: int) -> LayerGroup:
-    return replace(group, kv_heads=max(1, group.kv_heads // ranks), state_bytes=group.state_bytes // ranks)
+    return replace(
+        group, kv_heads=max(1, group.kv_heads // ranks), state_bytes=group.state_bytes // ranks
+    )
 
 
 def _page(group: LayerGroup, dtype: KvDtype, block_tokens: int) -> int:

@@ -25,8 +25,22 @@ INTERVAL = 4
 """Interval of full-attention layers in gated-delta-net models whose config has none (Qwen3-Next)."""
 # Fields of recurrent layers that are not supported: Kimi Linear, Nemotron-H, Jamba, Bamba, RecurrentGemma, MiniMax, Mamba and its kin.
 _UNREAD = (
-    *("linear_attn_config", "hybrid_override_pattern", "attn_layer_period", "attn_layer_indices", "block_types", "attn_type_list"),
-    *("full_attn_idxs", "ssm_cfg", "mamba_d_ssm", "mamba_d_state", "mamba_num_heads", "ssm_state_size"),
+    *(
+        "linear_attn_config",
+        "hybrid_override_pattern",
+        "attn_layer_period",
+        "attn_layer_indices",
+        "block_types",
+        "attn_type_list",
+    ),
+    *(
+        "full_attn_idxs",
+        "ssm_cfg",
+        "mamba_d_ssm",
+        "mamba_d_state",
+        "mamba_num_heads",
+        "ssm_state_size",
+    ),
 )
 GATED, PLAIN = 3, 2
 """Matrices of a feed-forward layer with a gate (all current families) and without."""
@@ -72,11 +86,18 @@ def _layer_kinds(text: Config, name: str, layers: int) -> list[LayerKind]:
     if isinstance(listed, Sequence) and not isinstance(listed, str):
         unknown = sorted({str(kind) for kind in listed} - set(_KINDS))
         if unknown:
-            raise ProfileError(f"{name}: unknown layer types {', '.join(unknown)}", hint=f"known: {', '.join(sorted(_KINDS))}")
+            raise ProfileError(
+                f"{name}: unknown layer types {', '.join(unknown)}",
+                hint=f"known: {', '.join(sorted(_KINDS))}",
+            )
         return [_KINDS[str(kind)] for kind in listed]
     _refuse_unread(text, name)
     if "linear_num_value_heads" in text:
-        spaced = _whole(text, name, "full_attention_interval") if "full_attention_interval" in text else INTERVAL
+        spaced = (
+            _whole(text, name, "full_attention_interval")
+            if "full_attention_interval" in text
+            else INTERVAL
+        )
         return ["full" if (number + 1) % spaced == 0 else "mamba" for number in range(layers)]
     every = text.get("sliding_window_pattern")
     if isinstance(every, int) and text.get("sliding_window"):
@@ -95,7 +116,9 @@ def _refuse_unread(text: Config, name: str) -> None:
 
 def _group(text: Config, name: str, kind: LayerKind, numbers: tuple[int, ...]) -> LayerGroup:
     if kind == "mamba":
-        return LayerGroup(kind=kind, layers=len(numbers), state_bytes=_state_bytes(text, name), numbers=numbers)
+        return LayerGroup(
+            kind=kind, layers=len(numbers), state_bytes=_state_bytes(text, name), numbers=numbers
+        )
     heads = _whole(text, name, "num_attention_heads")
     width = text.get("head_dim")
     kv_heads = text.get("num_key_value_heads") or heads
@@ -118,8 +141,14 @@ def _group(text: Config, name: str, kind: LayerKind, numbers: tuple[int, ...]) -
 def _state_bytes(text: Config, name: str) -> int:
     """Return the state of one gated-delta-net layer: a matrix per value head, and the tail of its convolution."""
     _refuse_unread(text, name)
-    key_heads, value_heads = _whole(text, name, "linear_num_key_heads"), _whole(text, name, "linear_num_value_heads")
-    key_dim, value_dim = _whole(text, name, "linear_key_head_dim"), _whole(text, name, "linear_value_head_dim")
+    key_heads, value_heads = (
+        _whole(text, name, "linear_num_key_heads"),
+        _whole(text, name, "linear_num_value_heads"),
+    )
+    key_dim, value_dim = (
+        _whole(text, name, "linear_key_head_dim"),
+        _whole(text, name, "linear_value_head_dim"),
+    )
     tail = _whole(text, name, "linear_conv_kernel_dim") - 1
     convolution = (2 * key_heads * key_dim + value_heads * value_dim) * tail * WEIGHT_BYTES
     return value_heads * key_dim * value_dim * STATE_BYTES + convolution
@@ -127,13 +156,23 @@ def _state_bytes(text: Config, name: str) -> int:
 
 def _experts(text: Config) -> Experts | None:
     total, active = _routed(text)
-    return Experts(total=total, active=active) if total is not None and active is not None and total > active else None
+    return (
+        Experts(total=total, active=active)
+        if total is not None and active is not None and total > active
+        else None
+    )
 
 
 def _routed(text: Config) -> tuple[int | None, int | None]:
     """Return how many experts a layer has, and how many of them see a token."""
-    names = (("num_local_experts", "num_experts", "n_routed_experts"), ("num_experts_per_tok", "experts_per_token"))
-    total, active = (next((found for key in keys if isinstance(found := text.get(key), int)), None) for keys in names)
+    names = (
+        ("num_local_experts", "num_experts", "n_routed_experts"),
+        ("num_experts_per_tok", "experts_per_token"),
+    )
+    total, active = (
+        next((found for key in keys if isinstance(found := text.get(key), int)), None)
+        for keys in names
+    )
     return total, active
 
 
@@ -141,7 +180,8 @@ def _whole(text: Config, name: str, key: str) -> int:
     value = text.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ProfileError(
-            f"{name}: config.json needs an integer '{key}', got {value!r}", hint="is this the config.json of a language model?"
+            f"{name}: config.json needs an integer '{key}', got {value!r}",
+            hint="is this the config.json of a language model?",
         )
     return value
 
@@ -168,19 +208,25 @@ def weight_bits(text: Config) -> int | None:
 def active_parameters(text: Config, groups: tuple[LayerGroup, ...], heads: int) -> float | None:
     """Return the weights that a prompt token is multiplied with, without embeddings and output head; None for unknown layers."""
     hidden = text.get("hidden_size")
-    if not isinstance(hidden, int) or any(group.kind not in {"full", "sliding", "chunked"} for group in groups):
+    if not isinstance(hidden, int) or any(
+        group.kind not in {"full", "sliding", "chunked"} for group in groups
+    ):
         return None
     if "nvfp4" in str(text.get("quantization_config")).lower():
         return None  # multiplied in FP4 on some GPUs, which the peaks of BF16 and FP8 do not bound
     if (fed := _fed(text, hidden)) is None:
         return None
-    attention = sum(group.layers * group.head_dim * hidden * 2 * (heads + group.kv_heads) for group in groups)
+    attention = sum(
+        group.layers * group.head_dim * hidden * 2 * (heads + group.kv_heads) for group in groups
+    )
     return float(attention + sum(group.layers for group in groups) * fed)
 
 
 def _fed(text: Config, hidden: int) -> int | None:
     """Return the active weights of one feed-forward layer."""
-    is_gated = str(text.get("hidden_act") or text.get("hidden_activation")).startswith(("silu", "swish"))
+    is_gated = str(text.get("hidden_act") or text.get("hidden_activation")).startswith(
+        ("silu", "swish")
+    )
     is_gated = is_gated or str(text.get("model_type", "")).startswith("gemma")
     matrices = GATED if is_gated else PLAIN
     wide, narrow = text.get("intermediate_size"), text.get("moe_intermediate_size")
@@ -199,25 +245,39 @@ def shape_of(text: str, *, max_len: int, weight_gib: float | None = None) -> Mod
     wanted = ("layers",) if latent else ("layers", "kv_heads", "head_dim")
     if missing := next((name for name in wanted if name not in figures), None):
         raise ProfileError(f"'{text}' lacks '{missing}'", hint=EXAMPLE)
-    groups = (LayerGroup(kind="mla", layers=figures["layers"], head_dim=latent),) if latent else _windowed(text, figures)
+    groups = (
+        (LayerGroup(kind="mla", layers=figures["layers"], head_dim=latent),)
+        if latent
+        else _windowed(text, figures)
+    )
     return ModelShape(name=text, groups=groups, max_len=max_len, weight_gib=weight_gib)
 
 
 def _windowed(text: str, figures: dict[str, int]) -> tuple[LayerGroup, ...]:
     layers, windowed, window = figures["layers"], figures.get("windowed", 0), figures.get("window")
     if (window is None) != (windowed == 0) or windowed >= layers:
-        raise ProfileError(f"'{text}': windows are 'windowed' layers, fewer than all, of 'window' tokens", hint=EXAMPLE)
+        raise ProfileError(
+            f"'{text}': windows are 'windowed' layers, fewer than all, of 'window' tokens",
+            hint=EXAMPLE,
+        )
     heads, width = figures["kv_heads"], figures["head_dim"]
     full = LayerGroup(kind="full", layers=layers - windowed, kv_heads=heads, head_dim=width)
     if not windowed:
         return (full,)
-    return (LayerGroup(kind="sliding", layers=windowed, kv_heads=heads, head_dim=width, window=window), full)
+    return (
+        LayerGroup(kind="sliding", layers=windowed, kv_heads=heads, head_dim=width, window=window),
+        full,
+    )
 
 
 def _figure(part: str) -> tuple[str, int]:
     name, _, value = part.partition("=")
     if name not in FIGURES:
-        raise ProfileError(f"'{name}' is not a figure of a model", hint=f"known: {', '.join(FIGURES)}")
+        raise ProfileError(
+            f"'{name}' is not a figure of a model", hint=f"known: {', '.join(FIGURES)}"
+        )
     if not value.isascii() or not value.isdigit() or int(value) < 1:
-        raise ProfileError(f"'{name}' must be an integer of at least 1, got '{value}'", hint=EXAMPLE)
+        raise ProfileError(
+            f"'{name}' must be an integer of at least 1, got '{value}'", hint=EXAMPLE
+        )
     return name, int(value)

@@ -9,8 +9,13 @@ import msgspec
 from agentload import documents
 from agentload.model.profile import Gpu
 
-_FOUND: Final = documents.parsed((files("agentload.kvmath") / "gpus.yaml").read_text(encoding="utf-8"), at="gpus.yaml")
-_TABLE: Final = tuple((re.compile(rf"(?<![a-z0-9])(?:{each['also']})(?![a-z0-9])"), msgspec.convert(each, Gpu)) for each in _FOUND)
+_FOUND: Final = documents.parsed(
+    (files("agentload.kvmath") / "gpus.yaml").read_text(encoding="utf-8"), at="gpus.yaml"
+)
+_TABLE: Final = tuple(
+    (re.compile(rf"(?<![a-z0-9])(?:{each['also']})(?![a-z0-9])"), msgspec.convert(each, Gpu))
+    for each in _FOUND
+)
 NAMES: Final = tuple(gpu.name for _, gpu in _TABLE)
 
 

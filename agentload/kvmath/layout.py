@@ -27,21 +27,37 @@ def token_bytes(group: LayerGroup, dtype: KvDtype) -> int:
     kept = FORMATS[dtype]
     if kept.latent_bytes is not None:
         if group.kind != "mla":
-            raise ProfileError(f"{dtype} stores MLA latents only", hint="use kv_dtype fp8 for other attention")
+            raise ProfileError(
+                f"{dtype} stores MLA latents only", hint="use kv_dtype fp8 for other attention"
+            )
         return kept.latent_bytes
-    value = 0 if group.kind == "mla" else group.head_dim if group.head_dim_v is None else group.head_dim_v
+    value = (
+        0
+        if group.kind == "mla"
+        else group.head_dim
+        if group.head_dim_v is None
+        else group.head_dim_v
+    )
     return group.kv_heads * ((group.head_dim + value) * kept.bits // 8 + kept.scale_bytes)
 
 
-def stored(model: ModelShape, dtype: KvDtype, skip_layers: tuple[str, ...]) -> tuple[tuple[LayerGroup, KvDtype], ...]:
+def stored(
+    model: ModelShape, dtype: KvDtype, skip_layers: tuple[str, ...]
+) -> tuple[tuple[LayerGroup, KvDtype], ...]:
     """Pair each layer group with its storage dtype: skipped layers keep that of the weights."""
     numbers = {int(name) for name in skip_layers if name.isdigit()}
     unknown = [name for name in skip_layers if not name.isdigit() and name != "sliding_window"]
     if unknown:
-        raise ProfileError(f"cannot skip layers {', '.join(unknown)}", hint="sliding_window, or layer numbers")
+        raise ProfileError(
+            f"cannot skip layers {', '.join(unknown)}", hint="sliding_window, or layer numbers"
+        )
     pairs: list[tuple[LayerGroup, KvDtype]] = []
     for group in model.groups:
-        skipped = group.layers if group.kind == "sliding" and "sliding_window" in skip_layers else _numbered(model, group, numbers)
+        skipped = (
+            group.layers
+            if group.kind == "sliding" and "sliding_window" in skip_layers
+            else _numbered(model, group, numbers)
+        )
         if skipped < group.layers:
             pairs.append((replace(group, layers=group.layers - skipped, numbers=()), dtype))
         if skipped:
@@ -52,7 +68,9 @@ def stored(model: ModelShape, dtype: KvDtype, skip_layers: tuple[str, ...]) -> t
 def bytes_per_token(model: ModelShape, dtype: KvDtype, skip_layers: tuple[str, ...] = ()) -> int:
     """Return the bytes of a token in all layers that keep every token: what decode attention reads."""
     return sum(
-        group.layers * token_bytes(group, kept) for group, kept in stored(model, dtype, skip_layers) if group.kind in {"full", "mla"}
+        group.layers * token_bytes(group, kept)
+        for group, kept in stored(model, dtype, skip_layers)
+        if group.kind in {"full", "mla"}
     )
 
 
@@ -64,7 +82,8 @@ def _numbered(model: ModelShape, group: LayerGroup, numbers: set[int]) -> int:
     if len(model.groups) == 1:
         return len([number for number in numbers if number < group.layers])
     raise ProfileError(
-        f"model {model.name}: cannot skip layers by number, because its groups do not list theirs", hint="model.groups[].numbers"
+        f"model {model.name}: cannot skip layers by number, because its groups do not list theirs",
+        hint="model.groups[].numbers",
     )
 
 
@@ -94,7 +113,11 @@ class Table:
 
     def decode_pages(self, *, prefix_caching: bool) -> int:
         """Return the pages of a decoding request in one table that do not depend on its length; 0 if they grow."""
-        return 0 if self.kind in _GROWING else self.peak_pages(1 << 62, 0, prefix_caching=prefix_caching)
+        return (
+            0
+            if self.kind in _GROWING
+            else self.peak_pages(1 << 62, 0, prefix_caching=prefix_caching)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,16 +137,26 @@ class Layout:
     @property
     def pages_per_block(self) -> int:
         """Return the pages of such a block."""
-        return sum(table.count * (self.block_tokens // table.block_tokens) for table in self.tables if table.kind in _GROWING)
+        return sum(
+            table.count * (self.block_tokens // table.block_tokens)
+            for table in self.tables
+            if table.kind in _GROWING
+        )
 
     @property
     def fixed_pages(self) -> int:
         """Return the pages of a running request besides its growing blocks: windows and states."""
-        return sum(table.count * table.decode_pages(prefix_caching=self.prefix_caching) for table in self.tables)
+        return sum(
+            table.count * table.decode_pages(prefix_caching=self.prefix_caching)
+            for table in self.tables
+        )
 
     def peak_pages(self, tokens: int, in_flight: int) -> int:
         """Return the most pages that one request of *tokens* can hold."""
-        return sum(table.count * table.peak_pages(tokens, in_flight, prefix_caching=self.prefix_caching) for table in self.tables)
+        return sum(
+            table.count * table.peak_pages(tokens, in_flight, prefix_caching=self.prefix_caching)
+            for table in self.tables
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,23 +169,39 @@ class _Spec:
 
 
 def layout(
-    model: ModelShape, kv_dtype: KvDtype, *, skip_layers: tuple[str, ...] = (), block_tokens: int = 16, prefix_caching: bool = True
+    model: ModelShape,
+    kv_dtype: KvDtype,
+    *,
+    skip_layers: tuple[str, ...] = (),
+    block_tokens: int = 16,
+    prefix_caching: bool = True,
 ) -> Layout:
     """Cut the KV cache of a model into pages."""
-    pairs = [(group, token_bytes(group, dtype)) for group, dtype in stored(model, kv_dtype, skip_layers)]
+    pairs = [
+        (group, token_bytes(group, dtype)) for group, dtype in stored(model, kv_dtype, skip_layers)
+    ]
     if not any(group.kind in _GROWING for group, _ in pairs):
-        raise ProfileError(f"model {model.name}: no layer keeps every token", hint="model.groups needs a full or mla group")
+        raise ProfileError(
+            f"model {model.name}: no layer keeps every token",
+            hint="model.groups needs a full or mla group",
+        )
     block = _hybrid_block(pairs, block_tokens)
     largest = max(size for _, size in pairs)
     specs = [_Spec(group, block, block * (size or largest)) for group, size in pairs]
     if all(spec.group.kind in _GROWING for spec in specs):
         table = Table(kind=specs[0].group.kind, count=1, block_tokens=block)
-        return Layout(page_bytes=sum(spec.group.layers * spec.page_bytes for spec in specs), tables=(table,), prefix_caching=prefix_caching)
+        return Layout(
+            page_bytes=sum(spec.group.layers * spec.page_bytes for spec in specs),
+            tables=(table,),
+            prefix_caching=prefix_caching,
+        )
     specs = _same_page(specs)
     counts = [spec.group.layers for spec in specs]
     per_group = max(counts) if max(counts) < min(counts) * PADDED_GROUP else min(counts)
     return Layout(
-        page_bytes=per_group * specs[0].page_bytes, tables=tuple(_table(spec, per_group) for spec in specs), prefix_caching=prefix_caching
+        page_bytes=per_group * specs[0].page_bytes,
+        tables=tuple(_table(spec, per_group) for spec in specs),
+        prefix_caching=prefix_caching,
     )
 
 
@@ -168,7 +217,10 @@ def _same_page(specs: list[_Spec]) -> list[_Spec]:
     largest = max(spec.page_bytes for spec in specs)
     return [
         replace(
-            spec, page_bytes=largest, block_tokens=spec.block_tokens * (largest // spec.page_bytes if largest % spec.page_bytes == 0 else 1)
+            spec,
+            page_bytes=largest,
+            block_tokens=spec.block_tokens
+            * (largest // spec.page_bytes if largest % spec.page_bytes == 0 else 1),
         )
         for spec in specs
     ]

@@ -28,7 +28,10 @@ def kv_bytes(gpu: Gpu, model: ModelShape, server: Server) -> int:
     if server.kv_cache_memory_bytes is not None:
         return server.kv_cache_memory_bytes
     if model.weight_gib is None:
-        raise ProfileError(f"model {model.name}: the size of its loaded weights is unknown", hint="give server.kv_cache_memory_bytes")
+        raise ProfileError(
+            f"model {model.name}: the size of its loaded weights is unknown",
+            hint="give server.kv_cache_memory_bytes",
+        )
     left = gpu.memory_gib * server.gpu_memory_utilization - model.weight_gib - server.overhead_gib
     if left <= 0:
         raise ProfileError(
@@ -48,7 +51,9 @@ def pool(cut: Layout, memory_bytes: int, *, max_model_len: int, in_flight: int) 
             hint="a shorter max_model_len, or more memory",
         )
     concurrency = pages / needed
-    return Pool(layout=cut, pages=pages, concurrency=concurrency, tokens=int(concurrency * max_model_len))
+    return Pool(
+        layout=cut, pages=pages, concurrency=concurrency, tokens=int(concurrency * max_model_len)
+    )
 
 
 def pool_of(arm: ArmProfile) -> Pool:
@@ -62,7 +67,9 @@ def pool_of(arm: ArmProfile) -> Pool:
         prefix_caching=server.prefix_caching,
     )
     memory = kv_bytes(arm.gpu, arm.model, server)
-    return pool(cut, memory, max_model_len=server.max_model_len, in_flight=server.max_num_batched_tokens)
+    return pool(
+        cut, memory, max_model_len=server.max_model_len, in_flight=server.max_num_batched_tokens
+    )
 
 
 READ: Final = "0.33.0"

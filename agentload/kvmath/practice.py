@@ -54,7 +54,9 @@ class Subject:
 def memory(subject: Subject) -> str | None:
     """Say what one more GiB holds."""
     per_gib = ", ".join(
-        f"{each.arm} {each.pool_tokens * GIB // subject.memory_bytes:,}" for each in subject.sizes if each.pool_tokens is not None
+        f"{each.arm} {each.pool_tokens * GIB // subject.memory_bytes:,}"
+        for each in subject.sizes
+        if each.pool_tokens is not None
     )
     if not per_gib:
         return None
@@ -65,7 +67,11 @@ def memory(subject: Subject) -> str | None:
 
 def sequences(subject: Subject) -> str | None:
     """Say how many of the longest requests fit."""
-    held = ", ".join(f"{each.arm} {each.concurrency:.1f}" for each in subject.sizes if each.concurrency is not None)
+    held = ", ".join(
+        f"{each.arm} {each.concurrency:.1f}"
+        for each in subject.sizes
+        if each.concurrency is not None
+    )
     if not held:
         return None
     return f"concurrent requests of {subject.max_model_len:,} tokens that fit: {held}; beyond that they preempt each other"
@@ -73,7 +79,11 @@ def sequences(subject: Subject) -> str | None:
 
 def dtype(subject: Subject) -> str | None:
     """Say how much more FP8 pools hold."""
-    gains = ", ".join(f"{each.arm} {each.against_first:.2f}x" for each in subject.sizes[1:] if each.against_first is not None)
+    gains = ", ".join(
+        f"{each.arm} {each.against_first:.2f}x"
+        for each in subject.sizes[1:]
+        if each.against_first is not None
+    )
     return f"pool compared with {subject.first.arm}: {gains}" if gains else None
 
 
@@ -87,9 +97,18 @@ def prefixes(subject: Subject) -> str:
     """Say at which granularity prefixes are reused."""
     blocks = {}
     for each in (recipe for recipe in USUAL if subject.size(recipe.arm) is not None):
-        cut = layout(subject.shape, each.dtype, skip_layers=each.skip_layers, block_tokens=subject.block_tokens)
+        cut = layout(
+            subject.shape,
+            each.dtype,
+            skip_layers=each.skip_layers,
+            block_tokens=subject.block_tokens,
+        )
         blocks[each.arm] = cut.block_tokens
-    told = f"{min(blocks.values())}" if len(set(blocks.values())) == 1 else ", ".join(f"{arm} {block}" for arm, block in blocks.items())
+    told = (
+        f"{min(blocks.values())}"
+        if len(set(blocks.values())) == 1
+        else ", ".join(f"{arm} {block}" for arm, block in blocks.items())
+    )
     return f"reuse is in whole blocks ({told} tokens): a change in an early token costs everything after it"
 
 
@@ -98,9 +117,16 @@ def windows(subject: Subject) -> str | None:
     windows = [group for group in subject.shape.groups if group.kind == "sliding"]
     if not windows:
         return "this model has no sliding-window layers"
-    layers, total = sum(group.layers for group in windows), sum(group.layers for group in subject.shape.groups)
+    layers, total = (
+        sum(group.layers for group in windows),
+        sum(group.layers for group in subject.shape.groups),
+    )
     skip = subject.size("fp8-skip-sw")
-    gain = "" if skip is None or skip.against_first is None else f"; windows left at two bytes make the FP8 pool {skip.against_first:.2f}x"
+    gain = (
+        ""
+        if skip is None or skip.against_first is None
+        else f"; windows left at two bytes make the FP8 pool {skip.against_first:.2f}x"
+    )
     return f"{layers} of {total} layers keep {min(group.window or 0 for group in windows):,} tokens{gain}"
 
 
@@ -126,7 +152,10 @@ def images(subject: Subject) -> str | None:
 
 def backend(subject: Subject) -> str:
     """Say which attention kernel FP8 uses on the GPU."""
-    widest = max((group.head_dim for group in subject.shape.groups if group.kind in {"full", "sliding"}), default=0)
+    widest = max(
+        (group.head_dim for group in subject.shape.groups if group.kind in {"full", "sliding"}),
+        default=0,
+    )
     is_mla = any(group.kind == "mla" for group in subject.shape.groups)
     sm = subject.gpu.compute_capability if subject.gpu is not None else None
     match sm:
@@ -167,11 +196,29 @@ class Advice:
 
 def advice(subject: Subject) -> tuple[Advice, ...]:
     """Apply every rule, in the order of the guide."""
-    return tuple(rule if rule.here is None else replace(rule, here=_FIGURES[rule.here](subject)) for rule in RULES)
+    return tuple(
+        rule if rule.here is None else replace(rule, here=_FIGURES[rule.here](subject))
+        for rule in RULES
+    )
 
 
 _FIGURES: Final[Mapping[str, Callable[[Subject], str | None]]] = {
-    each.__name__: each for each in (memory, sequences, dtype, steps, prefixes, windows, context, persisted, images, backend, waste)
+    each.__name__: each
+    for each in (
+        memory,
+        sequences,
+        dtype,
+        steps,
+        prefixes,
+        windows,
+        context,
+        persisted,
+        images,
+        backend,
+        waste,
+    )
 }
-_TEXT: Final = (files("agentload.kvmath") / "practice.yaml").read_text().replace("{vllm}", f"vLLM {READ}")
+_TEXT: Final = (
+    (files("agentload.kvmath") / "practice.yaml").read_text().replace("{vllm}", f"vLLM {READ}")
+)
 RULES: Final = msgspec.convert(documents.parsed(_TEXT, at="practice.yaml"), tuple[Advice, ...])

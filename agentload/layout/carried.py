@@ -28,18 +28,30 @@ class Carried:
     """How long ago the last of its answers ended; 0 where one is under way."""
 
 
-def carried(header: Header, family: Sequence[Session], timings: Timeline, *, at_s: float) -> Carried:
+def carried(
+    header: Header, family: Sequence[Session], timings: Timeline, *, at_s: float
+) -> Carried:
     """Carry a family over an instant, so many seconds after it began."""
-    cut = _Cut(header=header, at_s=at_s, timings=timings, members={each.session: each for each in family})
+    cut = _Cut(
+        header=header, at_s=at_s, timings=timings, members={each.session: each for each in family}
+    )
     root, *others = family
     if not cut.is_begun(root):
         return Carried(sessions=tuple(family), idle_s=0.0)
-    spawned = {name for each in family for turn in each.turns[: cut.answered(each)] for name in turn.spawn}
+    spawned = {
+        name for each in family for turn in each.turns[: cut.answered(each)] for name in turn.spawn
+    }
     alive = [each for each in others if each.session in spawned and not cut.is_over(each)]
-    to_come = {name for each in family for turn in each.turns[cut.answered(each) :] for name in turn.spawn}
+    to_come = {
+        name for each in family for turn in each.turns[cut.answered(each) :] for name in turn.spawn
+    }
     sessions = [cut.going_on(root, spawns=[each.session for each in alive])]
     sessions += [cut.going_on(each) for each in alive]
-    sessions += [cut.untouched(each) for each in others if each.session in to_come and each.session not in spawned]
+    sessions += [
+        cut.untouched(each)
+        for each in others
+        if each.session in to_come and each.session not in spawned
+    ]
     return Carried(sessions=tuple(sessions), idle_s=cut.idle_s())
 
 
@@ -54,7 +66,9 @@ class _Cut:
 
     def answered(self, session: Session) -> int:
         """Count the turns of a session that are answered."""
-        return bisect_right(self.timings.get(session.session, ()), self.at_s, key=lambda each: each.answered_s)
+        return bisect_right(
+            self.timings.get(session.session, ()), self.at_s, key=lambda each: each.answered_s
+        )
 
     def is_under_way(self, session: Session) -> bool:
         """Tell whether the turn after the answered ones was sent."""
@@ -73,7 +87,12 @@ class _Cut:
         """Return how long ago the last answer of the family ended."""
         if any(self.is_under_way(each) for each in self.members.values()):
             return 0.0
-        ended_s = [each.answered_s for timings in self.timings.values() for each in timings if each.answered_s <= self.at_s]
+        ended_s = [
+            each.answered_s
+            for timings in self.timings.values()
+            for each in timings
+            if each.answered_s <= self.at_s
+        ]
         return self.at_s - max(ended_s)
 
     def going_on(self, session: Session, *, spawns: Sequence[str] = ()) -> Session:
@@ -95,7 +114,16 @@ class _Cut:
         if not self.is_under_way(session):
             yield from (_at_once(first), *others)
             return
-        yield replace(first, add=(), output=first.output - self._said(session), keep=None, wait=None, wait_s=0.0, after=(), event=UNDER_WAY)
+        yield replace(
+            first,
+            add=(),
+            output=first.output - self._said(session),
+            keep=None,
+            wait=None,
+            wait_s=0.0,
+            after=(),
+            event=UNDER_WAY,
+        )
         if others:
             kept = len(self._context(session))
             keep = kept if others[0].keep is None else min(kept, others[0].keep)
@@ -103,7 +131,9 @@ class _Cut:
 
     def _context(self, session: Session) -> tuple[Segment, ...]:
         """Return what the last call of a session sent that is answered or under way."""
-        return last_context(self.header, session, self.answered(session) + self.is_under_way(session))
+        return last_context(
+            self.header, session, self.answered(session) + self.is_under_way(session)
+        )
 
     def _said(self, session: Session) -> int:
         """Return how many tokens of the answer under way are there; its last is still to come."""
@@ -117,11 +147,20 @@ class _Cut:
         told = self._context(session)
         prefix = self.header.prefixes[session.prefix] if session.prefix is not None else ()
         shared = len(prefix) if told[: len(prefix)] == prefix else 0
-        add = [segment if segment.source is None else replace(segment, source=None) for segment in told[shared:]]
+        add = [
+            segment if segment.source is None else replace(segment, source=None)
+            for segment in told[shared:]
+        ]
         if self.is_under_way(session) and (said := self._said(session)):
             add.append(Segment(role="assistant", tokens=said, key=f"{session.session}~{len(told)}"))
         model = session.turns[self.answered(session) - (not self.is_under_way(session))].model
-        return Turn(add=tuple(add), output=1, keep=None if shared == len(prefix) else 0, event=PRIME, model=model)
+        return Turn(
+            add=tuple(add),
+            output=1,
+            keep=None if shared == len(prefix) else 0,
+            event=PRIME,
+            model=model,
+        )
 
     def _left(self, session: Session) -> Iterator[Turn]:
         """Yield the turns of a session that are not answered, as they wait for each other now."""

@@ -9,7 +9,15 @@ from typing import Final, TypeAlias
 
 from agentload.errors import PlanError
 from agentload.layout.nominal import nominal_calls
-from agentload.layout.timeline import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S, NOMINAL, Pace, seconds_of, turn_seconds, wait_s
+from agentload.layout.timeline import (
+    ASSUMED_PREFILL_TOKENS_PER_S,
+    ASSUMED_TOKEN_S,
+    NOMINAL,
+    Pace,
+    seconds_of,
+    turn_seconds,
+    wait_s,
+)
 from agentload.model.plan import Block, ClosedLoop, Load, OpenLoop, Plan, Recorded
 from agentload.model.trace import PRIME, Header, Session, Trace, Turn
 from agentload.model.walk import context_tokens
@@ -39,7 +47,9 @@ class Cost:
     """Rough: from the trace's waits and the assumed speeds."""
     priming_minutes: float = 0.0
     """Of these, what it takes to prime the contexts of windows."""
-    assumed: str = field(default=f"{ASSUMED_TOKEN_S * 1000:g} ms a token, {ASSUMED_PREFILL_TOKENS_PER_S:,.0f} new prompt tokens a second")
+    assumed: str = field(
+        default=f"{ASSUMED_TOKEN_S * 1000:g} ms a token, {ASSUMED_PREFILL_TOKENS_PER_S:,.0f} new prompt tokens a second"
+    )
 
     def warning(self) -> str | None:
         """Say that a replay will take long: most of a trace is waiting, which its name does not tell."""
@@ -50,7 +60,9 @@ class Cost:
 
 def about(minutes: float) -> str:
     """Write a rough duration: nobody counts eighteen hours in minutes."""
-    return f"about {minutes / 60:.0f} h" if minutes >= 120 else f"about {max(1, round(minutes))} min"
+    return (
+        f"about {minutes / 60:.0f} h" if minutes >= 120 else f"about {max(1, round(minutes))} min"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +76,12 @@ class _Block:
 
 def cost(plan: Plan, *, prefill_s: Prefill = assumed_prefill_s, pace: Pace = NOMINAL) -> Cost:
     """Add up what *plan* sends; budgets are upper bounds and are taken into account. *prefill_s* is for priming, *pace* for windows."""
-    blocks = {block.index: _window(plan, block, prefill_s, pace) if block.is_window else _block(plan, block) for block in plan.blocks}
+    blocks = {
+        block.index: _window(plan, block, prefill_s, pace)
+        if block.is_window
+        else _block(plan, block)
+        for block in plan.blocks
+    }
     calls = dict.fromkeys(plan.arms, 0)
     prompt = output = 0
     seconds = priming_s = 0.0
@@ -123,7 +140,9 @@ def _block(plan: Plan, block: Block) -> _Block:
         longest = max(longest, busy / plan.load.arrivals.sessions)
     budget = plan.load.budget
     shares = ((budget.calls, calls), (budget.tokens, prompt + output))
-    share = min((most / planned for most, planned in shares if most and planned > most), default=1.0)
+    share = min(
+        (most / planned for most, planned in shares if most and planned > most), default=1.0
+    )
     if budget.seconds and longest * share > budget.seconds:
         share = budget.seconds / longest
     longest *= share
@@ -140,7 +159,10 @@ def _last_s(load: Load, block: Block, seconds: float) -> float:
     if isinstance(load.arrivals, ClosedLoop):
         going = [(0.0, place, iter(())) for place in range(load.arrivals.sessions)]
     else:
-        going = [(_start_s(load, session, place + 1), place, iter(session.turns)) for place, session in enumerate(block.sessions)]
+        going = [
+            (_start_s(load, session, place + 1), place, iter(session.turns))
+            for place, session in enumerate(block.sessions)
+        ]
     heapify(going)
     last_s = 0.0
     while going:
@@ -168,19 +190,27 @@ def fill_s(trace: Trace, load: Load, pool_tokens: float) -> float | None:
     """Say when a trace in a closed loop has filled a pool, at the speeds that `cost` assumes; None: its sessions never do."""
     assert isinstance(load.arrivals, ClosedLoop)
     queue, told, written = iter(trace.sessions), set[str](), 0
-    for at_s, tokens in merge(*(_slot(trace, load, queue, told) for _ in range(load.arrivals.sessions))):
+    for at_s, tokens in merge(
+        *(_slot(trace, load, queue, told) for _ in range(load.arrivals.sessions))
+    ):
         written += tokens
         if written >= pool_tokens:
             return at_s
     return None
 
 
-def _slot(trace: Trace, load: Load, queue: Iterator[Session], told: set[str]) -> Iterator[tuple[float, int]]:
+def _slot(
+    trace: Trace, load: Load, queue: Iterator[Session], told: set[str]
+) -> Iterator[tuple[float, int]]:
     """Yield when each call of one session after the other ends, and how many tokens it wrote; a shared prefix is written once."""
     at_s = 0.0
     for session in queue:
         name = session.prefix or ""
-        new = 0 if name in told else sum(segment.tokens for segment in trace.header.prefixes.get(name, ()))
+        new = (
+            0
+            if name in told
+            else sum(segment.tokens for segment in trace.header.prefixes.get(name, ()))
+        )
         told.add(name)
         for turn in session.turns:
             at_s += turn_seconds(load, turn)
@@ -197,22 +227,26 @@ def too_long(header: Header, sessions: Iterable[Session], window: int | None) ->
     if window is None:
         return None
     asked = islice(
-        (tokens + turn.output for one in sessions for tokens, turn in zip(context_tokens(header, one), one.turns, strict=True)),
+        (
+            tokens + turn.output
+            for one in sessions
+            for tokens, turn in zip(context_tokens(header, one), one.turns, strict=True)
+        ),
         MOST_CALLS,
     )
     found = [needed > window for needed in asked]
     if not any(found):
         return None
-    said = (
-        f"{sum(found):,} of {len(found):,} turns ({sum(found) / len(found):.0%}) need more than the {window:,} tokens that the model takes"
-    )
+    said = f"{sum(found):,} of {len(found):,} turns ({sum(found) / len(found):.0%}) need more than the {window:,} tokens that the model takes"
     remedy = f"--max-context {window} ends sessions before them, or another trace"
     if sum(found) > MOST_REFUSED * len(found):
         raise PlanError(said, hint=remedy)
     return f"{said}, and will be refused: {remedy}"
 
 
-MOST_CALLS: Final = 50_000  # a second's work; beyond it the figure is left out rather than waited for
+MOST_CALLS: Final = (
+    50_000  # a second's work; beyond it the figure is left out rather than waited for
+)
 
 
 def ideal_hit_rates(plan: Plan, *, block: int | None = None) -> dict[str, float]:
@@ -227,7 +261,12 @@ def ideal_hit_rates(plan: Plan, *, block: int | None = None) -> dict[str, float]
     calls = 0
     blocks = {block.index: block for block in plan.blocks}
     arm = plan.arms[0]
-    for play in (play for round_ in plan.rounds for play in round_.plays if play.arm == arm and not play.warmup):
+    for play in (
+        play
+        for round_ in plan.rounds
+        for play in round_.plays
+        if play.arm == arm and not play.warmup
+    ):
         cache = cache if plan.cache == "warm" else IdealCache(block=block)
         if blocks[play.block].is_window:
             going: dict[str, Iterator[tuple[int, int]]] = {}
@@ -246,4 +285,6 @@ def ideal_hit_rates(plan: Plan, *, block: int | None = None) -> dict[str, float]
             for tokens, found in cache.calls(plan.header, session):
                 total[session.workload] += tokens
                 known[session.workload] += found
-    return {workload: known[workload] / tokens for workload, tokens in sorted(total.items()) if tokens}
+    return {
+        workload: known[workload] / tokens for workload, tokens in sorted(total.items()) if tokens
+    }

@@ -26,14 +26,27 @@ FEWER: Final = "play from fewer nodes: --nodes"
 def divided(plan: Plan, shares: int) -> tuple[Plan, ...]:
     """Return the share of each of so many dispatchers; their blocks begin at one instant. Raises PlanError where there is too little."""
     blocks = [_dealt(plan, block, shares) for block in plan.blocks]
-    made = [replace(plan, load=_part(plan.load, number, shares), blocks=tuple(each[number] for each in blocks)) for number in range(shares)]
+    made = [
+        replace(
+            plan,
+            load=_part(plan.load, number, shares),
+            blocks=tuple(each[number] for each in blocks),
+        )
+        for number in range(shares)
+    ]
     played = {play.block for round_ in plan.rounds for play in round_.plays}
     leads = {
         block.index: max(foresight(share, share.blocks[place]).lead_ns for share in made)
         for place, block in enumerate(plan.blocks)
         if block.index in played
     }
-    return tuple(replace(share, blocks=tuple(replace(each, lead_ns=leads.get(each.index)) for each in share.blocks)) for share in made)
+    return tuple(
+        replace(
+            share,
+            blocks=tuple(replace(each, lead_ns=leads.get(each.index)) for each in share.blocks),
+        )
+        for share in made
+    )
 
 
 def _dealt(plan: Plan, block: Block, shares: int) -> tuple[Block, ...]:
@@ -41,10 +54,16 @@ def _dealt(plan: Plan, block: Block, shares: int) -> tuple[Block, ...]:
     groups = families(kept)
     if len(groups) < shares:
         raise PlanError(
-            f"block {block.index} cannot be divided over {shares} nodes: its {len(kept):,} sessions are {_families(groups)}", hint=FEWER
+            f"block {block.index} cannot be divided over {shares} nodes: its {len(kept):,} sessions are {_families(groups)}",
+            hint=FEWER,
         )
-    own = {session.session: place % shares for place, group in enumerate(groups) for session in group}
-    return tuple(replace(block, sessions=tuple(each for each in kept if own[each.session] == number)) for number in range(shares))
+    own = {
+        session.session: place % shares for place, group in enumerate(groups) for session in group
+    }
+    return tuple(
+        replace(block, sessions=tuple(each for each in kept if own[each.session] == number))
+        for number in range(shares)
+    )
 
 
 def _families(groups: Sequence[Sequence[Session]]) -> str:
@@ -64,7 +83,10 @@ def _started(plan: Plan, block: Block) -> tuple[Session, ...]:
     drawn = starts(plan.load.arrivals, seeded(plan.seed, "arrivals", block.index))
     if drawn is None:
         return tuple(block.sessions)
-    return tuple(each if each.start_s is None else replace(each, start_s=next(drawn) / SECOND) for each in block.sessions)
+    return tuple(
+        each if each.start_s is None else replace(each, start_s=next(drawn) / SECOND)
+        for each in block.sessions
+    )
 
 
 def _part(load: Load, number: int, shares: int) -> Load:
@@ -86,7 +108,9 @@ def _part(load: Load, number: int, shares: int) -> Load:
     return replace(
         load,
         arrivals=arrivals,
-        max_in_flight=None if load.max_in_flight is None else part(load.max_in_flight, "--max-in-flight"),
+        max_in_flight=None
+        if load.max_in_flight is None
+        else part(load.max_in_flight, "--max-in-flight"),
         budget=replace(
             budget,
             calls=None if budget.calls is None else part(budget.calls, "--max-calls"),

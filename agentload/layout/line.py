@@ -62,7 +62,9 @@ class DrawingLine:
 
 def line_of_turns(families: Iterable[Timed], *, window_s: float) -> DrawingLine:
     """Return the line of families that are played one after the other."""
-    return DrawingLine(stretches=tuple(each for each in _stretches(families, window_s) if each.counts_s > 0))
+    return DrawingLine(
+        stretches=tuple(each for each in _stretches(families, window_s) if each.counts_s > 0)
+    )
 
 
 def _stretches(families: Iterable[Timed], window_s: float) -> Iterator[Stretch]:
@@ -71,10 +73,18 @@ def _stretches(families: Iterable[Timed], window_s: float) -> Iterator[Stretch]:
     for timed in families:
         calls, lasts_s = _calls(timed)
         before_s = 0.0
-        for sent_s, answered_s in _union((each.sent_s, min(each.answered_s, lasts_s)) for each in calls if each.sent_s < lasts_s):
+        for sent_s, answered_s in _union(
+            (each.sent_s, min(each.answered_s, lasts_s)) for each in calls if each.sent_s < lasts_s
+        ):
             wait_s = sent_s - before_s
-            yield Stretch(begins_s=begins_s + before_s, lasts_s=wait_s, counts_s=min(wait_s, window_s))
-            yield Stretch(begins_s=begins_s + sent_s, lasts_s=answered_s - sent_s, counts_s=answered_s - sent_s)
+            yield Stretch(
+                begins_s=begins_s + before_s, lasts_s=wait_s, counts_s=min(wait_s, window_s)
+            )
+            yield Stretch(
+                begins_s=begins_s + sent_s,
+                lasts_s=answered_s - sent_s,
+                counts_s=answered_s - sent_s,
+            )
             before_s = answered_s
         begins_s += lasts_s
 
@@ -85,7 +95,9 @@ def _calls(timed: Timed) -> tuple[list[Timing], float]:
     return [each for turns in timings.values() for each in turns], lasts_s(family, timings)
 
 
-def line_of_arrivals(families: Iterable[Timed], starts_s: Iterable[float], *, window_s: float) -> DrawingLine:
+def line_of_arrivals(
+    families: Iterable[Timed], starts_s: Iterable[float], *, window_s: float
+) -> DrawingLine:
     """Return the line of families that start at given times; where nobody is there, a window begins with the next who comes."""
     found = [(start_s, *_calls(timed)) for timed, start_s in zip(families, starts_s, strict=True)]
     there = _union((start_s, start_s + lasts_s) for start_s, calls, lasts_s in found if calls)
@@ -96,13 +108,20 @@ def line_of_arrivals(families: Iterable[Timed], starts_s: Iterable[float], *, wi
         if each.sent_s - window_s < lasts_s
     )
     stretches = [
-        Stretch(begins_s=begin_s, lasts_s=end_s - begin_s, counts_s=end_s - begin_s) for begin_s, end_s in _overlap(there, followed)
+        Stretch(begins_s=begin_s, lasts_s=end_s - begin_s, counts_s=end_s - begin_s)
+        for begin_s, end_s in _overlap(there, followed)
     ]
     before_s = -math.inf
     for begin_s, end_s in there:
-        stretches.append(Stretch(begins_s=begin_s - BEFORE_S, lasts_s=0.0, counts_s=min(begin_s - before_s, window_s)))
+        stretches.append(
+            Stretch(
+                begins_s=begin_s - BEFORE_S, lasts_s=0.0, counts_s=min(begin_s - before_s, window_s)
+            )
+        )
         before_s = end_s
-    return DrawingLine(stretches=tuple(sorted(stretches, key=lambda each: (each.begins_s, each.lasts_s))))
+    return DrawingLine(
+        stretches=tuple(sorted(stretches, key=lambda each: (each.begins_s, each.lasts_s)))
+    )
 
 
 def _overlap(some: Sequence[Span], others: Sequence[Span]) -> Iterator[Span]:

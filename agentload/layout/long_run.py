@@ -45,14 +45,21 @@ def long_run(
     *began* with so many pairs: windows divide the trace by those.
     """
     if load.arrivals != Recorded():
-        raise UsageError("--capacity keeps sessions going by itself", hint="leave out --sessions, --rate and --speed")
+        raise UsageError(
+            "--capacity keeps sessions going by itself",
+            hint="leave out --sessions, --rate and --speed",
+        )
     if agents < 1:
         raise UsageError(f"--capacity must be >= 1, got {agents}")
     said_s = load.budget.seconds or lasted_s
     kept = replace(load, arrivals=ClosedLoop(sessions=agents))
     laid = _lasting(said_s or MOST_S, trace, kept, pairs=pairs, began=began or pairs, seed=seed)
     played = Trace(header=trace.header, sessions=laid.blocks[0].sessions)
-    found = {arm: fill_s(played, laid.load, tokens) for arm, tokens in pools.items() if tokens is not None}
+    found = {
+        arm: fill_s(played, laid.load, tokens)
+        for arm, tokens in pools.items()
+        if tokens is not None
+    }
     filled_s = {arm: seconds for arm, seconds in found.items() if seconds is not None}
     lasts_s = said_s or _enough(filled_s.values())
     if said_s is None:
@@ -60,11 +67,18 @@ def long_run(
     minutes = {arm: seconds / 60 for arm, seconds in filled_s.items()}
     return LongRun(
         laid=laid,
-        fills=Fills(lasts_minutes=lasts_s / 60, because=_reason(load, lasted_s, lasts_s), pools=pools, minutes=minutes),
+        fills=Fills(
+            lasts_minutes=lasts_s / 60,
+            because=_reason(load, lasted_s, lasts_s),
+            pools=pools,
+            minutes=minutes,
+        ),
     )
 
 
-def _lasting(lasts_s: float, trace: Trace, load: Load, *, pairs: int, began: int, seed: int) -> Laid:
+def _lasting(
+    lasts_s: float, trace: Trace, load: Load, *, pairs: int, began: int, seed: int
+) -> Laid:
     stock = steady(trace, replace(load, budget=replace(load.budget, seconds=lasts_s)))
     return windows(stock, number=slots(stock) * began, pairs=pairs, seed=seed)
 
@@ -79,7 +93,11 @@ def _reason(load: Load, lasted_s: float | None, lasts_s: float) -> str:
         return "as --duration says"
     if lasted_s is not None:
         return "as the run began"
-    said = "the least that tells anything" if lasts_s == LASTS_S else f"{FILLS} times what the slowest pool takes to fill"
+    said = (
+        "the least that tells anything"
+        if lasts_s == LASTS_S
+        else f"{FILLS} times what the slowest pool takes to fill"
+    )
     return f"{said}; --duration SECONDS says otherwise"
 
 
@@ -108,9 +126,17 @@ class Fills:
     def warning(self) -> str | None:
         """Say which pools fill too late, and how long would do; None when half of the run or more is played on full pools."""
         half = self.lasts_minutes / 2
-        late = [arm for arm, tokens in self.pools.items() if tokens is not None and self.minutes.get(arm, math.inf) > half]
+        late = [
+            arm
+            for arm, tokens in self.pools.items()
+            if tokens is not None and self.minutes.get(arm, math.inf) > half
+        ]
         if not late:
             return None
         longest = max((self.minutes[arm] for arm in late if arm in self.minutes), default=None)
-        remedy = "more sessions" if longest is None else f"--duration {math.ceil(3 * longest) * 60}, or more sessions"
+        remedy = (
+            "more sessions"
+            if longest is None
+            else f"--duration {math.ceil(3 * longest) * 60}, or more sessions"
+        )
         return f"the KV pool of {' and '.join(late)} is full for less than half of {self.lasts_minutes:.0f} min: {remedy}"

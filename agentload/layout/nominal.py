@@ -30,10 +30,16 @@ class NominalCall:
     counts: bool
 
 
-def nominal_calls(header: Header, block: Block, load: Load, pace: Pace = NOMINAL) -> tuple[NominalCall, ...]:
+def nominal_calls(
+    header: Header, block: Block, load: Load, pace: Pace = NOMINAL
+) -> tuple[NominalCall, ...]:
     """Return the calls of a window in the order in which they are sent: the primed ones, and those of its time."""
     seconds = load.budget.seconds or UNBOUNDED_S
-    found = [call for family, at_s in _starts(block.sessions, load, seconds, pace) for call in _calls(header, family, load, at_s, pace)]
+    found = [
+        call
+        for family, at_s in _starts(block.sessions, load, seconds, pace)
+        for call in _calls(header, family, load, at_s, pace)
+    ]
     sent = sorted((each for each in found if each.sent_s < seconds), key=lambda each: each.sent_s)
     return tuple(_afforded(sent, load.budget))
 
@@ -42,7 +48,9 @@ def _afforded(sent: Iterable[NominalCall], budget: Budget) -> Iterator[NominalCa
     """Yield calls until a budget of them, or of their tokens, is spent."""
     calls = tokens = 0
     for each in sent:
-        if (budget.calls is not None and calls >= budget.calls) or (budget.tokens is not None and tokens >= budget.tokens):
+        if (budget.calls is not None and calls >= budget.calls) or (
+            budget.tokens is not None and tokens >= budget.tokens
+        ):
             return
         yield each
         calls += each.counts
@@ -50,7 +58,9 @@ def _afforded(sent: Iterable[NominalCall], budget: Budget) -> Iterator[NominalCa
             tokens += each.turn.output + sum(segment.tokens for segment in each.context)
 
 
-def _starts(sessions: Iterable[Session], load: Load, seconds: float, pace: Pace) -> Iterator[tuple[Sequence[Session], float]]:
+def _starts(
+    sessions: Iterable[Session], load: Load, seconds: float, pace: Pace
+) -> Iterator[tuple[Sequence[Session], float]]:
     """Yield each family that begins in a window, and when."""
     slots = load.arrivals.sessions if isinstance(load.arrivals, ClosedLoop) else None
     free_s: list[float] = [] if slots is None else [0.0] * slots
@@ -79,15 +89,23 @@ def _ends_s(family: Sequence[Session], timings: Timeline) -> float:
     return played[-1].answered_s - _primed_s(root, timings) if played else 0.0
 
 
-def _calls(header: Header, family: Sequence[Session], load: Load, at_s: float, pace: Pace) -> Iterator[NominalCall]:
+def _calls(
+    header: Header, family: Sequence[Session], load: Load, at_s: float, pace: Pace
+) -> Iterator[NominalCall]:
     timings = timeline(family, load, pace)
     primed_s = _primed_s(family[0], timings)
     for session in family:
         # A carried session is primed before the clock starts, whatever the first session's priming takes.
         own_s = primed_s
-        if session is not family[0] and session.turns[0].event == PRIME and timings.get(session.session):
+        if (
+            session is not family[0]
+            and session.turns[0].event == PRIME
+            and timings.get(session.session)
+        ):
             own_s = timings[session.session][0].answered_s
-        for turn, context, timing in zip(session.turns, contexts(header, session), timings.get(session.session, ()), strict=False):
+        for turn, context, timing in zip(
+            session.turns, contexts(header, session), timings.get(session.session, ()), strict=False
+        ):
             is_primed = turn.event == PRIME
             yield NominalCall(
                 session=session,

@@ -52,7 +52,10 @@ def own(trace: Trace) -> Subject:
     calls: list[int] = []
     found: list[tuple[int, int, tuple[Segment, ...]]] = []
     for session in sessions:
-        sent = [tuple(each for each in context if each.role != "image") for context in contexts(trace.header, session)]
+        sent = [
+            tuple(each for each in context if each.role != "image")
+            for context in contexts(trace.header, session)
+        ]
         sizes = [sum(segment.tokens for segment in context) for context in sent]
         calls += sizes
         if sizes:
@@ -61,11 +64,20 @@ def own(trace: Trace) -> Subject:
     if not calls:
         raise PlanError("the trace has no call to screen with", hint="agentload trace show")
     lengths = ladder(sorted(calls)[len(calls) // 10], max(calls))
-    return Subject(header=trace.header, contexts=tuple(each for *_, each in nlargest(PROMPTS, found)), lengths=lengths, is_own=True)
+    return Subject(
+        header=trace.header,
+        contexts=tuple(each for *_, each in nlargest(PROMPTS, found)),
+        lengths=lengths,
+        is_own=True,
+    )
 
 
 def drawn(lengths: tuple[int, ...], *, seed: int) -> Subject:
     """Say that drawn words are screened at chosen lengths, for want of a trace."""
     most = max(lengths)
-    texts = tuple((Segment(role="user", tokens=most, key=f"screen{number}"),) for number in range(PROMPTS))
-    return Subject(header=Header(name="drawn", seed=seed), contexts=texts, lengths=lengths, is_own=False)
+    texts = tuple(
+        (Segment(role="user", tokens=most, key=f"screen{number}"),) for number in range(PROMPTS)
+    )
+    return Subject(
+        header=Header(name="drawn", seed=seed), contexts=texts, lengths=lengths, is_own=False
+    )

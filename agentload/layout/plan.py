@@ -49,28 +49,43 @@ def plan(
     *laid* are blocks that were laid out already, in the place of the trace's.
     """
     if not arms:
-        raise PlanError("no arm to play on", hint="agentload replay TRACE --endpoints NAME=URL,NAME=URL")
+        raise PlanError(
+            "no arm to play on", hint="agentload replay TRACE --endpoints NAME=URL,NAME=URL"
+        )
     if len(set(arms)) < len(arms):
-        raise PlanError(f"arm names are not unique: {', '.join(arms)}", hint="give each endpoint its own name: --endpoints a=URL,b=URL")
+        raise PlanError(
+            f"arm names are not unique: {', '.join(arms)}",
+            hint="give each endpoint its own name: --endpoints a=URL,b=URL",
+        )
     if pairs < 1:
         raise PlanError(f"'pairs' must be >= 1, got {pairs}", hint="agentload replay --help")
     if pairs > MOST_PAIRS:
-        raise PlanError(f"'pairs' must be <= {MOST_PAIRS:,}, got {pairs:,}", hint="agentload replay --help")
+        raise PlanError(
+            f"'pairs' must be <= {MOST_PAIRS:,}, got {pairs:,}", hint="agentload replay --help"
+        )
     if design == "parallel" and any(map(is_control, arms)):
         raise PlanError(
-            "--aa plays one server twice, which --design parallel would do at the same time", hint="--design interleaved --aa ARM"
+            "--aa plays one server twice, which --design parallel would do at the same time",
+            hint="--design interleaved --aa ARM",
         )
-    in_turn = replicas and _in_turn(arms, replicas, pairs=pairs, is_fixed=swap or design == "sequential")
+    in_turn = replicas and _in_turn(
+        arms, replicas, pairs=pairs, is_fixed=swap or design == "sequential"
+    )
     if swap:
         check_swap(arms, machines, pairs=pairs, began=blocks or pairs, design=design)
     parts = tuple(laid) or cut(trace.sessions, blocks or pairs)
     orders = _orders(arms, pairs, seeded(seed, "order"), replicas=len(replicas) or 1)
     rounds: list[tuple[Play, ...]] = []
-    for changes, (own, at) in enumerate(in_turn or _in_place(arms, machines, pairs=pairs, began=blocks or pairs, swap=swap)):
+    for changes, (own, at) in enumerate(
+        in_turn or _in_place(arms, machines, pairs=pairs, began=blocks or pairs, swap=swap)
+    ):
         play = partial(_play, run=run, cache=cache, machines=at)
         if warmup and changes < (len(replicas) or pairs):
             rounds += [(play(parts[0].index, -1 - changes, arm, warmup=True),) for arm in arms]
-        plays = {pair: {arm: play(parts[pair % len(parts)].index, pair, arm) for arm in arms} for pair in own}
+        plays = {
+            pair: {arm: play(parts[pair % len(parts)].index, pair, arm) for arm in arms}
+            for pair in own
+        }
         match design:
             case "interleaved":
                 rounds += [(plays[pair][arm],) for pair in own for arm in orders[pair]]
@@ -94,7 +109,13 @@ def plan(
 
 def _check_reached(parts: Sequence[Block], sessions: int) -> None:
     """Raise PlanError where no block has as many sessions as are to be kept going: a load that was not reached says nothing of it."""
-    most = max(sum(1 for _ in islice((each for each in part.sessions if each.start_s is not None), sessions)) for part in parts)
+    most = max(
+        sum(
+            1
+            for _ in islice((each for each in part.sessions if each.start_s is not None), sessions)
+        )
+        for part in parts
+    )
     if most < sessions:
         in_all = f", in {len(parts)} blocks of at most {most}" if len(parts) > 1 else ""
         raise PlanError(
@@ -120,7 +141,15 @@ def of_study(
     match study:
         case Sweep(pairs=pairs, seed=seed):
             load = Load(arrivals=ClosedLoop(sessions=1))
-            made = plan(trace, arms, run=run, seed=seed, pairs=pairs, load=load, limits=limits_of(study.timeouts))
+            made = plan(
+                trace,
+                arms,
+                run=run,
+                seed=seed,
+                pairs=pairs,
+                load=load,
+                limits=limits_of(study.timeouts),
+            )
         case Replay():
             if laid is None and study.windows is not None:
                 laid = laid_windows(study, steady(trace, study.load.planned()))
@@ -143,7 +172,11 @@ def of_study(
             )
     if isinstance(study, Replay) and laid is None and isinstance(made.load.arrivals, ClosedLoop):
         _check_reached(made.blocks, made.load.arrivals.sessions)
-    return with_starts(made, study.servers.restarts) if isinstance(study.servers, Live) and study.servers.launch else made
+    return (
+        with_starts(made, study.servers.restarts)
+        if isinstance(study.servers, Live) and study.servers.launch
+        else made
+    )
 
 
 def limits_of(timeouts: Timeouts) -> Limits:
@@ -171,29 +204,61 @@ def balanced_orders(arms: Sequence[str], pairs: int, rng: Random) -> list[tuple[
     return orders[:pairs]
 
 
-def _orders(arms: Sequence[str], pairs: int, rng: Random, *, replicas: int) -> list[tuple[str, ...]]:
+def _orders(
+    arms: Sequence[str], pairs: int, rng: Random, *, replicas: int
+) -> list[tuple[str, ...]]:
     """Draw the order of the arms for each pair, so that neighbours mirror each other, and so do a replica's own pairs."""
     drawn = balanced_orders(arms, pairs + 2 * replicas, rng)
-    return [drawn[2 * (turn // 2) + (turn + place) % 2] for turn, place in (divmod(pair, replicas) for pair in range(pairs))]
+    return [
+        drawn[2 * (turn // 2) + (turn + place) % 2]
+        for turn, place in (divmod(pair, replicas) for pair in range(pairs))
+    ]
 
 
-def _in_turn(arms: Sequence[str], replicas: Sequence[str], *, pairs: int, is_fixed: bool) -> list[tuple[range, dict[str, str]]]:
+def _in_turn(
+    arms: Sequence[str], replicas: Sequence[str], *, pairs: int, is_fixed: bool
+) -> list[tuple[range, dict[str, str]]]:
     """Return each pair with the replica that all arms play it on, one after the other."""
     if is_fixed:
-        raise PlanError("pairs take turns on replicas", hint="leave out --swap and --design sequential, or give each arm one URL")
-    return [(range(pair, pair + 1), dict.fromkeys(arms, replicas[pair % len(replicas)])) for pair in range(pairs)]
+        raise PlanError(
+            "pairs take turns on replicas",
+            hint="leave out --swap and --design sequential, or give each arm one URL",
+        )
+    return [
+        (range(pair, pair + 1), dict.fromkeys(arms, replicas[pair % len(replicas)]))
+        for pair in range(pairs)
+    ]
 
 
-def _in_place(arms: Sequence[str], machines: Sequence[str], *, pairs: int, began: int, swap: bool) -> list[tuple[range, dict[str, str]]]:
+def _in_place(
+    arms: Sequence[str], machines: Sequence[str], *, pairs: int, began: int, swap: bool
+) -> list[tuple[range, dict[str, str]]]:
     """Return the pairs between two changes of machines, with where each arm is meanwhile."""
     between = stays(pairs, began) if swap else (range(pairs),)
     return [(own, placed(arms, machines, changes=changes)) for changes, own in enumerate(between)]
 
 
-def _play(block: int, pair: int, arm: str, *, run: str, cache: Cache, machines: Mapping[str, str], warmup: bool = False) -> Play:
+def _play(
+    block: int,
+    pair: int,
+    arm: str,
+    *,
+    run: str,
+    cache: Cache,
+    machines: Mapping[str, str],
+    warmup: bool = False,
+) -> Play:
     mark = arm if is_control(arm) else ""
     salt = f"{run}/{pair}" if cache == "cold" else f"{run}/warm"
-    return Play(block=block, arm=arm, pair=pair, salt=salt, mark=mark, warmup=warmup, machine=machines.get(arm))
+    return Play(
+        block=block,
+        arm=arm,
+        pair=pair,
+        salt=salt,
+        mark=mark,
+        warmup=warmup,
+        machine=machines.get(arm),
+    )
 
 
 def families(sessions: Iterable[Session]) -> list[list[Session]]:
@@ -209,7 +274,11 @@ def families(sessions: Iterable[Session]) -> list[list[Session]]:
     for session in kept:
         find(session.session)
         for turn in session.turns:
-            partners = [*turn.spawn, *(ref.session for ref in turn.after), *(s.source.session for s in turn.add if s.source)]
+            partners = [
+                *turn.spawn,
+                *(ref.session for ref in turn.after),
+                *(s.source.session for s in turn.add if s.source),
+            ]
             for partner in partners:
                 leader[find(partner)] = find(session.session)
     groups: dict[str, list[Session]] = {}
@@ -239,17 +308,24 @@ def cut(sessions: Iterable[Session], count: int) -> tuple[Block, ...]:
 
 def _from_zero(sessions: Sequence[Session]) -> tuple[Session, ...]:
     first_s = min((s.start_s for s in sessions if s.start_s is not None), default=0.0)
-    return tuple(s if s.start_s is None else replace(s, start_s=s.start_s - first_s) for s in sessions)
+    return tuple(
+        s if s.start_s is None else replace(s, start_s=s.start_s - first_s) for s in sessions
+    )
 
 
 PAIRED = 2
 """Arms, and machines, that one change balances; more would need as many changes as there are machines."""
 
 
-def check_swap(arms: Sequence[str], machines: Sequence[str], *, pairs: int, began: int, design: Design) -> None:
+def check_swap(
+    arms: Sequence[str], machines: Sequence[str], *, pairs: int, began: int, design: Design
+) -> None:
     """Raise PlanError unless the arms can change machines half way."""
     if len(arms) != PAIRED:
-        raise PlanError(f"--swap exchanges two arms, got {len(arms)}: {', '.join(arms)}", hint="compare two at a time")
+        raise PlanError(
+            f"--swap exchanges two arms, got {len(arms)}: {', '.join(arms)}",
+            hint="compare two at a time",
+        )
     if len(set(machines)) != PAIRED:
         named = ", ".join(machines) or "none"
         raise PlanError(
@@ -257,9 +333,14 @@ def check_swap(arms: Sequence[str], machines: Sequence[str], *, pairs: int, bega
             hint="'machine' in the arms file; docs/endpoints.md shows both ways",
         )
     if design == "sequential":
-        raise PlanError("--swap goes with blocks that alternate or run side by side", hint="--design parallel --swap")
+        raise PlanError(
+            "--swap goes with blocks that alternate or run side by side",
+            hint="--design parallel --swap",
+        )
     if began % 2:
-        raise PlanError(f"--swap needs as many pairs on each machine, got {began}", hint=f"--pairs {began + 1}")
+        raise PlanError(
+            f"--swap needs as many pairs on each machine, got {began}", hint=f"--pairs {began + 1}"
+        )
     if pairs % began:
         said = f"--swap needs as many pairs on each machine, and began with {began}, got {pairs}"
         raise PlanError(said, hint=f"--pairs {pairs + began - pairs % began}")
@@ -273,7 +354,11 @@ def stays(pairs: int, began: int) -> tuple[range, ...]:
 
 def placed(arms: Sequence[str], machines: Sequence[str], *, changes: int) -> dict[str, str]:
     """Say where each arm is after so many changes; nothing where nobody named machines."""
-    return {arm: machines[(position + changes) % len(machines)] for position, arm in enumerate(arms)} if machines else {}
+    return (
+        {arm: machines[(position + changes) % len(machines)] for position, arm in enumerate(arms)}
+        if machines
+        else {}
+    )
 
 
 def with_starts(made: Plan, restarts: int | None = None) -> Plan:
@@ -282,12 +367,18 @@ def with_starts(made: Plan, restarts: int | None = None) -> Plan:
     All pairs of a start are played on one arm before the next arm's server is started, in the order that was drawn for the pairs: a start
     is a random factor that pairs share, and drift still cancels.
     """
-    if made.design != "interleaved" or any(play.warmup for round_ in made.rounds for play in round_.plays):
+    if made.design != "interleaved" or any(
+        play.warmup for round_ in made.rounds for play in round_.plays
+    ):
         raise PlanError(
-            "servers that are started in turn are played interleaved and without a warm-up block", hint="each start is primed: see --launch"
+            "servers that are started in turn are played interleaved and without a warm-up block",
+            hint="each start is primed: see --launch",
         )
     if len(stretches(made.rounds)) > 1:
-        raise PlanError("--swap needs servers that run all the time, on two machines", hint="leave out --launch, or --swap")
+        raise PlanError(
+            "--swap needs servers that run all the time, on two machines",
+            hint="leave out --launch, or --swap",
+        )
     plays: dict[int, dict[str, Play]] = {}
     for round_ in made.rounds:
         for play in round_.plays:
@@ -295,13 +386,22 @@ def with_starts(made: Plan, restarts: int | None = None) -> Plan:
     pairs = list(plays)
     starts = len(pairs) if restarts is None else restarts
     if not 1 <= starts <= len(pairs):
-        raise PlanError(f"{len(pairs)} pairs cannot be divided over {starts} starts", hint=f"--restarts 1 to {len(pairs)}, or more --pairs")
+        raise PlanError(
+            f"{len(pairs)} pairs cannot be divided over {starts} starts",
+            hint=f"--restarts 1 to {len(pairs)}, or more --pairs",
+        )
     rounds: list[Round] = []
     for number in range(starts):
-        shared = [pair for position, pair in enumerate(pairs) if position * starts // len(pairs) == number]
+        shared = [
+            pair for position, pair in enumerate(pairs) if position * starts // len(pairs) == number
+        ]
         for place, arm in enumerate(plays[pairs[number]]):
             rounds += [
-                Round(index=len(rounds) + position, plays=(plays[pair][arm],), start=number * len(made.arms) + place)
+                Round(
+                    index=len(rounds) + position,
+                    plays=(plays[pair][arm],),
+                    start=number * len(made.arms) + place,
+                )
                 for position, pair in enumerate(shared)
             ]
     return replace(made, rounds=tuple(rounds))

@@ -76,7 +76,8 @@ def grid(bounds: Bounds) -> Grid:
         (context, batch)
         for number, context in enumerate(contexts)
         for batch in (SMALL_BATCHES if small else FEW if number else BATCHES)
-        if batch <= bounds.sequences and batch * (context + steps + ADDED) <= FILLED * bounds.pool_tokens
+        if batch <= bounds.sequences
+        and batch * (context + steps + ADDED) <= FILLED * bounds.pool_tokens
     ]
     if len({context for context, _ in decode}) < 2:
         raise PlanError(
@@ -110,7 +111,14 @@ def step_times(found: Grid, *, seed: int) -> Trace:
     turns: dict[str, list[Turn]] = defaultdict(list)
     last: tuple[TurnRef, ...] = ()
 
-    def play(names: list[str], tokens: int, output: int, *, waits_s: float = 0.0, beside: tuple[TurnRef, ...] | None = None) -> None:
+    def play(
+        names: list[str],
+        tokens: int,
+        output: int,
+        *,
+        waits_s: float = 0.0,
+        beside: tuple[TurnRef, ...] | None = None,
+    ) -> None:
         """Let sessions send so many new tokens together, behind all that was sent before or *beside* what was sent just now."""
         nonlocal last
         sent = []
@@ -120,7 +128,14 @@ def step_times(found: Grid, *, seed: int) -> Trace:
             after = last if beside is None else beside
             sent.append(TurnRef(session=name, turn=len(own)))
             own.append(
-                Turn(add=add, output=output, after=after, keep=1 if own else None, wait="schedule" if waits_s else None, wait_s=waits_s)
+                Turn(
+                    add=add,
+                    output=output,
+                    after=after,
+                    keep=1 if own else None,
+                    wait="schedule" if waits_s else None,
+                    wait_s=waits_s,
+                )
             )
         last = tuple(sent) if beside is None else (*last, *sent)
 
@@ -141,13 +156,20 @@ def step_times(found: Grid, *, seed: int) -> Trace:
             play([f"prefill-{cached}"], cached, SHORTEST)
         for each in new:
             play([f"prefill-{cached}" if cached else f"prefill-0-{each}"], each, SHORTEST)
-    sessions = tuple(Session(session=name, workload=STEP_TIMES, start_s=0.0, turns=tuple(own)) for name, own in turns.items())
+    sessions = tuple(
+        Session(session=name, workload=STEP_TIMES, start_s=0.0, turns=tuple(own))
+        for name, own in turns.items()
+    )
     return Trace(header=Header(name=STEP_TIMES, seed=seed), sessions=sessions)
 
 
-def seconds(found: Grid, *, decode_s: Callable[[int, int], float], prefill_s: Callable[[int], float]) -> float:
+def seconds(
+    found: Grid, *, decode_s: Callable[[int, int], float], prefill_s: Callable[[int], float]
+) -> float:
     """Return about how long one play of a grid takes, by what a step takes of a batch and its context, and what a prompt takes."""
-    filled_s = sum(prefill_s(context) * max(batches) for context, batches in _by(found.decode).items())
+    filled_s = sum(
+        prefill_s(context) * max(batches) for context, batches in _by(found.decode).items()
+    )
     cached_s = sum(prefill_s(cached) for cached in _by(found.prefill))
     new_s = sum(prefill_s(cached + new) - prefill_s(cached) for cached, new in found.prefill)
     joining_s = sum(prefill_s(joins) for *_, joins in found.mixed)

@@ -34,7 +34,11 @@ def seconds_of(load: Load, session: Session) -> float:
 
 def turn_seconds(load: Load, turn: Turn, pace: Pace = NOMINAL) -> float:
     """Return about how long it takes until a turn is answered, from the end of the one before it."""
-    return wait_s(load, turn) + turn.output * pace.token_s + sum(s.tokens for s in turn.add) * pace.prompt_token_s
+    return (
+        wait_s(load, turn)
+        + turn.output * pace.token_s
+        + sum(s.tokens for s in turn.add) * pace.prompt_token_s
+    )
 
 
 def wait_s(load: Load, turn: Turn) -> float:
@@ -69,7 +73,12 @@ def timeline(family: Sequence[Session], load: Load, pace: Pace = NOMINAL) -> Tim
                 continue
             timings = found.setdefault(session.session, [])
             for turn in session.turns[len(timings) :]:
-                ready_s = _ready_s(turn, timings[-1].answered_s if timings else begins[session.session], found, members)
+                ready_s = _ready_s(
+                    turn,
+                    timings[-1].answered_s if timings else begins[session.session],
+                    found,
+                    members,
+                )
                 if ready_s is None:
                     break
                 timings.append(_timing(turn, ready_s, load, pace))
@@ -88,7 +97,12 @@ def _timing(turn: Turn, ready_s: float, load: Load, pace: Pace) -> Timing:
     return Timing(ready_s + wait_s(load, turn), ready_s + turn_seconds(load, turn, pace))
 
 
-def _ready_s(turn: Turn, before_s: float, found: Mapping[str, Sequence[Timing]], members: Mapping[str, Session]) -> float | None:
+def _ready_s(
+    turn: Turn,
+    before_s: float,
+    found: Mapping[str, Sequence[Timing]],
+    members: Mapping[str, Session],
+) -> float | None:
     """Return when all that a turn waits for is answered; None while something of its own family is not."""
     ready_s = before_s
     for ref in turn.after:
@@ -101,7 +115,9 @@ def _ready_s(turn: Turn, before_s: float, found: Mapping[str, Sequence[Timing]],
     return ready_s
 
 
-def _answered_s(ref: TurnRef, found: Mapping[str, Sequence[Timing]], members: Mapping[str, Session]) -> float | None:
+def _answered_s(
+    ref: TurnRef, found: Mapping[str, Sequence[Timing]], members: Mapping[str, Session]
+) -> float | None:
     timings = found.get(ref.session, ())
     turn = len(members[ref.session].turns) - 1 if ref.turn < 0 else ref.turn
     return timings[turn].answered_s if turn < len(timings) else None

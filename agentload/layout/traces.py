@@ -22,7 +22,10 @@ def _merged(traces: Sequence[Trace]) -> Iterator[Session]:
     def own(trace: Trace, place: int) -> Iterator[Session]:
         names = _of_trace(trace, place)
         for session in trace.sessions:
-            yield replace(names.of_session(session), prefix=None if session.prefix is None else names.name(session.prefix))
+            yield replace(
+                names.of_session(session),
+                prefix=None if session.prefix is None else names.name(session.prefix),
+            )
 
     each = (families(own(trace, place)) for place, trace in enumerate(traces))
     for family in heapq.merge(*each, key=lambda family: family[0].start_s or 0.0):
@@ -39,7 +42,10 @@ def merged(traces: Sequence[Trace]) -> Trace:
         for place, t in enumerate(traces)
         for name, segments in t.header.prefixes.items()
     }
-    source = tuple((t.header.name, json.dumps({name: json.loads(said) for name, said in t.header.source})) for t in traces)
+    source = tuple(
+        (t.header.name, json.dumps({name: json.loads(said) for name, said in t.header.source}))
+        for t in traces
+    )
     name = "+".join(t.header.name for t in traces)
     header = Header(name=name, seed=first.seed, block=first.block, prefixes=prefixes, source=source)
     return Trace(header=header, sessions=_merged(traces))
@@ -69,7 +75,11 @@ class _Names:
     def of_segments(self, segments: Sequence[Segment]) -> tuple[Segment, ...]:
         """Return texts under other keys."""
         return tuple(
-            replace(each, key=self._key(each.key), source=each.source and replace(each.source, session=self.name(each.source.session)))
+            replace(
+                each,
+                key=self._key(each.key),
+                source=each.source and replace(each.source, session=self.name(each.source.session)),
+            )
             for each in segments
         )
 
@@ -101,7 +111,14 @@ def sweep(contexts: Sequence[int], *, pairs: int, output: int, seed: int) -> Tra
         for context in order:
             name = f"{pair}.{context}"
             turn = Turn(add=(Segment(role="user", tokens=context, key=name),), output=output)
-            sessions.append(Session(session=name, workload=CONTEXT_SWEEP, start_s=float(len(sessions)), turns=(turn,)))
+            sessions.append(
+                Session(
+                    session=name,
+                    workload=CONTEXT_SWEEP,
+                    start_s=float(len(sessions)),
+                    turns=(turn,),
+                )
+            )
     return Trace(header=Header(name=CONTEXT_SWEEP, seed=seed), sessions=tuple(sessions))
 
 
@@ -124,7 +141,12 @@ def spoken(trace: Trace, texts: Mapping[str, str], *, compares: bool) -> Trace:
     """Return a trace whose segments say what they said, by key; if it *compares*, turns know what the next one took for their answer."""
 
     def said(segments: Sequence[Segment]) -> tuple[Segment, ...]:
-        return tuple(replace(each, text=texts.get(each.key, each.text)) if isinstance(each.key, str) else each for each in segments)
+        return tuple(
+            replace(each, text=texts.get(each.key, each.text))
+            if isinstance(each.key, str)
+            else each
+            for each in segments
+        )
 
     @again
     def sessions() -> Iterator[Session]:
@@ -141,4 +163,8 @@ def spoken(trace: Trace, texts: Mapping[str, str], *, compares: bool) -> Trace:
 def _answered(turn: Turn, following: Turn) -> Turn:
     said = [each.text for each in takewhile(lambda each: each.role == "assistant", following.add)]
     answer = "\n".join(filter(None, said))
-    return replace(turn, recorded=replace(turn.recorded or Recorded(), answer=answer)) if answer else turn
+    return (
+        replace(turn, recorded=replace(turn.recorded or Recorded(), answer=answer))
+        if answer
+        else turn
+    )

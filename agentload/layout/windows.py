@@ -60,7 +60,9 @@ class Steady:
 
     def under(self, load: Load) -> "Steady":
         """Return the same families under another load."""
-        return replace(self, load=load, timings=self.timings if load.waits == self.load.waits else {})
+        return replace(
+            self, load=load, timings=self.timings if load.waits == self.load.waits else {}
+        )
 
     def timeline(self, place: int) -> Timeline:
         """Return when the turns of a family are sent and answered."""
@@ -71,7 +73,9 @@ class Steady:
     def from_then_on(self, place: int, at_s: float, copies: Counter[int]) -> Carried:
         """Carry a family over an instant; with new content where it was carried before."""
         family = self.fresh(place, copies)
-        timings = self.timeline(place) if family is self.families[place] else timeline(family, self.load)
+        timings = (
+            self.timeline(place) if family is self.families[place] else timeline(family, self.load)
+        )
         return carried(self.header, family, timings, at_s=at_s)
 
     def fresh(self, place: int, copies: Counter[int]) -> Family:
@@ -148,8 +152,13 @@ def _alone(family: Sequence[Session]) -> Family:
 
     def alone(turn: Turn) -> Turn:
         after = tuple(ref for ref in turn.after if ref.session in names)
-        add = tuple(replace(each, source=None) if each.source and each.source.session not in names else each for each in turn.add)
-        return replace(turn, after=after, add=add, event=UNDER_WAY if turn.event == PRIME else turn.event)
+        add = tuple(
+            replace(each, source=None) if each.source and each.source.session not in names else each
+            for each in turn.add
+        )
+        return replace(
+            turn, after=after, add=add, event=UNDER_WAY if turn.event == PRIME else turn.event
+        )
 
     return tuple(replace(each, turns=tuple(map(alone, each.turns))) for each in family)
 
@@ -175,7 +184,10 @@ def check_room(stock: Steady, number: int) -> None:
     """Raise PlanError where a pair has less than one window for each session, or the trace has no time for so many."""
     least, most = slots(stock), max(slots(stock), room(stock))
     if number < least:
-        raise PlanError(f"--windows {number} is less than one for each of {least} sessions", hint=f"--windows {least}")
+        raise PlanError(
+            f"--windows {number} is less than one for each of {least} sessions",
+            hint=f"--windows {least}",
+        )
     if number > most:
         seconds = stock.load.budget.seconds or UNBOUNDED_S
         raise PlanError(
@@ -190,7 +202,10 @@ def windows(stock: Steady, *, number: int, pairs: int, seed: int) -> Laid:
     A closed loop's pair has a window for each session that is kept going, any other load's pair is one window.
     """
     layouts = max(1, number // slots(stock))
-    drawn = [_Window(stock=stock, instant=_instant(pair, layouts, seed), pair=pair, seed=seed) for pair in range(pairs)]
+    drawn = [
+        _Window(stock=stock, instant=_instant(pair, layouts, seed), pair=pair, seed=seed)
+        for pair in range(pairs)
+    ]
     blocks = tuple(Block(index=each.pair, sessions=each, is_window=True) for each in drawn)
     return Laid(blocks=blocks, load=_playable(stock.load))
 
@@ -246,12 +261,21 @@ class _Window:
         begun = [stock.from_then_on(place, at_s, copies) for place, at_s in alive]
         begun.sort(key=lambda each: -each.idle_s)
         soon = list(_soon(stock, alive, self._followers()))
-        following = [session for place, start_s in soon for session in _starting(stock.fresh(place, copies), start_s)]
-        first = [*(session for each in begun for session in _starting(each.sessions, 0.0)), *following]
+        following = [
+            session
+            for place, start_s in soon
+            for session in _starting(stock.fresh(place, copies), start_s)
+        ]
+        first = [
+            *(session for each in begun for session in _starting(each.sessions, 0.0)),
+            *following,
+        ]
         return (*_prefixes(first), *first), copies, len(soon)
 
 
-def _soon(stock: Steady, alive: Sequence[tuple[int, float]], followers: Iterator[tuple[int, float]]) -> Iterator[tuple[int, float]]:
+def _soon(
+    stock: Steady, alive: Sequence[tuple[int, float]], followers: Iterator[tuple[int, float]]
+) -> Iterator[tuple[int, float]]:
     """Yield those followers that are likely to begin while the window lasts: of those that arrive, all."""
     seconds = stock.load.budget.seconds or UNBOUNDED_S
     if not isinstance(stock.load.arrivals, ClosedLoop):
@@ -274,11 +298,15 @@ def _starting(family: Sequence[Session], start_s: float) -> list[Session]:
 def _prefixes(sessions: Sequence[Session]) -> Iterator[Session]:
     """Yield a session for each prefix that a server would have cached and no other primed context holds."""
     told = {each.prefix for each in sessions if each.turns[0].event == PRIME}
-    others = dict.fromkeys(each.prefix for each in sessions if each.prefix is not None and each.prefix not in told)
+    others = dict.fromkeys(
+        each.prefix for each in sessions if each.prefix is not None and each.prefix not in told
+    )
     for name in others:
         turn = Turn(add=USER, output=1, event=PRIME)
         workload = next(each.workload for each in sessions if each.prefix == name)
-        yield Session(session=f"prefix {name}", workload=workload, turns=(turn,), start_s=0.0, prefix=name)
+        yield Session(
+            session=f"prefix {name}", workload=workload, turns=(turn,), start_s=0.0, prefix=name
+        )
 
 
 # --- what is alive at an instant, and what follows ---
@@ -295,7 +323,10 @@ def _alive(stock: Steady, instant: float) -> Iterator[tuple[int, float]]:
     """Yield the place of each family that a window begins with, and how far into it the window begins."""
     match stock.load.arrivals:
         case ClosedLoop(sessions=sessions):
-            yield from (stock.at((slot + instant) / sessions * stock.line.seconds) for slot in range(sessions))
+            yield from (
+                stock.at((slot + instant) / sessions * stock.line.seconds)
+                for slot in range(sessions)
+            )
         case OpenLoop(rate_per_s=rate):
             step_s = len(stock.families) / rate
             alive = max(0, math.ceil(stock.line.seconds / step_s - instant))
@@ -312,15 +343,27 @@ def _followers(stock: Steady, instant: float, pair: int, seed: int) -> Iterator[
     horizon_s = (stock.load.budget.seconds or UNBOUNDED_S) + BEYOND_S
     match stock.load.arrivals:
         case ClosedLoop(sessions=sessions):
-            yield from ((place, 0.0) for place in _enough(stock, FASTER * sessions * horizon_s, seed, pair))
+            yield from (
+                (place, 0.0) for place in _enough(stock, FASTER * sessions * horizon_s, seed, pair)
+            )
         case OpenLoop() as load:
-            starts = (at_ns / SECOND for at_ns in open_starts(replace(load, ramp_s=0.0), seeded(seed, "arrivals", pair)))
+            starts = (
+                at_ns / SECOND
+                for at_ns in open_starts(replace(load, ramp_s=0.0), seeded(seed, "arrivals", pair))
+            )
             drawn = _drawn(stock, seed, pair)
-            yield from ((next(drawn), start_s) for start_s in takewhile(lambda start_s: start_s < horizon_s, starts))
+            yield from (
+                (next(drawn), start_s)
+                for start_s in takewhile(lambda start_s: start_s < horizon_s, starts)
+            )
         case Recorded():
             at_s = stock.line.at(instant * stock.line.seconds)
             begun = sorted((start_s, place) for place, start_s in enumerate(_starts_s(stock)))
-            yield from ((place, start_s - at_s) for start_s, place in begun if at_s < start_s < at_s + horizon_s)
+            yield from (
+                (place, start_s - at_s)
+                for start_s, place in begun
+                if at_s < start_s < at_s + horizon_s
+            )
 
 
 def _drawn(stock: Steady, seed: int, pair: int) -> Iterator[int]:
@@ -373,12 +416,16 @@ def _held(stock: Steady, instant: float) -> float:
                 tokens += sum(segment.tokens for turn in session.turns[:2] for segment in turn.add)
                 tokens += sum(turn.output for turn in session.turns[:2])
                 prefixes |= {session.prefix} if session.prefix is not None else set()
-    return float(tokens + sum(segment.tokens for name in prefixes for segment in stock.header.prefixes[name]))
+    return float(
+        tokens + sum(segment.tokens for name in prefixes for segment in stock.header.prefixes[name])
+    )
 
 
 def longest_priming_s(stock: Steady, prefill_s: Callable[[int], float], *, seed: int) -> float:
     """Return about how long it takes to prime a window, in nineteen of twenty."""
-    found = sorted(_priming_s(stock, _instant(pair, PROBED, seed), prefill_s) for pair in range(PROBED))
+    found = sorted(
+        _priming_s(stock, _instant(pair, PROBED, seed), prefill_s) for pair in range(PROBED)
+    )
     return found[-2]
 
 

@@ -42,7 +42,9 @@ class Alarm:
             return
         if self._handle is not None:
             self._handle.cancel()
-        self._handle = self._loop.call_later(max(0, at_ns - time.monotonic_ns()) / SECOND, self._ring)
+        self._handle = self._loop.call_later(
+            max(0, at_ns - time.monotonic_ns()) / SECOND, self._ring
+        )
 
     def close(self) -> None:
         """Ring no more."""

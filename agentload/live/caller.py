@@ -23,7 +23,9 @@ from agentload.prompts.renderer import Prompt, Renderer
 CONNECT_S: Final = 10.0
 BREATH_S: Final = 0.003  # what a call that was handed over needs the loop for: a connection of its own, and the write
 CROWD: Final = 16  # so many prompts that wait to be rendered wait no longer for calls
-AHEAD_BYTES: Final = 256 << 20  # rendered prompts that wait for their instant; beyond, the oldest are rendered again when they are due
+AHEAD_BYTES: Final = (
+    256 << 20
+)  # rendered prompts that wait for their instant; beyond, the oldest are rendered again when they are due
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +68,11 @@ def prompt_hash(*fragments: bytes | None) -> str:
 
 
 def _options(sampling: Sampling) -> bytes:
-    fields: dict[str, object] = {"model": sampling.model, "max_tokens": sampling.max_tokens, "temperature": sampling.temperature}
+    fields: dict[str, object] = {
+        "model": sampling.model,
+        "max_tokens": sampling.max_tokens,
+        "temperature": sampling.temperature,
+    }
     if sampling.is_forced:
         # Both: `ignore_eos` keeps the end token out of play, `min_tokens` keeps stop strings out.
         fields |= {"ignore_eos": True, "min_tokens": sampling.max_tokens}
@@ -109,7 +115,9 @@ class _Ready:
 class PromptCaller:
     """Make requests from contexts and send them over the wire."""
 
-    def __init__(self, wire: Wire, speech: Mapping[str, Speech], renderer: Renderer, *, seed: int) -> None:
+    def __init__(
+        self, wire: Wire, speech: Mapping[str, Speech], renderer: Renderer, *, seed: int
+    ) -> None:
         self._wire = wire
         self._speech = speech
         self._renderer = renderer
@@ -158,7 +166,9 @@ class PromptCaller:
             body=chat(ready.prompt.messages, tools=ready.prompt.tools, sampling=sampling),
             released_ns=send.released_ns,
             limits=send.limits,
-            asked=Asked(tokens=call.output, is_forced=speech.is_forced, wants_reply=call.wants_reply),
+            asked=Asked(
+                tokens=call.output, is_forced=speech.is_forced, wants_reply=call.wants_reply
+            ),
             on_tokens=streamed if send.watch is not None else None,
         )
         try:

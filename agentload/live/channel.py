@@ -148,4 +148,6 @@ class Channel:
         with contextlib.suppress(OSError):
             for offset, wall_ns in sent_ns(self._sock):
                 self._stamped_bytes = (offset + 1) % _OFFSETS
-                self._stamped_ns = self._clock.between(self._begun_ns, wall_ns, self._clock.now_ns())
+                self._stamped_ns = self._clock.between(
+                    self._begun_ns, wall_ns, self._clock.now_ns()
+                )

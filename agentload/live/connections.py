@@ -40,15 +40,21 @@ async def places(there: Address) -> list[Place]:
     except ValueError:
         pass
     else:
-        return [(socket.AF_INET if literal.version == 4 else socket.AF_INET6, (there.host, there.port))]
+        return [
+            (socket.AF_INET if literal.version == 4 else socket.AF_INET6, (there.host, there.port))
+        ]
     try:
         found = await loop.getaddrinfo(there.host, there.port, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise RefusedError(f"the name '{there.host}' does not resolve: {error.strerror or error}") from error
+        raise RefusedError(
+            f"the name '{there.host}' does not resolve: {error.strerror or error}"
+        ) from error
     return [(family, place) for family, _, _, _, place in found]
 
 
-async def dial(target: Target, found: Sequence[Place], *, clock: Clock, failed: Callable[[Place], None]) -> Link:
+async def dial(
+    target: Target, found: Sequence[Place], *, clock: Clock, failed: Callable[[Place], None]
+) -> Link:
     """Connect to the first of these places that answers, which are the proxy's when there is one; tell *failed* those that do not."""
     there = target.address
     channel = await _connect(found, clock=clock, failed=failed)
@@ -68,13 +74,17 @@ async def dial(target: Target, found: Sequence[Place], *, clock: Clock, failed: 
         raise
 
 
-async def _connect(found: Sequence[Place], *, clock: Clock, failed: Callable[[Place], None]) -> Channel:
+async def _connect(
+    found: Sequence[Place], *, clock: Clock, failed: Callable[[Place], None]
+) -> Channel:
     loop = asyncio.get_running_loop()
     last: OSError | None = None
     for number, (family, place) in enumerate(found, start=1):
         sock: socket.socket | None = None
         try:
-            sock = socket.socket(family, socket.SOCK_STREAM)  # refuses a family that this machine does not speak
+            sock = socket.socket(
+                family, socket.SOCK_STREAM
+            )  # refuses a family that this machine does not speak
             sock.setblocking(False)
             stamp_received(sock)
             if family != socket.AF_UNIX:
@@ -85,7 +95,10 @@ async def _connect(found: Sequence[Place], *, clock: Clock, failed: Callable[[Pl
             if sock is not None:
                 sock.close()
             elif error.errno in TOO_MANY:
-                raise LaunchError("too many open files: each connection is one", hint="raise the limit: ulimit -n 65536") from error
+                raise LaunchError(
+                    "too many open files: each connection is one",
+                    hint="raise the limit: ulimit -n 65536",
+                ) from error
             failed((family, place))
             last = error
             continue
@@ -94,14 +107,18 @@ async def _connect(found: Sequence[Place], *, clock: Clock, failed: Callable[[Pl
                 sock.close()
             raise
         return Channel(sock, clock=clock, peer=_peer(place))
-    raise RefusedError(f"nobody listens at {_peer(found[-1][1]) if found else 'no address'}: {last}") from last
+    raise RefusedError(
+        f"nobody listens at {_peer(found[-1][1]) if found else 'no address'}: {last}"
+    ) from last
 
 
 async def _tunnel(channel: Channel, there: Address, proxy: Address) -> None:
     # RFC 9110, section 9.3.6. Nothing follows the proxy's head until we speak, so what is read ends with it.
     authority = f"{f'[{there.host}]' if ':' in there.host else there.host}:{there.port}"
     credentials = f"Proxy-Authorization: {basic(proxy.user)}\r\n" if proxy.user is not None else ""
-    channel.write([f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n{credentials}\r\n".encode()])
+    channel.write(
+        [f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n{credentials}\r\n".encode()]
+    )
     answer = b""
     while b"\r\n\r\n" not in answer:
         got = channel.receive()
@@ -113,7 +130,9 @@ async def _tunnel(channel: Channel, there: Address, proxy: Address) -> None:
         answer += got[1]
     status = answer.split(b"\r\n", 1)[0].split(b" ", 2)
     if len(status) < 2 or not status[1].startswith(b"2"):
-        raise RefusedError(f"the proxy refused the tunnel: {answer[:64].decode(errors='replace').splitlines()[0]}")
+        raise RefusedError(
+            f"the proxy refused the tunnel: {answer[:64].decode(errors='replace').splitlines()[0]}"
+        )
 
 
 def _peer(place: Where) -> str:
@@ -150,14 +169,20 @@ class Connections:
     def is_ready(self, session: str) -> bool:
         """Tell whether an idle connection is there that may still be good."""
         kept = self._idle.get(self._key(session))
-        return kept is not None and len(kept) > 0 and self._clock.now_ns() - kept[-1][0] <= self.target.idle_s * SECOND
+        return (
+            kept is not None
+            and len(kept) > 0
+            and self._clock.now_ns() - kept[-1][0] <= self.target.idle_s * SECOND
+        )
 
     async def open(self) -> Link:
         """Open a connection; raises `RefusedError`."""
         async with self._resolving:
             if not self._places:
                 proxy = self.target.proxy
-                self._places = await places(self.target.address if proxy is None else address(proxy))
+                self._places = await places(
+                    self.target.address if proxy is None else address(proxy)
+                )
             found = tuple(self._places)
         try:
             return await dial(self.target, found, clock=self._clock, failed=self._strike)
@@ -203,11 +228,17 @@ class Connections:
 
     def cookies(self, session: str) -> str:
         """Return the Cookie header of a session."""
-        return "; ".join(f"{name}={value}" for name, value in self._cookies.get(session, {}).items())
+        return "; ".join(
+            f"{name}={value}" for name, value in self._cookies.get(session, {}).items()
+        )
 
     def cookie_secrets(self, session: str) -> tuple[str, ...]:
         """Return what of a session's cookies must not be shown."""
-        return tuple(content for content in self._cookies.get(session, {}).values() if len(content) >= SECRET_CHARS)
+        return tuple(
+            content
+            for content in self._cookies.get(session, {}).values()
+            if len(content) >= SECRET_CHARS
+        )
 
     def take_cookies(self, session: str, headers: list[tuple[str, str]]) -> None:
         """Keep the cookies of an answer: routers know their sessions by them."""

@@ -23,15 +23,23 @@ from agentload.live.stamps import Clock
 from agentload.model.commands import Halt
 
 SECOND: Final = 1_000_000_000
-EXPECT_S: Final = 1.0  # RFC 9110, section 10.1.1: do not wait for a 100 that an old server never sends
-LINGER_S: Final = 1.0  # a server that never closes its answer must not hold up the turns that depend on it
+EXPECT_S: Final = (
+    1.0  # RFC 9110, section 10.1.1: do not wait for a 100 that an old server never sends
+)
+LINGER_S: Final = (
+    1.0  # a server that never closes its answer must not hold up the turns that depend on it
+)
 LAST_CHUNK: Final = b"0\r\n\r\n"
-BEHIND_BYTES: Final = 64 << 10  # that wait to be parsed; more, and they are parsed at once: some 10 ms, and no flood is laid aside
+BEHIND_BYTES: Final = (
+    64 << 10
+)  # that wait to be parsed; more, and they are parsed at once: some 10 ms, and no flood is laid aside
 NEVER: Final = 1 << 40
 OWN_BYTES: Final = 256 << 10
 TOKEN_BYTES: Final = 512  # twice of what a token in a chunk of its own takes
 SHARED_BYTES: Final = 48 << 20
-KEPT_BYTES: Final = MOST_OF_A_CALL + READ_BYTES  # a secret across the end of what is kept is found whole
+KEPT_BYTES: Final = (
+    MOST_OF_A_CALL + READ_BYTES
+)  # a secret across the end of what is kept is found whole
 
 
 class Memory:
@@ -148,7 +156,12 @@ class Exchange:
         if self._kept is not None and got[1] and self._kept_bytes < KEPT_BYTES:
             self._kept.append(got)
             self._kept_bytes += len(got[1])
-        if self._is_eager or not got[1] or got[1].endswith(LAST_CHUNK) or self._behind_bytes > BEHIND_BYTES:
+        if (
+            self._is_eager
+            or not got[1]
+            or got[1].endswith(LAST_CHUNK)
+            or self._behind_bytes > BEHIND_BYTES
+        ):
             self.step(len(self._reads))
         elif len(self._reads) == 1:
             self._pump.add(self)
@@ -208,7 +221,9 @@ class Exchange:
         if transcript is None:
             return
         if tokens := transcript.tokens_so_far:
-            self._reads_left = (self._asked_tokens - tokens) * self._parsed_reads // tokens - len(self._reads) - 1
+            self._reads_left = (
+                (self._asked_tokens - tokens) * self._parsed_reads // tokens - len(self._reads) - 1
+            )
         # Only chunks show their end to a glance; and who watches wants to see each.
         self._is_eager = not answer.is_chunked or self._on_tokens is not None
         if self._machine.stage == "waiting" and answer.body_ns is not None:
@@ -261,7 +276,12 @@ class Exchange:
 
     def _read_out(self, at_ns: int) -> None:
         # What was read behind the answer is dropped with the connection: whoever gets that next is not to take it for his own.
-        self.is_reusable = self.answer.is_clean and not self._reads and not self._unsent and self._link.sent_ns() is not None
+        self.is_reusable = (
+            self.answer.is_clean
+            and not self._reads
+            and not self._unsent
+            and self._link.sent_ns() is not None
+        )
         self._tell()
         self._note()
         if not self.answer.is_redirect:
@@ -322,4 +342,8 @@ class Exchange:
 
 
 def _why(error: Exception) -> str:
-    return str(error) if isinstance(error, (NotHttpError, OverlongError)) else f"{type(error).__name__}: {masked(str(error))}"
+    return (
+        str(error)
+        if isinstance(error, (NotHttpError, OverlongError))
+        else f"{type(error).__name__}: {masked(str(error))}"
+    )

@@ -93,7 +93,10 @@ class Monitor:
                 continue
             self._stall_ns = max(self._stall_ns, now - before - round(BEAT_S * 1e9))
             if now - self._wall_then >= SECOND:
-                self._peak_share = max(self._peak_share, (time.process_time_ns() - self._cpu_then) / (now - self._wall_then))
+                self._peak_share = max(
+                    self._peak_share,
+                    (time.process_time_ns() - self._cpu_then) / (now - self._wall_then),
+                )
                 self._begin_second(now)
 
     def ended(self, ended: CallRow, *, chunks: int) -> None:
@@ -116,8 +119,15 @@ class Monitor:
         stall_ms = max([self._stall_ns / 1e6, *(each.loop_stall_max_ms for each in workers)])
         peak = max((each.cpu_peak_share for each in workers), default=self._peak_share)
         # Every process sees the same wall clock, and may see a step of it before or after its last call.
-        steps = max([facts.clock_steps - self._steps_before if facts else 0, *(each.clock_steps for each in workers)])
-        dropped = (facts.dropped_stamps - self._dropped_before if facts else 0) + sum(each.dropped_stamps for each in workers)
+        steps = max(
+            [
+                facts.clock_steps - self._steps_before if facts else 0,
+                *(each.clock_steps for each in workers),
+            ]
+        )
+        dropped = (facts.dropped_stamps - self._dropped_before if facts else 0) + sum(
+            each.dropped_stamps for each in workers
+        )
         dropped_share = dropped / self._reads if self._reads else None
         wall_ns = max(1, time.monotonic_ns() - self._wall_from)
         return Health(
@@ -126,7 +136,8 @@ class Monitor:
             send_lag_p99_ms=p99,
             loop_stall_max_ms=stall_ms,
             coalesced_share=share,
-            cpu_share=(time.process_time_ns() - self._cpu_from) / wall_ns + sum(each.cpu_share for each in workers),
+            cpu_share=(time.process_time_ns() - self._cpu_from) / wall_ns
+            + sum(each.cpu_share for each in workers),
             stamp_sources=tuple(sorted(self._sources)),
             cpu_peak_share=peak,
             clock_steps=steps,
@@ -140,7 +151,10 @@ class Monitor:
                 clock_steps=steps,
                 dropped_share=dropped_share,
                 more_workers=more_workers(
-                    peak, own_share=self._peak_share if workers else 0.0, workers=max(1, len(workers)), cores=len(cores())
+                    peak,
+                    own_share=self._peak_share if workers else 0.0,
+                    workers=max(1, len(workers)),
+                    cores=len(cores()),
                 ),
             ),
         )
@@ -162,7 +176,10 @@ def together(parts: Sequence[Health]) -> Health:
         worst_of(parts),
         calls=sum(each.calls for each in parts),
         send_lag_p50_ms=max(lags, default=None),
-        send_lag_p99_ms=max((each.send_lag_p99_ms for each in parts if each.send_lag_p99_ms is not None), default=None),
+        send_lag_p99_ms=max(
+            (each.send_lag_p99_ms for each in parts if each.send_lag_p99_ms is not None),
+            default=None,
+        ),
         loop_stall_max_ms=max(each.loop_stall_max_ms for each in parts),
         coalesced_share=max(shares, default=None),
         cpu_share=sum(each.cpu_share for each in parts),

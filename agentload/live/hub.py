@@ -16,7 +16,9 @@ REST_S: Final = 0.001
 LONG_REST_S: Final = 0.002  # where no stream has something after one rest and after the next, so that two of its chunks will not meet
 COMPARED: Final = 8  # of so many batches, two in a row
 SHORT_RESTS: Final = 128  # after a stream had something in both
-MANY: Final = 64  # in one batch: 32,000 a second fill most of a core, and to wake more often would fill it
+MANY: Final = (
+    64  # in one batch: 32,000 a second fill most of a core, and to wake more often would fill it
+)
 BATCH: Final = 128  # reads between two turns of the loop: some 0.4 ms, by which a call that becomes due meanwhile is late
 
 
@@ -51,7 +53,12 @@ class Hub:
 
     def hasten(self, file: int) -> None:
         """Call back at once from now on, not with the batch."""
-        if self._hasty is not None and self._epoll is not None and file in self._callbacks and file not in self._hastened:
+        if (
+            self._hasty is not None
+            and self._epoll is not None
+            and file in self._callbacks
+            and file not in self._hastened
+        ):
             self._hastened.add(file)
             self._epoll.unregister(file)
             self._hasty.register(file, select.EPOLLIN)

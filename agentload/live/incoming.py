@@ -9,7 +9,9 @@ from agentload.dispatch.framing import MOST_BYTES, OverlongError
 from agentload.dispatch.sse import Parsed, StreamParser, document
 
 FAULT_BYTES: Final = 1 << 20  # of an error's body: the rest is not read
-HEAD_BYTES: Final = 256 << 10  # of all that comes between two pieces of a body: interim heads, the head, trailers
+HEAD_BYTES: Final = (
+    256 << 10
+)  # of all that comes between two pieces of a body: interim heads, the head, trailers
 MOST_HEADERS: Final = 1_000
 Form: TypeAlias = Literal["stream", "answer", "fault", "other"]
 REDIRECTS: Final = frozenset({307, 308})  # those that keep method and body
@@ -64,7 +66,9 @@ class Transcript:
             case "other":
                 if self._encoding == "identity":
                     return Parsed(unreadable=f"the answer is of type '{word(self._type)}'")
-                return Parsed(unreadable=f"the answer is encoded as '{word(self._encoding)}', which was not asked for")
+                return Parsed(
+                    unreadable=f"the answer is encoded as '{word(self._encoding)}', which was not asked for"
+                )
 
 
 def _form(status: int, content_type: str) -> Form:
@@ -165,7 +169,11 @@ class Incoming:
         named = dict(self.headers)
         self.is_chunked = "chunked" in named.get("transfer-encoding", "")
         self._is_framed = self.is_chunked or "content-length" in named or status in {204, 304}
-        self.transcript = Transcript(status, content_type=named.get("content-type", ""), encoding=named.get("content-encoding", "identity"))
+        self.transcript = Transcript(
+            status,
+            content_type=named.get("content-type", ""),
+            encoding=named.get("content-encoding", "identity"),
+        )
 
     def on_body(self, data: bytes) -> None:
         """Read the next bytes of the body."""

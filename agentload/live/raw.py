@@ -23,7 +23,9 @@ Reads: TypeAlias = Sequence[tuple[int, bytes]]
 MOST_OF_A_CALL: Final = 4 << 20
 MOST_OF_A_FILE: Final = 1 << 30  # before compression, which leaves a tenth or less
 LEVEL: Final = 1
-_PARTING: Final = rb"\r\n[0-9A-Fa-f]{1,16}[^\r\n]{0,64}\r\n"  # between two chunks (RFC 9112, section 7.1)
+_PARTING: Final = (
+    rb"\r\n[0-9A-Fa-f]{1,16}[^\r\n]{0,64}\r\n"  # between two chunks (RFC 9112, section 7.1)
+)
 _PARTED: Final = re.compile(_PARTING)
 _COOKIE: Final = re.compile(rb"(?im)^(set-cookie:[^=;\r\n]*=)([^;\r\n]*)")
 
@@ -42,10 +44,23 @@ class RawLog:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._file.close()
 
-    def keep(self, target: Target, request_id: str, outcome: Outcome, reads: Reads, *, also: Iterable[str] = ()) -> None:
+    def keep(
+        self,
+        target: Target,
+        request_id: str,
+        outcome: Outcome,
+        reads: Reads,
+        *,
+        also: Iterable[str] = (),
+    ) -> None:
         """Keep a call that is over, unless it is not wanted or the file is as long as it may become; *also* are secrets of its own."""
         if (self._which == "failures" and outcome.status == "ok") or self._left <= 0:
             return
@@ -64,7 +79,10 @@ class RawLog:
         try:
             self._file.write(self._pack(encoded))
         except OSError as error:
-            raise StoreError(f"{self.path}: {error.strerror}", hint="free some disk space, or go on without --keep-raw") from error
+            raise StoreError(
+                f"{self.path}: {error.strerror}",
+                hint="free some disk space, or go on without --keep-raw",
+            ) from error
 
 
 def masked(raw: bytes, secrets: Iterable[bytes]) -> bytes:
@@ -74,7 +92,9 @@ def masked(raw: bytes, secrets: Iterable[bytes]) -> bytes:
     joined = _PARTED.sub(b"", raw)
     for secret in secrets:
         if secret in joined:
-            parted = re.compile((b"(?:" + _PARTING + b")?").join(re.escape(bytes([each])) for each in secret))
+            parted = re.compile(
+                (b"(?:" + _PARTING + b")?").join(re.escape(bytes([each])) for each in secret)
+            )
             raw = parted.sub(lambda found: _overwritten(found[0]), raw)
     return raw
 
@@ -82,4 +102,6 @@ def masked(raw: bytes, secrets: Iterable[bytes]) -> bytes:
 def _overwritten(found: bytes) -> bytes:
     pieces = _PARTED.split(found)
     partings = [*_PARTED.findall(found), b""]
-    return b"".join(b"*" * len(piece) + parting for piece, parting in zip(pieces, partings, strict=True))
+    return b"".join(
+        b"*" * len(piece) + parting for piece, parting in zip(pieces, partings, strict=True)
+    )

@@ -144,7 +144,10 @@ class Runner:
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
-                watching = [tasks.create_task(self._monitor.beat()), tasks.create_task(self._keep_flushing())]
+                watching = [
+                    tasks.create_task(self._monitor.beat()),
+                    tasks.create_task(self._keep_flushing()),
+                ]
                 self._tell(Started(at_ns=time.monotonic_ns()))
                 await self._finished.wait()
                 if self._failure is not None:
@@ -207,7 +210,9 @@ class Runner:
             case Forget():
                 self._caller.forget(command)
             case Skip(send=send):
-                self._write(row(send, Outcome(status="not_sent"), run_id=self._plan.run, leg=self._leg))
+                self._write(
+                    row(send, Outcome(status="not_sent"), run_id=self._plan.run, leg=self._leg)
+                )
             case Settle():
                 self._tasks.create_task(self._settle(command))
             case Open():

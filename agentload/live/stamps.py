@@ -25,7 +25,9 @@ _BOTH: Final = _RECEIVE | _TX_SOFTWARE | _OPT_ID | _OPT_TSONLY
 _IP_RECVERR, _IPV6_RECVERR = 11, 25
 _ORIGIN_TIMESTAMPING, _TSTAMP_SND = 4, 0
 _timespec: Final = struct.Struct("@ll").unpack_from
-_extended_error: Final = struct.Struct("=IBBBBII").unpack_from  # errno, origin, type, code, pad, info, data
+_extended_error: Final = struct.Struct(
+    "=IBBBBII"
+).unpack_from  # errno, origin, type, code, pad, info, data
 SECOND: Final = 1_000_000_000
 VIGIL_TRIES: Final = 100
 ANCILLARY_BYTES: Final = 256  # three timespecs, and beside them an extended error with an address
@@ -94,7 +96,10 @@ def sent_ns(sock: socket.socket) -> list[tuple[int, int]]:
             return found
         wall_ns = received_ns(ancillary)
         for level, kind, data in ancillary:
-            if (level, kind) not in {(socket.IPPROTO_IP, _IP_RECVERR), (socket.IPPROTO_IPV6, _IPV6_RECVERR)}:
+            if (level, kind) not in {
+                (socket.IPPROTO_IP, _IP_RECVERR),
+                (socket.IPPROTO_IPV6, _IPV6_RECVERR),
+            }:
                 continue
             _, origin, _, _, _, info, offset = _extended_error(data)
             if origin == _ORIGIN_TIMESTAMPING and info == _TSTAMP_SND and wall_ns is not None:
@@ -112,7 +117,12 @@ def _set(sock: socket.socket, flags: int) -> bool:
 class Clock:
     """Know how far the wall clock is ahead of the monotonic one."""
 
-    def __init__(self, *, monotonic_ns: Callable[[], int] = time.monotonic_ns, wall_ns: Callable[[], int] = time.time_ns) -> None:
+    def __init__(
+        self,
+        *,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
+        wall_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
         self.now_ns = monotonic_ns
         """The monotonic clock itself."""
         self.steps = 0

@@ -46,7 +46,9 @@ class Recorder:
 
     lead_ns: Final = 2_000_000  # what is done ahead of a call's instant takes some 0.3 ms, and a batch of reads may be in its way
 
-    def __init__(self, caller: PromptCaller, *, run_id: str, leg: int, write: Callable[[Row], None]) -> None:
+    def __init__(
+        self, caller: PromptCaller, *, run_id: str, leg: int, write: Callable[[Row], None]
+    ) -> None:
         self._caller = caller
         self._run_id = run_id
         self._leg = leg
@@ -139,7 +141,9 @@ async def _callbacks_heard() -> None:
 
     def heard(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        is_ours = "handle" in context  # a callback; what a library's transport says is its own, but for the memory that is gone
+        is_ours = (
+            "handle" in context
+        )  # a callback; what a library's transport says is its own, but for the memory that is gone
         if error is None or not (is_ours or is_out_of_memory(error)):
             loop.default_exception_handler(context)
         elif not broken.done():  # the first says why

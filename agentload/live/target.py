@@ -19,7 +19,17 @@ Policy: TypeAlias = Literal["session", "pool", "call"]
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
 _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 SECRET_CHARS = 6  # a shorter header value is no secret, and would be found in any text
-OURS = frozenset({"host", "content-length", "transfer-encoding", "accept-encoding", "connection", "x-request-id", "expect"})
+OURS = frozenset(
+    {
+        "host",
+        "content-length",
+        "transfer-encoding",
+        "accept-encoding",
+        "connection",
+        "x-request-id",
+        "expect",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,15 +59,33 @@ def address(url: str) -> Address:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise EndpointError(f"'{without_credentials(url)}' is no URL: {error}", hint="write it as http://HOST:PORT/v1") from error
+        raise EndpointError(
+            f"'{without_credentials(url)}' is no URL: {error}",
+            hint="write it as http://HOST:PORT/v1",
+        ) from error
     path = parts.path.rstrip("/")
     if parts.scheme == "http+unix" and parts.netloc:
-        return Address(scheme="http", host="localhost", port=PORTS["http"], path=path, socket=unquote(parts.netloc))
+        return Address(
+            scheme="http",
+            host="localhost",
+            port=PORTS["http"],
+            path=path,
+            socket=unquote(parts.netloc),
+        )
     if parts.scheme not in PORTS or not parts.hostname:
-        raise EndpointError(f"'{without_credentials(url)}' is not the URL of an HTTP server", hint="write it as http://HOST:PORT/v1")
+        raise EndpointError(
+            f"'{without_credentials(url)}' is not the URL of an HTTP server",
+            hint="write it as http://HOST:PORT/v1",
+        )
     scheme: Literal["http", "https"] = "https" if parts.scheme == "https" else "http"
-    user = None if parts.username is None else f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-    return Address(scheme=scheme, host=parts.hostname, port=port or PORTS[scheme], path=path, user=user)
+    user = (
+        None
+        if parts.username is None
+        else f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    )
+    return Address(
+        scheme=scheme, host=parts.hostname, port=port or PORTS[scheme], path=path, user=user
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +113,19 @@ class Target:
     def __post_init__(self) -> None:
         for name, value in self.headers.items():
             if name.lower() in OURS:
-                raise EndpointError(f"arm '{self.arm}': the header '{name}' is ours to set", hint="leave it out")
+                raise EndpointError(
+                    f"arm '{self.arm}': the header '{name}' is ours to set", hint="leave it out"
+                )
             if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
-                raise EndpointError(f"arm '{self.arm}': the header '{name}' has bytes that no header may have", hint="mend its value")
+                raise EndpointError(
+                    f"arm '{self.arm}': the header '{name}' has bytes that no header may have",
+                    hint="mend its value",
+                )
         if self.api_key is not None and not _VALUE.fullmatch(self.api_key):
-            raise EndpointError(f"arm '{self.arm}': the API key has bytes that no header may have", hint="remove its line break")
+            raise EndpointError(
+                f"arm '{self.arm}': the API key has bytes that no header may have",
+                hint="remove its line break",
+            )
 
     @property
     def address(self) -> Address:
@@ -109,7 +145,16 @@ class Target:
         return without(text, (*self.secrets(), *also))
 
 
-def head(target: Target, path: str, *, request_id: str, session: str, length: int, cookies: str, expects: bool) -> bytes:
+def head(
+    target: Target,
+    path: str,
+    *,
+    request_id: str,
+    session: str,
+    length: int,
+    cookies: str,
+    expects: bool,
+) -> bytes:
     """Return the head of a POST; *path* is absolute."""
     there = target.address
     # A plain request to a proxy names the whole URL (RFC 9112, section 3.2.2); TLS goes through a tunnel instead.
@@ -129,9 +174,16 @@ def head(target: Target, path: str, *, request_id: str, session: str, length: in
         lines.append(f"Authorization: Bearer {target.api_key}")
     elif there.user is not None and "authorization" not in given:
         lines.append(f"Authorization: {basic(there.user)}")
-    if through_proxy and target.proxy is not None and (user := address(target.proxy).user) is not None:
+    if (
+        through_proxy
+        and target.proxy is not None
+        and (user := address(target.proxy).user) is not None
+    ):
         lines.append(f"Proxy-Authorization: {basic(user)}")
-    lines += [f"{name}: {value.replace('{session}', _token(session))}" for name, value in target.headers.items()]
+    lines += [
+        f"{name}: {value.replace('{session}', _token(session))}"
+        for name, value in target.headers.items()
+    ]
     if cookies:
         lines.append(f"Cookie: {cookies}")
     if target.connections == "call":

@@ -10,21 +10,33 @@ from agentload.live.channel import READ_BYTES, Channel
 
 
 def context(
-    *, authority: str | Path | None = None, certificate: str | Path | None = None, key: str | Path | None = None, verify: bool = True
+    *,
+    authority: str | Path | None = None,
+    certificate: str | Path | None = None,
+    key: str | Path | None = None,
+    verify: bool = True,
 ) -> ssl.SSLContext:
     """Return what a TLS connection trusts and shows: files of an own authority, of a client certificate and of its key."""
     return _context(authority, certificate, key, verify)
 
 
 @functools.cache
-def _context(authority: str | Path | None, certificate: str | Path | None, key: str | Path | None, verify: bool) -> ssl.SSLContext:  # noqa: FBT001 (cached by position)
+def _context(
+    authority: str | Path | None,
+    certificate: str | Path | None,
+    key: str | Path | None,
+    verify: bool,  # noqa: FBT001 (cached by position)
+) -> ssl.SSLContext:
     try:
         made = ssl.create_default_context(cafile=authority)
         if certificate is not None:
             made.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
         files = ", ".join(str(file) for file in (authority, certificate, key) if file is not None)
-        raise EndpointError(f"the TLS files {files} cannot be used: {error}", hint="give PEM files that this user may read") from error
+        raise EndpointError(
+            f"the TLS files {files} cannot be used: {error}",
+            hint="give PEM files that this user may read",
+        ) from error
     made.set_alpn_protocols(["http/1.1"])
     if not verify:
         made.check_hostname = False

@@ -25,7 +25,9 @@ from agentload.model.commands import Halt, Limits, Outcome, StampSource
 
 BEAT_S: Final = 0.25  # between two looks at the wall clock and at idle connections
 MAX_REDIRECTS: Final = 3
-LARGE: Final = 2 << 20  # of an answer that is judged in a thread: the loop would stand still for more than 20 ms
+LARGE: Final = (
+    2 << 20
+)  # of an answer that is judged in a thread: the loop would stand still for more than 20 ms
 REPLICA_CHARS: Final = 128
 
 
@@ -69,7 +71,9 @@ class WireFacts:
 class Wire:
     """One process's connections to all arms. Use it as an asynchronous context."""
 
-    def __init__(self, targets: Iterable[Target], *, clock: Clock | None = None, raw: RawLog | None = None) -> None:
+    def __init__(
+        self, targets: Iterable[Target], *, clock: Clock | None = None, raw: RawLog | None = None
+    ) -> None:
         self.clock = clock or Clock()
         self._arms = {target.arm: Connections(target, clock=self.clock) for target in targets}
         self._halts: dict[str, Callable[[Halt], None]] = {}
@@ -166,7 +170,9 @@ class Wire:
             else:
                 link.close()
         if exchange.answer.status is not None and target.replica_headers:
-            machine.head(exchange.answer.status, replica=_replica(link.peer, target, exchange.answer.headers))
+            machine.head(
+                exchange.answer.status, replica=_replica(link.peer, target, exchange.answer.headers)
+            )
         arm.take_cookies(request.session, exchange.answer.headers)
         unstamped = link.unstamped_reads - unstamped_before
         source: StampSource = "kernel" if link.is_stamped and not unstamped else "user"
@@ -182,9 +188,15 @@ class Wire:
             self._unstamped_sends += outcome.sent_ns is not None and not link.is_sent_stamped
         if self._raw is not None and kept is not None:
             self._raw.keep(target, request.request_id, outcome, kept, also=cookies)
-        return outcome if outcome.error is None else replace(outcome, error=target.masked(outcome.error, also=cookies))
+        return (
+            outcome
+            if outcome.error is None
+            else replace(outcome, error=target.masked(outcome.error, also=cookies))
+        )
 
-    async def _link(self, arm: Connections, request: WireRequest, machine: CallMachine) -> Link | None:
+    async def _link(
+        self, arm: Connections, request: WireRequest, machine: CallMachine
+    ) -> Link | None:
         if (link := arm.idle(request.session)) is not None:
             machine.opened(self.clock.now_ns(), is_new=False, replica=link.peer)
             return link
@@ -214,7 +226,12 @@ class Wire:
         return link
 
     async def _exchange(
-        self, arm: Connections, request: WireRequest, machine: CallMachine, link: Link, kept: list[tuple[int, bytes]] | None
+        self,
+        arm: Connections,
+        request: WireRequest,
+        machine: CallMachine,
+        link: Link,
+        kept: list[tuple[int, bytes]] | None,
     ) -> Exchange:
         target = arm.target
         first = target.address.path + request.path
@@ -245,7 +262,9 @@ class Wire:
                 expects=expects,
             )
             # All is ready by now, so that nothing but the writing is left to the call's instant.
-            self._timetable.at(request.released_ns, partial(exchange.start, lines, request.body, expects=expects))
+            self._timetable.at(
+                request.released_ns, partial(exchange.start, lines, request.body, expects=expects)
+            )
             try:
                 await exchange.ended
             except asyncio.CancelledError:
@@ -254,7 +273,9 @@ class Wire:
                 raise
             onward = _redirected(target, path, exchange)
             if onward is not None:
-                arm.paths[first] = onward  # where later calls go directly; this one is timed from its second sending
+                arm.paths[first] = (
+                    onward  # where later calls go directly; this one is timed from its second sending
+                )
             if onward is None or not exchange.is_reusable:
                 break
             exchange.release()
@@ -262,7 +283,9 @@ class Wire:
             machine.closed(self.clock.now_ns())
         return exchange
 
-    async def _judged(self, exchange: Exchange, machine: CallMachine, source: StampSource) -> tuple[Parsed | None, Outcome]:
+    async def _judged(
+        self, exchange: Exchange, machine: CallMachine, source: StampSource
+    ) -> tuple[Parsed | None, Outcome]:
         def judged() -> tuple[Parsed | None, Outcome]:
             parsed = exchange.parsed()
             return parsed, machine.outcome(parsed, stamp_source=source)
@@ -300,4 +323,6 @@ def _redirected(target: Target, path: str, exchange: Exchange) -> str | None:
 
 def _replica(peer: str, target: Target, headers: list[tuple[str, str]]) -> str:
     wanted = {name.lower() for name in target.replica_headers}
-    return "; ".join([peer, *(f"{name}={value[:REPLICA_CHARS]}" for name, value in headers if name in wanted)])
+    return "; ".join(
+        [peer, *(f"{name}={value[:REPLICA_CHARS]}" for name, value in headers if name in wanted)]
+    )

@@ -27,7 +27,14 @@ class Fitting:
     notes: tuple[str, ...] = ()
 
 
-def fit(model: Model, configs: Sequence[Config], *, served: Sequence[str] | None, windows: bool | None, only: str | None = None) -> Fitting:
+def fit(
+    model: Model,
+    configs: Sequence[Config],
+    *,
+    served: Sequence[str] | None,
+    windows: bool | None,
+    only: str | None = None,
+) -> Fitting:
     """Choose a model's configurations. *served*: arms that already run; *windows*: whether the model has sliding-window layers."""
     kept, out, notes = [], [], []
     for config in _wanted(model, configs, served):
@@ -35,14 +42,18 @@ def fit(model: Model, configs: Sequence[Config], *, served: Sequence[str] | None
             out.append(LeftOut(model=model.name, config=config.name, why=why))
             continue
         if config.needs_windows and windows is None and served is None:
-            notes.append(f"{model.name}: sliding windows unknown, so {config.name} is tried (windows: false leaves it out)")
+            notes.append(
+                f"{model.name}: sliding windows unknown, so {config.name} is tried (windows: false leaves it out)"
+            )
         kept.append(config)
     if only is not None:
         kept = [config for place, config in enumerate(kept) if config.name == only or place == 0]
     return Fitting(configs=tuple(kept), left_out=tuple(out), notes=tuple(notes))
 
 
-def _wanted(model: Model, configs: Sequence[Config], served: Sequence[str] | None) -> Sequence[Config]:
+def _wanted(
+    model: Model, configs: Sequence[Config], served: Sequence[str] | None
+) -> Sequence[Config]:
     """Return the model's configurations in its own order; the first is the reference."""
     by_name = {config.name: config for config in configs}
     if served is None:
@@ -62,14 +73,19 @@ def _misfit(config: Config, model: Model, windows: bool | None, *, is_served: bo
     return None
 
 
-def arms_document(model: Model, configs: Sequence[Config], server: Server, *, is_folder: Callable[[str], bool]) -> dict[str, object]:
+def arms_document(
+    model: Model, configs: Sequence[Config], server: Server, *, is_folder: Callable[[str], bool]
+) -> dict[str, object]:
     """Return an arms file that serves *configs* in turn, on one port."""
     assert model.serve is not None, model.name
     served = model.name if is_folder(model.serve) else model.serve
     shared: dict[str, object] = {"model": served, **_hardware(server), **model.fields}
     if is_folder(model.serve):
         shared.setdefault("config", model.serve)
-    return {**shared, "arms": {config.name: _arm(config, model, server, served) for config in configs}}
+    return {
+        **shared,
+        "arms": {config.name: _arm(config, model, server, served) for config in configs},
+    }
 
 
 def settings_of(config: Config, model: Model, server: Server) -> dict[str, object]:
@@ -81,15 +97,35 @@ def _arm(config: Config, model: Model, server: Server, served: str) -> dict[str,
     given = settings_of(config, model, server)
     weights = model.calibrated if config.is_calibrated else model.serve
     told = ("--served-model-name", served) if weights != served else ()
-    command = (*server.command, "serve", str(weights), "--port", str(server.port), *told, *words(given), *COMMON)
-    launch: dict[str, object] = {"command": list(command)} | ({"env": dict(server.env)} if server.env else {})
+    command = (
+        *server.command,
+        "serve",
+        str(weights),
+        "--port",
+        str(server.port),
+        *told,
+        *words(given),
+        *COMMON,
+    )
+    launch: dict[str, object] = {"command": list(command)} | (
+        {"env": dict(server.env)} if server.env else {}
+    )
     split = {"gpus": count} if server.gpus is None and (count := gpus(given)) > 1 else {}
-    entry: dict[str, object] = {"url": f"http://127.0.0.1:{server.port}/v1", **arm_fields(given), **split, "launch": launch}
+    entry: dict[str, object] = {
+        "url": f"http://127.0.0.1:{server.port}/v1",
+        **arm_fields(given),
+        **split,
+        "launch": launch,
+    }
     return entry | ({"expect": expect} if (expect := expectations(given)) else {})
 
 
 def _hardware(server: Server) -> dict[str, object]:
-    said: Mapping[str, object] = {"gpu": server.gpu, "gpus": server.gpus, "price_per_hour": server.price_per_hour}
+    said: Mapping[str, object] = {
+        "gpu": server.gpu,
+        "gpus": server.gpus,
+        "price_per_hour": server.price_per_hour,
+    }
     return {name: value for name, value in said.items() if value is not None}
 
 
@@ -131,7 +167,10 @@ _EXPECTED: Final[Mapping[str, str]] = {
     "max-model-len": "max_model_len",
     "attention-backend": "backend",
 }
-_FIELDS: Final[Mapping[str, str]] = {"tensor-parallel-size": "tensor_parallel", "data-parallel-size": "data_parallel"}
+_FIELDS: Final[Mapping[str, str]] = {
+    "tensor-parallel-size": "tensor_parallel",
+    "data-parallel-size": "data_parallel",
+}
 _SPLIT: Final = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size")
 
 
@@ -148,17 +187,26 @@ def check(given: Settings, where: str) -> dict[str, object]:
     for name, value in given.items():
         setting = str(name).removeprefix("--").replace("_", "-")
         if setting in OURS:
-            raise UsageError(f"{where}: '{name}' is set by the matrix", hint="server: {port: 8000} sets the port of the servers")
+            raise UsageError(
+                f"{where}: '{name}' is set by the matrix",
+                hint="server: {port: 8000} sets the port of the servers",
+            )
         if setting not in known_settings() and setting != "args":
             near = get_close_matches(setting, known_settings(), n=2, cutoff=0.6)
             meant = f"did you mean {' or '.join(near)}? " if near else ""
             raise UsageError(
-                f"{where}: vLLM has no setting '{name}'", hint=f"{meant}put settings newer than {TRIED} into args: [--name, value]"
+                f"{where}: vLLM has no setting '{name}'",
+                hint=f"{meant}put settings newer than {TRIED} into args: [--name, value]",
             )
         if holds_key(words({setting: value})):
-            raise UsageError(f"{where}: '{name}' holds a key", hint="servers inherit your environment: export VLLM_API_KEY=…, HF_TOKEN=…")
+            raise UsageError(
+                f"{where}: '{name}' holds a key",
+                hint="servers inherit your environment: export VLLM_API_KEY=…, HF_TOKEN=…",
+            )
         if value is None:
-            raise UsageError(f"{where}: '{name}' has no value", hint=f"{name}: true for a flag that takes none")
+            raise UsageError(
+                f"{where}: '{name}' has no value", hint=f"{name}: true for a flag that takes none"
+            )
         found[setting] = value
     return found
 
@@ -180,7 +228,11 @@ def expectations(given: Settings) -> dict[str, object]:
     length = given.get("max-model-len")
     # What vLLM reads, `64k` or `auto`, it says in tokens.
     is_told = type(length) is int and length > 0
-    return {fact: given[name] for name, fact in _EXPECTED.items() if name in given and (is_told or fact != "max_model_len")}
+    return {
+        fact: given[name]
+        for name, fact in _EXPECTED.items()
+        if name in given and (is_told or fact != "max_model_len")
+    }
 
 
 def arm_fields(given: Settings) -> dict[str, object]:
@@ -210,7 +262,10 @@ def _named(name: str, value: object) -> str:
         case bool():
             return f"{short}-{'on' if value else 'off'}"
         case dict():
-            told = "-".join(str(each) for each in value.values() if isinstance(each, str | int)) or "none"
+            told = (
+                "-".join(str(each) for each in value.values() if isinstance(each, str | int))
+                or "none"
+            )
             return f"{short}-{re.sub(r'[^A-Za-z0-9.]+', '-', told)}"
         case list() | tuple():
             return f"{short}-{'-'.join(map(str, value))}"

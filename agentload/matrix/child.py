@@ -37,7 +37,11 @@ class Stops:
         def count(_number: int, _frame: FrameType | None) -> None:
             self.count += 1
 
-        ends = [number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
+        ends = [
+            number
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+            if signal.getsignal(number) != signal.SIG_IGN
+        ]
         before = {number: signal.signal(number, count) for number in ends}
         try:
             yield self

@@ -156,7 +156,12 @@ def _labelled(trace: Trace, name: str) -> Iterator[Session]:
 def trace_of(workload: Workload) -> Trace:
     """Return a workload's trace; one with several classes keeps them. Raises AgentloadError if there is none."""
     if workload.generate is not None:
-        made = catalog.trace(workload.generate, seed=workload.seed, options=workload.options, ctx_scale=workload.scale)
+        made = catalog.trace(
+            workload.generate,
+            seed=workload.seed,
+            options=workload.options,
+            ctx_scale=workload.scale,
+        )
     else:
         made = read(find("traces", workload.trace or workload.name))
     classes = {session.workload for session in made.sessions}

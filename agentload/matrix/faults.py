@@ -17,12 +17,18 @@ from agentload.matrix.steps import Part
 from agentload.run.relay import Launching, Relay
 
 _CAUSE: Final = re.compile(r"(?:\w*(?:Error|Exception)|error): ?\S")
-_ECHO: Final = re.compile(r"Engine core initialization failed|See root cause|EngineDeadError")  # vLLM's API server, of its engine's error
-_PREFIX: Final = re.compile(r"^(?:\([\w ]+pid=\d+\) *)?(?:(?:ERROR|WARNING|INFO) [\d-]+ [\d:]+ \[[^\]]+\] *)?")
+_ECHO: Final = re.compile(
+    r"Engine core initialization failed|See root cause|EngineDeadError"
+)  # vLLM's API server, of its engine's error
+_PREFIX: Final = re.compile(
+    r"^(?:\([\w ]+pid=\d+\) *)?(?:(?:ERROR|WARNING|INFO) [\d-]+ [\d:]+ \[[^\]]+\] *)?"
+)
 LONGEST: Final = 300
 
 
-def faults(part: Part, *, told: Callable[[str], None], is_stopping: Callable[[], bool]) -> Iterator[tuple[str, Fault]]:
+def faults(
+    part: Part, *, told: Callable[[str], None], is_stopping: Callable[[], bool]
+) -> Iterator[tuple[str, Fault]]:
     """Yield the servers that keep a replay from starting; the one started last is tried first."""
     places = part.places
     last = last_started(places.logs(part.name, "replay"))
@@ -41,15 +47,27 @@ def faults(part: Part, *, told: Callable[[str], None], is_stopping: Callable[[],
         )
         if wrong is not None:
             is_found = True
-            told(f"{key}: left out: {wrong.said}" + ("" if wrong.code is None else f" (code {wrong.code})"))
+            told(
+                f"{key}: left out: {wrong.said}"
+                + ("" if wrong.code is None else f" (code {wrong.code})")
+            )
             yield endpoint.name, wrong
 
 
 def look_at(
-    endpoint: Endpoint, *, is_launched: bool, logs: Path, start_s: float, is_stopping: Callable[[], bool] = lambda: False
+    endpoint: Endpoint,
+    *,
+    is_launched: bool,
+    logs: Path,
+    start_s: float,
+    is_stopping: Callable[[], bool] = lambda: False,
 ) -> Fault | None:
     """Meet a server as a replay does, starting and stopping it if it does not run; None if all is well."""
-    met = _started(endpoint, Launching(logs=logs, start_s=start_s), is_stopping) if is_launched else _asked(endpoint)
+    met = (
+        _started(endpoint, Launching(logs=logs, start_s=start_s), is_stopping)
+        if is_launched
+        else _asked(endpoint)
+    )
     try:
         asyncio.run(met)
     except EndedError as error:
@@ -64,7 +82,9 @@ def look_at(
     return None
 
 
-async def _started(endpoint: Endpoint, launching: Launching, is_stopping: Callable[[], bool]) -> None:
+async def _started(
+    endpoint: Endpoint, launching: Launching, is_stopping: Callable[[], bool]
+) -> None:
     async with Relay({endpoint.name: endpoint}, launching, is_stopping=is_stopping) as relay:
         served_model(endpoint, await relay.meet(endpoint.name))
 

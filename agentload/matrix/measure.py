@@ -22,14 +22,22 @@ MIX: Final = "mix"
 """Stands in for a workload: all of them at once."""
 PAIRS: Final = 3
 SHOWN: Final = "agentload matrix --preset mini-lab prints a complete one"
-_OLD_LOAD: Final = {"sessions": "sessions", "waits": "wait_cap_s", "duration_s": "duration_s", "max_calls": "max_calls"}
+_OLD_LOAD: Final = {
+    "sessions": "sessions",
+    "waits": "wait_cap_s",
+    "duration_s": "duration_s",
+    "max_calls": "max_calls",
+}
 _OLD: Final[Mapping[str, Mapping[str, str]]] = {
     "contexts": {"lengths": "contexts", "output": "output_tokens"},
     "concurrency": {"seconds": "trial_s"},
     "accuracy": {"thinking": "thinking_tokens"},
 }
 _OWN: Final = ("contexts", "concurrency", "accuracy", "isolation")
-_ELSEWHERE: Final = {"traces": "workloads: {NAME: TRACE}", "servers": "models: {NAME: {endpoints: …}}"}
+_ELSEWHERE: Final = {
+    "traces": "workloads: {NAME: TRACE}",
+    "servers": "models: {NAME: {endpoints: …}}",
+}
 """What a matrix says of a study beside its templates, and how."""
 _SERVERS: Final = frozenset({"model", "api_key_env", "noise", "force", "restarts"})
 P = TypeVar("P", bound=Study)
@@ -59,16 +67,23 @@ def measure(said: Mapping[str, Any], at: str, *, workloads: tuple[str, ...]) -> 
         raise UsageError(f"{at}: 'aa' and 'isolation' are true or false", hint=SHOWN)
     replay = _replay(given, at)
     servers = msgspec.structs.replace(cast(Live, replay.servers), restarts=None)
-    search, sweep, ask = (_part(parts[name], name, at) for name in ("concurrency", "contexts", "accuracy"))
+    search, sweep, ask = (
+        _part(parts[name], name, at) for name in ("concurrency", "contexts", "accuracy")
+    )
     searched = tuple(search.pop("workloads", ())) if search is not None else ()
     if unknown := [name for name in searched if name not in (*workloads, MIX)]:
-        raise UsageError(f"{at}.concurrency: no workload '{unknown[0]}'", hint=f"any of: {', '.join((*workloads, MIX))}")
+        raise UsageError(
+            f"{at}.concurrency: no workload '{unknown[0]}'",
+            hint=f"any of: {', '.join((*workloads, MIX))}",
+        )
     waits = {"wait_cap_s": dict(replay.load.wait_cap_s)}
     return Measure(
         replay=replay,
         has_control=has_control,
         contexts=_template(sweep, Sweep, f"{at}.contexts", servers, pairs=PAIRS, seed=replay.seed),
-        concurrency=_template(search, Search, f"{at}.concurrency", servers, traces=["-"], seed=replay.seed, load=waits),
+        concurrency=_template(
+            search, Search, f"{at}.concurrency", servers, traces=["-"], seed=replay.seed, load=waits
+        ),
         searched=searched,
         accuracy=_template(ask, Ask, f"{at}.accuracy", servers, seed=replay.seed),
         isolation=_template({} if parts["isolation"] else None, Probe, at, servers, matrix=True),
@@ -82,8 +97,16 @@ def _replay(given: Mapping[str, Any], at: str) -> Replay:
     if load is None:  # eight sessions at once by default
         load = {"sessions": 8}
     old = {_OLD_LOAD[name]: fields.pop(name) for name in _OLD_LOAD if name in fields}
-    servers = {"endpoints": NOBODY, "restarts": 3, **{name: fields.pop(name) for name in _SERVERS if name in fields}}
-    fields |= {"traces": ["-"], "load": {**load, **old} if isinstance(load, dict) else load, "servers": servers}
+    servers = {
+        "endpoints": NOBODY,
+        "restarts": 3,
+        **{name: fields.pop(name) for name in _SERVERS if name in fields},
+    }
+    fields |= {
+        "traces": ["-"],
+        "load": {**load, **old} if isinstance(load, dict) else load,
+        "servers": servers,
+    }
     made = _study(fields, Replay, at)
     asked = cast(Live, made.servers)
     if asked.restarts is not None:  # no more starts than pairs
@@ -108,7 +131,9 @@ def _check(given: Mapping[str, Any], at: str) -> None:
         raise UsageError(f"{at}: '{said}' is not a template's to say", hint=_ELSEWHERE[said])
 
 
-def _template(said: Mapping[str, Any] | None, kind: type[P], at: str, servers: Live, **defaults: Any) -> P | None:  # fields of a study
+def _template(
+    said: Mapping[str, Any] | None, kind: type[P], at: str, servers: Live, **defaults: Any
+) -> P | None:  # fields of a study
     if said is None:
         return None
     fields = {**defaults, **said}

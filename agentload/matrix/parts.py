@@ -29,29 +29,48 @@ def traces_of(matrix: Matrix) -> dict[str, Trace]:
     return found
 
 
-def parts(matrix: Matrix, places: Places, traces: Mapping[str, Trace], *, only: str | None = None) -> tuple[Part, ...]:
+def parts(
+    matrix: Matrix, places: Places, traces: Mapping[str, Trace], *, only: str | None = None
+) -> tuple[Part, ...]:
     """Return each model's part; *only* is MODEL, or MODEL/CONFIG to compare with the reference. Raises UsageError if nothing fits."""
     wanted, _, config = (only or "").partition("/")
     models = [model for model in matrix.models if not wanted or model.name == wanted]
     if not models:
-        raise UsageError(f"--only: no model '{wanted}'", hint=f"one of: {', '.join(each.name for each in matrix.models)}")
+        raise UsageError(
+            f"--only: no model '{wanted}'",
+            hint=f"one of: {', '.join(each.name for each in matrix.models)}",
+        )
     return tuple(_of_model(matrix, model, places, traces, only=config or None) for model in models)
 
 
-def _of_model(matrix: Matrix, model: Model, places: Places, traces: Mapping[str, Trace], *, only: str | None) -> Part:
+def _of_model(
+    matrix: Matrix, model: Model, places: Places, traces: Mapping[str, Trace], *, only: str | None
+) -> Part:
     served = _served(model)
-    windows = model.windows if model.windows is not None or model.serve is None else has_windows(model.serve)
+    windows = (
+        model.windows
+        if model.windows is not None or model.serve is None
+        else has_windows(model.serve)
+    )
     found = fit(model, matrix.configs, served=served, windows=windows, only=only)
     names = tuple(config.name for config in found.configs)
     if only is not None and only not in names:
-        raise UsageError(f"--only: {model.name} is not tried with '{only}'", hint=f"one of: {', '.join(names)}")
+        raise UsageError(
+            f"--only: {model.name} is not tried with '{only}'", hint=f"one of: {', '.join(names)}"
+        )
     if served is not None:
         _check_served(model, names, served)
     if not names:
-        raise UsageError(f"{model.name}: no configuration fits", hint="; ".join(f"{each.config}: {each.why}" for each in found.left_out))
+        raise UsageError(
+            f"{model.name}: no configuration fits",
+            hint="; ".join(f"{each.config}: {each.why}" for each in found.left_out),
+        )
     workloads = tuple(each for each in matrix.workloads if not each.only or model.name in each.only)
     if not workloads:
-        raise UsageError(f"{model.name}: no workload is for it", hint=f"only: [{model.name}] under one of workloads")
+        raise UsageError(
+            f"{model.name}: no workload is for it",
+            hint=f"only: [{model.name}] under one of workloads",
+        )
     # A subset is a different comparison and gets its own folder.
     named = model if only is None else msgspec.structs.replace(model, name=f"{model.name}.{only}")
     part = Part(
@@ -70,15 +89,25 @@ def _of_model(matrix: Matrix, model: Model, places: Places, traces: Mapping[str,
 
 def _check_served(model: Model, names: Sequence[str], served: Sequence[str]) -> None:
     if unknown := [name for name in model.configs or () if name not in served]:
-        raise UsageError(f"{model.name}: no arm '{unknown[0]}' in its endpoints", hint=f"they have: {', '.join(served)}")
+        raise UsageError(
+            f"{model.name}: no arm '{unknown[0]}' in its endpoints",
+            hint=f"they have: {', '.join(served)}",
+        )
     theirs = [name for name in served if name in names]
     if (model.endpoints or "").startswith(EMULATED) and theirs != list(names):
-        raise UsageError(f"{model.name}: emulated arms must keep their profile's order", hint=f"configs: [{', '.join(theirs)}]")
+        raise UsageError(
+            f"{model.name}: emulated arms must keep their profile's order",
+            hint=f"configs: [{', '.join(theirs)}]",
+        )
 
 
 def _not_done(part: Part) -> Iterator[LeftOut]:
     if part.matrix.measure.isolation and not part.is_launched:
-        yield LeftOut(model=part.model.name, config="isolation", why="it restarts servers, and these already run")
+        yield LeftOut(
+            model=part.model.name,
+            config="isolation",
+            why="it restarts servers, and these already run",
+        )
 
 
 def _served(model: Model) -> tuple[str, ...] | None:
@@ -86,7 +115,10 @@ def _served(model: Model) -> tuple[str, ...] | None:
     if model.endpoints is None:
         return None
     found = read(model.endpoints)
-    return tuple(arm.name for arm in (arms_of(found.profile, found.arms) if isinstance(found, Emulated) else found))
+    return tuple(
+        arm.name
+        for arm in (arms_of(found.profile, found.arms) if isinstance(found, Emulated) else found)
+    )
 
 
 def _tokenizer(model: Model) -> str | None:
@@ -110,7 +142,9 @@ def document(part: Part) -> dict[str, object]:
         return subset({**documents.read(arms_file(given)), **model.fields}, part.arms)
     found = read(given)
     assert isinstance(found, tuple), given
-    return subset({**model.fields, "arms": {each.name: {"url": each.url} for each in found}}, part.arms)
+    return subset(
+        {**model.fields, "arms": {each.name: {"url": each.url} for each in found}}, part.arms
+    )
 
 
 def lay_out(matrix: Matrix, places: Places, traces: Mapping[str, Trace]) -> None:

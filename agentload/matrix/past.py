@@ -84,7 +84,8 @@ def read_state(path: Path) -> State:
         return State()
     except msgspec.MsgspecError as error:
         raise StoreError(
-            f"{path}: not a matrix's state: {error}", hint="use another --out, or delete the file to run its steps again"
+            f"{path}: not a matrix's state: {error}",
+            hint="use another --out, or delete the file to run its steps again",
         ) from error
 
 
@@ -130,16 +131,24 @@ def run_of(database: Path) -> ModelRun | None:
     for run in journalled_runs(database):
         for path in journals(database, run):
             # The head of a journal describes the run; the calls behind it may be a gigabyte.
-            rows = list(takewhile(lambda row: isinstance(row, LegRow | RunRow | ArmRow), journal.read(path)))
+            rows = list(
+                takewhile(lambda row: isinstance(row, LegRow | RunRow | ArmRow), journal.read(path))
+            )
             if any(isinstance(row, RunRow) for row in rows):
-                arms = sorted((row for row in rows if isinstance(row, ArmRow)), key=lambda row: row.position)
-                return ModelRun(run=run, arms=tuple(row.arm for row in arms if not is_control(row.arm)))
+                arms = sorted(
+                    (row for row in rows if isinstance(row, ArmRow)), key=lambda row: row.position
+                )
+                return ModelRun(
+                    run=run, arms=tuple(row.arm for row in arms if not is_control(row.arm))
+                )
     return None
 
 
 def can_join(database: Path, run: str) -> bool:
     """Return whether a run can be added to; a missing database is rebuilt from the journals once they hold a finished block."""
-    if not database.exists() and any(isinstance(row, BlockRow) and row.void is None for row in journal_rows(database, run)):
+    if not database.exists() and any(
+        isinstance(row, BlockRow) and row.void is None for row in journal_rows(database, run)
+    ):
         load(journals(database, run), database)
     return database.exists()
 
@@ -156,10 +165,23 @@ def sweep_pairs(database: Path, before: ModelRun) -> int:
 
 def is_answered(database: Path, run: str) -> bool:
     """Return whether any question of a run was answered."""
-    return any(isinstance(row, AnswerRow) and row.right is not None for row in journal_rows(database, run))
+    return any(
+        isinstance(row, AnswerRow) and row.right is not None for row in journal_rows(database, run)
+    )
 
 
-SERVER: Final = frozenset({"model", "aliases", "extra_body", "force_lengths", "expect", "tensor_parallel", "data_parallel", "launch"})
+SERVER: Final = frozenset(
+    {
+        "model",
+        "aliases",
+        "extra_body",
+        "force_lengths",
+        "expect",
+        "tensor_parallel",
+        "data_parallel",
+        "launch",
+    }
+)
 """What an arms file says of a server except its place and price, which may change during a run."""
 
 
@@ -177,7 +199,11 @@ def origin(part: Part) -> dict[str, str]:
 
 def differences(began: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
     """Name what differs from the start of a run. A server that was removed does not count; another workload does."""
-    changed = [name for name in began if began[name] != now.get(name) and (name in now or not name.startswith("server"))]
+    changed = [
+        name
+        for name in began
+        if began[name] != now.get(name) and (name in now or not name.startswith("server"))
+    ]
     return tuple(changed + [name for name in now if began and name not in began])
 
 

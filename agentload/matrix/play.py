@@ -16,7 +16,20 @@ from agentload.matrix.child import INTERRUPTED, Ended, Stops
 from agentload.matrix.described import Matrix, Places
 from agentload.matrix.faults import faults
 from agentload.matrix.parts import endpoints_of, lay_out, parts
-from agentload.matrix.past import Done, ModelRun, State, can_join, diff, hold, is_answered, origin, resume, run_of, sweep_pairs, write_state
+from agentload.matrix.past import (
+    Done,
+    ModelRun,
+    State,
+    can_join,
+    diff,
+    hold,
+    is_answered,
+    origin,
+    resume,
+    run_of,
+    sweep_pairs,
+    write_state,
+)
 from agentload.matrix.steps import Part, Step
 from agentload.model.trace import Trace
 from agentload.report.advise import advise, keep
@@ -27,7 +40,9 @@ from agentload.report.write import write
 from agentload.verdict.policy import Setting, parse
 
 NO_RUN: Final = "the replay has not finished a block pair"
-ANSWERED: Final = "its questions were answered with another thinking budget: use another --out to ask them again"
+ANSWERED: Final = (
+    "its questions were answered with another thinking budget: use another --out to ask them again"
+)
 KILLED: Final = "it was killed"
 GO_ON: Final = "the same command resumes there"
 FOREVER: Final = float("inf")
@@ -62,8 +77,18 @@ def play(
     with hold(places.root) as lock, Stops().caught() as stops:
         lay_out(matrix, places, traces)
         held = partial(verb, lock=lock)
-        reporting = report or partial(report_of, parse(matrix.policy, at="policy") if matrix.policy else Setting())
-        return _Playing(found, places=places, stops=stops, minutes=minutes, told=told, verb=held, report=reporting).play()
+        reporting = report or partial(
+            report_of, parse(matrix.policy, at="policy") if matrix.policy else Setting()
+        )
+        return _Playing(
+            found,
+            places=places,
+            stops=stops,
+            minutes=minutes,
+            told=told,
+            verb=held,
+            report=reporting,
+        ).play()
 
 
 def report_of(setting: Setting, database: Path, run: str, folder: Path) -> Ended:
@@ -121,7 +146,10 @@ class _Playing:
             database = self._places.database(step.model)
             before = run_of(database)
             if before is None or not can_join(database, before.run):
-                self._note(step, Done(outcome="failed", asked=step.essence, seconds=0.0, code=1, said=NO_RUN))
+                self._note(
+                    step,
+                    Done(outcome="failed", asked=step.essence, seconds=0.0, code=1, said=NO_RUN),
+                )
             elif step.kind == "report" or (is_same and not self._is_done(step)):
                 self._play(step, place)
 
@@ -141,7 +169,12 @@ class _Playing:
         before = run_of(self._places.database(step.model))
         run = None if before is None else before.run
         last = self._states[step.model].steps.get(step.name)
-        if last is not None and last.settled != step.fixed and run is not None and is_answered(self._places.database(step.model), run):
+        if (
+            last is not None
+            and last.settled != step.fixed
+            and run is not None
+            and is_answered(self._places.database(step.model), run)
+        ):
             self._note(step, replace(last, outcome="failed", code=1, said=ANSWERED))
             return False
         made, left = self._record(step, before, last)
@@ -149,12 +182,21 @@ class _Playing:
             self._note(step, made)
             return True
         self._announce(step)
-        self._keep(step.model, self._states[step.model].with_step(step.name, replace(made, outcome="stopped", said=KILLED)))
+        self._keep(
+            step.model,
+            self._states[step.model].with_step(
+                step.name, replace(made, outcome="stopped", said=KILLED)
+            ),
+        )
         began = time.monotonic()
         ended = self._outcome(step, run, left)
         seconds = time.monotonic() - began
-        if ended.code == 0 and (run is None if step.kind == "replay" else last is None):  # it was played to the end
-            self._pace.spent(seconds, expected_minutes=self._parts[place].estimates[step.name].minutes)
+        if ended.code == 0 and (
+            run is None if step.kind == "replay" else last is None
+        ):  # it was played to the end
+            self._pace.spent(
+                seconds, expected_minutes=self._parts[place].estimates[step.name].minutes
+            )
         self._note(step, _done(replace(made, seconds=round(seconds, 1), code=ended.code), ended))
         self._heed(step.key)
         return ended.code in {0, INTERRUPTED}
@@ -174,9 +216,18 @@ class _Playing:
             say=lambda line: self._told(f"  {line}"),
         )
 
-    def _record(self, step: Step, before: ModelRun | None, last: Done | None) -> tuple[Done, int | None]:
+    def _record(
+        self, step: Step, before: ModelRun | None, last: Done | None
+    ) -> tuple[Done, int | None]:
         """Return the record of a finished step, and the pairs that a sweep still lacks."""
-        made = Done(outcome="done", asked=step.essence, pairs=step.pairs, settled=step.fixed, seconds=0.0, code=0)
+        made = Done(
+            outcome="done",
+            asked=step.essence,
+            pairs=step.pairs,
+            settled=step.fixed,
+            seconds=0.0,
+            code=0,
+        )
         if step.kind != "context" or step.pairs is None or before is None:
             return made, None
         found = sweep_pairs(self._places.database(step.model), before)
@@ -208,11 +259,18 @@ class _Playing:
         steps = [each for part in self._parts for each in part.steps]
         number = next(number for number, each in enumerate(steps, start=1) if each.key == step.key)
         minutes = max(1.0, self._pace.minutes_left(self._parts, step))
-        self._told(f"[{number}/{len(steps)}] {step.key} on {', '.join(step.arms)}; about {minutes:.0f} min left in all")
+        self._told(
+            f"[{number}/{len(steps)}] {step.key} on {', '.join(step.arms)}; about {minutes:.0f} min left in all"
+        )
 
     def _is_done(self, step: Step) -> bool:
         last = self._states[step.model].steps.get(step.name)
-        return last is not None and last.outcome == "done" and last.asked == step.essence and (last.pairs or 0) >= (step.pairs or 0)
+        return (
+            last is not None
+            and last.outcome == "done"
+            and last.asked == step.essence
+            and (last.pairs or 0) >= (step.pairs or 0)
+        )
 
     def _note(self, step: Step, done: Done) -> None:
         self._keep(step.model, self._states[step.model].with_step(step.name, done))
@@ -229,7 +287,9 @@ def _done(made: Done, ended: Ended) -> Done:
         case 0:
             return made
         case code if code == INTERRUPTED:
-            return replace(made, outcome="stopped", said="out of time" if ended.is_timed_out else "interrupted")
+            return replace(
+                made, outcome="stopped", said="out of time" if ended.is_timed_out else "interrupted"
+            )
         case code:
             return replace(made, outcome="failed", said=ended.error or f"ended with code {code}")
 
@@ -265,13 +325,19 @@ class Pace:
         """Yield this and the later steps with their expected minutes."""
         steps = [(each, part.estimates[each.name].minutes) for part in parts for each in part.steps]
         place = next(place for place, (each, _) in enumerate(steps) if each.key == step.key)
-        yield from ((each, minutes) for each, minutes in steps[place:] if each.key == step.key or not self._is_done(each))
+        yield from (
+            (each, minutes)
+            for each, minutes in steps[place:]
+            if each.key == step.key or not self._is_done(each)
+        )
 
 
 NOT_STARTED = "its run has not started"
 
 
-def ended(matrix: Matrix, played: Played, places: Places, traces: Mapping[str, Trace]) -> tuple[Page, tuple[Path, ...]]:
+def ended(
+    matrix: Matrix, played: Played, places: Places, traces: Mapping[str, Trace]
+) -> tuple[Page, tuple[Path, ...]]:
     """Write the page over all models, played now or earlier; return it with the paths.
 
     A part of one configuration and the reference is a separate comparison, with its own page in its folder.
@@ -285,17 +351,27 @@ def ended(matrix: Matrix, played: Played, places: Places, traces: Mapping[str, T
     for name in names if own is None else [own]:
         try:
             missing += _missing(*_standing(name, matrix, played, places, traces))
-            if (before := run_of(places.database(name))) is not None and places.database(name).exists():
+            if (before := run_of(places.database(name))) is not None and places.database(
+                name
+            ).exists():
                 report = places.report(name)
-                link = str(report.relative_to(folder)) if (report / "decision.md").exists() else None
-                found.append(measured(places.database(name), before.run, model=name, setting=setting, report=link))
+                link = (
+                    str(report.relative_to(folder)) if (report / "decision.md").exists() else None
+                )
+                found.append(
+                    measured(
+                        places.database(name), before.run, model=name, setting=setting, report=link
+                    )
+                )
         except AgentloadError as error:
             missing.append(Missing(model=name, what="decision", why=error.message))
     made = page(matrix.name, found, missing)
     return made, write_page(made, folder)
 
 
-def _standing(name: str, matrix: Matrix, played: Played, places: Places, traces: Mapping[str, Trace]) -> tuple[Part, State]:
+def _standing(
+    name: str, matrix: Matrix, played: Played, places: Places, traces: Mapping[str, Trace]
+) -> tuple[Part, State]:
     """Return the latest state of a model, from this or an earlier run of the matrix."""
     if (now := next((part for part in played.parts if part.name == name), None)) is not None:
         return now, played.states[name]
@@ -307,9 +383,18 @@ def _missing(part: Part, state: State) -> Iterator[Missing]:
     for each in part.left_out:
         yield Missing(model=part.name, what=each.config, why=each.why, is_failure=False)
     for config, fault in state.faults.items():
-        yield Missing(model=part.name, what=config, why=fault.said.removeprefix(f"{config}: "), code=fault.code)
+        yield Missing(
+            model=part.name,
+            what=config,
+            why=fault.said.removeprefix(f"{config}: "),
+            code=fault.code,
+        )
     if (arms := part.arms) and (first := part.wanted[0]) not in arms:
-        yield Missing(model=part.name, what=f"comparison with {first}", why=f"{first} is left out: {arms[0]} is the reference")
+        yield Missing(
+            model=part.name,
+            what=f"comparison with {first}",
+            why=f"{first} is left out: {arms[0]} is the reference",
+        )
     if (other := diff(part, state)) is not None:
         yield Missing(model=part.name, what="changes", why=other)
     if run_of(part.places.database(part.name)) is None and not state.steps:
@@ -319,4 +404,10 @@ def _missing(part: Part, state: State) -> Iterator[Missing]:
         if done is not None and done.outcome != "done":
             is_failure = done.outcome == "failed"  # what was stopped resumes next time
             code = done.code if is_failure else None
-            yield Missing(model=part.name, what=step.name, why=done.said or done.outcome, code=code, is_failure=is_failure)
+            yield Missing(
+                model=part.name,
+                what=step.name,
+                why=done.said or done.outcome,
+                code=code,
+                is_failure=is_failure,
+            )

@@ -36,17 +36,24 @@ class File(Entry, frozen=True):
 
 
 WELL_KNOWN: Final[Mapping[str, Settings]] = {
-    recipe.arm: {flag.removeprefix("--"): value for flag, value in zip(recipe.flags[::2], recipe.flags[1::2], strict=True)}
+    recipe.arm: {
+        flag.removeprefix("--"): value
+        for flag, value in zip(recipe.flags[::2], recipe.flags[1::2], strict=True)
+    }
     for recipe in RECIPES
 }
 _BY_NAME: Final = {recipe.arm: recipe for recipe in RECIPES}
 
 
-def known_config(name: str, base: str | None, given: Settings, *, only: tuple[str, ...] = (), where: str) -> Config:
+def known_config(
+    name: str, base: str | None, given: Settings, *, only: tuple[str, ...] = (), where: str
+) -> Config:
     """Return a configuration: its base, or its own well-known name, plus its settings. Raises UsageError."""
     of = name if base is None else base
     if base and base not in WELL_KNOWN:
-        raise UsageError(f"{where}: no well-known configuration '{base}'", hint=nearest(base, WELL_KNOWN))
+        raise UsageError(
+            f"{where}: no well-known configuration '{base}'", hint=nearest(base, WELL_KNOWN)
+        )
     merged = {**WELL_KNOWN.get(of, {}), **given}
     recipe = _BY_NAME.get(of)
     return Config(
@@ -64,7 +71,9 @@ DEFAULT_CONFIGS: Final = tuple(recipe.arm for recipe in USUAL)
 
 def read_matrix(path: Path) -> Matrix:
     """Read a matrix file. Raises UsageError that names the wrong key."""
-    text = documents.text(path, raises=UsageError, missing=f"agentload matrix --preset mini-lab > {path}", hint=SHOWN)
+    text = documents.text(
+        path, raises=UsageError, missing=f"agentload matrix --preset mini-lab > {path}", hint=SHOWN
+    )
     return parse(text, at=str(path))
 
 
@@ -74,18 +83,28 @@ def parse(text: str, *, at: str) -> Matrix:
     try:
         file = msgspec.convert(document, File)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{at}: {str(error).replace(' - at `$.', ', at `')}", hint=SHOWN) from error
+        raise UsageError(
+            f"{at}: {str(error).replace(' - at `$.', ', at `')}", hint=SHOWN
+        ) from error
     for kind, entries in (("models", file.models), ("workloads", file.workloads)):
         for name, each in entries.items():
             _check_name(name, f"{at}: {kind}.{name}")
             if not isinstance(each, str) and each.name:
-                raise UsageError(f"{at}: {kind}.{name}: Object contains unknown field `name`", hint=SHOWN)
+                raise UsageError(
+                    f"{at}: {kind}.{name}: Object contains unknown field `name`", hint=SHOWN
+                )
         if not entries:
             raise UsageError(f"{at}: '{kind}' is empty", hint=SHOWN)
     configs = tuple(_configs(file, at))
-    workloads = tuple(_workload(name, each, f"{at}: workloads.{name}") for name, each in file.workloads.items())
-    models = tuple(_model(name, each, f"{at}: models.{name}", configs) for name, each in file.models.items())
-    measured = measure(file.measure, f"{at}: measure", workloads=tuple(each.name for each in workloads))
+    workloads = tuple(
+        _workload(name, each, f"{at}: workloads.{name}") for name, each in file.workloads.items()
+    )
+    models = tuple(
+        _model(name, each, f"{at}: models.{name}", configs) for name, each in file.models.items()
+    )
+    measured = measure(
+        file.measure, f"{at}: measure", workloads=tuple(each.name for each in workloads)
+    )
     parse_policy(file.policy, at=f"{at}: policy")
     return Matrix(
         name=file.name,
@@ -100,11 +119,16 @@ def parse(text: str, *, at: str) -> Matrix:
 
 def _configs(file: File, at: str) -> Iterator[Config]:
     listed = file.configs if file.configs is not None else () if file.grid else DEFAULT_CONFIGS
-    named: Mapping[str, Mapping[str, Any] | None] = listed if isinstance(listed, dict) else dict.fromkeys(listed)
+    named: Mapping[str, Mapping[str, Any] | None] = (
+        listed if isinstance(listed, dict) else dict.fromkeys(listed)
+    )
     seen: set[str] = set()
     for config in (*_named(named, at), *_grid(file.grid, at)):
         if config.name in seen:
-            raise UsageError(f"{at}: two configurations are called '{config.name}'", hint="rename the one under configs")
+            raise UsageError(
+                f"{at}: two configurations are called '{config.name}'",
+                hint="rename the one under configs",
+            )
         seen.add(config.name)
         yield config
 
@@ -116,8 +140,13 @@ def _named(named: Mapping[str, Mapping[str, Any] | None], at: str) -> Iterator[C
         given = dict(each or {})
         base, only = given.pop("base", None), given.pop("only", ())
         if not given and base is None and name not in WELL_KNOWN:
-            raise UsageError(f"{where} has no settings", hint=f"{nearest(name, WELL_KNOWN)}; or {name}: {{max-num-seqs: 64}}")
-        yield known_config(name, base, arms.check(given, where), only=_texts(only, f"{where}.only"), where=where)
+            raise UsageError(
+                f"{where} has no settings",
+                hint=f"{nearest(name, WELL_KNOWN)}; or {name}: {{max-num-seqs: 64}}",
+            )
+        yield known_config(
+            name, base, arms.check(given, where), only=_texts(only, f"{where}.only"), where=where
+        )
 
 
 def _grid(given: Mapping[str, Any], at: str) -> Iterator[Config]:
@@ -126,33 +155,61 @@ def _grid(given: Mapping[str, Any], at: str) -> Iterator[Config]:
     if not values:
         return
     for name, chosen in arms.grid(values, f"{at}: grid"):
-        yield known_config(name if base is None else f"{base}-{name}", base or "", chosen, where=f"{at}: grid")
+        yield known_config(
+            name if base is None else f"{base}-{name}", base or "", chosen, where=f"{at}: grid"
+        )
 
 
 def _model(name: str, given: str | Model, where: str, configs: tuple[Config, ...]) -> Model:
     each = Model(serve=given) if isinstance(given, str) else given
     if (each.serve is None) == (each.endpoints is None):
-        raise UsageError(f"{where} needs either 'serve' or 'endpoints'", hint="serve: MODEL, or endpoints: arms.yaml or emulated:PROFILE")
+        raise UsageError(
+            f"{where} needs either 'serve' or 'endpoints'",
+            hint="serve: MODEL, or endpoints: arms.yaml or emulated:PROFILE",
+        )
     if each.endpoints is not None and (each.settings or each.calibrated):
-        raise UsageError(f"{where}: settings apply only to servers that the matrix starts", hint="serve: MODEL in place of endpoints")
+        raise UsageError(
+            f"{where}: settings apply only to servers that the matrix starts",
+            hint="serve: MODEL in place of endpoints",
+        )
     if each.endpoints is not None and each.windows is not None:
-        raise UsageError(f"{where}: 'windows' is for what 'serve' names", hint="running arms are compared as they are")
+        raise UsageError(
+            f"{where}: 'windows' is for what 'serve' names",
+            hint="running arms are compared as they are",
+        )
     if each.fields and (each.endpoints or "").startswith(EMULATED):
         raise UsageError(
-            f"{where}: 'fields' are those of an arms file, and emulated servers have none", hint="serve: MODEL, or endpoints: URL"
+            f"{where}: 'fields' are those of an arms file, and emulated servers have none",
+            hint="serve: MODEL, or endpoints: URL",
         )
     if each.endpoints is not None and without_user(each.endpoints) != each.endpoints:
-        raise UsageError(f"{where}.endpoints holds a password", hint="endpoints: arms.yaml, with key_env or header_env in it")
+        raise UsageError(
+            f"{where}.endpoints holds a password",
+            hint="endpoints: arms.yaml, with key_env or header_env in it",
+        )
     for field, value in each.fields.items():
         if field in FIELDS:  # before anything is written into the matrix's folder
             value_of(field, value, f"{where}.fields.{field}")
     if each.launch and not (each.endpoints or "").endswith((".yaml", ".yml")):
-        raise UsageError(f"{where}: 'launch' applies only to an arms file", hint="'serve' is always launched")
-    if each.serve is not None and Path(each.serve).is_dir() and not (Path(each.serve) / "config.json").is_file():
-        raise UsageError(f"{where}: {each.serve} has no config.json", hint="serve: the folder of the model's files")
+        raise UsageError(
+            f"{where}: 'launch' applies only to an arms file", hint="'serve' is always launched"
+        )
+    if (
+        each.serve is not None
+        and Path(each.serve).is_dir()
+        and not (Path(each.serve) / "config.json").is_file()
+    ):
+        raise UsageError(
+            f"{where}: {each.serve} has no config.json",
+            hint="serve: the folder of the model's files",
+        )
     names = [config.name for config in configs]
-    if each.serve is not None and (unknown := [config for config in each.configs or () if config not in names]):
-        raise UsageError(f"{where}: no configuration '{unknown[0]}'", hint=f"under configs: {', '.join(names)}")
+    if each.serve is not None and (
+        unknown := [config for config in each.configs or () if config not in names]
+    ):
+        raise UsageError(
+            f"{where}: no configuration '{unknown[0]}'", hint=f"under configs: {', '.join(names)}"
+        )
     return msgspec.structs.replace(
         each,
         name=name,
@@ -163,12 +220,20 @@ def _model(name: str, given: str | Model, where: str, configs: tuple[Config, ...
 
 def _workload(name: str, given: str | Workload, where: str) -> Workload:
     if name == MIX:
-        raise UsageError(f"{where}: '{MIX}' means all workloads at once", hint="choose another name")
+        raise UsageError(
+            f"{where}: '{MIX}' means all workloads at once", hint="choose another name"
+        )
     each = Workload(trace=given) if isinstance(given, str) else given
     if (each.generate is None) == (each.trace is None):
-        raise UsageError(f"{where} needs either 'generate' or 'trace'", hint="generate: rag, or trace: traces/rag.jsonl")
+        raise UsageError(
+            f"{where} needs either 'generate' or 'trace'",
+            hint="generate: rag, or trace: traces/rag.jsonl",
+        )
     if each.trace is not None and (each.options or each.scale != 1):
-        raise UsageError(f"{where}: options and scale belong to a generator", hint=f"{{generate: {name}, options: {{…}}}}")
+        raise UsageError(
+            f"{where}: options and scale belong to a generator",
+            hint=f"{{generate: {name}, options: {{…}}}}",
+        )
     if each.generate is not None:
         try:  # checks its options now
             catalog.trace(each.generate, seed=each.seed, options=each.options, ctx_scale=each.scale)
@@ -181,11 +246,17 @@ def _server(given: Server, at: str) -> Server:
     try:
         command = shlex.split(given.command) if isinstance(given.command, str) else given.command
     except ValueError as error:
-        raise UsageError(f"{at}: server.command cannot be read: {error}", hint="command: vllm, or a list of words") from error
+        raise UsageError(
+            f"{at}: server.command cannot be read: {error}",
+            hint="command: vllm, or a list of words",
+        ) from error
     if not command:
         raise UsageError(f"{at}: server.command is empty", hint="command: vllm")
     if holds_key(command) or any(keys_in_environment(given.env)):
-        raise UsageError(f"{at}: server holds a key", hint="servers inherit your environment: export VLLM_API_KEY=…, HF_TOKEN=…")
+        raise UsageError(
+            f"{at}: server holds a key",
+            hint="servers inherit your environment: export VLLM_API_KEY=…, HF_TOKEN=…",
+        )
     checked = arms.check(given.settings, f"{at}: server.settings")
     return msgspec.structs.replace(given, command=tuple(command), settings=checked)
 
@@ -200,7 +271,10 @@ def _texts(value: object, where: str) -> tuple[str, ...]:
 def _check_name(name: str, where: str) -> None:
     # It becomes a folder, the name of a log, a word of a command line.
     if not NAME.fullmatch(name):
-        raise UsageError(f"{where}: a name may have letters, digits, dots, hyphens and underscores", hint="such as llama-8b")
+        raise UsageError(
+            f"{where}: a name may have letters, digits, dots, hyphens and underscores",
+            hint="such as llama-8b",
+        )
 
 
 PLACE: Final = "meta-llama/Llama-3.1-8B-Instruct"

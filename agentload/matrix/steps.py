@@ -57,7 +57,9 @@ class Step:
 
     def with_pairs(self, pairs: int | None) -> Study | None:
         """Return its study with this many pairs, those a sweep still lacks; None: with all."""
-        return self.study if pairs is None or self.study is None else extended(self.study, pairs=pairs)
+        return (
+            self.study if pairs is None or self.study is None else extended(self.study, pairs=pairs)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,18 +124,28 @@ def _steps(part: Part) -> Iterator[Step]:
         yield _step(part, "context", measure.contexts)
     if measure.concurrency is not None:
         for workload in [each for each in measure.searched or names if each in (MIX, *names)]:
-            study = extended(measure.concurrency, traces=_traces(part, names if workload == MIX else [workload]))
+            study = extended(
+                measure.concurrency, traces=_traces(part, names if workload == MIX else [workload])
+            )
             for arm in part.arms:
-                yield _step(part, "concurrency", study, name=f"concurrency/{workload}/{arm}", arm=arm)
+                yield _step(
+                    part, "concurrency", study, name=f"concurrency/{workload}/{arm}", arm=arm
+                )
     if measure.accuracy is not None:
         # Found once a server has downloaded the model; the questions have the same length either way.
-        yield _step(part, "accuracy", extended(measure.accuracy, tokenizer=measure.accuracy.tokenizer or part.tokenizer))
+        yield _step(
+            part,
+            "accuracy",
+            extended(measure.accuracy, tokenizer=measure.accuracy.tokenizer or part.tokenizer),
+        )
     if measure.isolation is not None and part.is_launched:
         yield _step(part, "isolation", measure.isolation)
     yield Step(model=part.model.name, name="report", kind="report", arms=part.arms, study=None)
 
 
-def _step(part: Part, kind: Kind, template: S, *, name: str | None = None, arm: str | None = None) -> Step:
+def _step(
+    part: Part, kind: Kind, template: S, *, name: str | None = None, arm: str | None = None
+) -> Step:
     """Return a step for all arms, or for one."""
     called = name or kind
     whom: dict[str, Any] = {
@@ -148,7 +160,13 @@ def _step(part: Part, kind: Kind, template: S, *, name: str | None = None, arm: 
     else:
         whom["restarts"] = None
     study = extended(template, **whom)
-    return Step(model=part.model.name, name=called, kind=kind, arms=part.arms if arm is None else (arm,), study=study)
+    return Step(
+        model=part.model.name,
+        name=called,
+        kind=kind,
+        arms=part.arms if arm is None else (arm,),
+        study=study,
+    )
 
 
 def _traces(part: Part, names: Sequence[str]) -> tuple[TraceRef, ...]:
@@ -185,20 +203,40 @@ def _taken(part: Part, step: Step) -> tuple[int | None, int, float]:
         case Replay() as study:
             played = step.arms if study.aa is None else (*step.arms, control_of(study.aa))
             # Placement of arms is unknown here and costs nothing.
-            made = of_study(extended(study, swap=False), merged([part.traces[each.name] for each in part.matrix.workloads]), played, run="")
+            made = of_study(
+                extended(study, swap=False),
+                merged([part.traces[each.name] for each in part.matrix.workloads]),
+                played,
+                run="",
+            )
             return _played(cost(made), starts_of(made) + arms - 1)
         case Sweep(contexts=contexts, pairs=pairs, output_tokens=output, seed=seed) as study:
-            made = of_study(study, sweep(contexts, pairs=pairs, output=output, seed=seed), step.arms, run="")
+            made = of_study(
+                study, sweep(contexts, pairs=pairs, output=output, seed=seed), step.arms, run=""
+            )
             return _played(cost(made), starts_of(made) + arms - 1)
         case Search(trial_s=trial_s):
             return None, 1, TRIALS * trial_s / 60
         case Ask() as study:
             at_once = 1 if part.is_launched else arms
-            questions = generated(asking_of(study)) if study.own is None else supplied(Path(study.own), repetitions=study.repetitions)
-            asked = questions_cost(questions, arms=at_once, concurrency=study.concurrency, thinking_tokens=study.thinking_tokens)
+            questions = (
+                generated(asking_of(study))
+                if study.own is None
+                else supplied(Path(study.own), repetitions=study.repetitions)
+            )
+            asked = questions_cost(
+                questions,
+                arms=at_once,
+                concurrency=study.concurrency,
+                thinking_tokens=study.thinking_tokens,
+            )
             rounds = arms // at_once
             # Without a local tokenizer the reference is first started to count tokens.
-            return asked.questions * rounds, arms + (study.tokenizer is None and study.own is None), asked.minutes * rounds
+            return (
+                asked.questions * rounds,
+                arms + (study.tokenizer is None and study.own is None),
+                asked.minutes * rounds,
+            )
         case Decide():
             raise AssertionError("a matrix lays out its own steps")
         case Probe():

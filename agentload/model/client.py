@@ -95,8 +95,12 @@ def _doubts(look: ClientLook, asked: AskedLoad | None) -> Iterator[tuple[str, st
         stolen = f"its host gives {look.steal_share:.0%} of its time to others"
         yield stolen, "measure from a machine with cores of its own"
     if asked is not None and asked.cpu_share > BUSY_SHARE:
-        each = "of a core" if asked.workers == 1 else f"of a core in each of {asked.workers} workers"
-        chunks = f"about {asked.chunks_per_s:,.0f} chunks a second take {asked.cpu_share:.0%} {each}"
+        each = (
+            "of a core" if asked.workers == 1 else f"of a core in each of {asked.workers} workers"
+        )
+        chunks = (
+            f"about {asked.chunks_per_s:,.0f} chunks a second take {asked.cpu_share:.0%} {each}"
+        )
         wanted = math.ceil(asked.cpu_share * asked.workers / BUSY_SHARE)
         fits = wanted <= look.cores
         yield chunks, f"--workers {wanted}" if fits else "lower the number of sessions or the rate"

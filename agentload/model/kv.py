@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-KvDtype: TypeAlias = Literal["auto", "bf16", "fp16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_per_token_head", "fp8_ds_mla"]
+KvDtype: TypeAlias = Literal[
+    "auto", "bf16", "fp16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_per_token_head", "fp8_ds_mla"
+]
 """`auto` is the dtype of the weights: two bytes here. `fp8` is `fp8_e4m3`."""
 
 CALIBRATED_IN: Final = "calibrate"
@@ -36,8 +38,12 @@ FORMATS: Final[Mapping[KvDtype, Format]] = {
         Format(dtype="fp8", bits=8, flag="fp8", label="FP8"),
         Format(dtype="fp8_e4m3", bits=8, flag="fp8_e4m3"),
         Format(dtype="fp8_e5m2", bits=8, flag="fp8_e5m2"),
-        Format(dtype="fp8_per_token_head", bits=8, flag="fp8_per_token_head", scale_bytes=8),  # two float32
-        Format(dtype="fp8_ds_mla", bits=8, flag="fp8_ds_mla", latent_bytes=656),  # 512 FP8 values, their scales, 64 rotary ones in BF16
+        Format(
+            dtype="fp8_per_token_head", bits=8, flag="fp8_per_token_head", scale_bytes=8
+        ),  # two float32
+        Format(
+            dtype="fp8_ds_mla", bits=8, flag="fp8_ds_mla", latent_bytes=656
+        ),  # 512 FP8 values, their scales, 64 rotary ones in BF16
     )
 }
 
@@ -76,7 +82,12 @@ class Recipe:
         """Return what its server must say of itself."""
         skipped = {"skip_layers": list(self.skip_layers)} if self.skip_layers else {}
         kernel = {} if self.backend is None else {"backend": self.backend}
-        return {"kv_cache_dtype": FORMATS[self.dtype].flag, **skipped, **kernel, "prefix_caching": True}
+        return {
+            "kv_cache_dtype": FORMATS[self.dtype].flag,
+            **skipped,
+            **kernel,
+            "prefix_caching": True,
+        }
 
 
 RECIPES: Final = (

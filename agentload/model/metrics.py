@@ -19,7 +19,11 @@ T = TypeVar("T", int, float)
 
 def clock_start(load: Load) -> ClockStart:
     """Return where the clocks of a load's turns start."""
-    return "released" if load.max_in_flight is not None or isinstance(load.arrivals, ClosedLoop) else "due"
+    return (
+        "released"
+        if load.max_in_flight is not None or isinstance(load.arrivals, ClosedLoop)
+        else "due"
+    )
 
 
 class Clock:
@@ -32,7 +36,11 @@ class Clock:
     def since_ns(self, row: CallRow) -> int:
         """Return when the clock started: for the first attempt of the turn."""
         own_ns = row.due_ns if self._start == "due" else row.released_ns
-        since_ns = own_ns if row.retry_of is None else min(own_ns, self._failed_ns.pop(row.retry_of, own_ns))
+        since_ns = (
+            own_ns
+            if row.retry_of is None
+            else min(own_ns, self._failed_ns.pop(row.retry_of, own_ns))
+        )
         if row.status not in {"ok", "not_sent"}:
             self._failed_ns[row.request_id] = since_ns
         return since_ns
@@ -54,7 +62,11 @@ def tpot_ms(row: CallRow) -> float | None:
         tokens, of_first = sum(counts) if tokens is None else tokens, counts[0]
     if row.first_ns is None or row.last_ns is None or tokens is None or tokens <= of_first:
         return None
-    return (row.last_ns - row.first_ns) / MS / (tokens - of_first) if row.last_ns > row.first_ns else None
+    return (
+        (row.last_ns - row.first_ns) / MS / (tokens - of_first)
+        if row.last_ns > row.first_ns
+        else None
+    )
 
 
 def turn_ms(row: CallRow, since_ns: int) -> float | None:
@@ -96,4 +108,8 @@ def p99(values: Sequence[T]) -> T | None:
 
 def hit_rate(row: CallRow) -> float | None:
     """Return the share of prompt tokens that came from the cache; None where the server does not say."""
-    return row.cached_tokens / row.prompt_tokens if row.cached_tokens is not None and row.prompt_tokens else None
+    return (
+        row.cached_tokens / row.prompt_tokens
+        if row.cached_tokens is not None and row.prompt_tokens
+        else None
+    )

@@ -53,7 +53,13 @@ def last_context(header: Header, session: Session, turns: int) -> tuple[Segment,
 
 def context_tokens(header: Header, session: Session) -> Iterator[int]:
     """Yield how many tokens each turn sends: in a time that grows with the segments, where those of all contexts grow with their square."""
-    ends = [0, *accumulate(segment.tokens for segment in (header.prefixes[session.prefix] if session.prefix is not None else ()))]
+    ends = [
+        0,
+        *accumulate(
+            segment.tokens
+            for segment in (header.prefixes[session.prefix] if session.prefix is not None else ())
+        ),
+    ]
     for turn in session.turns:
         if turn.keep is not None:
             del ends[1 + turn.keep :]

@@ -29,8 +29,15 @@ def calibrate(count: Counter, *, count_text: Callable[[str], int] | None = None)
     """Measure the target; the counter must accept at least a plain question."""
     frames = _frames(count)
     words = _single(count, WORDS)
-    measured = MeasuredTokens(exact="exact", words=words if len(words) >= _FEWEST_WORDS else WORDS, frames=frames, count_text=count_text)
-    if len(words) >= _FEWEST_WORDS and all(_is_exact(count, measured, context) for context in _contexts(frames)):
+    measured = MeasuredTokens(
+        exact="exact",
+        words=words if len(words) >= _FEWEST_WORDS else WORDS,
+        frames=frames,
+        count_text=count_text,
+    )
+    if len(words) >= _FEWEST_WORDS and all(
+        _is_exact(count, measured, context) for context in _contexts(frames)
+    ):
         return measured
     return replace(measured, exact="ratio", words=WORDS, tokens_a_word=_tokens_a_word(count))
 
@@ -43,13 +50,18 @@ def _frames(count: Counter) -> dict[Part, int]:
     frames: dict[Part, int] = {"assistant": pair // 2, "user": pair - pair // 2, "system": 0}
     frames["prompt"] = base - 2 * len(_PROBE) - frames["user"]
     frames["systemless"] = _counted(count, [user]) - len(_PROBE) - frames["user"] - frames["prompt"]
-    frames["newline"] = _counted(count, [system, {"role": "user", "content": _TEXT + _TEXT}]) - base - len(_PROBE)
+    frames["newline"] = (
+        _counted(count, [system, {"role": "user", "content": _TEXT + _TEXT}]) - base - len(_PROBE)
+    )
     # A call and its result also come together; templates may join the results of one message.
     called = [count([system, user, *_called(results)], None) for results in (1, 2)]
     if called[0] is not None and called[1] is not None:
         frames["tool"] = called[0] - base - 3 * len(_PROBE) - frames["assistant"]
         frames["next_tool"] = called[1] - called[0] - 2 * len(_PROBE)
-    one, two = (count([system, user], [_schema(name) for name in names]) for names in (("read",), ("read", "send")))
+    one, two = (
+        count([system, user], [_schema(name) for name in names])
+        for names in (("read",), ("read", "send"))
+    )
     if one is not None and two is not None:
         frames["schema"] = two - one - 2 * len(_PROBE)
         frames["tools"] = one - base - 2 * len(_PROBE) - frames["schema"]
@@ -83,17 +95,30 @@ def _tokens_a_word(count: Counter) -> float:
 def _contexts(frames: Mapping[Part, int]) -> list[tuple[Segment, ...]]:
     plain = _context(("system", 300), ("user", 40), ("assistant", 80), ("user", 900), ("user", 30))
     tools = _context(("system", 300), ("tools", 2_000), ("user", 40))
-    calls = _context(("system", 300), ("user", 40), ("assistant", 90), ("tool", 400), ("tool", 100), ("assistant", 60), ("user", 40))
+    calls = _context(
+        ("system", 300),
+        ("user", 40),
+        ("assistant", 90),
+        ("tool", 400),
+        ("tool", 100),
+        ("assistant", 60),
+        ("user", 40),
+    )
     return [plain, *([tools] if "schema" in frames else []), *([calls] if "tool" in frames else [])]
 
 
 def _context(*parts: tuple[Role, int]) -> tuple[Segment, ...]:
-    return tuple(Segment(role=role, tokens=tokens, key=f"calibrate{number}") for number, (role, tokens) in enumerate(parts))
+    return tuple(
+        Segment(role=role, tokens=tokens, key=f"calibrate{number}")
+        for number, (role, tokens) in enumerate(parts)
+    )
 
 
 def _is_exact(count: Counter, measured: MeasuredTokens, context: tuple[Segment, ...]) -> bool:
     prompt = Renderer(seed=0, tokenizer=measured).render(context, salt="calibrate")
-    counted = count(json.loads(prompt.messages), None if prompt.tools is None else json.loads(prompt.tools))
+    counted = count(
+        json.loads(prompt.messages), None if prompt.tools is None else json.loads(prompt.tools)
+    )
     return counted == prompt.tokens == sum(segment.tokens for segment in context)
 
 
@@ -103,15 +128,31 @@ def _said(role: str) -> Message:
 
 def _called(results: int) -> list[Message]:
     arguments = json.dumps({"input": " ".join(_PROBE)}, separators=(",", ":"))
-    calls = [{"id": f"{call:09}", "type": "function", "function": {"name": "read", "arguments": arguments}} for call in range(results)]
-    answers = [{"role": "tool", "tool_call_id": f"{call:09}", "content": _TEXT} for call in range(results)]
+    calls = [
+        {
+            "id": f"{call:09}",
+            "type": "function",
+            "function": {"name": "read", "arguments": arguments},
+        }
+        for call in range(results)
+    ]
+    answers = [
+        {"role": "tool", "tool_call_id": f"{call:09}", "content": _TEXT} for call in range(results)
+    ]
     return [{"role": "assistant", "content": _TEXT, "tool_calls": calls}, *answers]
 
 
 def _schema(name: str) -> Message:
     text = " ".join(_PROBE)
-    parameters = {"type": "object", "properties": {"input": {"type": "string", "description": text}}, "required": ["input"]}
-    return {"type": "function", "function": {"name": name, "description": text, "parameters": parameters}}
+    parameters = {
+        "type": "object",
+        "properties": {"input": {"type": "string", "description": text}},
+        "required": ["input"],
+    }
+    return {
+        "type": "function",
+        "function": {"name": name, "description": text, "parameters": parameters},
+    }
 
 
 def _counted(count: Counter, messages: Sequence[Message]) -> int:

@@ -35,7 +35,10 @@ class Image(msgspec.Struct, frozen=True):
 
 def count(messages: Sequence[Json], tools: Sequence[Json] | None) -> int:
     """Count the tokens of a request's decoded `messages` and `tools`."""
-    return sum(image_tokens(piece.size) if isinstance(piece, Image) else len(piece.split()) for piece in pieces(messages, tools))
+    return sum(
+        image_tokens(piece.size) if isinstance(piece, Image) else len(piece.split())
+        for piece in pieces(messages, tools)
+    )
 
 
 def pieces(messages: Sequence[Json], tools: Sequence[Json] | None) -> Iterator[str | Image]:

@@ -43,7 +43,9 @@ def sized(patches: float, *, aspect: float = 1.0) -> tuple[int, int]:
 
 def data_url(seed: int, key: Key, size: tuple[int, int], *, salt: str = "") -> str:
     """Return the image of this key as a PNG data URL; a salt changes only its background."""
-    return "data:image/png;base64," + base64.b64encode(png(seed, key, size, salt=salt)).decode("ascii")
+    return "data:image/png;base64," + base64.b64encode(png(seed, key, size, salt=salt)).decode(
+        "ascii"
+    )
 
 
 def png(seed: int, key: Key, size: tuple[int, int], *, salt: str = "") -> bytes:
@@ -59,7 +61,9 @@ def png(seed: int, key: Key, size: tuple[int, int], *, salt: str = "") -> bytes:
             rows[top + row * dot : top + (row + 1) * dot] = [_row(drawn.ljust(width, "0"))] * dot
     ink = bytes(_INKS[_stream(key)[DIGITS] % len(_INKS)])
     # Pale enough for every ink.
-    ground = bytes(208 + byte % 48 for byte in hashlib.shake_256(f"{seed}\0g{key}\0{salt}".encode()).digest(3))
+    ground = bytes(
+        208 + byte % 48 for byte in hashlib.shake_256(f"{seed}\0g{key}\0{salt}".encode()).digest(3)
+    )
     return _file(size, palette=ground + ink, rows=b"".join(rows))
 
 
@@ -74,7 +78,9 @@ def _row(bits: str) -> bytes:
 
 
 def _file(size: tuple[int, int], *, palette: bytes, rows: bytes) -> bytes:
-    header = struct.pack(">IIBBBBB", *size, 1, 3, 0, 0, 0)  # one bit a pixel, indexed colour, no interlace
+    header = struct.pack(
+        ">IIBBBBB", *size, 1, 3, 0, 0, 0
+    )  # one bit a pixel, indexed colour, no interlace
     parts = ((b"IHDR", header), (b"PLTE", palette), (b"IDAT", _stored(rows)), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(_part(kind, body) for kind, body in parts)
 
@@ -88,6 +94,7 @@ def _stored(rows: bytes) -> bytes:
     # bytes, and equal keys must give equal bytes everywhere.
     blocks = [rows[at : at + 0xFFFF] for at in range(0, len(rows), 0xFFFF)] or [b""]
     framed = (
-        struct.pack("<BHH", number == len(blocks), len(block), len(block) ^ 0xFFFF) + block for number, block in enumerate(blocks, start=1)
+        struct.pack("<BHH", number == len(blocks), len(block), len(block) ^ 0xFFFF) + block
+        for number, block in enumerate(blocks, start=1)
     )
     return b"\x78\x01" + b"".join(framed) + struct.pack(">I", zlib.adler32(rows))

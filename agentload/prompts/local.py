@@ -35,20 +35,35 @@ def from_file(path: Path) -> MeasuredTokens:
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
-        raise UsageError("a tokenizer file needs the package 'tokenizers'", hint="pip install 'agentload[tokenizers]'") from error
+        raise UsageError(
+            "a tokenizer file needs the package 'tokenizers'",
+            hint="pip install 'agentload[tokenizers]'",
+        ) from error
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises nothing narrower
-        raise UsageError(f"{path}: not a tokenizer: {error}", hint="give the tokenizer.json of the served model") from error
-    config = json.loads((path.parent / _CONFIG).read_text()) if (path.parent / _CONFIG).is_file() else {}
+        raise UsageError(
+            f"{path}: not a tokenizer: {error}", hint="give the tokenizer.json of the served model"
+        ) from error
+    config = (
+        json.loads((path.parent / _CONFIG).read_text()) if (path.parent / _CONFIG).is_file() else {}
+    )
     render = _environment().from_string(_template(path.parent, config)).render
-    specials = {name: _special(config.get(name)) for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
+    specials = {
+        name: _special(config.get(name))
+        for name in ("bos_token", "eos_token", "pad_token", "unk_token")
+    }
 
     count_text = _Texts(tokenizer)
 
     def count(messages: Sequence[Message], tools: Sequence[Message] | None) -> int | None:
         try:
-            text = render(messages=[_called(message) for message in messages], tools=tools, add_generation_prompt=True, **specials)
+            text = render(
+                messages=[_called(message) for message in messages],
+                tools=tools,
+                add_generation_prompt=True,
+                **specials,
+            )
         except TemplateError:  # `raise_exception`: the template refuses such messages
             return None
         return count_text(text)
@@ -71,7 +86,9 @@ def _template(folder: Path, config: dict[str, Any]) -> str:
 
 def _environment() -> ImmutableSandboxedEnvironment:
     # Templates may rely on these names and on unescaped JSON, as in `transformers`.
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
+    )
     environment.filters["tojson"] = partial(json.dumps, ensure_ascii=False)
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = datetime.now(UTC).strftime

@@ -53,7 +53,10 @@ def messages(context: Sequence[Segment]) -> Iterator[Message]:
                 last = _run(spoken, end, _TOOL)
                 results = tuple(spoken[end:last])
                 yield Message("assistant", tuple(spoken[at:end]), results)
-                yield from (Message("tool", (result,), position=position) for position, result in enumerate(results))
+                yield from (
+                    Message("tool", (result,), position=position)
+                    for position, result in enumerate(results)
+                )
                 at = last
             case "system":
                 end = _run(spoken, at, _SYSTEM)
@@ -81,7 +84,10 @@ def schemas(words: bytes, tools: int, *, position: int) -> bytes:
     """Write the schemas of `tools` tools with these words as descriptions; `position` makes names of several segments distinct."""
     count = len(words) // WIDTH
     cuts = [WIDTH * (count * tool // tools) for tool in range(tools + 1)]
-    return b",".join(_schema(words[cuts[tool] : cuts[tool + 1]], _schema_name(position, tool)) for tool in range(tools))
+    return b",".join(
+        _schema(words[cuts[tool] : cuts[tool + 1]], _schema_name(position, tool))
+        for tool in range(tools)
+    )
 
 
 def calls_in(text: str) -> tuple[str, tuple[tuple[str, str], ...]]:
@@ -93,14 +99,20 @@ def calls_in(text: str) -> tuple[str, tuple[tuple[str, str], ...]]:
     return "\n".join(lines), tuple(calls)
 
 
-def tool_call(key: Key, words: bytes, *, seed: int, position: int, recorded: tuple[str, str] | None = None) -> bytes:
+def tool_call(
+    key: Key, words: bytes, *, seed: int, position: int, recorded: tuple[str, str] | None = None
+) -> bytes:
     """Write the tool call that belongs to the result of this key; the words are its argument, unless it was *recorded*."""
     arguments = rb"{\"input\":\"" + words.rstrip() + rb"\"}" if words else b"{}"
     name = WORDS[_digest(seed, key)[0] % _SEGMENT_TOOLS].encode()
     if recorded is not None:
         name, arguments = (_escaped(each) for each in recorded)
     identity = call_id(key, seed=seed, position=position)
-    return b'{"id":"%b","type":"function","function":{"name":"%b","arguments":"%b"}}' % (identity, name, arguments)
+    return b'{"id":"%b","type":"function","function":{"name":"%b","arguments":"%b"}}' % (
+        identity,
+        name,
+        arguments,
+    )
 
 
 def call_id(key: Key, *, seed: int, position: int) -> bytes:
@@ -190,7 +202,11 @@ class Bodies:
         """Draw text that ends in a newline, escaped for JSON."""
         segment = slot.segment
         if segment.text is not None:
-            return self._literal(segment.text, slot) if segment.source is None else self._fitted(segment.text, slot)
+            return (
+                self._literal(segment.text, slot)
+                if segment.source is None
+                else self._fitted(segment.text, slot)
+            )
         if segment.plant is not None:
             return self._planted(segment.plant, slot)
         words = self.words(slot)
@@ -217,7 +233,9 @@ class Bodies:
         return Piece(json, tokens, tokens - slot.segment.tokens)
 
     def _drawn(self, slot: Slot, taken: int, least: int) -> bytes:
-        fitting = self._tokenizer.fit(slot.segment.tokens - slot.frame - slot.newline - slot.owed - taken)
+        fitting = self._tokenizer.fit(
+            slot.segment.tokens - slot.frame - slot.newline - slot.owed - taken
+        )
         count = max(least if slot.frame else 0, fitting)
         return draw(self._seed, slot.segment.key, count, block=self._block, table=self._table)
 
@@ -226,7 +244,9 @@ class Bodies:
 
     def _literal(self, text: str, slot: Slot) -> Piece:
         if slot.salt is not None:
-            text = self._salt(slot.salt).decode() + "".join(text.split(None, SALT_TOKENS)[SALT_TOKENS:])
+            text = self._salt(slot.salt).decode() + "".join(
+                text.split(None, SALT_TOKENS)[SALT_TOKENS:]
+            )
         # A word must not merge with the first word of the next segment.
         text = text if not text or text[-1].isspace() else text + "\n"
         return Piece(_escaped(text), self._tokenizer.count(text) + slot.frame)
@@ -238,7 +258,11 @@ class Bodies:
         low, high = 0, len(words)
         while low < high:  # the longest run of leading words that fits
             middle = (low + high + 1) // 2
-            low, high = (middle, high) if self._tokenizer.count(" ".join(words[:middle])) <= room else (low, middle - 1)
+            low, high = (
+                (middle, high)
+                if self._tokenizer.count(" ".join(words[:middle])) <= room
+                else (low, middle - 1)
+            )
         kept = " ".join(words[:low])
         used = self._tokenizer.count(kept)
         filler = self._drawn(slot, used, 0)
@@ -248,7 +272,9 @@ class Bodies:
     def _planted(self, plant: str, slot: Slot) -> Piece:
         cost = self._tokenizer.count(plant)
         words = self.words(slot, taken=cost, least=0)
-        at = WIDTH * round((0.5 if slot.segment.at is None else slot.segment.at) * (len(words) // WIDTH))
+        at = WIDTH * round(
+            (0.5 if slot.segment.at is None else slot.segment.at) * (len(words) // WIDTH)
+        )
         whole = words[:at] + _escaped(plant) + b" " + words[at:]
         return self.piece(whole[:-1] + rb"\n", self.cost(words) + cost, slot)
 

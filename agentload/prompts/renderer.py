@@ -11,7 +11,19 @@ from typing import Final
 
 from agentload.model.trace import Segment, image_tokens
 from agentload.prompts import images
-from agentload.prompts.messages import Bodies, Cache, Message, Piece, Slot, call_id, calls_in, messages, schema_count, schemas, tool_call
+from agentload.prompts.messages import (
+    Bodies,
+    Cache,
+    Message,
+    Piece,
+    Slot,
+    call_id,
+    calls_in,
+    messages,
+    schema_count,
+    schemas,
+    tool_call,
+)
 from agentload.prompts.tokenizer import WORD_TOKENS, Exactness, Tokenizer
 from agentload.prompts.words import WIDTH
 
@@ -35,7 +47,14 @@ class Prompt:
 class Renderer:
     """Render the contexts of one trace for one tokenizer."""
 
-    def __init__(self, *, seed: int, tokenizer: Tokenizer | None = None, block: int = 64, cache_bytes: int = 64 << 20) -> None:
+    def __init__(
+        self,
+        *,
+        seed: int,
+        tokenizer: Tokenizer | None = None,
+        block: int = 64,
+        cache_bytes: int = 64 << 20,
+    ) -> None:
         self._seed = seed
         self._tokenizer = tokenizer or WORD_TOKENS
         self._is_emulated = self._tokenizer == WORD_TOKENS  # a worker has a copy
@@ -55,12 +74,22 @@ class Renderer:
         for number, segment in enumerate(described):
             leads = tools_lead and number == 0
             is_salted = leads or (number == 0 and segment.text is None)
-            written.append(self._schemas(Slot(segment, frame=around if leads else 0, salt=salt if is_salted else None), number))
+            written.append(
+                self._schemas(
+                    Slot(segment, frame=around if leads else 0, salt=salt if is_salted else None),
+                    number,
+                )
+            )
             owed += written[-1].over
         spoken = []
         for number, message in enumerate(grouped):
             leads = number == 0 and not tools_lead
-            first = Slot(message.segments[0], frame=around if leads else 0, owed=owed, salt=salt if leads else None)
+            first = Slot(
+                message.segments[0],
+                frame=around if leads else 0,
+                owed=owed,
+                salt=salt if leads else None,
+            )
             spoken.append(self._message(message, first))
             owed += spoken[-1].over
         return Prompt(
@@ -73,7 +102,9 @@ class Renderer:
     def _exactness(self, context: tuple[Segment, ...]) -> Exactness:
         if self._is_emulated:
             return "exact"
-        if any(segment.role == "image" for segment in context):  # the cost of an image by the emulator's rule, which some models share
+        if any(
+            segment.role == "image" for segment in context
+        ):  # the cost of an image by the emulator's rule, which some models share
             return "ratio"
         is_drawn = all(segment.text is None and segment.plant is None for segment in context)
         return self._tokenizer.exact if is_drawn else self._tokenizer.counts
@@ -85,30 +116,56 @@ class Renderer:
                 *before, last = slots
                 body, calls = self._calling(last, message.results)
                 said = [*map(self._text, before), body]
-                return _joined(b'{"role":"assistant","content":"', said, b'","tool_calls":[%b]}' % calls, b"")
+                return _joined(
+                    b'{"role":"assistant","content":"', said, b'","tool_calls":[%b]}' % calls, b""
+                )
             case "tool":
-                identity = call_id(message.segments[0].key, seed=self._seed, position=message.position)
-                return _joined(b'{"role":"tool","tool_call_id":"%b","content":"' % identity, map(self._text, slots), b'"}', b"")
+                identity = call_id(
+                    message.segments[0].key, seed=self._seed, position=message.position
+                )
+                return _joined(
+                    b'{"role":"tool","tool_call_id":"%b","content":"' % identity,
+                    map(self._text, slots),
+                    b'"}',
+                    b"",
+                )
             case role if any(segment.role == "image" for segment in message.segments):
                 runs = groupby(slots, lambda slot: slot.segment.role == "image")
                 parts = []
                 for is_image, run in runs:
-                    drawn, start, end = (self._image, b"", b"") if is_image else (self._text, b'{"type":"text","text":"', b'"}')
+                    drawn, start, end = (
+                        (self._image, b"", b"")
+                        if is_image
+                        else (self._text, b'{"type":"text","text":"', b'"}')
+                    )
                     parts.append(_joined(start, map(drawn, run), end, b"," if is_image else b""))
                 return _joined(b'{"role":"%b","content":[' % role.encode(), parts, b"]}", b",")
             case role:
-                return _joined(b'{"role":"%b","content":"' % role.encode(), map(self._text, slots), b'"}', b"")
+                return _joined(
+                    b'{"role":"%b","content":"' % role.encode(), map(self._text, slots), b'"}', b""
+                )
 
     def _slots(self, message: Message, first: Slot) -> list[Slot]:
         """Place each segment; the first of a message pays for its frame and for earlier excess."""
-        framed = first._replace(frame=first.frame + self._tokenizer.frame("next_tool" if message.position else message.role))
+        framed = first._replace(
+            frame=first.frame
+            + self._tokenizer.frame("next_tool" if message.position else message.role)
+        )
         newline = self._tokenizer.frame("newline")
         slots = [framed, *(Slot(segment) for segment in message.segments[1:])]
         return [*(slot._replace(newline=newline) for slot in slots[:-1]), slots[-1]]
 
     def _text(self, slot: Slot) -> Piece:
         segment = slot.segment
-        key = ("text", segment.key, segment.tokens, slot[1:], segment.text, segment.plant, segment.at)
+        key = (
+            "text",
+            segment.key,
+            segment.tokens,
+            slot[1:],
+            segment.text,
+            segment.plant,
+            segment.at,
+        )
         return self._cache.piece(key, lambda: self._bodies.text(slot))
 
     def _image(self, slot: Slot) -> Piece:
@@ -118,7 +175,9 @@ class Renderer:
         def drawn() -> Piece:
             url = images.data_url(self._seed, slot.segment.key, size, salt=slot.salt or "")
             tokens = image_tokens(size) + slot.frame
-            return Piece(b'{"type":"image_url","image_url":{"url":"%b"}}' % url.encode(), tokens, slot.frame)
+            return Piece(
+                b'{"type":"image_url","image_url":{"url":"%b"}}' % url.encode(), tokens, slot.frame
+            )
 
         return self._cache.piece(("image", slot.segment.key, size, slot[1:]), drawn)
 
@@ -128,7 +187,9 @@ class Renderer:
         if segment.text is not None or segment.plant is not None:  # real words stay together
             spoken, recorded = calls_in(segment.text or "")
             if len(recorded) == len(results):
-                return self._text(slot._replace(segment=replace(segment, text=spoken))), self._calls(b"", results, recorded)
+                return self._text(
+                    slot._replace(segment=replace(segment, text=spoken))
+                ), self._calls(b"", results, recorded)
             return self._text(slot), self._calls(b"", results)
         least = 1 + len(results)  # a word of text and one for each call
         key = ("words", segment.key, segment.tokens, slot[1:], least)
@@ -137,14 +198,24 @@ class Renderer:
         # Half of an assistant's tokens go to its tools: judgement, any split counts the same.
         passed = max(len(results), count // 2) if count >= least else count // 2
         said = words[: WIDTH * (count - passed)]
-        body = self._bodies.piece(said[:-1] + rb"\n" if said else b"", self._bodies.cost(words), slot)
+        body = self._bodies.piece(
+            said[:-1] + rb"\n" if said else b"", self._bodies.cost(words), slot
+        )
         return body, self._calls(words[len(said) :], results)
 
-    def _calls(self, words: bytes, results: Sequence[Segment], recorded: Sequence[tuple[str, str]] = ()) -> bytes:
+    def _calls(
+        self, words: bytes, results: Sequence[Segment], recorded: Sequence[tuple[str, str]] = ()
+    ) -> bytes:
         count = len(words) // WIDTH
         cuts = [WIDTH * (count * index // len(results)) for index in range(len(results) + 1)]
         calls = (
-            tool_call(result.key, words[cuts[index] : cuts[index + 1]], seed=self._seed, position=index, recorded=said)
+            tool_call(
+                result.key,
+                words[cuts[index] : cuts[index + 1]],
+                seed=self._seed,
+                position=index,
+                recorded=said,
+            )
             for index, (result, said) in enumerate(zip_longest(results, recorded))
         )
         return b",".join(calls)
@@ -156,12 +227,19 @@ class Renderer:
             if slot.salt is None and (kept := slot.segment.text or "").startswith(RECORDED_SCHEMAS):
                 return Piece(kept[1:-1].encode(), self._tokenizer.count(kept) + slot.frame)
             count = schema_count(slot.segment.tokens)
-            frame = self._tokenizer.frame("schema") * count + (0 if position else self._tokenizer.frame("tools"))
+            frame = self._tokenizer.frame("schema") * count + (
+                0 if position else self._tokenizer.frame("tools")
+            )
             framed = slot._replace(frame=slot.frame + frame)
             words = self._bodies.words(framed)
-            return self._bodies.piece(schemas(words, count, position=position), self._bodies.cost(words), framed)
+            return self._bodies.piece(
+                schemas(words, count, position=position), self._bodies.cost(words), framed
+            )
 
-        return self._cache.piece(("tools", slot.segment.text, slot.segment.key, slot.segment.tokens, position, slot[1:]), written)
+        return self._cache.piece(
+            ("tools", slot.segment.text, slot.segment.key, slot.segment.tokens, position, slot[1:]),
+            written,
+        )
 
 
 def _joined(start: bytes, pieces: Iterable[Piece], end: bytes, separator: bytes) -> Piece:

@@ -82,7 +82,11 @@ class MeasuredTokens:
 
     def count(self, text: str) -> int:
         """Count the tokens of any text, or estimate them."""
-        return self.count_text(text) if self.count_text is not None else round(len(text) / CHARACTERS_A_TOKEN)
+        return (
+            self.count_text(text)
+            if self.count_text is not None
+            else round(len(text) / CHARACTERS_A_TOKEN)
+        )
 
 
 def _words(text: str) -> int:

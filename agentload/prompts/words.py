@@ -41,7 +41,9 @@ def text(seed: int, key: Key, tokens: int, *, block: int = 64) -> str:
     return drawn[:-1].decode("ascii") + "\n" if drawn else ""
 
 
-def draw(seed: int, key: Key, count: int, *, block: int = 64, table: npt.NDArray[np.bytes_] = _BYTES) -> bytes:
+def draw(
+    seed: int, key: Key, count: int, *, block: int = 64, table: npt.NDArray[np.bytes_] = _BYTES
+) -> bytes:
     """Return `count` words with a space after each, as ASCII.
 
     A key `(first, blocks)` means that many blocks of `block` words each, so that overlapping runs share blocks.
@@ -51,7 +53,9 @@ def draw(seed: int, key: Key, count: int, *, block: int = 64, table: npt.NDArray
             return _lookup(_stream(f"{seed}\0k{key}", count), table)
         case (first, _):
             blocks = range(first, first + -(-count // block))
-            return _lookup(b"".join(_stream(f"{seed}\0b{number}", block) for number in blocks)[:count], table)
+            return _lookup(
+                b"".join(_stream(f"{seed}\0b{number}", block) for number in blocks)[:count], table
+            )
 
 
 def _stream(key: str, length: int) -> bytes:

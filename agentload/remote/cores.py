@@ -32,7 +32,9 @@ class _Nodes(Executor):
     def __init__(self, ray: Any) -> None:  # noqa: ANN401  # a module
         self._task = ray.remote(num_cpus=1)(_called)
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:  # an executor's signature
+    def submit(
+        self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Future[Any]:  # an executor's signature
         """Have some node call a function."""
         found: Future[Any] = self._task.remote(fn, *args, **kwargs).future()
         return found

@@ -20,7 +20,16 @@ from agentload.dispatch.dispatcher import PlayEnd
 from agentload.errors import AgentloadError, LaunchError
 from agentload.layout.division import divided
 from agentload.live.health import Health, Monitor, together, worst_of
-from agentload.live.workers.messages import Broken, Go, NodeOrder, NodeReport, Over, Play, Reached, Ready
+from agentload.live.workers.messages import (
+    Broken,
+    Go,
+    NodeOrder,
+    NodeReport,
+    Over,
+    Play,
+    Reached,
+    Ready,
+)
 from agentload.model.commands import Lost, Open, Settle, Stopped
 from agentload.model.plan import Plan
 from agentload.model.rows import CallRow, Row
@@ -98,7 +107,10 @@ class Crew:
         self._ended = ended
         self._opening = opening
         self._is_stopping = False
-        self._orders = [_of(share, order, number) for number, share in enumerate(divided(plan, len(seats)), start=1)]
+        self._orders = [
+            _of(share, order, number)
+            for number, share in enumerate(divided(plan, len(seats)), start=1)
+        ]
         self._hosts = dict[int, str]()
         self._rounds: list[Health] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -114,7 +126,12 @@ class Crew:
 
     async def play(self) -> Health:
         """Play the plan to its end, or to the end of what is in flight after `stop`. Raises LaunchError when a node is lost."""
-        await asyncio.gather(*(self._ready(seat, order) for seat, order in zip(self._seats, self._orders, strict=True)))
+        await asyncio.gather(
+            *(
+                self._ready(seat, order)
+                for seat, order in zip(self._seats, self._orders, strict=True)
+            )
+        )
         if self._is_stopping:
             return self._health()
         before = await self._go(())
@@ -125,18 +142,33 @@ class Crew:
             before = await self._go(await self._settled(before, reached, lost))
 
     async def _settled(
-        self, before: Sequence[Reading], reached: Mapping[int, tuple[Reached | Over, Reading]], lost: AgentloadError | None
+        self,
+        before: Sequence[Reading],
+        reached: Mapping[int, tuple[Reached | Over, Reading]],
+        lost: AgentloadError | None,
     ) -> tuple[tuple[int, str], ...]:
         """Take what the nodes measured, and close the round or start its servers; return the pairs that are played again."""
-        if not (here := {number: each for number, (each, _) in reached.items() if isinstance(each, Reached)}):
+        if not (
+            here := {
+                number: each for number, (each, _) in reached.items() if isinstance(each, Reached)
+            }
+        ):
             assert lost is not None
             raise lost
         after = {number: reached[number][1] for number in here}
-        shares = {self._orders[number].name: (before[number].ahead_ns + after[number].ahead_ns) // 2 for number in here}
+        shares = {
+            self._orders[number].name: (before[number].ahead_ns + after[number].ahead_ns) // 2
+            for number in here
+        }
         parts = [(each.ends, shares[self._orders[number].name]) for number, each in here.items()]
         ends = joined(parts, is_whole=lost is None)
         drained = {end.play.arm: end.drain_ns for end in ends}
-        found = merged([each.shard for each in here.values()], shares, expected=self._expected(ends), drained_ns=drained)
+        found = merged(
+            [each.shard for each in here.values()],
+            shares,
+            expected=self._expected(ends),
+            drained_ns=drained,
+        )
         for row in found.rows:
             self._write(row)
             if isinstance(row, CallRow):
@@ -162,11 +194,19 @@ class Crew:
 
     def _doubt(self, here: Mapping[int, Reached], shares: Mapping[str, int]) -> str | None:
         """Say which nodes could not keep up: one of them decides for all."""
-        began = {number: each.ends[0].started_ns - shares[self._orders[number].name] for number, each in here.items() if each.ends}
+        began = {
+            number: each.ends[0].started_ns - shares[self._orders[number].name]
+            for number, each in here.items()
+            if each.ends
+        }
         last = max(began, key=began.__getitem__, default=None)
         if last is not None and (late_ns := began[last] - min(began.values())) > LATE_NS:
             return f"{self._named(last)} began {late_ns / MS:.0f} ms after the others"
-        void = {number: each.health.void for number, each in here.items() if each.health.void is not None}
+        void = {
+            number: each.health.void
+            for number, each in here.items()
+            if each.health.void is not None
+        }
         return "; ".join(f"{self._named(number)}: {why}" for number, why in void.items()) or None
 
     def _expected(self, ends: Sequence[PlayEnd]) -> set[Pair]:
@@ -175,19 +215,33 @@ class Crew:
         if (budget.calls, budget.tokens, budget.seconds) != (None, None, None):
             return set()
         blocks = {block.index: block for block in self._plan.blocks}
-        return {(end.play.arm, each.session) for end in ends if end.is_whole for each in blocks[end.play.block].sessions if each.turns}
+        return {
+            (end.play.arm, each.session)
+            for end in ends
+            if end.is_whole
+            for each in blocks[end.play.block].sessions
+            if each.turns
+        }
 
     async def _go(self, void: tuple[tuple[int, str], ...]) -> tuple[Reading, ...]:
         """Have all nodes go on at one instant; return the readings of their clocks that say when that is."""
         readings = tuple(await asyncio.gather(*map(reading, self._seats)))
         at_ns = time.monotonic_ns() + AHEAD_NS
-        said = (seat.say(Go(at_ns=at_ns + each.ahead_ns, void=void)) for seat, each in zip(self._seats, readings, strict=True))
+        said = (
+            seat.say(Go(at_ns=at_ns + each.ahead_ns, void=void))
+            for seat, each in zip(self._seats, readings, strict=True)
+        )
         await asyncio.gather(*said)
         return readings
 
-    async def _reached(self) -> tuple[dict[int, tuple[Reached | Over, Reading]], AgentloadError | None]:
+    async def _reached(
+        self,
+    ) -> tuple[dict[int, tuple[Reached | Over, Reading]], AgentloadError | None]:
         """Wait until every node waits, or one is lost: then for what the others have, cut short."""
-        tasks = {asyncio.create_task(self._waiting(seat)): number for number, seat in enumerate(self._seats)}
+        tasks = {
+            asyncio.create_task(self._waiting(seat)): number
+            for number, seat in enumerate(self._seats)
+        }
         done, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
         lost: AgentloadError | None = None
         if left:
@@ -214,7 +268,10 @@ class Crew:
         assert isinstance(said, Ready), said
         self._hosts[seat.number] = f" ({said.host})"
         if said.version != __version__:
-            raise LaunchError(f"{said.host} has agentload {said.version}, and this is {__version__}", hint="install one version everywhere")
+            raise LaunchError(
+                f"{said.host} has agentload {said.version}, and this is {__version__}",
+                hint="install one version everywhere",
+            )
 
     async def _waiting(self, seat: Seat) -> tuple[Reached | Over, Reading]:
         """Wait until a node waits, and compare its clock once more."""
@@ -235,13 +292,18 @@ class Crew:
         if not self._rounds:
             return Monitor().health()
         worst = worst_of(self._rounds)
-        return replace(together(self._rounds), cpu_share=max(each.cpu_share for each in self._rounds), workers=worst.workers)
+        return replace(
+            together(self._rounds),
+            cpu_share=max(each.cpu_share for each in self._rounds),
+            workers=worst.workers,
+        )
 
     def _loss(self, seat: Seat, broken: Broken) -> AgentloadError:
         if broken.hint is not None:
             return AgentloadError(broken.message, hint=broken.hint)
         return LaunchError(
-            f"{self._named(seat.number - 1)} is lost: {broken.message}", hint=f"agentload replay … --resume {self._plan.run}"
+            f"{self._named(seat.number - 1)} is lost: {broken.message}",
+            hint=f"agentload replay … --resume {self._plan.run}",
         )
 
     def _named(self, number: int) -> str:
@@ -264,7 +326,9 @@ def _of(share: Plan, order: Play, number: int) -> Play:
     return replace(order, share=packed, name=sha256(packed).hexdigest(), number=number)
 
 
-def joined(parts: Sequence[tuple[Sequence[PlayEnd], int]], *, is_whole: bool) -> tuple[PlayEnd, ...]:
+def joined(
+    parts: Sequence[tuple[Sequence[PlayEnd], int]], *, is_whole: bool
+) -> tuple[PlayEnd, ...]:
     """Join the ends of a round's plays on nodes, each with how far its clock is ahead: from the first start and drain to the last end."""
     plays: dict[tuple[int, str], list[tuple[PlayEnd, int]]] = {}
     for part, ahead_ns in parts:
@@ -274,7 +338,10 @@ def joined(parts: Sequence[tuple[Sequence[PlayEnd], int]], *, is_whole: bool) ->
         replace(
             ends[0][0],
             started_ns=min(end.started_ns - ahead_ns for end, ahead_ns in ends),
-            drain_ns=min((end.drain_ns - ahead_ns for end, ahead_ns in ends if end.drain_ns is not None), default=None),
+            drain_ns=min(
+                (end.drain_ns - ahead_ns for end, ahead_ns in ends if end.drain_ns is not None),
+                default=None,
+            ),
             ended_ns=max(end.ended_ns - ahead_ns for end, ahead_ns in ends),
             is_whole=is_whole and all(end.is_whole for end, _ in ends),
         )

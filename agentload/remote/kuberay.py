@@ -22,9 +22,15 @@ CORES: Final = "2"
 def rayjob(study: Replay, *, image: str | None, database: Path) -> str:
     """Return the manifest as YAML, with what it needs said above it. Raises UsageError where something is missing."""
     if image is None or study.nodes is None:
-        raise UsageError("--print kuberay needs to know which image, and how many nodes", hint="--image IMAGE --nodes 4")
+        raise UsageError(
+            "--print kuberay needs to know which image, and how many nodes",
+            hint="--image IMAGE --nodes 4",
+        )
     if study.share is not None and not Path(study.share).is_relative_to(HOME):
-        raise UsageError(f"--share {study.share}: pods see one folder, {HOME}", hint=f"--share {HOME}/shards, or leave it out")
+        raise UsageError(
+            f"--share {study.share}: pods see one folder, {HOME}",
+            hint=f"--share {HOME}/shards, or leave it out",
+        )
     job = extended(study, on="ray", share=study.share or f"{HOME}/shards")
     entry = command(job, db=f"{HOME}/{database.name}")
     manifest = {
@@ -38,7 +44,10 @@ def rayjob(study: Replay, *, image: str | None, database: Path) -> str:
             "backoffLimit": 0,  # a second attempt is --resume, by somebody who has seen why the first one ended
             "rayClusterSpec": {
                 # The head runs the driver, and no load: it has no core to give.
-                "headGroupSpec": {"rayStartParams": {"num-cpus": "0"}, "template": _pod("ray-head", image)},
+                "headGroupSpec": {
+                    "rayStartParams": {"num-cpus": "0"},
+                    "template": _pod("ray-head", image),
+                },
                 "workerGroupSpecs": [
                     {
                         "groupName": "nodes",
@@ -52,7 +61,9 @@ def rayjob(study: Replay, *, image: str | None, database: Path) -> str:
             },
         },
     }
-    return "".join(f"# {line}\n" for line in _needs(study, image)) + yaml.safe_dump(manifest, sort_keys=False, allow_unicode=True)
+    return "".join(f"# {line}\n" for line in _needs(study, image)) + yaml.safe_dump(
+        manifest, sort_keys=False, allow_unicode=True
+    )
 
 
 def _pod(name: str, image: str, *, is_apart: bool = False) -> dict[str, Any]:
@@ -66,17 +77,29 @@ def _pod(name: str, image: str, *, is_apart: bool = False) -> dict[str, Any]:
         "resources": {"requests": dict(size), "limits": dict(size)},
         "volumeMounts": [{"name": "data", "mountPath": HOME}],
     }
-    spec: dict[str, Any] = {"containers": [container], "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": NAME}}]}
+    spec: dict[str, Any] = {
+        "containers": [container],
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": NAME}}],
+    }
     if is_apart:
-        others = {"labelSelector": {"matchLabels": {"app": f"{NAME}-node"}}, "topologyKey": "kubernetes.io/hostname"}
-        spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [others]}}
+        others = {
+            "labelSelector": {"matchLabels": {"app": f"{NAME}-node"}},
+            "topologyKey": "kubernetes.io/hostname",
+        }
+        spec["affinity"] = {
+            "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [others]}
+        }
     return {"metadata": {"labels": {"app": f"{NAME}-node"}} if is_apart else {}, "spec": spec}
 
 
 def _needs(study: Replay, image: str) -> list[str]:
     assert isinstance(study.servers, Live), study.servers
     named = (*(each.path for each in study.traces), study.servers.endpoints, study.tokenizer)
-    files = [shlex.quote(each) for each in named if each is not None and re.search(r"[./]", each) and Path(each).is_file()]
+    files = [
+        shlex.quote(each)
+        for each in named
+        if each is not None and re.search(r"[./]", each) and Path(each).is_file()
+    ]
     return [
         f"the image needs agentload[ray]: {image}",
         f"every node sees the claim '{NAME}' (ReadWriteMany) at {HOME}, where the database and the shards go",

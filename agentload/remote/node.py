@@ -53,18 +53,28 @@ class Node:
         """Play to the end. Raises LaunchError where the share is not the one that was named."""
         order = self._order
         if sha256(order.share).hexdigest() != order.name:
-            raise LaunchError(f"node {order.number} got another share of the plan than was sent to it", hint="start the replay again")
+            raise LaunchError(
+                f"node {order.number} got another share of the plan than was sent to it",
+                hint="start the replay again",
+            )
         share: Plan = pickle.loads(order.share)  # noqa: S301  # its digest is the driver's
         folder = order.folder or Path(tempfile.mkdtemp(prefix="agentload-"))
-        path = journal_folder(folder / "nodes", order.job.run_id) / f"leg{order.job.leg:03}-node{order.number}.journal"
+        path = (
+            journal_folder(folder / "nodes", order.job.run_id)
+            / f"leg{order.job.leg:03}-node{order.number}.journal"
+        )
         pools = () if order.workers == 1 else worker_journals(path, order.workers)
         with journal.Writer(path) as writer:
             shards = Shards((path, *pools), order.name, path if order.folder else None)
 
-            async def reached(command: Settle | Open, ends: tuple[PlayEnd, ...] = ()) -> tuple[tuple[int, str], ...]:
+            async def reached(
+                command: Settle | Open, ends: tuple[PlayEnd, ...] = ()
+            ) -> tuple[tuple[int, str], ...]:
                 writer.sync()
                 shard = await asyncio.to_thread(shards.cut, command.round)
-                self._pipe.say(Reached(command=command, ends=ends, health=runner.taken(), shard=shard))
+                self._pipe.say(
+                    Reached(command=command, ends=ends, health=runner.taken(), shard=shard)
+                )
                 return await self._gone()
 
             async with calling(order.job, writer.append, journals=pools) as caller:
@@ -81,7 +91,9 @@ class Node:
                 )
                 self._pipe.say(Ready())
                 await self._gone()
-                if not self._is_stopped:  # before the first block there is nothing to bring to an end
+                if (
+                    not self._is_stopped
+                ):  # before the first block there is nothing to bring to an end
                     await runner.play()
         if order.folder is None:  # the driver has it all; a run that was lost leaves its journals
             shutil.rmtree(folder)

@@ -47,7 +47,9 @@ class Post:
     async def say(self, order: NodeOrder) -> None:
         """Start the process with what it is to play, and pass on the rest; to one that is gone nothing can be said."""
         if isinstance(order, Play):
-            self._worker = await hired(self.number, order, heard=self._take, closed=self._lost, module=NODE)
+            self._worker = await hired(
+                self.number, order, heard=self._take, closed=self._lost, module=NODE
+            )
             self._worker.silent_looks = -START_LOOKS
         elif self._worker is not None and self._worker.process.poll() is None:
             self._worker.say(order)

@@ -57,7 +57,9 @@ class Shards:
             self._read_bytes[path] = reader.offset
         table = pa.Table.from_pylist(rows, schema=SCHEMA)
         if self._beside is not None:
-            place = self._beside.with_name(f"{self._beside.stem}-round{round_:04}-{self._share[:12]}.parquet")
+            place = self._beside.with_name(
+                f"{self._beside.stem}-round{round_:04}-{self._share[:12]}.parquet"
+            )
             pq.write_table(table, place, compression="zstd")
             return Shard(share=self._share, rows=len(rows), place=place)
         sink = pa.BufferOutputStream()
@@ -65,7 +67,13 @@ class Shards:
         return Shard(share=self._share, rows=len(rows), place=sink.getvalue().to_pybytes())
 
     def _line(self, kind: int, row: CallRow | AnswerRow, record: bytes) -> dict[str, object]:
-        line: dict[str, object] = {"share": self._share, "kind": kind, "request_id": row.request_id, "arm": row.arm, "record": record}
+        line: dict[str, object] = {
+            "share": self._share,
+            "kind": kind,
+            "request_id": row.request_id,
+            "arm": row.arm,
+            "record": record,
+        }
         if isinstance(row, CallRow):
             at_ns = row.released_ns if row.done_ns is None else row.done_ns
             line |= {"session": row.session, "turn": row.turn, "status": row.status, "at_ns": at_ns}
@@ -90,7 +98,11 @@ class Merged:
 
 
 def merged(
-    shards: Sequence[Shard], ahead_ns: Mapping[str, int], *, expected: Collection[Pair], drained_ns: Mapping[str, int | None]
+    shards: Sequence[Shard],
+    ahead_ns: Mapping[str, int],
+    *,
+    expected: Collection[Pair],
+    drained_ns: Mapping[str, int | None],
 ) -> Merged:
     """Check the shards of a round and put their rows together.
 
@@ -98,8 +110,15 @@ def merged(
     when each arm's load began to drain anywhere.
     """
     with tempfile.TemporaryDirectory() as folder, duckdb.connect() as connection:
-        paths = [_on_disk(shard, Path(folder) / f"{place}.parquet") for place, shard in enumerate(shards)]
-        connection.register("wanted", pa.Table.from_pylist([{"arm": arm, "session": session} for arm, session in expected], schema=_WANTED))
+        paths = [
+            _on_disk(shard, Path(folder) / f"{place}.parquet") for place, shard in enumerate(shards)
+        ]
+        connection.register(
+            "wanted",
+            pa.Table.from_pylist(
+                [{"arm": arm, "session": session} for arm, session in expected], schema=_WANTED
+            ),
+        )
         connection.from_parquet([str(path) for path in paths]).create_view("shards")
         fault = _fault(connection, {shard.share: shard.rows for shard in shards})
         found = connection.execute("SELECT share, kind, record FROM shards").fetchall()
@@ -150,7 +169,9 @@ def _moved(kind: int, record: bytes, ahead_ns: int, drained_ns: Mapping[str, int
     assert row is not None, kind
     if not isinstance(row, CallRow):
         return row
-    moved = {name: at_ns - ahead_ns for name in _INSTANTS if (at_ns := getattr(row, name)) is not None}
+    moved = {
+        name: at_ns - ahead_ns for name in _INSTANTS if (at_ns := getattr(row, name)) is not None
+    }
     chunks = row.chunks and replace(row.chunks, first_ns=row.chunks.first_ns - ahead_ns)
     drain_ns = drained_ns.get(row.arm)
     tail = row.tail or (drain_ns is not None and moved["released_ns"] > drain_ns)

@@ -67,10 +67,21 @@ def compare(
 def _facts(database: Path, before: str, after: str, arm: str) -> RunFacts:
     """Join the facts of both runs about the arm: the later run's making, and each run's server and series under its own name."""
     sides = tuple((run, facts(database, run)) for run in (before, after))
-    servers = tuple(replace(each, arm=run) for run, side in sides for each in side.made.servers if each.arm == arm)
-    timelines = tuple(replace(each, arm=run) for run, side in sides for each in side.timelines if each.arm == arm)
+    servers = tuple(
+        replace(each, arm=run)
+        for run, side in sides
+        for each in side.made.servers
+        if each.arm == arm
+    )
+    timelines = tuple(
+        replace(each, arm=run) for run, side in sides for each in side.timelines if each.arm == arm
+    )
     later = sides[1][1]
-    return RunFacts(made=replace(later.made, servers=servers, compared_with=before), study=later.study, timelines=timelines)
+    return RunFacts(
+        made=replace(later.made, servers=servers, compared_with=before),
+        study=later.study,
+        timelines=timelines,
+    )
 
 
 def keep(document: Document, database: Path, *, setting: Setting) -> None:

@@ -31,7 +31,9 @@ _TRIAL_S: Final = 900.0
 """What a simulated search tries each load for, where no more is asked: it takes seconds."""
 
 
-def suggested(step: steps.Step, facts: RunFacts, *, played: int = 0, joins: bool = False) -> str | None:
+def suggested(
+    step: steps.Step, facts: RunFacts, *, played: int = 0, joins: bool = False
+) -> str | None:
     """Return the command that takes a step; None where it would be refused: nothing can start the servers, or none are equal.
 
     Where no file says how servers are started and a step starts them, it begins with that file.
@@ -42,11 +44,17 @@ def suggested(step: steps.Step, facts: RunFacts, *, played: int = 0, joins: bool
     match step:
         case steps.Control() if _virtual(facts) is not None:
             return None  # how far equal servers differ there is what the profile says
-        case steps.Restarts() | steps.Replicas() if isinstance(step, steps.Replicas) or step.restarts > MOST_PAIRS:
+        case steps.Restarts() | steps.Replicas() if (
+            isinstance(step, steps.Replicas) or step.restarts > MOST_PAIRS
+        ):
             return None  # nobody said where other servers run, or plays so many pairs; the need says what else to do
-        case steps.Restarts() | steps.Features() if servers.endpoints != _ENDPOINTS and not is_arms_file(servers.endpoints):
+        case steps.Restarts() | steps.Features() if (
+            servers.endpoints != _ENDPOINTS and not is_arms_file(servers.endpoints)
+        ):
             # Who answers at a URL can be started from a file; an emulated server's starts are its profile's.
-            is_live = isinstance(step, steps.Restarts) and not servers.endpoints.startswith(EMULATED)
+            is_live = isinstance(step, steps.Restarts) and not servers.endpoints.startswith(
+                EMULATED
+            )
             return _arms_file(facts, _ARMS_FILE) if is_live else None
         case steps.Again():
             return _command(facts, _grown(_virtual(facts) or replay, played), db=database)
@@ -63,7 +71,13 @@ def suggested(step: steps.Step, facts: RunFacts, *, played: int = 0, joins: bool
             # A run that starts its servers for every pair goes on so; none starts them less often than it began.
             each_pair = servers.launch and servers.restarts is None
             often = max(starts, servers.restarts or 0) if servers.launch else starts
-            in_turn = {"launch": True, "restarts": None if each_pair else often, "design": "interleaved", "warmup": False, "swap": False}
+            in_turn = {
+                "launch": True,
+                "restarts": None if each_pair else often,
+                "design": "interleaved",
+                "warmup": False,
+                "swap": False,
+            }
             return _more(facts, starts, played, **in_turn)
         case steps.Calibrate():
             traces = [trace.path for trace in replay.traces]
@@ -74,7 +88,12 @@ def suggested(step: steps.Step, facts: RunFacts, *, played: int = 0, joins: bool
             beside = _beside(step, facts)
             # A probe keeps what it finds only where there is a run to keep it for.
             is_kept = joins or not isinstance(beside, Probe)
-            return _command(facts, beside, db=database if is_kept else None, into=facts.made.run if joins else None)
+            return _command(
+                facts,
+                beside,
+                db=database if is_kept else None,
+                into=facts.made.run if joins else None,
+            )
         case _:
             assert_never(step)
 
@@ -92,7 +111,9 @@ def on_own_servers(
     """
     replay = _replay(facts)
     # A decision makes its blocks as short as its budget needs, and repeats sessions with new content.
-    load = msgspec.structs.replace(replay.load, duration_s=None, max_calls=None, max_tokens=None, history="fixed")
+    load = msgspec.structs.replace(
+        replay.load, duration_s=None, max_calls=None, max_tokens=None, history="fixed"
+    )
     limits = slo or (None if replay.capacity is None else replay.slo)
     servers = Live(endpoints=_ARMS_FILE)
     study = Decide(
@@ -104,7 +125,11 @@ def on_own_servers(
         load=load,
         tokenizer=replay.tokenizer,
     )
-    return _arms_file(facts, _ARMS_FILE), _command(facts, study, db="agentload.duckdb"), study.budget_s / 60
+    return (
+        _arms_file(facts, _ARMS_FILE),
+        _command(facts, study, db="agentload.duckdb"),
+        study.budget_s / 60,
+    )
 
 
 def unspoken(facts: RunFacts) -> tuple[str, ...]:
@@ -112,7 +137,14 @@ def unspoken(facts: RunFacts) -> tuple[str, ...]:
     return unsaid(_replay(facts), facts.spelled)
 
 
-def _command(facts: RunFacts, study: Study, *, db: str | None = None, resume: str | None = None, into: str | None = None) -> str:
+def _command(
+    facts: RunFacts,
+    study: Study,
+    *,
+    db: str | None = None,
+    resume: str | None = None,
+    into: str | None = None,
+) -> str:
     return command(study, db=db, resume=resume, into=into, spelled=facts.spelled)
 
 
@@ -126,7 +158,11 @@ def _model(facts: RunFacts) -> str:
 
 def _virtual(facts: RunFacts) -> Replay | None:
     """Return the simulation that the run was."""
-    return facts.study if isinstance(facts.study, Replay) and isinstance(facts.study.servers, Virtual) else None
+    return (
+        facts.study
+        if isinstance(facts.study, Replay) and isinstance(facts.study.servers, Virtual)
+        else None
+    )
 
 
 def _servers(facts: RunFacts) -> Live:
@@ -145,7 +181,9 @@ def _replay(facts: RunFacts) -> Replay:
     named = tuple(TraceRef(path=path) for path in facts.made.traces or (_TRACE,))
     match facts.study:
         case Replay() as study:
-            return msgspec.structs.replace(study, servers=_servers(facts), traces=study.traces or named)
+            return msgspec.structs.replace(
+                study, servers=_servers(facts), traces=study.traces or named
+            )
         case Search(traces=traces, load=load, seed=seed):
             return Replay(traces=traces, servers=_servers(facts), load=load, seed=seed)
         case Sweep(seed=seed):
@@ -189,26 +227,59 @@ def _more(facts: RunFacts, pairs: int, played: int, **changes: object) -> str:
         # A class that few of the pairs hold: those that it wants come on top.
         more = played + pairs if pairs <= played else pairs
         # As many on each machine, where the arms change them.
-        wanted = extended(wanted, pairs=ceil(more / began.pairs) * began.pairs if began.swap else more)
-    return _command(facts, wanted, db=facts.made.database, resume=facts.made.run if isinstance(began.servers, Live) else None)
+        wanted = extended(
+            wanted, pairs=ceil(more / began.pairs) * began.pairs if began.swap else more
+        )
+    return _command(
+        facts,
+        wanted,
+        db=facts.made.database,
+        resume=facts.made.run if isinstance(began.servers, Live) else None,
+    )
 
 
-def _beside(step: steps.Search | steps.Lengths | steps.Questions | steps.Features, facts: RunFacts) -> Search | Sweep | Ask | Probe:
+def _beside(
+    step: steps.Search | steps.Lengths | steps.Questions | steps.Features, facts: RunFacts
+) -> Search | Sweep | Ask | Probe:
     """Return what is measured on the run's servers beside it."""
     servers, replay = _servers(facts), _replay(facts)
     match step:
         case steps.Search():
             waits = Load(wait_cap_s=replay.load.wait_cap_s)
-            if (simulated := _virtual(facts)) is not None and isinstance(simulated.servers, Virtual):
+            if (simulated := _virtual(facts)) is not None and isinstance(
+                simulated.servers, Virtual
+            ):
                 limits = {"slo": SLO} | _limits(step, replay)
-                chosen = Virtual(profile=simulated.servers.profile, arms=simulated.servers.arms, noise=simulated.servers.noise)
-                return Search(traces=replay.traces, servers=chosen, load=waits, trial_s=max(step.trial_s, _TRIAL_S), **limits)
-            return Search(traces=replay.traces, servers=servers, load=waits, trial_s=step.trial_s, **_limits(step, replay))
+                chosen = Virtual(
+                    profile=simulated.servers.profile,
+                    arms=simulated.servers.arms,
+                    noise=simulated.servers.noise,
+                )
+                return Search(
+                    traces=replay.traces,
+                    servers=chosen,
+                    load=waits,
+                    trial_s=max(step.trial_s, _TRIAL_S),
+                    **limits,
+                )
+            return Search(
+                traces=replay.traces,
+                servers=servers,
+                load=waits,
+                trial_s=step.trial_s,
+                **_limits(step, replay),
+            )
         case steps.Lengths(lengths=lengths):
             return _playable(Sweep(servers=servers, contexts=lengths))
         case steps.Questions():
-            asked = facts.study if isinstance(facts.study, Ask) else Ask(servers=servers, tokenizer=replay.tokenizer)
-            return extended(asked, own=None, contexts=step.lengths, items=step.items, aa=step.aa or asked.aa)
+            asked = (
+                facts.study
+                if isinstance(facts.study, Ask)
+                else Ask(servers=servers, tokenizer=replay.tokenizer)
+            )
+            return extended(
+                asked, own=None, contexts=step.lengths, items=step.items, aa=step.aa or asked.aa
+            )
         case steps.Features():
             return Probe(servers=servers, matrix=True)
 
@@ -216,7 +287,11 @@ def _beside(step: steps.Search | steps.Lengths | steps.Questions | steps.Feature
 def _limits(step: steps.Search, replay: Replay) -> dict[str, Any]:
     """Return what a search holds: the step's service level, else that of a long run."""
     said = step.limits
-    limits = None if said is None else Slo(ttft_ms=said.ttft_ms, tpot_ms=said.tpot_ms, turn_ms=said.turn_ms)
+    limits = (
+        None
+        if said is None
+        else Slo(ttft_ms=said.ttft_ms, tpot_ms=said.tpot_ms, turn_ms=said.turn_ms)
+    )
     if said is not None and limits != Slo():
         return {"slo": limits, "share": said.share}
     return {"slo": replay.slo} if replay.capacity is not None else {}

@@ -19,7 +19,9 @@ _ENDS: Final = re.compile(r"\[([^\[\],]+?)%?, ([^\[\],]+?)%?\]")
 _RAISED: Final = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 PrintNumber: TypeAlias = Callable[[float, int], str]
-Quantity: TypeAlias = Literal["tokens", "ms", "duration", "percent", "share", "count", "seconds", "tokens/s"]
+Quantity: TypeAlias = Literal[
+    "tokens", "ms", "duration", "percent", "share", "count", "seconds", "tokens/s"
+]
 """What an axis measures: `ms` prints bare numbers, `duration` chooses ms, s or min for each."""
 
 
@@ -75,7 +77,11 @@ def change(estimate: Estimate | None) -> str:
 
 def _tenths(estimate: Estimate | None) -> int | None:
     """Return one decimal for a share in percent; none is fixed where the interval is narrower than that shows."""
-    ends = () if estimate is None else (abs(estimate.value - end) for end in (estimate.low, estimate.high) if end is not None)
+    ends = (
+        ()
+        if estimate is None
+        else (abs(estimate.value - end) for end in (estimate.low, estimate.high) if end is not None)
+    )
     return None if 0 < max(ends, default=0.0) < 1e-3 else 1
 
 
@@ -100,7 +106,9 @@ def spread(
     if estimate is None or not math.isfinite(estimate.value):
         return ABSENT
     value, low, high = _scaled(estimate, factor)
-    compared = [_scaled(each, factor) for each in among if each is not None and math.isfinite(each.value)] or [(value, low, high)]
+    compared = [
+        _scaled(each, factor) for each in among if each is not None and math.isfinite(each.value)
+    ] or [(value, low, high)]
     if low is None and high is None:
         return f"{print_number(value, max(_places(number) for number, *_ in compared) if places is None else places)}{unit}"
     if places is None:
@@ -110,7 +118,10 @@ def spread(
 
 
 def _scaled(estimate: Estimate, factor: float) -> tuple[float, float | None, float | None]:
-    low, high = (None if end is None or not math.isfinite(end) else factor * end for end in (estimate.low, estimate.high))
+    low, high = (
+        None if end is None or not math.isfinite(end) else factor * end
+        for end in (estimate.low, estimate.high)
+    )
     return factor * estimate.value, low, high
 
 
@@ -145,7 +156,9 @@ def estimate(each: Estimate | None, *, among: Sequence[Estimate | None] = ()) ->
         case "share":
             return spread(each, number, factor=100, unit="%", among=among)
         case "ms":
-            size, unit = _time_unit(max((other.value for other in among if other is not None), default=each.value))
+            size, unit = _time_unit(
+                max((other.value for other in among if other is not None), default=each.value)
+            )
             return spread(each, number, factor=1 / size, unit=f" {unit}", among=among)
         case "count":
             return spread(each, whole)
@@ -154,7 +167,13 @@ def estimate(each: Estimate | None, *, among: Sequence[Estimate | None] = ()) ->
         case unit:
             power = _power(each.value)
             times = f" ×10⁻{str(power).translate(_RAISED)}" if power else ""
-            return spread(each, number, factor=10.0**power, unit=f"{times} {unit}".rstrip(), among=() if power else among)
+            return spread(
+                each,
+                number,
+                factor=10.0**power,
+                unit=f"{times} {unit}".rstrip(),
+                among=() if power else among,
+            )
 
 
 def token_range(value: float | None, low: float | None, high: float | None) -> str:
@@ -201,7 +220,9 @@ def duration(ms: float | None) -> str:
 
 
 def _time_unit(ms: float) -> tuple[float, str]:
-    return next(((size, unit) for limit, size, unit in _TIMES if abs(ms) < 0.9995 * limit), (3_600_000, "h"))
+    return next(
+        ((size, unit) for limit, size, unit in _TIMES if abs(ms) < 0.9995 * limit), (3_600_000, "h")
+    )
 
 
 def minutes(count: float | None) -> str:

@@ -15,7 +15,9 @@ from agentload.model.kv import LABELS
 from agentload.report import format as say
 from agentload.report.parts import Tone
 
-WORDS: Final = documents.parsed((files("agentload.report") / "words.yaml").read_text(encoding="utf-8"), at="words.yaml")
+WORDS: Final = documents.parsed(
+    (files("agentload.report") / "words.yaml").read_text(encoding="utf-8"), at="words.yaml"
+)
 """What a reader calls inputs of rules, and figures."""
 VERDICT_TONES: Final[dict[Word, Tone]] = {
     "use": "good",
@@ -52,7 +54,9 @@ def named(words: str, names: Iterable[str]) -> str:
 
 def where(gate: Gate) -> str:
     """Name the arm and the class that a gate is about; empty when it is about all of them."""
-    return ", ".join(part for part in (arm(gate.arm) if gate.arm else "", gate.workload or "") if part)
+    return ", ".join(
+        part for part in (arm(gate.arm) if gate.arm else "", gate.workload or "") if part
+    )
 
 
 def leg(each: Leg) -> str:
@@ -65,12 +69,17 @@ def leg(each: Leg) -> str:
 def slots(evidence: Evidence) -> Slots:
     """Give each arm its colour and marker: the reference the first, the others in the order of the run."""
     names = (evidence.reference, *(each.name for each in evidence.challengers))
-    return {name: index if index < SLOTS else 1 + (index - 1) % (SLOTS - 1) for index, name in enumerate(names)}
+    return {
+        name: index if index < SLOTS else 1 + (index - 1) % (SLOTS - 1)
+        for index, name in enumerate(names)
+    }
 
 
 def is_fp8(evidence: Evidence) -> bool:
     """Say whether the run is about an FP8 KV cache: some challenger has one, by dtype or by name, and the reference has not."""
-    return any(map(_has_fp8, evidence.challengers)) and not _has_fp8(evidence.arm(evidence.reference))
+    return any(map(_has_fp8, evidence.challengers)) and not _has_fp8(
+        evidence.arm(evidence.reference)
+    )
 
 
 def _has_fp8(each: Arm) -> bool:
@@ -89,7 +98,13 @@ _NOUNS: Final = ("paired questions", "block pairs", "restarts")
 
 def cost(need: Need) -> str:
     """Say how many, how long, and for how much: `260 calls, 7 min, 1 USD`; empty when nobody knows."""
-    count = say.plural(need.calls, "call") if need.calls else f"{say.number(need.pairs)} {noun(need)}" if need.pairs else ""
+    count = (
+        say.plural(need.calls, "call")
+        if need.calls
+        else f"{say.number(need.pairs)} {noun(need)}"
+        if need.pairs
+        else ""
+    )
     return ", ".join(part for part in (count, *spent((need,))) if part)
 
 
@@ -101,17 +116,29 @@ def up_to(context: float | None) -> str:
 def spent(needs: Collection[Need]) -> tuple[str, ...]:
     """Say what needs take together: `7 min, 2 USD`; nothing of what is not known of each."""
     known = ([each.minutes for each in needs], [each.usd for each in needs])
-    minutes, usd = (sum(each for each in cost if each is not None) if all(cost) else 0.0 for cost in known)
+    minutes, usd = (
+        sum(each for each in cost if each is not None) if all(cost) else 0.0 for cost in known
+    )
     return (*((say.minutes(minutes),) if minutes else ()), *((money(usd),) if usd else ()))
 
 
 def sentence(need: Need) -> str:
     """Say what is needed, with its count in front: `260 paired calls of rag on fp8, 7 min`."""
-    count = need.calls if need.what.startswith("paired calls") else need.pairs if need.what.startswith(_NOUNS) else None
+    count = (
+        need.calls
+        if need.what.startswith("paired calls")
+        else need.pairs
+        if need.what.startswith(_NOUNS)
+        else None
+    )
     counted = f"{say.number(count)} {need.what}" if count else need.what
     return ", ".join((counted, *spent((need,))))
 
 
 def noun(need: Need) -> str:
     """Name what is counted."""
-    return "calls" if need.calls else next((noun for noun in _NOUNS if need.what.startswith(noun)), "pairs")
+    return (
+        "calls"
+        if need.calls
+        else next((noun for noun in _NOUNS if need.what.startswith(noun)), "pairs")
+    )

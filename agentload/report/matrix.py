@@ -41,9 +41,15 @@ def page(title: str, models: Sequence[Measured], missing: Sequence[Missing]) -> 
         title=title,
         banners=tuple(BANNERS[kind] for kind in kinds),
         lists=tuple(_lists(models)),
-        no_difference=tuple(_of_models((each.model, each.document.no_difference) for each in models)),
+        no_difference=tuple(
+            _of_models((each.model, each.document.no_difference) for each in models)
+        ),
         models=tuple(_line(each) for each in models),
-        tables=tuple(table for kind in kinds for table in _tables([_said(of, row) for of, row in found if row.kind == kind], kind)),
+        tables=tuple(
+            table
+            for kind in kinds
+            for table in _tables([_said(of, row) for of, row in found if row.kind == kind], kind)
+        ),
         rows=tuple(row for _, row in found),
         missing=tuple(missing),
         notes=NOTES if models else (),
@@ -53,8 +59,18 @@ def page(title: str, models: Sequence[Measured], missing: Sequence[Missing]) -> 
 def _lists(models: Sequence[Measured]) -> Iterator[Listing]:
     subjects = {each.document.lists[0].heading for each in models}
     for place, (heading, word) in enumerate(HEADINGS):
-        told = models[0].document.lists[place].heading if len(subjects) == 1 else heading.format("a new setting")
-        yield Listing(heading=told, word=word, items=tuple(_of_models((each.model, each.document.lists[place].items) for each in models)))
+        told = (
+            models[0].document.lists[place].heading
+            if len(subjects) == 1
+            else heading.format("a new setting")
+        )
+        yield Listing(
+            heading=told,
+            word=word,
+            items=tuple(
+                _of_models((each.model, each.document.lists[place].items) for each in models)
+            ),
+        )
 
 
 def _of_models(items: Iterator[tuple[str, tuple[str, ...]]]) -> Iterator[str]:
@@ -64,21 +80,56 @@ def _of_models(items: Iterator[tuple[str, tuple[str, ...]]]) -> Iterator[str]:
 def _line(of: Measured) -> ModelLine:
     document = of.document
     return ModelLine(
-        model=of.model, kind=document.kind, headline=document.headline, where=document.where, report=of.report, run=document.run
+        model=of.model,
+        kind=document.kind,
+        headline=document.headline,
+        where=document.where,
+        report=of.report,
+        run=document.run,
     )
 
 
 Said = dict[str, Cell | str]
-_SERVER: Final = ("KV pool, tokens", "GPU memory", "sessions at once", "accuracy", "drafts accepted")
+_SERVER: Final = (
+    "KV pool, tokens",
+    "GPU memory",
+    "sessions at once",
+    "accuracy",
+    "drafts accepted",
+)
 # What to do stands first: a record is wide.
-_RECORD: Final = ("model", "workload", "configuration", "verdict", "TTFT p50", "TTFT p95", "TPOT p50", "output tokens/s", *_SERVER)
-_WHOLE: Final = ("model", "configuration", "verdict", "output tokens/s", "requests/s", *_SERVER, "USD, 1,000 turns")
+_RECORD: Final = (
+    "model",
+    "workload",
+    "configuration",
+    "verdict",
+    "TTFT p50",
+    "TTFT p95",
+    "TPOT p50",
+    "output tokens/s",
+    *_SERVER,
+)
+_WHOLE: Final = (
+    "model",
+    "configuration",
+    "verdict",
+    "output tokens/s",
+    "requests/s",
+    *_SERVER,
+    "USD, 1,000 turns",
+)
 
 
 def _tables(found: Sequence[tuple[Row, Said]], kind: Kind) -> Iterator[Table]:
     marked = "" if kind == "measured" else f", {kind}"
-    yield _table(f"Record{marked}", [said for row, said in found if row.workload is not None], _RECORD)
-    yield _table(f"Whole servers, all workloads{marked}", [said for row, said in found if row.workload is None], _WHOLE)
+    yield _table(
+        f"Record{marked}", [said for row, said in found if row.workload is not None], _RECORD
+    )
+    yield _table(
+        f"Whole servers, all workloads{marked}",
+        [said for row, said in found if row.workload is None],
+        _WHOLE,
+    )
 
 
 def _table(title: str, found: Sequence[Said], columns: Sequence[str]) -> Table:
@@ -101,11 +152,17 @@ def _said(of: Measured, row: Row) -> tuple[Row, Said]:
         "output tokens/s": _rate(row.output_tokens_per_s),
         "requests/s": _rate(row.requests_per_s),
         "KV pool, tokens": NOT_SEEN if row.pool_tokens is None else say.tokens(row.pool_tokens),
-        "GPU memory": NOT_SEEN if row.gpu_memory_bytes is None else f"{say.number(row.gpu_memory_bytes / GIB, 1)} GiB",
+        "GPU memory": NOT_SEEN
+        if row.gpu_memory_bytes is None
+        else f"{say.number(row.gpu_memory_bytes / GIB, 1)} GiB",
         "sessions at once": _sessions(row),
         "accuracy": _answers(row),
-        "drafts accepted": ABSENT if row.draft_acceptance is None else say.percent(row.draft_acceptance),
-        "USD, 1,000 turns": ABSENT if row.usd_per_turn is None else say.spread(row.usd_per_turn, say.number, factor=1_000),
+        "drafts accepted": ABSENT
+        if row.draft_acceptance is None
+        else say.percent(row.draft_acceptance),
+        "USD, 1,000 turns": ABSENT
+        if row.usd_per_turn is None
+        else say.spread(row.usd_per_turn, say.number, factor=1_000),
     }
     return row, said
 
@@ -121,7 +178,9 @@ def _rate(found: Estimate | None) -> Cell | str:
 def _sessions(row: Row) -> Cell | str:
     if row.sessions_held is None:
         return ABSENT if row.sessions_broke is None else f"none: {row.sessions_broke} are too many"
-    return f"{row.sessions_held}" + (" or more" if row.sessions_broke is None else f" ({row.sessions_broke} are too many)")
+    return f"{row.sessions_held}" + (
+        " or more" if row.sessions_broke is None else f" ({row.sessions_broke} are too many)"
+    )
 
 
 def _answers(row: Row) -> Cell | str:
@@ -134,7 +193,9 @@ def _answers(row: Row) -> Cell | str:
 def _verdict(of: Measured, row: Row) -> Cell:
     verdict = of.verdict(row.config, row.workload)
     if verdict is None:
-        return Cell(text="reference", tone="muted") if row.config == of.evidence.reference else ABSENT
+        return (
+            Cell(text="reference", tone="muted") if row.config == of.evidence.reference else ABSENT
+        )
     return Cell(text=f"{words(verdict)}{need(verdict)}", tone=labels.VERDICT_TONES[verdict.verdict])
 
 
@@ -162,7 +223,11 @@ def html(page: Page) -> str:
     """Render the page as one file that needs no other."""
     styled = style() + WIDE
     # Our own style sheet, not a reader's words.
-    return environment().get_template("matrix.html.j2").render(page=page, style=Markup(styled), policy=security_policy(styled=styled))  # noqa: S704
+    return (
+        environment()
+        .get_template("matrix.html.j2")
+        .render(page=page, style=Markup(styled), policy=security_policy(styled=styled))  # noqa: S704
+    )
 
 
 def json(page: Page) -> str:
@@ -170,7 +235,8 @@ def json(page: Page) -> str:
     said = {
         "format": FORMAT,
         "title": page.title,
-        "lists": {each.word: each.items for each in page.lists} | {"no difference": page.no_difference},
+        "lists": {each.word: each.items for each in page.lists}
+        | {"no difference": page.no_difference},
         "models": page.models,
         "record": page.rows,
         "missing": page.missing,

@@ -156,9 +156,13 @@ class Table:
     note: str = ""
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Iterable[Cell | str]], note: str = "") -> Table:
+def table(
+    title: str, columns: Sequence[str], rows: Iterable[Iterable[Cell | str]], note: str = ""
+) -> Table:
     """Lay out a table; a word alone is a plain field."""
-    fields = (tuple(Cell(text=each) if isinstance(each, str) else each for each in row) for row in rows)
+    fields = (
+        tuple(Cell(text=each) if isinstance(each, str) else each for each in row) for row in rows
+    )
     return Table(title=title, columns=tuple(columns), rows=tuple(fields), note=note)
 
 
@@ -233,7 +237,9 @@ class Group:
     note: str = ""
 
 
-def group(title: str, *, charts: Iterable[Chart] = (), tables: Iterable[Table] = (), note: str = "") -> Group | None:
+def group(
+    title: str, *, charts: Iterable[Chart] = (), tables: Iterable[Table] = (), note: str = ""
+) -> Group | None:
     """Gather the charts and tables that have something in them; None when there are none."""
     drawn = tuple(each for each in charts if not is_empty(each))
     filled = tuple(each for each in tables if each.rows)

@@ -29,7 +29,13 @@ LENGTHS: Final = 10
 """As many columns as a heat map can label; more lengths than this are gathered at powers of two."""
 
 
-def facts(database: Path, run: str, *, production: Scrape | None = None, spelled: frozenset[str] = frozenset()) -> RunFacts:
+def facts(
+    database: Path,
+    run: str,
+    *,
+    production: Scrape | None = None,
+    spelled: frozenset[str] = frozenset(),
+) -> RunFacts:
     """Read the facts of a run, with what production reports; raise `StoreError` if the database has no such run."""
     with reading(database) as connection:
         made, study = _made(connection, database, run)
@@ -45,21 +51,33 @@ def facts(database: Path, run: str, *, production: Scrape | None = None, spelled
         )
 
 
-def _made(connection: duckdb.DuckDBPyConnection, database: Path, run: str) -> tuple[Made, Study | None]:
+def _made(
+    connection: duckdb.DuckDBPyConnection, database: Path, run: str
+) -> tuple[Made, Study | None]:
     (row,) = tables.rows(connection, RunRow, run_id=run)
     legs = tables.rows(connection, LegRow, run_id=run)
     spent = [leg.ended_ns - leg.monotonic_ns for leg in legs if leg.ended_ns is not None]
     study = study_of(row)
-    traces = [each.path for each in study.traces] if isinstance(study, Replay) else [row.trace_name] if row.trace_name else []
+    traces = (
+        [each.path for each in study.traces]
+        if isinstance(study, Replay)
+        else [row.trace_name]
+        if row.trace_name
+        else []
+    )
     query = "SELECT CASE WHEN contains(session, '/') THEN split_part(session, '/', 1) ELSE '' END AS of, count(DISTINCT session) "
-    sessions = dict(connection.execute(query + "FROM attempts WHERE run_id = ? GROUP BY of", [run]).fetchall())
+    sessions = dict(
+        connection.execute(query + "FROM attempts WHERE run_id = ? GROUP BY of", [run]).fetchall()
+    )
     made = Made(
         run=run,
         tool_version=row.version,
         name=row.name,
         model=row.model,
         # A simulation has no date: asked for twice, it is one run.
-        created=datetime.fromtimestamp(row.created_ns / SECOND, UTC).date().isoformat() if row.created_ns else None,
+        created=datetime.fromtimestamp(row.created_ns / SECOND, UTC).date().isoformat()
+        if row.created_ns
+        else None,
         traces=tuple(str(each) for each in traces),
         trace_hash=row.trace_hash,
         seed=row.seed,
@@ -92,11 +110,29 @@ def _servers(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Served, .
 
 
 def _served(arm: ArmRow, machine: str | None, said: list[Facts]) -> Served:
-    lasting = {name: value for name, value in told(said[0]).items() if name in LASTING} if said else {}
-    digest = hashlib.sha256(json.dumps(lasting, sort_keys=True).encode()).hexdigest()[:12] if said else None
+    lasting = (
+        {name: value for name, value in told(said[0]).items() if name in LASTING} if said else {}
+    )
+    digest = (
+        hashlib.sha256(json.dumps(lasting, sort_keys=True).encode()).hexdigest()[:12]
+        if said
+        else None
+    )
     is_opaque = bool(said) and not told(said[0]).keys() & VERIFIES
-    steady = not any(changed(said[0], each) for each in said[1:]) if len(said) > 1 and not is_opaque else None
-    return Served(arm=arm.arm, url=arm.url, machine=machine, profile=arm.profile, fingerprint=digest, steady=steady, is_opaque=is_opaque)
+    steady = (
+        not any(changed(said[0], each) for each in said[1:])
+        if len(said) > 1 and not is_opaque
+        else None
+    )
+    return Served(
+        arm=arm.arm,
+        url=arm.url,
+        machine=machine,
+        profile=arm.profile,
+        fingerprint=digest,
+        steady=steady,
+        is_opaque=is_opaque,
+    )
 
 
 def _blocks(played: Sequence[Play]) -> tuple[Block, ...]:
@@ -122,7 +158,9 @@ _WHOLE: Final = """
 """
 
 
-def _session(connection: duckdb.DuckDBPyConnection, run: str, played: Sequence[Play]) -> tuple[Turn, ...]:
+def _session(
+    connection: duckdb.DuckDBPyConnection, run: str, played: Sequence[Play]
+) -> tuple[Turn, ...]:
     """Read the session that most arms finished, of those with the most turns that a chart can show the longest."""
     pick = f"""
         SELECT pair, session, count(*) AS turns, sum(done_ns - released_ns) AS busy, count(DISTINCT arm) AS arms {_WHOLE}
@@ -134,7 +172,8 @@ def _session(connection: duckdb.DuckDBPyConnection, run: str, played: Sequence[P
         {_WHOLE} WHERE pair = $pair AND session = $session ORDER BY arm, turn
     """
     with tabled(connection, played):
-        row = connection.execute(f"SELECT pair, session FROM ({pick})", {"run": run, "most": TURNS}).fetchone()  # noqa: S608  # the same
+        most = f"SELECT pair, session FROM ({pick})"  # noqa: S608  # the same
+        row = connection.execute(most, {"run": run, "most": TURNS}).fetchone()
         if row is None:
             return ()
         rows = connection.execute(query, {"run": run, "pair": row[0], "session": row[1]}).fetchall()
@@ -166,15 +205,23 @@ def _timelines(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Timelin
     first = next(iter(tables.rows(connection, LegRow, run_id=run)), None)
     origin_ns = first.wall_ns if first is not None else 0
     seen: dict[str, dict[str, dict[float, float]]] = {}
-    for arm, name, second, value in connection.execute(query, {"run": run, "origin_ns": origin_ns}).fetchall():
+    for arm, name, second, value in connection.execute(
+        query, {"run": run, "origin_ns": origin_ns}
+    ).fetchall():
         # A server of several engines reports each: the pool is as full as its fullest part, preemptions add up.
         at = seen.setdefault(arm, {}).setdefault(name, {})
-        at[second] = max(at.get(second, 0.0), value) if name == "kv_usage" else at.get(second, 0.0) + value
+        at[second] = (
+            max(at.get(second, 0.0), value) if name == "kv_usage" else at.get(second, 0.0) + value
+        )
     return tuple(_timeline(arm, names) for arm, names in seen.items() if "kv_usage" in names)
 
 
 def _timeline(arm: str, seen: Mapping[str, Mapping[float, float]]) -> Timeline:
-    usage, preemptions, running = seen["kv_usage"], seen.get("preemptions", {}), seen.get("running", {})
+    usage, preemptions, running = (
+        seen["kv_usage"],
+        seen.get("preemptions", {}),
+        seen.get("running", {}),
+    )
     seconds = tuple(usage)
     known = tuple(preemptions.get(second, math.nan) for second in seconds)
     counted = _increments(known) if preemptions and not any(map(math.isnan, known)) else ()
@@ -226,8 +273,20 @@ def origin(source: Mapping[str, Any], sessions: Mapping[str, int]) -> str | None
     """
     if not source:
         return None
-    told = [_one(source, sum(sessions.values()))] if "importer" in source or "workload" in source else []
-    told += [] if told else [_one(each, sessions.get(name, 0)) for name, each in source.items() if isinstance(each, dict)]
+    told = (
+        [_one(source, sum(sessions.values()))]
+        if "importer" in source or "workload" in source
+        else []
+    )
+    told += (
+        []
+        if told
+        else [
+            _one(each, sessions.get(name, 0))
+            for name, each in source.items()
+            if isinstance(each, dict)
+        ]
+    )
     return " and ".join(dict.fromkeys(each for each in told if each)) or None
 
 

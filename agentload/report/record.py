@@ -35,8 +35,12 @@ class Measured:
 
     def verdict(self, arm: str, workload: str | None) -> ArmVerdict | None:
         """Return the verdict on an arm for a class; with None, for the whole server."""
-        verdicts = self.document.decision.server if workload is None else self.document.decision.classes
-        return next((each for each in verdicts if (each.arm, each.workload) == (arm, workload)), None)
+        verdicts = (
+            self.document.decision.server if workload is None else self.document.decision.classes
+        )
+        return next(
+            (each for each in verdicts if (each.arm, each.workload) == (arm, workload)), None
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +116,10 @@ class Page:
 def rows(of: Measured) -> Iterator[Row]:
     """Yield the rows of a model: workload by workload, then its servers with all of them; the reference first."""
     evidence = of.evidence
-    names = [each.name for each in sorted(evidence.workloads, key=lambda each: -(each.gpu_time_share or 0.0))]
+    names = [
+        each.name
+        for each in sorted(evidence.workloads, key=lambda each: -(each.gpu_time_share or 0.0))
+    ]
     # Several classes may have been searched together that are not all of them.
     together = sorted({each.workload for each in of.held if each.workload is not None} - set(names))
     for workload in (*names, *together, None):
@@ -134,7 +141,9 @@ def _row(of: Measured, arm: str, workload: str | None) -> Row:
         ttft_p50_ms=_figure(of, "ttft_ms.p50", arm, workload),
         ttft_p95_ms=_figure(of, "ttft_ms.p95", arm, workload),
         itl_p50_ms=_figure(of, "tpot_ms.p50", arm, workload),
-        output_tokens_per_s=_figure(of, "output_tokens_per_s", arm, None) if workload is None else _rate(of, arm, workload),
+        output_tokens_per_s=_figure(of, "output_tokens_per_s", arm, None)
+        if workload is None
+        else _rate(of, arm, workload),
         requests_per_s=_figure(of, "requests_per_s", arm, workload),
         pool_tokens=of.evidence.arm(arm).pool_tokens,
         gpu_memory_bytes=of.gpu_memory.get(arm),
@@ -152,7 +161,12 @@ def _row(of: Measured, arm: str, workload: str | None) -> Row:
 
 def _figure(of: Measured, name: str, arm: str, workload: str | None) -> Estimate | None:
     return next(
-        (each.estimate for each in of.document.decision.figures if (each.name, each.arm, each.workload) == (name, arm, workload)), None
+        (
+            each.estimate
+            for each in of.document.decision.figures
+            if (each.name, each.arm, each.workload) == (name, arm, workload)
+        ),
+        None,
     )
 
 
@@ -165,7 +179,9 @@ def _rate(of: Measured, arm: str, workload: str) -> Estimate | None:
 _RIGHT = """SELECT arm, count_if("right"), count("right") FROM graded WHERE run_id = ? AND task <> ? GROUP BY arm ORDER BY arm"""
 
 
-def measured(database: Path, run: str, *, model: str, setting: Setting, report: str | None) -> Measured:
+def measured(
+    database: Path, run: str, *, model: str, setting: Setting, report: str | None
+) -> Measured:
     """Decide on a model's run. Raises EvidenceError where there is nothing to decide on."""
     found = verdict(database, run, setting=setting)
     workloads = [each.name for each in found.evidence.workloads]

@@ -32,7 +32,13 @@ def beside(rollout: Rollout) -> tuple[tuple[str, str], ...]:
     environment.filters["quoted"] = lambda words: json.dumps(str(words), ensure_ascii=False)
     released = rollout.version is not None and _RELEASED.fullmatch(rollout.version) is not None
     image = f"vllm/vllm-openai:v{rollout.version}" if released else "IMAGE"
-    return tuple((name, environment.get_template(f"{name}.j2").render(rollout=rollout, image=image, mark=MARK)) for name in NAMES)
+    return tuple(
+        (
+            name,
+            environment.get_template(f"{name}.j2").render(rollout=rollout, image=image, mark=MARK),
+        )
+        for name in NAMES
+    )
 
 
 USUAL: Final = ("md", "html", "json")

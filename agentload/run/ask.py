@@ -60,7 +60,11 @@ class Eval(Work):
     @property
     def goes_on_by(self) -> str:
         """Return the command line that asks what is left."""
-        return self.command if self.goes_on == "join" else again(self.study, self.database, resume=self.run)
+        return (
+            self.command
+            if self.goes_on == "join"
+            else again(self.study, self.database, resume=self.run)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +94,9 @@ class Inquiry:
     said: dict[AskedOf, Answered] = field(init=False, default_factory=dict)
     """What the reference answered, where it does not run beside the others."""
     _failures: Counter[str] = field(init=False, default_factory=Counter)
-    _given: defaultdict[str, list[AnswerRow]] = field(init=False, default_factory=lambda: defaultdict(list))
+    _given: defaultdict[str, list[AnswerRow]] = field(
+        init=False, default_factory=lambda: defaultdict(list)
+    )
     _working: Sequence[asyncio.Task[None]] = field(init=False, default=())
 
     def take_back(self, arm: str, why: str) -> Iterator[AnswerRow]:
@@ -101,14 +107,26 @@ class Inquiry:
             yield row
 
     async def ask(
-        self, served: Sequence[Endpoint], questions: tuple[Question, ...], identities: Mapping[str, Identity], writer: journal.Writer
+        self,
+        served: Sequence[Endpoint],
+        questions: tuple[Question, ...],
+        identities: Mapping[str, Identity],
+        writer: journal.Writer,
     ) -> int:
         """Ask arms that run side by side, and write down what they answer; return how many questions were not asked."""
         made = self.evaluation
         # Those that share a context follow each other: the first has it read, the others find it in the cache.
-        waiting, asked = iter([tuple(group) for _, group in groupby(questions, key=lambda each: each.behind)]), 0
+        waiting, asked = (
+            iter([tuple(group) for _, group in groupby(questions, key=lambda each: each.behind)]),
+            0,
+        )
         async with AsyncExitStack() as open_:
-            askers = {e.name: await open_.enter_async_context(Asker(e, served_model(e, identities[e.name]))) for e in served}
+            askers = {
+                e.name: await open_.enter_async_context(
+                    Asker(e, served_model(e, identities[e.name]))
+                )
+                for e in served
+            }
 
             async def work() -> None:
                 nonlocal asked
@@ -121,8 +139,12 @@ class Inquiry:
 
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    self._working = [tasks.create_task(work()) for _ in range(made.study.concurrency)]
-            except* StoreError as group:  # all workers write to one journal: the first refusal tells all
+                    self._working = [
+                        tasks.create_task(work()) for _ in range(made.study.concurrency)
+                    ]
+            except* (
+                StoreError
+            ) as group:  # all workers write to one journal: the first refusal tells all
                 raise group.exceptions[0] from None
         return len(questions) - asked
 
@@ -135,7 +157,9 @@ class Inquiry:
         made = self.evaluation
         item = made.asked.item(question)
         # The order of the arms is drawn, so that none is always asked with a warmer machine.
-        order = sorted(askers, key=lambda arm: Random(f"{made.study.seed} {question} {arm}").random())
+        order = sorted(
+            askers, key=lambda arm: Random(f"{made.study.seed} {question} {arm}").random()
+        )
         replies: dict[str, Answered | Failed] = {}
         for arm in order:
             replies[arm] = await askers[arm].ask(
@@ -152,9 +176,18 @@ class Inquiry:
             self.said[asked_of(question)] = theirs  # the others are asked when it runs no more
         rows = []
         for arm in askers:
-            reply, compared = replies[arm], theirs if arm != reference and isinstance(theirs, Answered) else None
-            grade = made.asked.grade(reply.text, question, item) if isinstance(reply, Answered) else None
-            rows.append(answer_row(made.run, question, arm, reply=reply, grade=grade, reference=compared))
+            reply, compared = (
+                replies[arm],
+                theirs if arm != reference and isinstance(theirs, Answered) else None,
+            )
+            grade = (
+                made.asked.grade(reply.text, question, item)
+                if isinstance(reply, Answered)
+                else None
+            )
+            rows.append(
+                answer_row(made.run, question, arm, reply=reply, grade=grade, reference=compared)
+            )
         for row in rows:
             self.counts["failed" if row.right is None else "answered"] += 1
             if row.right is not None:
@@ -169,7 +202,9 @@ class Inquiry:
             self.stops.set()
 
 
-async def seen_again(endpoints: Sequence[Endpoint], known: Mapping[str, Identity], *, notice: Callable[[str], None]) -> dict[str, Identity]:
+async def seen_again(
+    endpoints: Sequence[Endpoint], known: Mapping[str, Identity], *, notice: Callable[[str], None]
+) -> dict[str, Identity]:
     """Ask servers once more who they are; one that does not answer is told of, and left out."""
 
     async def look(endpoint: Endpoint) -> Identity | None:
@@ -181,7 +216,11 @@ async def seen_again(endpoints: Sequence[Endpoint], known: Mapping[str, Identity
             return None
 
     now = await asyncio.gather(*map(look, endpoints))
-    return {endpoint.name: identity for endpoint, identity in zip(endpoints, now, strict=True) if identity is not None}
+    return {
+        endpoint.name: identity
+        for endpoint, identity in zip(endpoints, now, strict=True)
+        if identity is not None
+    }
 
 
 def voided(rows: Iterable[AnswerRow], why: str) -> Iterator[AnswerRow]:
@@ -205,16 +244,26 @@ def signals(reply: Answered, reference: Answered | None) -> str:
     if reference is not None:
         mine, theirs, unit = _units(reply, reference)
         same = agreement(mine, theirs)
-        seen |= {"agreement": same, "agreement_unit": unit, "agreement_of": max(len(mine), len(theirs))}
+        seen |= {
+            "agreement": same,
+            "agreement_unit": unit,
+            "agreement_of": max(len(mine), len(theirs)),
+        }
         seen |= {"length_ratio": round(len(mine) / len(theirs), 4) if theirs else None}
         seen |= {"logprob_delta": _delta(reply, reference, same)}
-    return json.dumps({name: value for name, value in seen.items() if value is not None}, sort_keys=True)
+    return json.dumps(
+        {name: value for name, value in seen.items() if value is not None}, sort_keys=True
+    )
 
 
 def failure(failed: Failed) -> str:
     """Return what is stored in the place of an answer that never came."""
     return json.dumps(
-        {"error": failed.error, **({} if failed.http_status is None else {"http_status": failed.http_status})}, sort_keys=True
+        {
+            "error": failed.error,
+            **({} if failed.http_status is None else {"http_status": failed.http_status}),
+        },
+        sort_keys=True,
     )
 
 
@@ -231,7 +280,15 @@ def repeated_4grams(words: Sequence[str]) -> float | None:
 
 def non_printing(text: str) -> float | None:
     """Return the share of signs that no text shows: control and replacement characters."""
-    return round(sum(not (sign.isprintable() or sign.isspace()) or sign == "\ufffd" for sign in text) / len(text), 4) if text else None
+    return (
+        round(
+            sum(not (sign.isprintable() or sign.isspace()) or sign == "\ufffd" for sign in text)
+            / len(text),
+            4,
+        )
+        if text
+        else None
+    )
 
 
 def _units(reply: Answered, reference: Answered) -> tuple[Sequence[str], Sequence[str], str]:
@@ -244,13 +301,21 @@ def _delta(reply: Answered, reference: Answered, same: int) -> float | None:
     """Return the mean absolute difference of the log probabilities of the tokens that both said."""
     if reply.logprobs is None or reference.logprobs is None or not same:
         return None
-    apart = [abs(a - b) for a, b in zip(reply.logprobs[:same], reference.logprobs[:same], strict=True)]
+    apart = [
+        abs(a - b) for a, b in zip(reply.logprobs[:same], reference.logprobs[:same], strict=True)
+    ]
     mean = sum(apart) / same
     return None if math.isnan(mean) else round(mean, 6)
 
 
 def answer_row(
-    run: str, question: Question, arm: str, *, reply: Answered | Failed, grade: Grade | None, reference: Answered | None
+    run: str,
+    question: Question,
+    arm: str,
+    *,
+    reply: Answered | Failed,
+    grade: Grade | None,
+    reference: Answered | None,
 ) -> AnswerRow:
     """Say what an arm answered; *reference* is what the arm that it is held against answered."""
     return AnswerRow(
@@ -278,7 +343,13 @@ def request_id(run: str, question: Question, arm: str) -> str:
 class Leg:
     """One process's part of an evaluation; `stop` may be called from a signal handler."""
 
-    def __init__(self, evaluation: Eval, *, listener: Listener = lambda *_: None, notice: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        evaluation: Eval,
+        *,
+        listener: Listener = lambda *_: None,
+        notice: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._eval = evaluation
         self._notice = notice
         self._stops = asyncio.Event()
@@ -310,12 +381,16 @@ class Leg:
         ) as opened:
             identities, writer = opened.met.identities, opened.writer
             if opened.relay is None:
-                left = await self._inquiry.ask(made.endpoints, self._open(before, identities), identities, writer)
+                left = await self._inquiry.ask(
+                    made.endpoints, self._open(before, identities), identities, writer
+                )
                 await self._look_again(opened.row.leg, made.endpoints, identities, writer)
             else:
                 left = await self._ask_in_turn(opened.relay, before, opened.row.leg, writer)
             is_failed = self._inquiry.dead is not None or bool(self._changed)
-            opened.row = replace(opened.row, status="failed" if is_failed else "stopped" if left else "done")
+            opened.row = replace(
+                opened.row, status="failed" if is_failed else "stopped" if left else "done"
+            )
         error = await loaded(made.run, made.database, notice=self._notice)
         if self._inquiry.dead is not None:
             raise EndpointError(
@@ -324,14 +399,25 @@ class Leg:
             )
         if self._changed:
             raise EndpointError(
-                "; ".join(f"{arm} changed while it was asked: {what}" for arm, what in self._changed.items())
+                "; ".join(
+                    f"{arm} changed while it was asked: {what}"
+                    for arm, what in self._changed.items()
+                )
                 + "; what it answered meanwhile does not count",
                 hint=f"start it as it was, then: {made.goes_on_by}",
             )
         counts = self._inquiry.counts
-        return Asked(run_id=made.run, answered=counts["answered"], failed=counts["failed"], left=left, load_error=error)
+        return Asked(
+            run_id=made.run,
+            answered=counts["answered"],
+            failed=counts["failed"],
+            left=left,
+            load_error=error,
+        )
 
-    async def _ask_in_turn(self, relay: Relay, before: Past, leg: int, writer: journal.Writer) -> int:
+    async def _ask_in_turn(
+        self, relay: Relay, before: Past, leg: int, writer: journal.Writer
+    ) -> int:
         """Start one server after the other and ask it all that it has not answered."""
         made, left = self._eval, 0
         for endpoint in made.endpoints:
@@ -343,17 +429,35 @@ class Leg:
                 identities = {endpoint.name: up.identity}
                 if made.goes_on == "join":  # nobody was met before
                     self._check(before, identities)
-                    caveats((endpoint,), identities, before=before.began_as, is_forced=made.is_forced, notice=self._notice)
-                writer.append(fingerprint(made.run, leg, endpoint.name, up.identity, moment="before"))
-                self._inquiry.said = self._inquiry.said or replies(made.database, made.run, made.endpoints[0].name)
-                left += await self._inquiry.ask((endpoint,), self._open(own, identities), identities, writer)
+                    caveats(
+                        (endpoint,),
+                        identities,
+                        before=before.began_as,
+                        is_forced=made.is_forced,
+                        notice=self._notice,
+                    )
+                writer.append(
+                    fingerprint(made.run, leg, endpoint.name, up.identity, moment="before")
+                )
+                self._inquiry.said = self._inquiry.said or replies(
+                    made.database, made.run, made.endpoints[0].name
+                )
+                left += await self._inquiry.ask(
+                    (endpoint,), self._open(own, identities), identities, writer
+                )
                 await self._look_again(leg, (up.endpoint,), identities, writer)
                 writer.flush()
             else:
                 left += len(self._open(own, {}))
         return left
 
-    async def _look_again(self, leg: int, asked: Sequence[Endpoint], identities: Mapping[str, Identity], writer: journal.Writer) -> None:
+    async def _look_again(
+        self,
+        leg: int,
+        asked: Sequence[Endpoint],
+        identities: Mapping[str, Identity],
+        writer: journal.Writer,
+    ) -> None:
         """Note who the servers are now; what one that became another answered is void."""
         for arm, now in (await seen_again(asked, identities, notice=self._notice)).items():
             writer.append(fingerprint(self._eval.run, leg, arm, now, moment="after"))
@@ -367,9 +471,18 @@ class Leg:
         made = self._eval
         match made.goes_on:
             case "resume":
-                check_same_questions(before, run_id=made.run, study=made.study, found=made.notes, database=made.database)
+                check_same_questions(
+                    before,
+                    run_id=made.run,
+                    study=made.study,
+                    found=made.notes,
+                    database=made.database,
+                )
             case "join":
-                kind, arms = kind_of(identities) if identities else None, tuple(each.name for each in made.endpoints)
+                kind, arms = (
+                    kind_of(identities) if identities else None,
+                    tuple(each.name for each in made.endpoints),
+                )
                 check_joined(before, run_id=made.run, arms=arms, kind=kind, database=made.database)
             case "new":
                 pass

@@ -19,13 +19,23 @@ from agentload.endpoints.identity import Identity, identify
 from agentload.errors import EndpointError
 from agentload.model.commands import Send, Settle, Status
 from agentload.model.rows import CallRow, Row
-from agentload.run.known import Between, Tally, dated, differences, is_restarted, newly_missing, remembered
+from agentload.run.known import (
+    Between,
+    Tally,
+    dated,
+    differences,
+    is_restarted,
+    newly_missing,
+    remembered,
+)
 from agentload.run.record import fingerprint, scraped
 from agentload.study.kinds import OnDead
 
 PATIENCE_S = 600.0  # a large model takes minutes to load
 CUT = "stopped before its end"
-DEAD_AFTER: Final = 5  # failures in a row without any answer between them; one alone may be a full accept queue
+DEAD_AFTER: Final = (
+    5  # failures in a row without any answer between them; one alone may be a full accept queue
+)
 SILENT: Final[frozenset[Status]] = frozenset({"refused", "reset", "connect_timeout"})
 UNANSWERED: Final[frozenset[Status]] = SILENT | {"first_timeout", "idle_timeout"}
 """Of an overloaded server, or of one that hangs: then it does not say who it is, either."""
@@ -137,13 +147,24 @@ class Barrier:
         self._failures[arm] = 0
 
     async def __call__(
-        self, settle: Settle, ends: tuple[PlayEnd, ...], *, fault: str | None = None, again: bool = False
+        self,
+        settle: Settle,
+        ends: tuple[PlayEnd, ...],
+        *,
+        fault: str | None = None,
+        again: bool = False,
     ) -> tuple[tuple[int, str], ...]:
         """Close the round's blocks and say which pairs must be played again.
 
         *fault* is what nodes that played it found wrong; *again*: it has the pair played again.
         """
-        reasons = dict(zip(self._present, await asyncio.gather(*(self._look(arm, settle.round) for arm in self._present)), strict=True))
+        reasons = dict(
+            zip(
+                self._present,
+                await asyncio.gather(*(self._look(arm, settle.round) for arm in self._present)),
+                strict=True,
+            )
+        )
         given_up = self.dead
         for row in await asyncio.to_thread(lambda: list(self.samples())):
             self.write(row)
@@ -151,19 +172,33 @@ class Barrier:
         for end in ends:
             # What servers counted of a shard that is gone looks like somebody else's requests.
             unprimed = self._unprimed.pop(end.play.arm, None)
-            missing = None if unprimed is None else f"{end.play.arm}: a context could not be primed ({unprimed})"
+            missing = (
+                None
+                if unprimed is None
+                else f"{end.play.arm}: a context could not be primed ({unprimed})"
+            )
             reason = (fault if again else None) or reasons[end.play.arm] or missing
             if reason is not None and end.play.arm not in given_up:
                 void[end.play.pair] = reason
-            self.write(end.row(run_id=self.run_id, leg=self.leg, void=reason or fault or (None if end.is_whole else CUT)))
+            self.write(
+                end.row(
+                    run_id=self.run_id,
+                    leg=self.leg,
+                    void=reason or fault or (None if end.is_whole else CUT),
+                )
+            )
             self._played[end.play.pair] += 1
         for pair in {end.play.pair for end in ends}:
             if pair in void:
                 self._played[pair] = 0
                 self._invalid.append(re.sub(r"\d+", "#", void[pair]))
-                is_hopeless = len(self._invalid) >= IN_A_ROW and len(set(self._invalid[-IN_A_ROW:])) == 1
+                is_hopeless = (
+                    len(self._invalid) >= IN_A_ROW and len(set(self._invalid[-IN_A_ROW:])) == 1
+                )
                 if is_hopeless and settle.next_round is not None:
-                    self.on_invalid(f"{IN_A_ROW} pairs in a row were invalid, for one reason: {void[pair]}")
+                    self.on_invalid(
+                        f"{IN_A_ROW} pairs in a row were invalid, for one reason: {void[pair]}"
+                    )
             elif self._played[pair] == self.pair_size and all(end.is_whole for end in ends):
                 self._invalid.clear()
                 await self.pair_done(pair)
@@ -176,7 +211,12 @@ class Barrier:
             if self.on_dead == "wait" and self._is_relayed:
                 self._revived(arm)  # it will be: what comes next starts it anew
             elif self.on_dead == "wait":
-                back = await awaited(endpoint, patience_s=PATIENCE_S, goes_on=self.goes_on, is_stopping=self.is_stopping)
+                back = await awaited(
+                    endpoint,
+                    patience_s=PATIENCE_S,
+                    goes_on=self.goes_on,
+                    is_stopping=self.is_stopping,
+                )
                 if back is not None:
                     self._met(arm, back)
                     self._revived(arm)
@@ -190,7 +230,9 @@ class Barrier:
             self.lost(arm)
             return await self._look(arm, round_)
         if missing := newly_missing(said, known):
-            self.notice(f"{arm} is held to be what it was: after the block it did not answer {'; '.join(missing)}")
+            self.notice(
+                f"{arm} is held to be what it was: after the block it did not answer {'; '.join(missing)}"
+            )
         now = dated(said, time.time()) if is_restarted(known, said) else remembered(said, known)
         fault = self._fault(arm, said, now, strangers)
         self._known[arm] = now
@@ -215,7 +257,10 @@ class Barrier:
                 if not left or time.monotonic() > until_s:
                     raise
             else:
-                is_even = now.counters.get("running", 0.0) == 0 and self._tally.beyond(endpoint, now.counters) >= 0
+                is_even = (
+                    now.counters.get("running", 0.0) == 0
+                    and self._tally.beyond(endpoint, now.counters) >= 0
+                )
                 if is_even and not newly_missing(now, known):
                     return now, 0.0
                 looks.append(now)
@@ -226,7 +271,9 @@ class Barrier:
     def _strangers(self, endpoint: Endpoint, looks: Sequence[Identity]) -> float:
         """Count what a server works on: some gauges stay where they were when it fell idle, tokens come from work alone."""
         before, now = looks[len(looks) // 2].counters, looks[-1].counters
-        works = "output_tokens" in before and now.get("output_tokens", 0.0) > before["output_tokens"]
+        works = (
+            "output_tokens" in before and now.get("output_tokens", 0.0) > before["output_tokens"]
+        )
         return max(0.0, now.get("running", 0.0) - self._tally.perhaps(endpoint)) if works else 0.0
 
     def _fault(self, arm: str, said: Identity, now: Identity, strangers: float) -> str | None:
@@ -249,7 +296,9 @@ class Barrier:
     def _learn(self, arm: str, identity: Identity) -> None:
         self._first[arm] = {**told(identity.facts()), **self._first.get(arm, {})}
 
-    def _note(self, arm: str, identity: Identity, round_: int, moment: Literal["before", "after"]) -> None:
+    def _note(
+        self, arm: str, identity: Identity, round_: int, moment: Literal["before", "after"]
+    ) -> None:
         self.write(fingerprint(self.run_id, self.leg, arm, identity, moment=moment, round_=round_))
 
     def _sample(self, arm: str, identity: Identity) -> None:
@@ -257,7 +306,9 @@ class Barrier:
             self.write(row)
 
 
-async def awaited(endpoint: Endpoint, *, patience_s: float, goes_on: str, is_stopping: Callable[[], bool]) -> Identity | None:
+async def awaited(
+    endpoint: Endpoint, *, patience_s: float, goes_on: str, is_stopping: Callable[[], bool]
+) -> Identity | None:
     """Ask until the endpoint answers, or nobody wants it any more. Raises EndpointError when it stays silent."""
     until_s = time.monotonic() + patience_s
     while not is_stopping():

@@ -41,7 +41,12 @@ class Sample:
     def literal_share(self) -> float:
         """Return the share of the tokens whose own words the trace kept; the others are drawn words."""
         whole = sum(map(_tokens, self.contexts))
-        kept = sum(segment.tokens for context in self.contexts for segment in context if segment.text is not None)
+        kept = sum(
+            segment.tokens
+            for context in self.contexts
+            for segment in context
+            if segment.text is not None
+        )
         return kept / whole if whole else 0.0
 
     def lines(self) -> Iterator[bytes]:
@@ -73,7 +78,9 @@ def sampled(trace: Trace, count: int, *, seed: int) -> Sample:
     return Sample(header=trace.header, contexts=tuple(kept), calls=calls)
 
 
-def script(sample: Sample, *, model: str, strategy: Strategy, prompts: str, output: str, trace: str) -> str:
+def script(
+    sample: Sample, *, model: str, strategy: Strategy, prompts: str, output: str, trace: str
+) -> str:
     """Return a Python script that calibrates *model* on the prompts in a file and saves it with its scales."""
     text = (files("agentload.run") / "calibration.txt").read_text(encoding="utf-8")
     return text.format(

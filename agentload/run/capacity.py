@@ -61,7 +61,11 @@ class Found:
     @property
     def broken(self) -> Trial | None:
         """Return the trial of the smallest load that did not hold."""
-        return min((trial for trial in self.trials if trial.trouble is not None), key=lambda trial: trial.load, default=None)
+        return min(
+            (trial for trial in self.trials if trial.trouble is not None),
+            key=lambda trial: trial.load,
+            default=None,
+        )
 
 
 class _EndError(Exception):
@@ -90,7 +94,9 @@ def search(
     def holds(load: float) -> bool:
         trials.append(attempt(load, len(trials)))
         is_void = trials[-1].void is not None
-        if (is_void and any(each.trouble is None and each.void is None for each in trials)) or len(trials) == most:
+        if (is_void and any(each.trouble is None and each.void is None for each in trials)) or len(
+            trials
+        ) == most:
             raise _EndError
         return not is_void and trials[-1].trouble is None
 
@@ -121,8 +127,20 @@ def settled(tried: Mapping[str, Sequence[Trial]], *, share: float) -> tuple[Foun
     for arm, trials in tried.items():
         error = max((each.error for each in trials), default=0.0)
         limit = known.limit(arm).widened(error) if known is not None and arm in told else None
-        holds, low, high = (None, None, None) if limit is None else (limit.value or None, limit.low or None, limit.high)
-        found.append(Found(arm=arm, holds=holds, low=low, high=high, trials=tuple(sorted(trials, key=lambda trial: trial.load))))
+        holds, low, high = (
+            (None, None, None)
+            if limit is None
+            else (limit.value or None, limit.low or None, limit.high)
+        )
+        found.append(
+            Found(
+                arm=arm,
+                holds=holds,
+                low=low,
+                high=high,
+                trials=tuple(sorted(trials, key=lambda trial: trial.load)),
+            )
+        )
     return tuple(found)
 
 
@@ -131,7 +149,9 @@ def _telling(tried: Mapping[str, Sequence[Trial]]) -> dict[str, list[Step]]:
     told: dict[str, list[Step]] = {}
     for arm, trials in tried.items():
         if own := [each for each in trials if each.void is None]:
-            told[arm] = [(each.load, each.turns, each.within, each.trouble, each.worth) for each in own]
+            told[arm] = [
+                (each.load, each.turns, each.within, each.trouble, each.worth) for each in own
+            ]
     return told
 
 
@@ -148,7 +168,13 @@ def rows(
     slo = "" if study.slo is None else LIMITS.write(study.slo)
     for number, trial in enumerate(found.trials):
         # Rows are told apart by their settings, and one load is tried more than once.
-        settings = {"agents": round(trial.load), "slo": slo, "share": study.share, "classes": sorted(classes), "trial": number}
+        settings = {
+            "agents": round(trial.load),
+            "slo": slo,
+            "share": study.share,
+            "classes": sorted(classes),
+            "trial": number,
+        }
         detail = asdict(trial) | {"minutes": study.trial_s / 60}
         yield ProbeRow(
             run_id=run_id,
@@ -202,7 +228,11 @@ def keep_searches(
     if at_ns is None:
         with reading(database) as connection:
             at_ns = next_search(connection, run)
-    steps = (row for each in found for row in rows(each, run_id=run, at_ns=at_ns, study=study, classes=classes, probe=probe))
+    steps = (
+        row
+        for each in found
+        for row in rows(each, run_id=run, at_ns=at_ns, study=study, classes=classes, probe=probe)
+    )
     keep(steps, database, run_id=run, name="capacity")
 
 
@@ -241,7 +271,9 @@ def find(
     Each load is played for a trial of virtual time, the first quarter of which is left out: queues build up.
     """
     if loads:
-        return tuple(each.of(played(study, stock, arm, each.load, seed=each.seed)) for each in loads)
+        return tuple(
+            each.of(played(study, stock, arm, each.load, seed=each.seed)) for each in loads
+        )
     is_closed = study.find == "max-concurrency"
     return search(
         arm.name,
@@ -257,9 +289,13 @@ def find(
 def played(study: Search, stock: Steady, arm: ArmProfile, size: float, *, seed: int) -> Trial:
     """Play one load for a trial of virtual time; the seed draws which sessions run, where the trial begins, and the noise."""
     made = trial_plan(study, stock, arm.name, size, run=f"find-{size:g}", seed=seed)
-    rows = list(Shell(made, {arm.name: arm}, seed=seed, sample_s=max(1.0, study.trial_s / 60)).play())
+    rows = list(
+        Shell(made, {arm.name: arm}, seed=seed, sample_s=max(1.0, study.trial_s / 60)).play()
+    )
     begun_ns = next(row.primed_ns or 0 for row in rows if isinstance(row, BlockRow))
-    tally = Tally(study.slo or Slo(), begun_ns=begun_ns, seconds=study.trial_s, start=clock_start(made.load))
+    tally = Tally(
+        study.slo or Slo(), begun_ns=begun_ns, seconds=study.trial_s, start=clock_start(made.load)
+    )
     for row in rows:
         tally.add(row)
     trial = tally.trial(size, share=study.share)
@@ -274,7 +310,9 @@ def trial_plan(study: Search, stock: Steady, arm: str, size: float, *, run: str,
     laid = windows(stock.under(load), number=1, pairs=1, seed=seed)
     limits = limits_of(study.timeouts)
     trace = Trace(header=stock.header, sessions=())
-    return plan(trace, [arm], run=run, seed=seed, pairs=1, load=laid.load, limits=limits, laid=laid.blocks)
+    return plan(
+        trace, [arm], run=run, seed=seed, pairs=1, load=laid.load, limits=limits, laid=laid.blocks
+    )
 
 
 def drawn(study: Search, arm: str, number: int) -> int:

@@ -51,14 +51,21 @@ class Crowd:
 
         def attempt(size: float, number: int) -> Trial:
             try:
-                trial = self._tried(arm, round(size), loads[number].seed if loads else drawn(self.study, arm.name, number), server)
+                trial = self._tried(
+                    arm,
+                    round(size),
+                    loads[number].seed if loads else drawn(self.study, arm.name, number),
+                    server,
+                )
             except (EndpointError, EvidenceError, LaunchError) as error:
                 if not number:
                     raise
                 trial = Trial(load=size, void=error.message)
             told(f"{arm.name}: {size:.0f} sessions: {described(trial)}")
             if trial.void is not None:
-                told(f"warning: {arm.name}: {size:.0f} sessions say nothing of the server: {trial.void}")
+                told(
+                    f"warning: {arm.name}: {size:.0f} sessions say nothing of the server: {trial.void}"
+                )
             return trial
 
         if loads:
@@ -69,7 +76,15 @@ class Crowd:
                     break
             return tuple(trials)
         start = self.study.start or FEW
-        return search(arm.name, attempt, start=start, whole=True, share=self.study.share, others=others, most=most)
+        return search(
+            arm.name,
+            attempt,
+            start=start,
+            whole=True,
+            share=self.study.share,
+            others=others,
+            most=most,
+        )
 
     def _tried(self, arm: Endpoint, sessions: int, seed: int, server: Kept | None) -> Trial:
         if server is not None:
@@ -81,7 +96,11 @@ class Crowd:
             return trial
         trial = replace(trial, trouble=trouble(trial, self.study.share))
         # Our own lag makes turns slower and never faster: what holds in spite of it holds, and trouble that is no matter of time stays.
-        return replace(trial, void=f"it may be our own side: {late}") if late is not None and trial.trouble == "slo" else trial
+        return (
+            replace(trial, void=f"it may be our own side: {late}")
+            if late is not None and trial.trouble == "slo"
+            else trial
+        )
 
     def _trial(self, arm: Endpoint, sessions: int, seed: int) -> tuple[Trial, str | None]:
         """Return one trial, and why its times are not the server's, if they are not."""
@@ -112,23 +131,38 @@ class Crowd:
             try:
                 played = self.play(Leg(playing))
             except EndpointError as error:
-                raise EndpointError(f"{error.message} (after {sessions} sessions at once)", hint=error.hint) from error
+                raise EndpointError(
+                    f"{error.message} (after {sessions} sessions at once)", hint=error.hint
+                ) from error
             rows = list(journal_rows(scratch, made.run))
-        return measured(sessions, rows, self.study.slo or Slo(), self.study.trial_s, died=_died(rows, played)), played.health.void
+        return measured(
+            sessions, rows, self.study.slo or Slo(), self.study.trial_s, died=_died(rows, played)
+        ), played.health.void
 
 
-def measured(sessions: int, rows: Iterable[Row], slo: Slo, seconds: float, *, died: str | None) -> Trial:
+def measured(
+    sessions: int, rows: Iterable[Row], slo: Slo, seconds: float, *, died: str | None
+) -> Trial:
     """Return what the last play of a trial's block says: those before it were void, and a void one says nothing."""
     found = list(rows)
-    last = max((row for row in found if isinstance(row, BlockRow)), key=lambda row: row.started_ns, default=None)
+    last = max(
+        (row for row in found if isinstance(row, BlockRow)),
+        key=lambda row: row.started_ns,
+        default=None,
+    )
     if died is None and (last is None or last.void is not None):
         return Trial(load=sessions, void="nothing was played" if last is None else last.void)
     begun_ns = 0 if last is None else last.primed_ns or last.started_ns
     # What was counted just before the play is where its counts begin.
-    counted_ns = max((row.at_ns for row in found if isinstance(row, SampleRow) and row.at_ns < begun_ns), default=begun_ns)
+    counted_ns = max(
+        (row.at_ns for row in found if isinstance(row, SampleRow) and row.at_ns < begun_ns),
+        default=begun_ns,
+    )
     tally = Tally(slo, begun_ns=begun_ns, seconds=seconds)
     for row in found:
-        if (isinstance(row, CallRow) and row.released_ns >= begun_ns) or (isinstance(row, SampleRow) and row.at_ns >= counted_ns):
+        if (isinstance(row, CallRow) and row.released_ns >= begun_ns) or (
+            isinstance(row, SampleRow) and row.at_ns >= counted_ns
+        ):
             tally.add(row)
     return replace(tally.trial(sessions), died=died)
 
@@ -151,7 +185,11 @@ def described(trial: Trial) -> str:
 
 def _died(rows: Iterable[Row], played: Played) -> str | None:
     """Say how a server died that is not ours: somebody may have started it again."""
-    starts = {json.loads(row.facts).get("process_start_s") for row in rows if isinstance(row, FingerprintRow)} - {None}
+    starts = {
+        json.loads(row.facts).get("process_start_s")
+        for row in rows
+        if isinstance(row, FingerprintRow)
+    } - {None}
     if len(starts) > 1:
         return "it was started again meanwhile"
     return "it stopped answering" if played.died else None

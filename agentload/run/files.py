@@ -21,7 +21,11 @@ from agentload.tracefile.files import digest, read
 
 
 def read_traces(
-    refs: Sequence[TraceRef], *, lenient: bool = False, max_context_tokens: int | None = None, compares: bool | None = None
+    refs: Sequence[TraceRef],
+    *,
+    lenient: bool = False,
+    max_context_tokens: int | None = None,
+    compares: bool | None = None,
 ) -> tuple[Trace, tuple[TraceRef, ...]]:
     """Return the traces of a study as one, their sessions no longer than asked for, with what each holds.
 
@@ -30,10 +34,13 @@ def read_traces(
     """
     if any(ref.path == "-" for ref in refs):
         raise UsageError(
-            "a trace that is played is read more than once, so it cannot be a pipe", hint="agentload trace generate rag -o rag.jsonl"
+            "a trace that is played is read more than once, so it cannot be a pipe",
+            hint="agentload trace generate rag -o rag.jsonl",
         )
     paths = [find("traces", ref.path) for ref in refs]
-    found = tuple(TraceRef(path=ref.path, sha256=digest(path)) for ref, path in zip(refs, paths, strict=True))
+    found = tuple(
+        TraceRef(path=ref.path, sha256=digest(path)) for ref, path in zip(refs, paths, strict=True)
+    )
     for ref, now in zip(refs, found, strict=True):
         if ref.sha256 is not None and ref.sha256 != now.sha256:
             raise TraceError(
@@ -42,15 +49,22 @@ def read_traces(
             )
     traces = [read(path, lenient=lenient) for path in paths]
     if compares is not None:
-        traces = [spoken(trace, read_texts(beside(path)), compares=compares) for trace, path in zip(traces, paths, strict=True)]
+        traces = [
+            spoken(trace, read_texts(beside(path)), compares=compares)
+            for trace, path in zip(traces, paths, strict=True)
+        ]
     made = merged(traces)
-    return made if max_context_tokens is None else replace(made, sessions=shortened(made, max_context_tokens)), found
+    return made if max_context_tokens is None else replace(
+        made, sessions=shortened(made, max_context_tokens)
+    ), found
 
 
 def trace_hash(refs: Sequence[TraceRef]) -> str:
     """Return one hash of several traces; of one, its own."""
     digests = [ref.sha256 or "" for ref in refs]
-    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+    return (
+        digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+    )
 
 
 def pinned(study: Study) -> Study:
@@ -73,7 +87,10 @@ def located(study: Study, folder: Path) -> Study:
     for path, flag in fields_of(study):
         name, value = path[-1], flag.value(study)
         if name == "traces":
-            moved[name] = tuple(TraceRef(path=_led("traces", each.path, folder), sha256=each.sha256) for each in value)
+            moved[name] = tuple(
+                TraceRef(path=_led("traces", each.path, folder), sha256=each.sha256)
+                for each in value
+            )
         elif name == "profile":
             moved[name] = _led("profiles", value, folder)
         elif flag.said.place and value is not None and (name != "endpoints" or is_arms_file(value)):
@@ -86,5 +103,7 @@ def _led(kind: Kind, name: str, folder: Path) -> str:
         found = find(kind, name, within=folder)
     except AgentloadError:  # who reads it says so
         return os.path.normpath(folder / name)
-    is_shipped = not found.is_relative_to(folder) and found.samefile(find(kind, name))  # which a file here may hide
+    is_shipped = not found.is_relative_to(folder) and found.samefile(
+        find(kind, name)
+    )  # which a file here may hide
     return name if is_shipped else os.path.normpath(found)

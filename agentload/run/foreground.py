@@ -59,15 +59,21 @@ class Audience:
 
     notice: Callable[[str], None] = lambda _: None
     """Is told what a reader of the result should know, a line at a time."""
-    progress: Callable[[Cost, ClockStart], AbstractContextManager[Listener | None]] = lambda *_: nullcontext()
+    progress: Callable[[Cost, ClockStart], AbstractContextManager[Listener | None]] = lambda *_: (
+        nullcontext()
+    )
     """Follows the calls of one part of a run."""
-    answers: Callable[[Sequence[Question], int], AbstractContextManager[AnswerListener | None]] = lambda *_: nullcontext()
+    answers: Callable[[Sequence[Question], int], AbstractContextManager[AnswerListener | None]] = (
+        lambda *_: nullcontext()
+    )
     """Follows the answers of one part of an evaluation; told how many arms are asked."""
     stopping: Callable[[Stop], AbstractContextManager[None]] = lambda _: nullcontext()
     """Calls the stop when it wants one, from inside the event loop."""
 
 
-def simulate(made: Prepared, audience: Audience, *, told: Callable[[int], None] = lambda _: None) -> str:
+def simulate(
+    made: Prepared, audience: Audience, *, told: Callable[[int], None] = lambda _: None
+) -> str:
     """Play what is laid out in virtual time, and store it; return the run's name. *told* hears how many rows there are so far."""
     assert isinstance(made.playing, Simulation), made.playing
     _warn(made.beyond, audience)
@@ -101,7 +107,9 @@ def played(playing: Playing, audience: Audience) -> Played:
     A first stop lets what is in flight come to its end, a second cancels it.
     """
     steps = stages(playing.plan, playing.endpoints)
-    _finished(told_apart(playing.endpoints, is_forced=playing.is_forced, notice=audience.notice), audience)
+    _finished(
+        told_apart(playing.endpoints, is_forced=playing.is_forced, notice=audience.notice), audience
+    )
     audience = _told_once(audience) if replica_pairs(playing.endpoints) else audience
     everything = frozenset[int]().union(*(step.pairs for step in steps))
     ended: Played | None = None
@@ -111,36 +119,55 @@ def played(playing: Playing, audience: Audience) -> Played:
             continue
         if step.taken_from:
             try:
-                _finished(exchanged(step, before.facts, notice=audience.notice, goes_on=playing.goes_on), audience)
+                _finished(
+                    exchanged(step, before.facts, notice=audience.notice, goes_on=playing.goes_on),
+                    audience,
+                )
             except KeyboardInterrupt as stopped:
                 raise InterruptError(
-                    "stopped before the servers were exchanged; the first half is stored", hint=f"exchange them, then: {playing.goes_on}"
+                    "stopped before the servers were exchanged; the first half is stored",
+                    hint=f"exchange them, then: {playing.goes_on}",
                 ) from stopped
         own = replace(
-            playing, endpoints=step.endpoints, elsewhere=everything - step.pairs, is_resumed=playing.is_resumed or ended is not None
+            playing,
+            endpoints=step.endpoints,
+            elsewhere=everything - step.pairs,
+            is_resumed=playing.is_resumed or ended is not None,
         )
         expected = cost(replace(playing.plan, rounds=step.left(before)))
         with audience.progress(expected, clock_start(playing.plan.load)) as listener:
             part = _part(own, listener, audience)
         # What voids the first half voids the comparison.
-        ended = part if ended is None or ended.health.void is None else replace(part, health=ended.health)
+        ended = (
+            part
+            if ended is None or ended.health.void is None
+            else replace(part, health=ended.health)
+        )
         if ended.was_stopped or (playing.stops_late and ended.health.is_late):
             break
     assert ended is not None, "a plan has rounds"
     return ended
 
 
-async def told_apart(arms: Sequence[Endpoint], *, is_forced: bool, notice: Callable[[str], None]) -> None:
+async def told_apart(
+    arms: Sequence[Endpoint], *, is_forced: bool, notice: Callable[[str], None]
+) -> None:
     """See that the replicas of each arm are servers of their own, and alike. Raises EndpointError naming those that are not."""
     for arm in arms:
         if not arm.replicas:
             continue
         said = [each.facts() for each in await identify_all(arm.replicas)]
         if (one := shared_process(arm.name, said)) is not None:
-            raise EndpointError(one, hint="give each replica a server of its own, or leave one out: a start counts once")
+            raise EndpointError(
+                one,
+                hint="give each replica a server of its own, or leave one out: a start counts once",
+            )
         if others := tuple(unlike(arm.name, said)):
             if not is_forced:
-                raise EndpointError("; ".join(others), hint="start it as its fellow was, or leave it out; --force measures it all the same")
+                raise EndpointError(
+                    "; ".join(others),
+                    hint="start it as its fellow was, or leave it out; --force measures it all the same",
+                )
             for each in others:
                 notice(f"caveat: {each}")
 
@@ -170,7 +197,9 @@ def _part(playing: Playing, listener: Listener | None, audience: Audience) -> Pl
     except asyncio.CancelledError as stopped:
         if not playing.is_resumed:
             raise InterruptError("stopped before anything was sent") from stopped
-        raise InterruptError("stopped before anything more was sent", hint=f"go on with: {playing.goes_on}") from stopped
+        raise InterruptError(
+            "stopped before anything more was sent", hint=f"go on with: {playing.goes_on}"
+        ) from stopped
 
 
 @contextmanager
@@ -182,7 +211,9 @@ def _ending(stop: Stop, audience: Audience) -> Iterator[None]:
         nonlocal asked
         asked += 1
         if asked == 1:
-            audience.notice(f"stopping: what is in flight has {ENDING_S:g} s to end; Ctrl-C again ends it now")
+            audience.notice(
+                f"stopping: what is in flight has {ENDING_S:g} s to end; Ctrl-C again ends it now"
+            )
             asyncio.get_running_loop().call_later(ENDING_S, stop)
         stop()
 
@@ -247,25 +278,53 @@ def searched(
     match study.servers:
         case Virtual(profile=profile, arms=names, noise=noise):
             chosen = arms_of(profile, names)
-            _warn(too_long(trace.header, trace.sessions, min(arm.server.max_model_len for arm in chosen)), audience)
+            _warn(
+                too_long(
+                    trace.header, trace.sessions, min(arm.server.max_model_len for arm in chosen)
+                ),
+                audience,
+            )
             for arm in chosen if noise else quiet(chosen).values():
-                tried[arm.name] = find(study, stock, arm, others=tried, loads=loads.get(arm.name, ()), most=most)
+                tried[arm.name] = find(
+                    study, stock, arm, others=tried, loads=loads.get(arm.name, ()), most=most
+                )
         case Live() as servers:
             wanted, starting = endpoints_of(servers), launching(servers)
-            crowd = Crowd(study=study, stock=stock, play=lambda leg: _finished(leg.play(), audience))
+            crowd = Crowd(
+                study=study, stock=stock, play=lambda leg: _finished(leg.play(), audience)
+            )
             with reached(wanted, noise=servers.noise, seed=study.seed) as arms:
                 for each in arms:
-                    search = partial(crowd.search, each, told=audience.notice, others=tried, loads=loads.get(each.name, ()), most=most)
+                    search = partial(
+                        crowd.search,
+                        each,
+                        told=audience.notice,
+                        others=tried,
+                        loads=loads.get(each.name, ()),
+                        most=most,
+                    )
                     if starting is None:
                         tried[each.name] = search()
                         continue
-                    with kept(each, logs=starting.logs / each.name, start_s=starting.start_s) as server:
+                    with kept(
+                        each, logs=starting.logs / each.name, start_s=starting.start_s
+                    ) as server:
                         tried[each.name] = search(server=server)
-    found = settled({arm: (*before.get(arm, ()), *own) for arm, own in tried.items()}, share=study.share)
+    found = settled(
+        {arm: (*before.get(arm, ()), *own) for arm, own in tried.items()}, share=study.share
+    )
     if place.into is not None:
         classes = {session.workload for session in trace.sessions}
         at_ns = time.time_ns() if isinstance(study.servers, Live) else None
-        keep_searches(found, place.database, run=place.into, at_ns=at_ns, study=study, classes=classes, probe=probe)
+        keep_searches(
+            found,
+            place.database,
+            run=place.into,
+            at_ns=at_ns,
+            study=study,
+            classes=classes,
+            probe=probe,
+        )
     return found
 
 
@@ -282,7 +341,12 @@ def isolate(study: Probe, place: Place, audience: Audience) -> tuple[Cell, ...]:
     cells = tuple(
         isolated(
             combinations(
-                asking(launchable(endpoints_of(study.servers), option="--matrix"), study.request, study.timeouts), graphs=study.graphs
+                asking(
+                    launchable(endpoints_of(study.servers), option="--matrix"),
+                    study.request,
+                    study.timeouts,
+                ),
+                graphs=study.graphs,
             ),
             tokens=study.prompt_tokens,
             prompts=study.prompts,
@@ -300,10 +364,20 @@ def require(found: Sequence[Found]) -> None:
     """Raise `EndpointError` for an arm of which nothing is known, because its first trial says nothing."""
     for each in found:
         if each.void is not None and each.holds is None and each.high is None:
-            raise EndpointError(f"{each.arm}: nothing was found: {each.void.void}", hint="fix that, then rerun the command")
+            raise EndpointError(
+                f"{each.arm}: nothing was found: {each.void.void}",
+                hint="fix that, then rerun the command",
+            )
 
 
-def concluded(run_id: str, place: Place, audience: Audience, *, load_error: str | None, stopped: InterruptError | None = None) -> None:
+def concluded(
+    run_id: str,
+    place: Place,
+    audience: Audience,
+    *,
+    load_error: str | None,
+    stopped: InterruptError | None = None,
+) -> None:
     """Raise what a run ends with: that it was stopped, or that the database lacks what is in the journal."""
     if load_error is not None:
         lacking = f"run {run_id} is in its journal but not in {place.database}: {load_error}"
@@ -337,7 +411,9 @@ class Stage:
     def left(self, before: Past) -> tuple[Round, ...]:
         """Return the rounds that earlier legs have not done."""
         done = needless((play for round_ in self.rounds for play in round_.plays), before.done)
-        return tuple(round_ for round_ in self.rounds if any(play.pair not in done for play in round_.plays))
+        return tuple(
+            round_ for round_ in self.rounds if any(play.pair not in done for play in round_.plays)
+        )
 
 
 def stages(plan: Plan, endpoints: Sequence[Endpoint]) -> tuple[Stage, ...]:
@@ -347,7 +423,11 @@ def stages(plan: Plan, endpoints: Sequence[Endpoint]) -> tuple[Stage, ...]:
         at = where(rounds)
         placed = tuple(on(endpoint, at.get(endpoint.name), endpoints) for endpoint in endpoints)
         before = {endpoint.url: endpoint.name for endpoint in out[-1].endpoints} if out else {}
-        taken = {each.name: before[each.url] for each in placed if before.get(each.url, each.name) != each.name}
+        taken = {
+            each.name: before[each.url]
+            for each in placed
+            if before.get(each.url, each.name) != each.name
+        }
         out.append(Stage(rounds=rounds, endpoints=placed, taken_from=taken))
     return tuple(out)
 
@@ -358,17 +438,25 @@ def is_over(steps: Sequence[Stage], number: int, before: Past) -> bool:
     The last one is never over: it says how the run ended.
     """
     later, begun = steps[number + 1 :], before.done | before.lost.keys()
-    return bool(later) and (steps[number].pairs <= before.done or any(step.taken_from and step.pairs & begun for step in later))
+    return bool(later) and (
+        steps[number].pairs <= before.done
+        or any(step.taken_from and step.pairs & begun for step in later)
+    )
 
 
 def is_exchanged(arm: Facts, there_before: Facts, now: Facts) -> bool:
     """Tell whether the server at an address, which was another arm's, is *arm* now. Raises EndpointError where nothing could tell."""
-    if all(arm.get(name) == there_before.get(name) for name in COMMANDED) and now.get("process_start_s") is None:
+    if (
+        all(arm.get(name) == there_before.get(name) for name in COMMANDED)
+        and now.get("process_start_s") is None
+    ):
         raise EndpointError(
             "both servers look alike, and neither says when it was started: an exchange cannot be seen",
             hint="exchange them while the run is stopped, then go on with --resume",
         )
-    is_another = now.get("process_start_s") is None or now["process_start_s"] != there_before.get("process_start_s")
+    is_another = now.get("process_start_s") is None or now["process_start_s"] != there_before.get(
+        "process_start_s"
+    )
     return is_another and all(arm.get(name) == now.get(name) for name in COMMANDED)
 
 
@@ -382,11 +470,19 @@ async def exchanged(
 ) -> None:
     """Wait until the servers of a stage are where they belong; *said* is what each arm's server said of itself before."""
     until_s = time.monotonic() + patience_s
-    wanted = ", ".join(f"{each.name} at {each.shown_url}" for each in stage.endpoints if each.name in stage.taken_from)
-    notice(f"half way: exchange the servers now, to have {wanted}; waiting {patience_s / 60:.0f} min for them")
+    wanted = ", ".join(
+        f"{each.name} at {each.shown_url}"
+        for each in stage.endpoints
+        if each.name in stage.taken_from
+    )
+    notice(
+        f"half way: exchange the servers now, to have {wanted}; waiting {patience_s / 60:.0f} min for them"
+    )
     waiting = [each for each in stage.endpoints if each.name in stage.taken_from]
     while waiting:
-        waiting = [each for each in waiting if not await _is_there(each, said, stage.taken_from[each.name])]
+        waiting = [
+            each for each in waiting if not await _is_there(each, said, stage.taken_from[each.name])
+        ]
         if waiting and time.monotonic() + LOOK_S > until_s:
             raise EndpointError(
                 f"{waiting[0].name} is not at {waiting[0].shown_url} after {patience_s / 60:.0f} min",

@@ -52,8 +52,13 @@ class Combination:
     def endpoint(self) -> Endpoint:
         """Return the arm as it is launched."""
         assert self.arm.launch is not None
-        flags = [PREFIX_CACHING[self.prefix_caching], *([] if self.cuda_graphs is None else [CUDA_GRAPHS[self.cuda_graphs]])]
-        return replace(self.arm, launch=replace(self.arm.launch, command=(*self.arm.launch.command, *flags)))
+        flags = [
+            PREFIX_CACHING[self.prefix_caching],
+            *([] if self.cuda_graphs is None else [CUDA_GRAPHS[self.cuda_graphs]]),
+        ]
+        return replace(
+            self.arm, launch=replace(self.arm.launch, command=(*self.arm.launch.command, *flags))
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,13 +88,21 @@ def combinations(arms: Sequence[Endpoint], *, graphs: bool) -> tuple[Combination
 
 
 def isolated(
-    tried: Sequence[Combination], *, tokens: int, prompts: int, logs: Path, start_s: float, told: Callable[[str], None]
+    tried: Sequence[Combination],
+    *,
+    tokens: int,
+    prompts: int,
+    logs: Path,
+    start_s: float,
+    told: Callable[[str], None],
 ) -> Iterator[Cell]:
     """Launch one combination after the other and yield what each did; answers are compared with those of the first that gave some."""
     base: tuple[Streamed | None, ...] | None = None
     for each in tried:
         told(f"{each.name}: starting")
-        cell, said = _tried(each, base, tokens=tokens, prompts=prompts, logs=logs / each.name, start_s=start_s)
+        cell, said = _tried(
+            each, base, tokens=tokens, prompts=prompts, logs=logs / each.name, start_s=start_s
+        )
         base = base or (said if said is not None and any(said) else None)
         told(f"{each.name}: {cell.outcome}")
         yield cell
@@ -111,9 +124,20 @@ def rows(cells: Sequence[Cell], *, run_id: str) -> Iterator[ProbeRow]:
 
 
 def _tried(
-    each: Combination, base: tuple[Streamed | None, ...] | None, *, tokens: int, prompts: int, logs: Path, start_s: float
+    each: Combination,
+    base: tuple[Streamed | None, ...] | None,
+    *,
+    tokens: int,
+    prompts: int,
+    logs: Path,
+    start_s: float,
 ) -> tuple[Cell, tuple[Streamed | None, ...] | None]:
-    made = Cell(arm=each.arm.name, prefix_caching=each.prefix_caching, cuda_graphs=each.cuda_graphs, outcome="no start")
+    made = Cell(
+        arm=each.arm.name,
+        prefix_caching=each.prefix_caching,
+        cuda_graphs=each.cuda_graphs,
+        outcome="no start",
+    )
     endpoint = each.endpoint()
     try:
         running = start(endpoint, logs=logs, start_s=start_s)
@@ -123,22 +147,34 @@ def _tried(
         return replace(made, detail=error.message.partition("\n")[0]), None
     try:
         reused, said = asyncio.run(_asked(endpoint, tokens, prompts))
-        code = _exit_code(running, is_failing=reused is None or reused.verdict == "failed" or None in said)
+        code = _exit_code(
+            running, is_failing=reused is None or reused.verdict == "failed" or None in said
+        )
     finally:
         running.stop()
     agreed = compared(each.arm.name, base or said, said)
     outcome, detail = _outcome(each, reused, said, code)
     return replace(
-        made, outcome=outcome, exit_code=code, agreed=agreed.first_token, prompts=agreed.prompts, reuse=reused, detail=detail
+        made,
+        outcome=outcome,
+        exit_code=code,
+        agreed=agreed.first_token,
+        prompts=agreed.prompts,
+        reuse=reused,
+        detail=detail,
     ), said
 
 
-async def _asked(endpoint: Endpoint, tokens: int, prompts: int) -> tuple[Reuse | None, tuple[Streamed | None, ...]]:
+async def _asked(
+    endpoint: Endpoint, tokens: int, prompts: int
+) -> tuple[Reuse | None, tuple[Streamed | None, ...]]:
     try:
         model = served_model(endpoint, await identify(endpoint))
         counted = await tokenizer(endpoint, model)
         reused = await reuse(endpoint, model, tokenizer=counted, tokens=tokens)
-        return reused, await answers(endpoint, model, tokenizer=counted, prompts=prompts, output_tokens=OUTPUT)
+        return reused, await answers(
+            endpoint, model, tokenizer=counted, prompts=prompts, output_tokens=OUTPUT
+        )
     except EndpointError:  # it died between two requests
         return None, (None,) * prompts
 
@@ -150,14 +186,25 @@ def _exit_code(running: Running, *, is_failing: bool) -> int | None:
     return running.process.poll()
 
 
-def _outcome(each: Combination, reused: Reuse | None, said: Sequence[Streamed | None], code: int | None) -> tuple[Outcome, str]:
+def _outcome(
+    each: Combination, reused: Reuse | None, said: Sequence[Streamed | None], code: int | None
+) -> tuple[Outcome, str]:
     detail = reused.detail() if reused is not None else "it did not answer any more"
     if code is not None or reused is None or reused.verdict == "failed" or None in said:
         return "crash", detail if code is None else f"ended with code {code}; {detail}"
-    if (wrong := next((found for answer in said if answer and (found := garbage(answer.text))), None)) is not None:
+    if (
+        wrong := next(
+            (found for answer in said if answer and (found := garbage(answer.text))), None
+        )
+    ) is not None:
         return "garbage", wrong
     if each.prefix_caching and reused.verdict in {"no hit", "off"}:
-        return "no hits", f"prefix caching is off by the server's word; {detail}" if reused.verdict == "off" else detail
+        return (
+            "no hits",
+            f"prefix caching is off by the server's word; {detail}"
+            if reused.verdict == "off"
+            else detail,
+        )
     return "ok", detail if reused.is_same else f"the same prompt had two answers; {detail}"
 
 

@@ -20,7 +20,16 @@ from agentload.telemetry.log_lines import StartUp
 RISING: Final = ("requests_done", "prompt_tokens", "output_tokens", "prefix_queries", "preemptions")
 """Counters that no running server sets back."""
 START: Final = "process_start_s"
-SAID: Final = ("models", "version", "max_model_len", "cache_config", "settings", "gateway", "check_ms", "emulated")
+SAID: Final = (
+    "models",
+    "version",
+    "max_model_len",
+    "cache_config",
+    "settings",
+    "gateway",
+    "check_ms",
+    "emulated",
+)
 """What a server may leave out once, and still is."""
 
 
@@ -34,7 +43,12 @@ def remembered(now: Identity, known: Identity) -> Identity:
         counters={**_start(known.counters), **now.counters} if is_read else known.counters,
         replicas=paged.replicas,
         engines=paged.engines,
-        log=StartUp(**{each.name: getattr(now.log, each.name) or getattr(known.log, each.name) for each in fields(StartUp)}),
+        log=StartUp(
+            **{
+                each.name: getattr(now.log, each.name) or getattr(known.log, each.name)
+                for each in fields(StartUp)
+            }
+        ),
     )
 
 
@@ -78,14 +92,19 @@ def _start(counters: Mapping[str, float]) -> dict[str, float]:
 def began_as(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
     """Return what each arm of a run was when it first told so, by its fingerprints."""
     out: dict[str, dict[str, Any]] = {}
-    for row in sorted((row for row in rows if isinstance(row, FingerprintRow)), key=lambda row: (row.leg, row.at_ns)):
+    for row in sorted(
+        (row for row in rows if isinstance(row, FingerprintRow)),
+        key=lambda row: (row.leg, row.at_ns),
+    ):
         out[row.arm] = {**told(json.loads(row.facts)), **out.get(row.arm, {})}
     return out
 
 
 COUNTED: Final[frozenset[Status]] = frozenset({"ok", "long", "garbage"})
 """Ends that a server counts as a success of its own."""
-UNCOUNTED: Final[frozenset[Status]] = frozenset({"refused", "connect_timeout", "busy", "http_error", "not_sent"})
+UNCOUNTED: Final[frozenset[Status]] = frozenset(
+    {"refused", "connect_timeout", "busy", "http_error", "not_sent"}
+)
 """Ends that it never counts as one. All others it may have: it can be done with a call that we gave up."""
 DONE: Final = "requests_done"
 
@@ -127,7 +146,9 @@ class Tally:
         last = self._last[endpoint.name]
         if DONE not in counters or DONE not in last.counters:
             return 0.0
-        return counters[DONE] - last.counters[DONE] - (self._ours[endpoint.metrics_urls] - last.ours)
+        return (
+            counters[DONE] - last.counters[DONE] - (self._ours[endpoint.metrics_urls] - last.ours)
+        )
 
     def fault(self, endpoint: Endpoint, counters: Mapping[str, float]) -> str | None:
         """Say what of the block was not between us and this server alone."""
@@ -166,7 +187,11 @@ class Between:
 
     def reason(self, arm: str) -> str | None:
         """Say what makes the arm's block void, and forget it: the next block is another."""
-        deeds, long, whole = self._deeds.pop(arm, Counter()), self._long.pop(arm, 0), self._whole.pop(arm, 0)
+        deeds, long, whole = (
+            self._deeds.pop(arm, Counter()),
+            self._long.pop(arm, 0),
+            self._whole.pop(arm, 0),
+        )
         if deeds:
             (name, _), *_ = deeds.most_common(1)
             told = f"a gateway answered {deeds.total()} calls in the server's place: {name}"

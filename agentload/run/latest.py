@@ -51,7 +51,9 @@ class Latest:
     @property
     def failed(self) -> tuple[tuple[str, int], ...]:
         """Return how many calls ended how, without those that are ok; the most frequent first."""
-        return tuple((status, count) for status, count in self.statuses.most_common() if status != "ok")
+        return tuple(
+            (status, count) for status, count in self.statuses.most_common() if status != "ok"
+        )
 
     @property
     def ttft_ms(self) -> Spread | None:
@@ -66,4 +68,8 @@ class Latest:
 
 def _spread(values: Iterable[float]) -> Spread | None:
     ordered = sorted(values)
-    return Spread(p50=ordered[(len(ordered) - 1) // 2], p95=ordered[int(0.95 * (len(ordered) - 1))]) if ordered else None
+    return (
+        Spread(p50=ordered[(len(ordered) - 1) // 2], p95=ordered[int(0.95 * (len(ordered) - 1))])
+        if ordered
+        else None
+    )

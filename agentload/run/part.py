@@ -29,7 +29,13 @@ from agentload.run.past import Past
 from agentload.run.record import again, arm_row, fingerprint, leg_row, run_row, shown
 from agentload.run.relay import Launching, Relay
 from agentload.store import journal
-from agentload.store.database import READER_PATIENCE_S, WRITER_PATIENCE_S, AbsentError, BusyError, reading
+from agentload.store.database import (
+    READER_PATIENCE_S,
+    WRITER_PATIENCE_S,
+    AbsentError,
+    BusyError,
+    reading,
+)
 from agentload.store.loader import load
 from agentload.store.places import journal_folder, journals
 from agentload.study.document import json_text
@@ -111,21 +117,39 @@ async def part(
         relay = None
         if work.launching is not None:
             endpoints = {each.name: each for each in work.endpoints}
-            made = Relay(endpoints, work.launching, is_forced=work.is_forced, is_stopping=is_stopping, notice=notice)
+            made = Relay(
+                endpoints,
+                work.launching,
+                is_forced=work.is_forced,
+                is_stopping=is_stopping,
+                notice=notice,
+            )
             relay = await stack.enter_async_context(made)
         met = Met(identities={}, models={})
         if relay is None or not is_added:
             met = await _met(work, relay, first=first, notice=notice)
             check(met.identities)
         own = tuple(each for each in work.endpoints if each.name in met.identities)
-        found = caveats(own, met.identities, before=before.began_as, names=names, is_forced=work.is_forced, notice=notice)
+        found = caveats(
+            own,
+            met.identities,
+            before=before.began_as,
+            names=names,
+            is_forced=work.is_forced,
+            notice=notice,
+        )
         row = leg_row(run, before.legs + 1)
         opening = [*([] if is_added else [row]), *_described_again(work, before)]
         opening += [] if before.run is not None else _described(work, run, met, found)
-        opening += [fingerprint(run, row.leg, name, identity, moment="before") for name, identity in met.identities.items()]
+        opening += [
+            fingerprint(run, row.leg, name, identity, moment="before")
+            for name, identity in met.identities.items()
+        ]
         folder = journal_folder(work.database, run)
         folder.mkdir(parents=True, exist_ok=True)
-        writer = stack.enter_context(journal.Writer(folder / f"{'answers' if is_added else 'leg'}{row.leg:03}.journal"))
+        writer = stack.enter_context(
+            journal.Writer(folder / f"{'answers' if is_added else 'leg'}{row.leg:03}.journal")
+        )
         for each in opening:
             writer.append(each)
         writer.sync()  # that there is such a part outlasts the machine
@@ -146,7 +170,9 @@ def _described_again(work: Work, before: Past) -> Iterator[Row]:
     if before.run is None or before.described is None:
         return
     had, study = study_of(before.described), work.study
-    if type(had) is not type(study) or (isinstance(had, Replay) and isinstance(study, Replay) and study.pairs < had.pairs):
+    if type(had) is not type(study) or (
+        isinstance(had, Replay) and isinstance(study, Replay) and study.pairs < had.pairs
+    ):
         return
     if (text := json_text(shown(study))) != before.described.study:
         yield replace(before.run, study=text, command=work.command)
@@ -155,7 +181,13 @@ def _described_again(work: Work, before: Past) -> Iterator[Row]:
 def _described(work: Work, run: str, met: Met, found: tuple[str, ...]) -> Iterator[Row]:
     """Describe a run and its arms."""
     names = set(met.models.values())
-    lengths = work.notes.lengths if work.plan is None else "words" if met.counted is None else met.counted.exact
+    lengths = (
+        work.notes.lengths
+        if work.plan is None
+        else "words"
+        if met.counted is None
+        else met.counted.exact
+    )
     yield run_row(
         run,
         work.study,
@@ -165,7 +197,9 @@ def _described(work: Work, run: str, met: Met, found: tuple[str, ...]) -> Iterat
         model=names.pop() if len(names) == 1 else None,
         created_ns=time.time_ns(),
         command=work.command,
-        notes=msgspec.structs.replace(work.notes, lengths=lengths, caveats=(*work.notes.caveats, *found)),
+        notes=msgspec.structs.replace(
+            work.notes, lengths=lengths, caveats=(*work.notes.caveats, *found)
+        ),
         cache_block=met.identities[work.endpoints[0].name].cache_block,
     )
     for position, each in enumerate(work.endpoints):
@@ -182,7 +216,9 @@ async def _met(work: Work, relay: Relay | None, *, first: str | None, notice: No
         name = endpoint.name
         models[name] = served_model(endpoint, identities[name])
         if work.plan is not None:  # emulated servers count words
-            counts[name] = await tokenizer(endpoint, models[name]) if endpoint.profile is None else WORD_TOKENS
+            counts[name] = (
+                await tokenizer(endpoint, models[name]) if endpoint.profile is None else WORD_TOKENS
+            )
 
     if relay is None:
         twins = {each.name: each.name for each in work.endpoints}
@@ -191,24 +227,35 @@ async def _met(work: Work, relay: Relay | None, *, first: str | None, notice: No
     else:
         # A control is its twin's server, started once more.
         twins = {each.name: copied(each.name) for each in work.endpoints}
-        for each in sorted((each for each in work.endpoints if not is_control(each.name)), key=lambda each: each.name == first):
+        for each in sorted(
+            (each for each in work.endpoints if not is_control(each.name)),
+            key=lambda each: each.name == first,
+        ):
             identities[each.name] = await relay.meet(each.name)
             await look(each)
     return Met(
         identities={arm: identities[of] for arm, of in twins.items()},
         models={arm: models[of] for arm, of in twins.items()},
-        counted=None if work.plan is None else _agreed({name: counts[name] for name in identities}, notice),
+        counted=None
+        if work.plan is None
+        else _agreed({name: counts[name] for name in identities}, notice),
     )
 
 
-def _agreed(measured: Mapping[str, Tokenizer | None], notice: Callable[[str], None]) -> Tokenizer | None:
+def _agreed(
+    measured: Mapping[str, Tokenizer | None], notice: Callable[[str], None]
+) -> Tokenizer | None:
     found = {name: each for name, each in measured.items() if each is not None}
     if not found:
-        notice("no server counts tokens (/tokenize): prompts have as many words as the trace asks for tokens; --tokenizer FILE")
+        notice(
+            "no server counts tokens (/tokenize): prompts have as many words as the trace asks for tokens; --tokenizer FILE"
+        )
         return None
     name, first = next(iter(found.items()))
     if other := next((other for other, each in found.items() if each != first), None):
-        notice(f"{name} and {other} count tokens differently: both get the same bytes, with the lengths of {name}")
+        notice(
+            f"{name} and {other} count tokens differently: both get the same bytes, with the lengths of {name}"
+        )
     return first
 
 
@@ -234,7 +281,9 @@ def caveats(
     if not is_forced:
         found.require()
         if others:
-            raise EndpointError("; ".join(others), hint="start it as it was then; --force measures it all the same")
+            raise EndpointError(
+                "; ".join(others), hint="start it as it was then; --force measures it all the same"
+            )
     told = (*others, *found.caveats())
     for caveat in told:
         notice(f"caveat: {caveat}")
@@ -252,7 +301,12 @@ async def looked_at(database: Path, *, notice: Notice) -> None:
 
 
 async def loaded(
-    run_id: str, database: Path, *, patience_s: float = WRITER_PATIENCE_S, is_stopping: Callable[[], bool] = lambda: False, notice: Notice
+    run_id: str,
+    database: Path,
+    *,
+    patience_s: float = WRITER_PATIENCE_S,
+    is_stopping: Callable[[], bool] = lambda: False,
+    notice: Notice,
 ) -> str | None:
     """Bring a database up to date with a run's journals; return why that could not be, be it that somebody stops us."""
 
@@ -267,7 +321,13 @@ async def loaded(
     return None
 
 
-async def _patiently(act: Callable[[float], None], *, patience_s: float, is_stopping: Callable[[], bool], notice: Notice) -> None:
+async def _patiently(
+    act: Callable[[float], None],
+    *,
+    patience_s: float,
+    is_stopping: Callable[[], bool],
+    notice: Notice,
+) -> None:
     until_s, is_told = time.monotonic() + patience_s, False
     while True:
         try:

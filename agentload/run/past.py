@@ -12,7 +12,17 @@ from agentload.dispatch.stretches import stretches, where
 from agentload.errors import PlanError
 from agentload.model.controls import is_control
 from agentload.model.plan import Plan, Play, Round
-from agentload.model.rows import AnswerRow, ArmRow, BlockRow, CallRow, FingerprintRow, Kind, LegRow, Row, RunRow
+from agentload.model.rows import (
+    AnswerRow,
+    ArmRow,
+    BlockRow,
+    CallRow,
+    FingerprintRow,
+    Kind,
+    LegRow,
+    Row,
+    RunRow,
+)
 from agentload.run.known import began_as
 from agentload.run.questions import Question
 from agentload.store.places import journal_rows
@@ -52,7 +62,10 @@ class Past:
     def began(self, run_id: str, database: Path) -> RunRow:
         """Return how the run was described when it began. Raises PlanError where nobody began it."""
         if self.run is None:
-            raise PlanError(f"no journal of run {run_id} beside {database}", hint=f"agentload runs list {database}")
+            raise PlanError(
+                f"no journal of run {run_id} beside {database}",
+                hint=f"agentload runs list {database}",
+            )
         return self.run
 
 
@@ -72,10 +85,20 @@ def _past(rows: Sequence[Row]) -> Past:
 def past(database: Path, plan: Plan) -> Past:
     """Read which pairs of a plan its run's journals have."""
     # A machine that lost power leaves pages missing behind the last sync: of the pair that was being played, which is void anyway.
-    rows = [row for row in journal_rows(database, plan.run, damaged=lambda _: None) if isinstance(row, KEPT)]
-    whole = Counter((row.pair, row.salt) for row in rows if isinstance(row, BlockRow) and row.void is None)
+    rows = [
+        row
+        for row in journal_rows(database, plan.run, damaged=lambda _: None)
+        if isinstance(row, KEPT)
+    ]
+    whole = Counter(
+        (row.pair, row.salt) for row in rows if isinstance(row, BlockRow) and row.void is None
+    )
     done = frozenset(pair for (pair, _), count in whole.items() if count == len(plan.arms))
-    return replace(_past(rows), done=done, lost={pair: count for pair, count in _played(rows).items() if pair not in done})
+    return replace(
+        _past(rows),
+        done=done,
+        lost={pair: count for pair, count in _played(rows).items() if pair not in done},
+    )
 
 
 def needless(plays: Iterable[Play], done: frozenset[int]) -> frozenset[int]:
@@ -99,7 +122,11 @@ def _played(rows: Sequence[Row]) -> Counter[int]:
             key = (row.leg, row.pair, row.arm)
             closed_ns[key] = max(closed_ns.get(key, 0), row.ended_ns or 0)
     calls = (row for row in rows if isinstance(row, CallRow))
-    killed = {(row.leg, row.pair) for row in calls if row.released_ns > closed_ns.get((row.leg, row.pair, row.arm), -1)}
+    killed = {
+        (row.leg, row.pair)
+        for row in calls
+        if row.released_ns > closed_ns.get((row.leg, row.pair, row.arm), -1)
+    }
     return Counter([pair for pair, _ in salts] + [pair for _, pair in killed])
 
 
@@ -109,17 +136,27 @@ def began(database: Path, run_id: str) -> RunRow | None:
     return next((row for row in rows if isinstance(row, RunRow)), None)
 
 
-def check_resumed(before: Past, plan: Plan, study: Study, *, trace_hash: str, database: Path) -> None:
+def check_resumed(
+    before: Past, plan: Plan, study: Study, *, trace_hash: str, database: Path
+) -> None:
     """Raise PlanError unless *plan* goes on where the run stopped."""
     run = before.began(plan.run, database)
     hint = f"resume with what it began with: {run.command}"
     if run.trace_hash != trace_hash:
-        raise PlanError(f"run {plan.run} began with trace {run.trace_hash}, not {trace_hash}", hint=hint)
+        raise PlanError(
+            f"run {plan.run} began with trace {run.trace_hash}, not {trace_hash}", hint=hint
+        )
     if before.arms != plan.arms:
-        raise PlanError(f"run {plan.run} began with the arms {', '.join(before.arms)}, not {', '.join(plan.arms)}", hint=hint)
+        raise PlanError(
+            f"run {plan.run} began with the arms {', '.join(before.arms)}, not {', '.join(plan.arms)}",
+            hint=hint,
+        )
     first = study_of(run)
     if first is None:
-        raise PlanError(f"run {plan.run} is of an older version, which did not write down how it was played", hint="replay it again")
+        raise PlanError(
+            f"run {plan.run} is of an older version, which did not write down how it was played",
+            hint="replay it again",
+        )
     if other := (*differences(first, study), *_other(first, study, run, plan)):
         raise PlanError(f"run {plan.run} began with other {' and '.join(other)}", hint=hint)
 
@@ -131,7 +168,11 @@ def _other(first: Study, study: Study, run: RunRow, plan: Plan) -> Iterator[str]
             yield "pairs"
         # Which start a pair was played on is seen, not planned: more pairs may bring more starts, never fewer.
         began, now = _starts(first), _starts(study)
-        if began is not None and now is not None and (now < began or (now > began and study.pairs == first.pairs)):
+        if (
+            began is not None
+            and now is not None
+            and (now < began or (now > began and study.pairs == first.pairs))
+        ):
             yield "restarts"
     machines = [dict(where(stretch)) for stretch in stretches(plan.rounds)]
     then = list(notes(run.options).machines)
@@ -141,16 +182,25 @@ def _other(first: Study, study: Study, run: RunRow, plan: Plan) -> Iterator[str]
 
 def _starts(study: Replay) -> int | None:
     """Return how often each server is started; None where it runs all the time."""
-    return (study.servers.restarts or study.pairs) if isinstance(study.servers, Live) and study.servers.launch else None
+    return (
+        (study.servers.restarts or study.pairs)
+        if isinstance(study.servers, Live) and study.servers.launch
+        else None
+    )
 
 
 def given(database: Path, run_id: str, arms: tuple[str, ...]) -> Past:
     """Read the journals of a run; an answer that failed counts as not given."""
     rows = list(journal_rows(database, run_id))
     # A later row of a question stands for it: what a server that changed had answered was taken back.
-    given = {(row.arm, _asked(row)): row.right is not None for row in rows if isinstance(row, AnswerRow)}
+    given = {
+        (row.arm, _asked(row)): row.right is not None for row in rows if isinstance(row, AnswerRow)
+    }
     counted = Counter(asked for (arm, asked), is_given in given.items() if is_given and arm in arms)
-    return replace(_past(rows), answered=frozenset(asked for asked, count in counted.items() if count == len(arms)))
+    return replace(
+        _past(rows),
+        answered=frozenset(asked for asked, count in counted.items() if count == len(arms)),
+    )
 
 
 def asked_of(question: Question) -> Asked:
@@ -164,33 +214,56 @@ def _asked(row: AnswerRow) -> Asked:
 
 def replies(database: Path, run_id: str, arm: str) -> dict[Asked, Answered]:
     """Return what an arm answered before, as far as it is kept: its words."""
-    rows = (row for row in journal_rows(database, run_id) if isinstance(row, AnswerRow) and row.arm == arm)
+    rows = (
+        row
+        for row in journal_rows(database, run_id)
+        if isinstance(row, AnswerRow) and row.arm == arm
+    )
     said = {_asked(row): row.answer for row in rows}
-    return {asked: Answered(text=text, finish_reason=None) for asked, text in said.items() if text is not None}
+    return {
+        asked: Answered(text=text, finish_reason=None)
+        for asked, text in said.items()
+        if text is not None
+    }
 
 
-def check_same_questions(before: Past, *, run_id: str, study: Ask, found: Notes, database: Path) -> None:
+def check_same_questions(
+    before: Past, *, run_id: str, study: Ask, found: Notes, database: Path
+) -> None:
     """Raise `PlanError` unless the run began with the same questions."""
     run = before.began(run_id, database)
     hint = f"resume with what it began with: {run.command}"
     first, then = study_of(run), notes(run.options)
     if not isinstance(first, Ask):
-        raise PlanError(f"run {run_id} did not begin with questions, or an older version did not write them down", hint=hint)
+        raise PlanError(
+            f"run {run_id} did not begin with questions, or an older version did not write them down",
+            hint=hint,
+        )
     other = differences(first, study, roles=("what", "amount"))
     if other or (then.lengths, then.digest, then.arms) != (found.lengths, found.digest, found.arms):
-        raise PlanError(f"run {run_id} began with other {' and '.join(other) or 'questions'}", hint=hint)
+        raise PlanError(
+            f"run {run_id} began with other {' and '.join(other) or 'questions'}", hint=hint
+        )
 
 
-def check_joined(before: Past, *, run_id: str, arms: tuple[str, ...], kind: Kind | None, database: Path) -> None:
+def check_joined(
+    before: Past, *, run_id: str, arms: tuple[str, ...], kind: Kind | None, database: Path
+) -> None:
     """Raise `PlanError` unless the run is there and was played on these arms. What was measured never mixes with what was not.
 
     *kind* is None before anybody was asked.
     """
     run = before.began(run_id, database)
     if kind is not None and (run.kind == "measured") != (kind == "measured"):
-        raise PlanError(f"run {run_id} is {run.kind}, these answers are {kind}", hint="ask the endpoints that the run was played on")
+        raise PlanError(
+            f"run {run_id} is {run.kind}, these answers are {kind}",
+            hint="ask the endpoints that the run was played on",
+        )
     if missing := [arm for arm in arms if arm not in before.arms]:
-        raise PlanError(f"run {run_id} has no arm '{missing[0]}'", hint=f"name the endpoints as it does: {', '.join(before.arms)}")
+        raise PlanError(
+            f"run {run_id} has no arm '{missing[0]}'",
+            hint=f"name the endpoints as it does: {', '.join(before.arms)}",
+        )
 
 
 FIRST: Final = 1_000_000  # pair of what is played beside a run; its own are numbered from 0, and a resumption may add some
@@ -207,15 +280,34 @@ def beside(made: Plan, database: Path) -> Plan:
 
     The plan counts from the first pair that was ever played beside the run, so that the orders of its arms stay balanced.
     """
-    arms = {row.arm for row in journal_rows(database, made.run) if isinstance(row, ArmRow) and not is_control(row.arm)}
+    arms = {
+        row.arm
+        for row in journal_rows(database, made.run)
+        if isinstance(row, ArmRow) and not is_control(row.arm)
+    }
     if missing := sorted(arms - set(made.arms)):
-        raise PlanError(f"run {made.run} has an arm '{missing[0]}' and the endpoints have not", hint=f"its arms: {', '.join(sorted(arms))}")
+        raise PlanError(
+            f"run {made.run} has an arm '{missing[0]}' and the endpoints have not",
+            hint=f"its arms: {', '.join(sorted(arms))}",
+        )
     if unknown := sorted(set(made.arms) - arms):
-        raise PlanError(f"run {made.run} has no arm '{unknown[0]}'", hint=f"its arms: {', '.join(sorted(arms)) or 'none'}")
+        raise PlanError(
+            f"run {made.run} has no arm '{unknown[0]}'",
+            hint=f"its arms: {', '.join(sorted(arms)) or 'none'}",
+        )
     first = taken(database, made.run)
 
     def moved(play: Play) -> Play:
-        return replace(play, pair=play.pair + FIRST, salt=f"{play.salt.rpartition('/')[0]}/{play.pair + FIRST}")
+        return replace(
+            play, pair=play.pair + FIRST, salt=f"{play.salt.rpartition('/')[0]}/{play.pair + FIRST}"
+        )
 
-    left = (tuple(moved(play) for play in round_.plays if play.pair >= first) for round_ in made.rounds)
-    return replace(made, rounds=tuple(Round(index=index, plays=plays) for index, plays in enumerate(filter(None, left))))
+    left = (
+        tuple(moved(play) for play in round_.plays if play.pair >= first) for round_ in made.rounds
+    )
+    return replace(
+        made,
+        rounds=tuple(
+            Round(index=index, plays=plays) for index, plays in enumerate(filter(None, left))
+        ),
+    )

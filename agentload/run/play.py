@@ -64,12 +64,19 @@ class Playing(Work):
         study = self.study
         if isinstance(study, Replay):
             return study
-        return Replay(traces=(), servers=study.servers, request=study.request, timeouts=study.timeouts)
+        return Replay(
+            traces=(), servers=study.servers, request=study.request, timeouts=study.timeouts
+        )
 
     @property
     def goes_on(self) -> str:
         """Return the command line that goes on with it."""
-        return again(self.study, self.database, resume=self.plan.run if isinstance(self.study, Replay) else None, into=self.into)
+        return again(
+            self.study,
+            self.database,
+            resume=self.plan.run if isinstance(self.study, Replay) else None,
+            into=self.into,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +95,13 @@ class Played:
 class Leg:
     """One process's part of a replay; `stop` may be called from a signal handler."""
 
-    def __init__(self, playing: Playing, *, listener: Listener | None = None, notice: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        playing: Playing,
+        *,
+        listener: Listener | None = None,
+        notice: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._playing = playing
         self._listener = listener
         self._notice = notice
@@ -104,7 +117,9 @@ class Leg:
         self._stops += 1
         if self._runner is not None:
             self._runner.stop(drain=self._stops == 1)
-        elif self._task is not None and self._stops == 1:  # a second time would interrupt what ends the servers
+        elif (
+            self._task is not None and self._stops == 1
+        ):  # a second time would interrupt what ends the servers
             self._task.cancel()
 
     async def play(self) -> Played:
@@ -114,45 +129,78 @@ class Leg:
         await looked_at(playing.database, notice=self._notice)
         before = past(playing.database, plan)
         if playing.is_resumed:
-            check_resumed(before, plan, playing.study, trace_hash=playing.trace_hash, database=playing.database)
-        own = tuple(play for round_ in plan.rounds for play in round_.plays if play.pair not in playing.elsewhere)
+            check_resumed(
+                before,
+                plan,
+                playing.study,
+                trace_hash=playing.trace_hash,
+                database=playing.database,
+            )
+        own = tuple(
+            play
+            for round_ in plan.rounds
+            for play in round_.plays
+            if play.pair not in playing.elsewhere
+        )
         before = replace(before, done=needless(own, before.done) | playing.elsewhere)
         async with part(
             playing,
             plan.run,
             before,
             first=next((copied(play.arm) for play in own if play.pair not in before.done), None),
-            names=COMMANDED if playing.elsewhere else LASTING,  # on another machine a server may choose another kernel
+            names=COMMANDED
+            if playing.elsewhere
+            else LASTING,  # on another machine a server may choose another kernel
             check=self._takes,
             is_stopping=lambda: self._stops > 0,
             notice=self._notice,
         ) as opened:
             if playing.launching is None:
                 for endpoint in playing.endpoints:
-                    for row in scraped(plan.run, opened.row.leg, endpoint, opened.met.identities[endpoint.name]):
+                    for row in scraped(
+                        plan.run, opened.row.leg, endpoint, opened.met.identities[endpoint.name]
+                    ):
                         opened.writer.append(row)
             health = await self._measure(opened, before)
             said = {**asdict(health), "pairs": playing.study.pairs}
-            opened.row = replace(opened.row, health=json.dumps(said), status="stopped" if self._stops else "done")
+            opened.row = replace(
+                opened.row, health=json.dumps(said), status="stopped" if self._stops else "done"
+            )
         was_stopped = self._stops > self._own_stops
         error = await self._load(patience_s=WRITER_PATIENCE_S)
         if self._hopeless is not None:
             raise self._hopeless
-        return Played(run_id=plan.run, health=health, was_stopped=was_stopped, died=tuple(self._died), load_error=error)
+        return Played(
+            run_id=plan.run,
+            health=health,
+            was_stopped=was_stopped,
+            died=tuple(self._died),
+            load_error=error,
+        )
 
     def _takes(self, identities: Mapping[str, Identity]) -> None:
         """Say how many turns are longer than the servers take. Raises PlanError where they are many."""
         plan = self._playing.plan
         self._playing.met(identities)
-        said = too_long(plan.header, (session for block in plan.blocks for session in block.sessions), window(identities.values()))
-        if said is not None and not any(each.profile for each in self._playing.endpoints):  # of a profile it was said before
+        said = too_long(
+            plan.header,
+            (session for block in plan.blocks for session in block.sessions),
+            window(identities.values()),
+        )
+        if said is not None and not any(
+            each.profile for each in self._playing.endpoints
+        ):  # of a profile it was said before
             self._notice(f"warning: {said}")
 
     async def _measure(self, opened: Opened, before: Past) -> Health:
         playing, plan, means = self._playing, self._playing.plan, self._playing.means
         leg, writer, met = opened.row.leg, opened.writer, opened.met
         endpoints = {e.name: e for e in playing.endpoints}
-        watch = Watch({e.name: source(e) for e in playing.endpoints}, every_s=playing.sample_s, notice=self._notice)
+        watch = Watch(
+            {e.name: source(e) for e in playing.endpoints},
+            every_s=playing.sample_s,
+            notice=self._notice,
+        )
 
         def write(row: Row) -> None:
             writer.append(row)
@@ -182,9 +230,15 @@ class Leg:
             goes_on=playing.goes_on,
         )
         # Servers other than vLLM, which says its version, may leave tools out of the prompt; recorded calls are compared with real ones.
-        is_text = {name: met.identities[name].version is not None and means.load.history != "recorded" for name in endpoints}
+        is_text = {
+            name: met.identities[name].version is not None and means.load.history != "recorded"
+            for name in endpoints
+        }
         speeches = {
-            name: speech(e, met.models[name], means.request, with_tools=TEXT if is_text[name] else {}) for name, e in endpoints.items()
+            name: speech(
+                e, met.models[name], means.request, with_tools=TEXT if is_text[name] else {}
+            )
+            for name, e in endpoints.items()
         }
         job = Job(
             run_id=plan.run,
@@ -196,14 +250,19 @@ class Leg:
             block=plan.header.block,
             tokenizer=met.counted or WORD_TOKENS,
             renews_keys=any(e.key_command is not None for e in playing.endpoints),
-            raw=None if means.keep_raw is None else Raw(folder=writer.path.parent, which=means.keep_raw),
+            raw=None
+            if means.keep_raw is None
+            else Raw(folder=writer.path.parent, which=means.keep_raw),
         )
         own = () if means.workers == 1 else worker_journals(writer.path, means.workers)
         models = (
             {}
             if means.on is None
             else {
-                (each.session, turn): said.model for block in plan.blocks for each in block.sessions for turn, said in enumerate(each.turns)
+                (each.session, turn): said.model
+                for block in plan.blocks
+                for each in block.sessions
+                for turn, said in enumerate(each.turns)
             }
         )
 
@@ -225,7 +284,9 @@ class Leg:
         async with AsyncExitStack() as stack:
             if means.on is not None:
                 self._runner = Crew(
-                    await stack.enter_async_context(seats(means.on, nodes=means.nodes, resume=playing.goes_on)),
+                    await stack.enter_async_context(
+                        seats(means.on, nodes=means.nodes, resume=playing.goes_on)
+                    ),
                     plan,
                     Play(
                         job=job,
@@ -282,7 +343,9 @@ class Leg:
         self._died.append(arm)
         match self._playing.means.on_dead:
             case "wait":
-                self._notice(f"{arm} stopped answering: waiting for it, then its pair is played again")
+                self._notice(
+                    f"{arm} stopped answering: waiting for it, then its pair is played again"
+                )
                 self._runner.lose(arm, for_good=False)
             case "skip":
                 self._notice(f"{arm} stopped answering: going on without it")
@@ -295,5 +358,9 @@ class Leg:
         """Bring the database up to date; being asked to stop once more ends the wait for it."""
         playing, stops = self._playing, self._stops
         return await loaded(
-            playing.plan.run, playing.database, patience_s=patience_s, is_stopping=lambda: self._stops > stops, notice=self._notice
+            playing.plan.run,
+            playing.database,
+            patience_s=patience_s,
+            is_stopping=lambda: self._stops > stops,
+            notice=self._notice,
         )

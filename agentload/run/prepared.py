@@ -9,7 +9,13 @@ from typing import Final
 
 import msgspec
 
-from agentload.endpoints.endpoint import Endpoint, beginnings, check_environment, replica_pairs, without_fellows
+from agentload.endpoints.endpoint import (
+    Endpoint,
+    beginnings,
+    check_environment,
+    replica_pairs,
+    without_fellows,
+)
 from agentload.endpoints.identity import identify_all
 from agentload.endpoints.launch import kept
 from agentload.endpoints.read import Emulated, read
@@ -83,22 +89,45 @@ class Place:
 
 
 def place_of(
-    study: Study, *, db: Path | str = DATABASE, run_id: str | None = None, resume: str | None = None, into: str | None = None
+    study: Study,
+    *,
+    db: Path | str = DATABASE,
+    run_id: str | None = None,
+    resume: str | None = None,
+    into: str | None = None,
 ) -> Place:
     """Say where a study's rows go. Raises UsageError where they cannot go there, StoreError where a run to join is not there."""
     database = Path(db)
     if resume is not None and into is not None:
-        raise UsageError("--resume goes on with a run of its own kind, --into adds to another: give one of them", hint=ALONE)
+        raise UsageError(
+            "--resume goes on with a run of its own kind, --into adds to another: give one of them",
+            hint=ALONE,
+        )
     if into is not None:
         _check_joins(study)
-    if resume is not None and not (isinstance(study, Ask | Replay | Decide) and isinstance(study.servers, Live)):
-        said = "--resume goes on with a replay on servers, with questions to them, or with a decision"
+    if resume is not None and not (
+        isinstance(study, Ask | Replay | Decide) and isinstance(study.servers, Live)
+    ):
+        said = (
+            "--resume goes on with a replay on servers, with questions to them, or with a decision"
+        )
         raise UsageError(said, hint=ANEW if isinstance(study.servers, Virtual) else ALONE)
     if run_id is not None and (resume or into):
-        raise UsageError("--run-id names a new run, --resume and --into one that there is: give one of them", hint="leave out --run-id")
+        raise UsageError(
+            "--run-id names a new run, --resume and --into one that there is: give one of them",
+            hint="leave out --run-id",
+        )
     if run_id is not None and isinstance(study, Search | Probe):
-        raise UsageError(f"--run-id names a run, and a {tag(type(study))} is none", hint="--into keeps it beside one")
-    return Place(database=database, run=run_id, resume=resume, into=None if into is None else run_named(database, into))
+        raise UsageError(
+            f"--run-id names a run, and a {tag(type(study))} is none",
+            hint="--into keeps it beside one",
+        )
+    return Place(
+        database=database,
+        run=run_id,
+        resume=resume,
+        into=None if into is None else run_named(database, into),
+    )
 
 
 def _check_joins(study: Study) -> None:
@@ -107,9 +136,15 @@ def _check_joins(study: Study) -> None:
         case Replay(servers=Virtual()):
             raise UsageError("--into does nothing without --find", hint="agentload simulate --help")
         case Replay():
-            raise UsageError("--into keeps sweeps, searches, questions and probes beside a run, and this is a replay", hint=ALONE)
+            raise UsageError(
+                "--into keeps sweeps, searches, questions and probes beside a run, and this is a replay",
+                hint=ALONE,
+            )
         case Search(find="max-rate"):
-            raise UsageError("--into keeps searches for max-concurrency, and this is one for max-rate", hint="leave out --into")
+            raise UsageError(
+                "--into keeps searches for max-concurrency, and this is one for max-rate",
+                hint="leave out --into",
+            )
         case Probe(matrix=False):
             raise UsageError("--into does nothing without --matrix", hint="agentload probe --help")
         case _:
@@ -130,13 +165,21 @@ class Prepared:
 
 def launching(servers: Live) -> Launching | None:
     """Say how servers are started; None where they run already."""
-    return Launching(logs=Path(servers.logs), start_s=servers.start_timeout_s) if servers.launch else None
+    return (
+        Launching(logs=Path(servers.logs), start_s=servers.start_timeout_s)
+        if servers.launch
+        else None
+    )
 
 
 def endpoints_of(servers: Live, *, tokenizer: str | None = None) -> tuple[Endpoint, ...] | Emulated:
     """Read what a study's endpoints name. Raises UsageError for arms to be started without a command, EndpointError for missing keys."""
-    found = read(servers.endpoints, model=servers.model, key_env=servers.api_key_env, tokenizer=tokenizer)
-    check_environment(() if isinstance(found, Emulated) else (server for each in found for server in each.servers))
+    found = read(
+        servers.endpoints, model=servers.model, key_env=servers.api_key_env, tokenizer=tokenizer
+    )
+    check_environment(
+        () if isinstance(found, Emulated) else (server for each in found for server in each.servers)
+    )
     if servers.launch:
         launchable(found, option="--launch")
     return found
@@ -157,19 +200,32 @@ def arms_named(servers: Live | Virtual) -> tuple[str, ...]:
 def launchable(endpoints: tuple[Endpoint, ...] | Emulated, *, option: str) -> tuple[Endpoint, ...]:
     """Return endpoints that can be started. Raises UsageError naming one that cannot."""
     if isinstance(endpoints, Emulated):
-        raise UsageError(f"{option} starts the servers of an arms file; emulated ones are started anyway", hint=f"leave {option} out")
+        raise UsageError(
+            f"{option} starts the servers of an arms file; emulated ones are started anyway",
+            hint=f"leave {option} out",
+        )
     if missing := next((endpoint.name for endpoint in endpoints if endpoint.launch is None), None):
-        raise UsageError(f"{option}: {missing} has no launch command", hint="launch: vllm serve MODEL --port 8000, in an arms file")
+        raise UsageError(
+            f"{option}: {missing} has no launch command",
+            hint="launch: vllm serve MODEL --port 8000, in an arms file",
+        )
     return endpoints
 
 
-def simulation(study: Replay, place: Place, *, stock: Steady | None = None, held_tokens: float | None = None) -> Prepared:
+def simulation(
+    study: Replay, place: Place, *, stock: Steady | None = None, held_tokens: float | None = None
+) -> Prepared:
     """Lay a replay out in virtual time; *stock* is what its windows are drawn from, where that and what they hold are known."""
     assert isinstance(study.servers, Virtual), study.servers
     if study.load.history == "recorded":
-        raise UsageError("a profile says how fast arms are, not what they say", hint="--history fixed, or replay on servers")
+        raise UsageError(
+            "a profile says how fast arms are, not what they say",
+            hint="--history fixed, or replay on servers",
+        )
     arms = arms_of(study.servers.profile, study.servers.arms)
-    trace, refs = read_traces(study.traces, lenient=study.lenient, max_context_tokens=study.load.max_context_tokens)
+    trace, refs = read_traces(
+        study.traces, lenient=study.lenient, max_context_tokens=study.load.max_context_tokens
+    )
     beyond = too_long(trace.header, trace.sessions, min(arm.server.max_model_len for arm in arms))
     study = bounded(extended(study, traces=refs))
     shape = trace_shapes(trace, study.load.planned())
@@ -180,10 +236,20 @@ def simulation(study: Replay, place: Place, *, stock: Steady | None = None, held
     if study.capacity is not None:
         sizes = {arm.name: float(pool_of(arm).tokens) for arm in arms}
         load = study.load.planned()
-        long = long_run(trace, load, agents=study.capacity, pairs=study.pairs, began=study.blocks, seed=study.seed, pools=sizes)
+        long = long_run(
+            trace,
+            load,
+            agents=study.capacity,
+            pairs=study.pairs,
+            began=study.blocks,
+            seed=study.seed,
+            pools=sizes,
+        )
         study = extended(study, duration_s=long.laid.load.budget.seconds)
     laid, fills = (_laid(study, stock), None) if long is None else (long.laid, long.fills)
-    made = of_study(study, trace, [arm.name for arm in arms], run=name, laid=laid, machines=tuple(slowness))
+    made = of_study(
+        study, trace, [arm.name for arm in arms], run=name, laid=laid, machines=tuple(slowness)
+    )
     played = Simulation(
         study=study,
         plan=made,
@@ -204,25 +270,28 @@ def simulation(study: Replay, place: Place, *, stock: Steady | None = None, held
 def _machines(study: Replay, arms: Sequence[ArmProfile]) -> dict[str, float]:
     assert isinstance(study.servers, Virtual), study.servers
     is_named = study.swap or study.design == "parallel"
-    found = study.servers.machines or ({f"m{number + 1}": 1.0 for number in range(len(arms))} if is_named else {})
+    found = study.servers.machines or (
+        {f"m{number + 1}": 1.0 for number in range(len(arms))} if is_named else {}
+    )
     if found and len(found) != len(arms):
-        raise UsageError(f"{len(arms)} arms need as many machines, got {len(found)}", hint="--arms bf16,fp8 --machines m1=1,m2=1.08")
+        raise UsageError(
+            f"{len(arms)} arms need as many machines, got {len(found)}",
+            hint="--arms bf16,fp8 --machines m1=1,m2=1.08",
+        )
     return dict(found)
 
 
 def bounded(study: Replay) -> Replay:
     """Return a study whose windows have an end."""
     is_endless = study.load.planned().budget == Budget()
-    return extended(study, duration_s=WINDOW_S) if study.windows is not None and is_endless else study
+    return (
+        extended(study, duration_s=WINDOW_S) if study.windows is not None and is_endless else study
+    )
 
 
 @contextmanager
 def prepared(
-    study: Replay | Sweep,
-    place: Place,
-    *,
-    is_dry: bool = False,
-    notice: Notice = lambda _: None,
+    study: Replay | Sweep, place: Place, *, is_dry: bool = False, notice: Notice = lambda _: None
 ) -> Iterator[Prepared]:
     """Yield what is played on live servers; emulated ones run as long as the block. When *is_dry* nobody is started or asked."""
     servers = study.servers
@@ -232,7 +301,9 @@ def prepared(
     machines = 2 if isinstance(study, Replay) and study.swap else 1
     own = study.noise_seed if isinstance(study, Replay) else None
     noise_seed = study.seed if own is None else own
-    with reached(wanted, noise=servers.noise, seed=noise_seed, is_dry=is_dry, machines=machines) as found:
+    with reached(
+        wanted, noise=servers.noise, seed=noise_seed, is_dry=is_dry, machines=machines
+    ) as found:
         if isinstance(study, Sweep):
             yield _sweep(study, place, found, is_dry=is_dry, notice=notice)
         else:
@@ -240,12 +311,7 @@ def prepared(
 
 
 def _replay(
-    study: Replay,
-    servers: Live,
-    place: Place,
-    found: tuple[Endpoint, ...],
-    *,
-    notice: Notice,
+    study: Replay, servers: Live, place: Place, found: tuple[Endpoint, ...], *, notice: Notice
 ) -> Prepared:
     check(study)
     if (said := unpaired(found)) is not None:
@@ -256,9 +322,16 @@ def _replay(
     replicas = replica_pairs(served)
     forced = ", ".join(each.name for each in found if each.force_lengths)
     compares = None if study.load.history != "recorded" else not forced
-    trace, refs = read_traces(study.traces, lenient=study.lenient, max_context_tokens=study.load.max_context_tokens, compares=compares)
+    trace, refs = read_traces(
+        study.traces,
+        lenient=study.lenient,
+        max_context_tokens=study.load.max_context_tokens,
+        compares=compares,
+    )
     if compares is False:
-        notice(f"replies are not compared with recorded ones: lengths are forced on {forced} (force_lengths: false in the arms file)")
+        notice(
+            f"replies are not compared with recorded ones: lengths are forced on {forced} (force_lengths: false in the arms file)"
+        )
     beyond = too_long(trace.header, trace.sessions, _longest(found, are_up=False))
     study = bounded(extended(study, traces=refs))
     shape = trace_shapes(trace, study.load.planned())
@@ -272,7 +345,9 @@ def _replay(
         is_going_on = isinstance(first, Replay)
         long = long_run(
             trace,
-            (msgspec.structs.replace(study.load, duration_s=None) if is_going_on else study.load).planned(),
+            (
+                msgspec.structs.replace(study.load, duration_s=None) if is_going_on else study.load
+            ).planned(),
             agents=study.capacity,
             pairs=study.pairs,
             began=study.blocks,
@@ -288,7 +363,9 @@ def _replay(
         [endpoint.name for endpoint in served],
         run=place.name,
         laid=laid,
-        machines=() if replicas or not (study.swap or study.design == "parallel" or _are_apart(found, servers)) else beginnings(served),
+        machines=()
+        if replicas or not (study.swap or study.design == "parallel" or _are_apart(found, servers))
+        else beginnings(served),
         replicas=replicas,
     )
     expected = cost(made)
@@ -336,16 +413,28 @@ def _held_tokens(study: Replay, stock: Steady | None) -> float | None:
 
 def _are_apart(arms: tuple[Endpoint, ...], servers: Live) -> bool:
     """Tell whether each arm has a server of its own all the time: then a difference may be that of their GPUs. A stand-in has none."""
-    return not servers.launch and len({arm.url for arm in arms}) > 1 and all(arm.profile is None for arm in arms)
+    return (
+        not servers.launch
+        and len({arm.url for arm in arms}) > 1
+        and all(arm.profile is None for arm in arms)
+    )
 
 
-def _sweep(study: Sweep, place: Place, served: tuple[Endpoint, ...], *, is_dry: bool, notice: Notice) -> Prepared:
+def _sweep(
+    study: Sweep, place: Place, served: tuple[Endpoint, ...], *, is_dry: bool, notice: Notice
+) -> Prepared:
     starting = launching(study.servers)
     contexts = study.contexts
     if not is_dry:
-        contexts = _fitting(contexts, _longest(served, are_up=starting is None), study.output_tokens, notice)
+        contexts = _fitting(
+            contexts, _longest(served, are_up=starting is None), study.output_tokens, notice
+        )
     # Those that were played beside the run before are counted, so that the orders of its arms stay balanced.
-    whole = study if place.into is None else extended(study, pairs=study.pairs + taken(place.database, place.into), launch=False)
+    whole = (
+        study
+        if place.into is None
+        else extended(study, pairs=study.pairs + taken(place.database, place.into), launch=False)
+    )
     swept = sweep(contexts, pairs=whole.pairs, output=study.output_tokens, seed=study.seed)
     made = of_study(whole, swept, [arm.name for arm in served], run=place.name)
     if place.into is not None:
@@ -369,17 +458,25 @@ def _longest(arms: tuple[Endpoint, ...], *, are_up: bool) -> int | None:
     """Return what the shortest model length is, by the servers' word or, where they are not asked, by the arms file's or the profile's."""
     if are_up:
         return window(asyncio.run(identify_all(arms)))
-    said = [window((), arms), *(profiled(arm.profile).server.max_model_len for arm in arms if arm.profile is not None)]
+    said = [
+        window((), arms),
+        *(profiled(arm.profile).server.max_model_len for arm in arms if arm.profile is not None),
+    ]
     return min((length for length in said if length is not None), default=None)
 
 
-def _fitting(contexts: tuple[int, ...], longest: int | None, output: int, notice: Notice) -> tuple[int, ...]:
+def _fitting(
+    contexts: tuple[int, ...], longest: int | None, output: int, notice: Notice
+) -> tuple[int, ...]:
     """Return the lengths that every server takes."""
     if longest is None:
         return contexts
     fitting = tuple(context for context in contexts if context + output <= longest)
     if not fitting:
-        raise PlanError(f"no length of {contexts[0]:,} or more fits a model length of {longest:,}", hint="--contexts with shorter ones")
+        raise PlanError(
+            f"no length of {contexts[0]:,} or more fits a model length of {longest:,}",
+            hint="--contexts with shorter ones",
+        )
     if len(fitting) < len(contexts):
         last = longest - output
         # The end of the window is where a slope is told best.
@@ -389,21 +486,37 @@ def _fitting(contexts: tuple[int, ...], longest: int | None, output: int, notice
 
 
 @contextmanager
-def evaluation(study: Ask, place: Place, *, is_dry: bool = False) -> Iterator[tuple[Eval, QuestionsCost]]:
+def evaluation(
+    study: Ask, place: Place, *, is_dry: bool = False
+) -> Iterator[tuple[Eval, QuestionsCost]]:
     """Yield the questions of an evaluation and what they cost; emulated servers run as long as the block."""
     assert isinstance(study.servers, Live), study.servers
     made_of = asking_of(study)
     wanted, starting = endpoints_of(study.servers), launching(study.servers)
     # Emulated answers depend on the prompt alone: nobody need wait for them.
-    with reached(wanted, noise=False, seed=study.seed, is_dry=is_dry, speed=EMULATED_SPEED) as found:
+    with reached(
+        wanted, noise=False, seed=study.seed, is_dry=is_dry, speed=EMULATED_SPEED
+    ) as found:
         served = asking(with_control(found, study.aa), study.request, study.timeouts)
         with ExitStack() as stack:
-            if starting is not None and study.own is None and study.tokenizer is None and not is_dry:
+            if (
+                starting is not None
+                and study.own is None
+                and study.tokenizer is None
+                and not is_dry
+            ):
                 # The reference's server runs while it is asked how many tokens texts have.
-                stack.enter_context(kept(served[0], logs=starting.logs / "lengths", start_s=starting.start_s)).up()
+                stack.enter_context(
+                    kept(served[0], logs=starting.logs / "lengths", start_s=starting.start_s)
+                ).up()
             counted_by = None if isinstance(wanted, Emulated) or is_dry else served[0]
             source, notes = _source(study, made_of, counted_by)
-        expected = questions_cost(source, arms=len(served), concurrency=study.concurrency, thinking_tokens=study.thinking_tokens)
+        expected = questions_cost(
+            source,
+            arms=len(served),
+            concurrency=study.concurrency,
+            thinking_tokens=study.thinking_tokens,
+        )
         made = Eval(
             run=place.name,
             study=study,
@@ -427,4 +540,6 @@ def _source(study: Ask, made: Asking, reference: Endpoint | None) -> tuple[Quest
         measured_by = dict.fromkeys(made.tasks, from_file(Path(study.tokenizer)))
     elif reference is not None:  # the emulated model's tokens are words
         measured_by = asyncio.run(measured(reference, made.tasks, seed=made.seed))
-    return fitting(generated(made, lengths=measured_by)), Notes(lengths=described(measured_by) or None)  # as it is read back
+    return fitting(generated(made, lengths=measured_by)), Notes(
+        lengths=described(measured_by) or None
+    )  # as it is read back

@@ -83,7 +83,11 @@ class Asking:
 
     @property
     def _cells(self) -> int:
-        return len(self.tasks) * len(self.contexts) * ((self.each or self.together) if self.together > 1 else len(self.depths))
+        return (
+            len(self.tasks)
+            * len(self.contexts)
+            * ((self.each or self.together) if self.together > 1 else len(self.depths))
+        )
 
     def parts(self, number: int) -> tuple[int, ...]:
         """Return which parts of a context are asked about: one context after the other, all of them come by."""
@@ -100,8 +104,19 @@ class Asking:
             for task in self.tasks:
                 for context in self.contexts:
                     for part in self.parts(number):
-                        name, middle = f"s{self.seed}-x{self.together}-{number:04}", round((part + 0.5) / self.together, 4)
-                        yield Question(task=task, context=context, depth=middle, number=number, repetition=repetition, item=name, part=part)
+                        name, middle = (
+                            f"s{self.seed}-x{self.together}-{number:04}",
+                            round((part + 0.5) / self.together, 4),
+                        )
+                        yield Question(
+                            task=task,
+                            context=context,
+                            depth=middle,
+                            number=number,
+                            repetition=repetition,
+                            item=name,
+                            part=part,
+                        )
             return
         # The place moves slowest: a short round still holds every task at every length.
         for place, depth in enumerate(self.depths):
@@ -109,27 +124,65 @@ class Asking:
                 # A task without a depth gets as many items a length as the others.
                 own = number if catalog.task(task).has_depth else number * len(self.depths) + place
                 at = depth if catalog.task(task).has_depth else None
-                name = f"s{self.seed}-{own:04}" if at is None else f"s{self.seed}-d{place:02}-{own:04}"
+                name = (
+                    f"s{self.seed}-{own:04}" if at is None else f"s{self.seed}-d{place:02}-{own:04}"
+                )
                 for context in self.contexts:
-                    yield Question(task=task, context=context, depth=at, number=own, repetition=repetition, item=name)
+                    yield Question(
+                        task=task,
+                        context=context,
+                        depth=at,
+                        number=own,
+                        repetition=repetition,
+                        item=name,
+                    )
 
 
 def asking(
-    *, tasks: Sequence[str], contexts: Sequence[int], depths: int, items: int | None, repetitions: int, seed: int, together: int = 1
+    *,
+    tasks: Sequence[str],
+    contexts: Sequence[int],
+    depths: int,
+    items: int | None,
+    repetitions: int,
+    seed: int,
+    together: int = 1,
 ) -> Asking:
     """Check what is to be asked; without a number of items one for every cell. Raises `UsageError`."""
     named = tuple(dict.fromkeys(catalog.task(name).name for name in tasks))
-    for name, value in (("--depths", depths), ("--repetitions", repetitions), ("--items", 1 if items is None else items)):
+    for name, value in (
+        ("--depths", depths),
+        ("--repetitions", repetitions),
+        ("--items", 1 if items is None else items),
+    ):
         if value < 1:
             raise UsageError(f"{name} must be at least 1, got {value}")
-    places = tuple(round(place / (depths - 1), 4) for place in range(depths)) if depths > 1 else (0.5,)
-    count = items if items is not None else len(named) * len(contexts) * (together if together > 1 else len(places))
-    return Asking(tasks=named, contexts=tuple(contexts), depths=places, items=count, repetitions=repetitions, seed=seed, together=together)
+    places = (
+        tuple(round(place / (depths - 1), 4) for place in range(depths)) if depths > 1 else (0.5,)
+    )
+    count = (
+        items
+        if items is not None
+        else len(named) * len(contexts) * (together if together > 1 else len(places))
+    )
+    return Asking(
+        tasks=named,
+        contexts=tuple(contexts),
+        depths=places,
+        items=count,
+        repetitions=repetitions,
+        seed=seed,
+        together=together,
+    )
 
 
 def subject_of(study: Ask) -> Subject:
     """Return whose prompts and lengths a study is about: those of its trace's calls, else drawn words at the lengths that it names."""
-    return own(read_traces(study.traces)[0]) if study.traces else drawn(study.contexts, seed=study.seed)
+    return (
+        own(read_traces(study.traces)[0])
+        if study.traces
+        else drawn(study.contexts, seed=study.seed)
+    )
 
 
 def asking_of(study: Ask) -> Asking:
@@ -145,7 +198,9 @@ def asking_of(study: Ask) -> Asking:
     )
 
 
-def generated(asking: Asking, *, lengths: Mapping[str, Tokenizer] = MappingProxyType({})) -> Questions:
+def generated(
+    asking: Asking, *, lengths: Mapping[str, Tokenizer] = MappingProxyType({})
+) -> Questions:
     """Return questions whose items are made from a seed; equal seeds give equal bytes.
 
     *lengths* say what a task's texts cost in tokens of the servers; a word is a token where nothing is known.
@@ -154,22 +209,37 @@ def generated(asking: Asking, *, lengths: Mapping[str, Tokenizer] = MappingProxy
     def alone(question: Question, *, context: int, depth: float | None, number: int) -> Item:
         task = catalog.task(question.task)
         at = depth if task.has_depth else None
-        return task.item(seed=asking.seed, context=context, depth=at, number=number, tokenizer=lengths.get(task.name, WORD_TOKENS))
+        return task.item(
+            seed=asking.seed,
+            context=context,
+            depth=at,
+            number=number,
+            tokenizer=lengths.get(task.name, WORD_TOKENS),
+        )
 
     def item(question: Question) -> Item:
         count = asking.together
         if count == 1:
-            return alone(question, context=question.context, depth=question.depth, number=question.number)
+            return alone(
+                question, context=question.context, depth=question.depth, number=question.number
+            )
 
         def parts(room: int) -> list[Item]:
-            return [alone(question, context=room, depth=0.5, number=question.number * count + part) for part in range(count)]
+            return [
+                alone(question, context=room, depth=0.5, number=question.number * count + part)
+                for part in range(count)
+            ]
 
         room = question.context // count
         # Room for an answer is needed once, not in every part.
         spare = (count - 1) * parts(room)[0].output_tokens // count
         return together(parts(room + spare), task=question.task)[question.part or 0]
 
-    return Questions(order=asking.questions(), item=item, grade=lambda said, of, item: catalog.task(of.task).grade(said, item))
+    return Questions(
+        order=asking.questions(),
+        item=item,
+        grade=lambda said, of, item: catalog.task(of.task).grade(said, item),
+    )
 
 
 def fitting(asked: Questions) -> Questions:
@@ -197,7 +267,14 @@ def supplied(path: Path, *, repetitions: int) -> Questions:
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: not text: {error.reason} in UTF-8", hint=EXAMPLE) from error
     order = (
-        Question(task=each.task, context=each.context, depth=None, number=number, repetition=repetition, item=each.name)
+        Question(
+            task=each.task,
+            context=each.context,
+            depth=None,
+            number=number,
+            repetition=repetition,
+            item=each.name,
+        )
         for repetition in range(repetitions)
         for number, each in enumerate(items)
     )
@@ -225,7 +302,12 @@ class QuestionsCost:
 
 
 def questions_cost(
-    asked: Questions, *, arms: int, concurrency: int, thinking_tokens: int, prefill_s: Prefill = assumed_prefill_s
+    asked: Questions,
+    *,
+    arms: int,
+    concurrency: int,
+    thinking_tokens: int,
+    prefill_s: Prefill = assumed_prefill_s,
 ) -> QuestionsCost:
     """Add up what is asked. Prompts queue for one GPU, answers share it; each arm has its own. *prefill_s* says what a prompt takes."""
     questions = asked.order
@@ -233,7 +315,9 @@ def questions_cost(
     contexts = [context for _, context, *_ in {each.behind for each in questions}]
     output = len(questions) * (OUTPUT_TOKENS + thinking_tokens)
     # An item is asked of one arm after the other, so that arms wait for each other only where few items are in flight.
-    seconds = (sum(map(prefill_s, contexts)) + output * ASSUMED_TOKEN_S / max(1, concurrency / arms)) * max(1.0, arms / concurrency)
+    seconds = (
+        sum(map(prefill_s, contexts)) + output * ASSUMED_TOKEN_S / max(1, concurrency / arms)
+    ) * max(1.0, arms / concurrency)
     return QuestionsCost(
         items=len({(each.task, each.context, each.item) for each in questions}),
         questions=len(questions) * arms,
@@ -282,30 +366,58 @@ class ScaledTokens:
 async def measured(endpoint: Endpoint, tasks: Sequence[str], *, seed: int) -> dict[str, Tokenizer]:
     """Have the server count two short prompts a task. Raises EndpointError where it does not answer or does not count."""
     async with Asker(endpoint, served_model(endpoint, await identify(endpoint))) as asker:
-        return dict(zip(tasks, await asyncio.gather(*(_measured(asker, endpoint.name, task, seed) for task in tasks)), strict=True))
+        return dict(
+            zip(
+                tasks,
+                await asyncio.gather(
+                    *(_measured(asker, endpoint.name, task, seed) for task in tasks)
+                ),
+                strict=True,
+            )
+        )
 
 
 def line(words: Sequence[int], tokens: Sequence[int]) -> ScaledTokens:
     """Lay a line through two prompts; rounded, so that a run that goes on makes the same bytes."""
     slope = (tokens[1] - tokens[0]) / (words[1] - words[0])
-    return ScaledTokens(around=max(0, math.ceil(tokens[0] - slope * words[0])), a_word=math.ceil(1000 * SPARE * max(0.1, slope)) / 1000)
+    return ScaledTokens(
+        around=max(0, math.ceil(tokens[0] - slope * words[0])),
+        a_word=math.ceil(1000 * SPARE * max(0.1, slope)) / 1000,
+    )
 
 
 def described(lengths: Mapping[str, Tokenizer]) -> dict[str, object]:
     """Say what lengths rest on, for the record of the run."""
-    return {task: [each.around, each.a_word] if isinstance(each, ScaledTokens) else each.exact for task, each in lengths.items()}
+    return {
+        task: [each.around, each.a_word] if isinstance(each, ScaledTokens) else each.exact
+        for task, each in lengths.items()
+    }
 
 
 async def _measured(asker: Asker, endpoint: str, name: str, seed: int) -> ScaledTokens:
     task = catalog.task(name)
 
     async def counted(length: int) -> tuple[int, int]:
-        item = task.item(seed=seed, context=length, depth=_DEPTH if task.has_depth else None, number=0)
-        reply = await asker.ask(item.messages, tools=item.tools, output_tokens=1, seed=seed, request_id=named("length", name, str(length)))
+        item = task.item(
+            seed=seed, context=length, depth=_DEPTH if task.has_depth else None, number=0
+        )
+        reply = await asker.ask(
+            item.messages,
+            tools=item.tools,
+            output_tokens=1,
+            seed=seed,
+            request_id=named("length", name, str(length)),
+        )
         if not isinstance(reply, Answered):
-            raise EndpointError(f"{endpoint}: cannot measure how long '{name}' is: {reply.error}", hint="--tokenizer tokenizer.json")
+            raise EndpointError(
+                f"{endpoint}: cannot measure how long '{name}' is: {reply.error}",
+                hint="--tokenizer tokenizer.json",
+            )
         if reply.prompt_tokens is None:
-            raise EndpointError(f"{endpoint}: does not say how many tokens a prompt has", hint="--tokenizer tokenizer.json")
+            raise EndpointError(
+                f"{endpoint}: does not say how many tokens a prompt has",
+                hint="--tokenizer tokenizer.json",
+            )
         return count(item.messages, item.tools), reply.prompt_tokens
 
     short = await counted(SHORT)

@@ -34,14 +34,13 @@ def asked_by(playing: Playing, cost: Cost) -> AskedLoad:
 def asked_of(load: Load, *, has_emulated: bool) -> AskedLoad:
     """Return what so many sessions ask of this machine while each of them is answered."""
     streams = load.sessions or 1
-    return AskedLoad(streams=streams, chunks_per_s=streams / ASSUMED_TOKEN_S, has_emulated=has_emulated)
+    return AskedLoad(
+        streams=streams, chunks_per_s=streams / ASSUMED_TOKEN_S, has_emulated=has_emulated
+    )
 
 
 def check_client(
-    asked: AskedLoad,
-    notice: Callable[[str], None],
-    *,
-    seen: Callable[[], ClientLook | None] = look,
+    asked: AskedLoad, notice: Callable[[str], None], *, seen: Callable[[], ClientLook | None] = look
 ) -> Readiness | None:
     """Warn where requests may leave late. Raises AgentloadError where they would."""
     looked = seen()

@@ -91,7 +91,9 @@ def shown(study: StudyT) -> StudyT:
     return extended(study, endpoints=without_credentials(study.servers.endpoints))
 
 
-def again(study: Study, database: Path, *, resume: str | None = None, into: str | None = None) -> str:
+def again(
+    study: Study, database: Path, *, resume: str | None = None, into: str | None = None
+) -> str:
     """Return the command line that runs a study, goes on with the run *resume*, or adds what it finds to the run *into*."""
     db = None if database == Path(DATABASE) else str(database)
     return command(shown(study), db=db, resume=resume, into=into)
@@ -100,10 +102,19 @@ def again(study: Study, database: Path, *, resume: str | None = None, into: str 
 def leg_row(run_id: str, leg: int) -> LegRow:
     """Describe this process as a leg of a run, anchored now."""
     boot_id = BOOT_ID.read_text().strip() if BOOT_ID.exists() else None
-    return LegRow(run_id=run_id, leg=leg, host=platform.node(), boot_id=boot_id, monotonic_ns=time.monotonic_ns(), wall_ns=time.time_ns())
+    return LegRow(
+        run_id=run_id,
+        leg=leg,
+        host=platform.node(),
+        boot_id=boot_id,
+        monotonic_ns=time.monotonic_ns(),
+        wall_ns=time.time_ns(),
+    )
 
 
-def arm_row(run_id: str, position: int, endpoint: Endpoint, model: str, identity: Identity) -> ArmRow:
+def arm_row(
+    run_id: str, position: int, endpoint: Endpoint, model: str, identity: Identity
+) -> ArmRow:
     """Describe one live arm; no header and no key is kept."""
     return ArmRow(
         run_id=run_id,
@@ -113,7 +124,9 @@ def arm_row(run_id: str, position: int, endpoint: Endpoint, model: str, identity
         model=model,
         machine=None if is_replica(endpoint.machine) else endpoint.machine,
         profile=endpoint.profile or identity.emulated,
-        expected=json.dumps(expected, sort_keys=True) if (expected := expectations(endpoint, identity.facts())) else None,
+        expected=json.dumps(expected, sort_keys=True)
+        if (expected := expectations(endpoint, identity.facts()))
+        else None,
         gpu=endpoint.gpu,
         gpus=endpoint.gpus,
         usd_per_gpu_hour=endpoint.price_per_hour,
@@ -124,11 +137,25 @@ def arm_row(run_id: str, position: int, endpoint: Endpoint, model: str, identity
 
 
 def fingerprint(
-    run_id: str, leg: int, arm: str, identity: Identity, *, moment: Literal["before", "after"], round_: int = 0
+    run_id: str,
+    leg: int,
+    arm: str,
+    identity: Identity,
+    *,
+    moment: Literal["before", "after"],
+    round_: int = 0,
 ) -> FingerprintRow:
     """Say what a server is, now."""
     facts = json.dumps(identity.facts(), sort_keys=True)
-    return FingerprintRow(run_id=run_id, leg=leg, arm=arm, at_ns=time.monotonic_ns(), moment=moment, round=round_, facts=facts)
+    return FingerprintRow(
+        run_id=run_id,
+        leg=leg,
+        arm=arm,
+        at_ns=time.monotonic_ns(),
+        moment=moment,
+        round=round_,
+        facts=facts,
+    )
 
 
 def scraped(run_id: str, leg: int, endpoint: Endpoint, identity: Identity) -> Iterator[SampleRow]:
@@ -137,7 +164,9 @@ def scraped(run_id: str, leg: int, endpoint: Endpoint, identity: Identity) -> It
     if identity.replicas == len(endpoint.metrics_urls):
         for name, value in identity.counters.items():
             if not is_level(name):  # how full an idle server is says nothing of its load
-                yield SampleRow(run_id=run_id, leg=leg, arm=endpoint.name, at_ns=at_ns, name=name, value=value)
+                yield SampleRow(
+                    run_id=run_id, leg=leg, arm=endpoint.name, at_ns=at_ns, name=name, value=value
+                )
 
 
 def geometry(endpoint: Endpoint, model: str, identity: Identity) -> str | None:
@@ -152,7 +181,8 @@ def geometry(endpoint: Endpoint, model: str, identity: Identity) -> str | None:
         except (ProfileError, ValueError, OSError, AttributeError) as error:
             if name == endpoint.config:
                 raise ProfileError(
-                    f"{endpoint.name}: config '{name}': {error}", hint="name the config.json that comes with the weights"
+                    f"{endpoint.name}: config '{name}': {error}",
+                    hint="name the config.json that comes with the weights",
                 ) from error
     return None
 
@@ -163,7 +193,9 @@ def _names(endpoint: Endpoint, model: str, identity: Identity) -> Iterator[str]:
         return
     if endpoint.profile is not None or identity.emulated is not None:
         return  # the profile has it
-    if isinstance(weights := identity.settings.get("weights") or identity.log.settings.get("weights"), str):
+    if isinstance(
+        weights := identity.settings.get("weights") or identity.log.settings.get("weights"), str
+    ):
         yield weights
     words = endpoint.launch.command if endpoint.launch is not None else ()
     if "serve" in words[:-1]:

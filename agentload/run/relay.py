@@ -77,7 +77,11 @@ class Relay:
         endpoint, folder = self.endpoints[arm], self.launching.logs / f"start-{self._starts:03}"
         self._server = asyncio.create_task(
             asyncio.to_thread(
-                start, endpoint, logs=folder, start_s=self.launching.start_s, is_stopping=lambda: self._is_leaving or self.is_stopping()
+                start,
+                endpoint,
+                logs=folder,
+                start_s=self.launching.start_s,
+                is_stopping=lambda: self._is_leaving or self.is_stopping(),
             )
         )
         running = await asyncio.shield(self._server)
@@ -96,7 +100,8 @@ class Relay:
     def _compare(self, arm: str, identity: Identity) -> None:
         if other := changed(self._first.setdefault(arm, identity).facts(), identity.facts()):
             raise EndpointError(
-                f"{arm} came back as another server: {', '.join(other)}", hint="did its launch command or checkpoint change?"
+                f"{arm} came back as another server: {', '.join(other)}",
+                hint="did its launch command or checkpoint change?",
             )
 
     async def _end(self) -> None:
@@ -111,7 +116,12 @@ class Relay:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._is_leaving = True
         await self._end()
 

@@ -39,7 +39,9 @@ BLOCK: Final = 16
 SALTS: Final = ("a", "b", "c")
 
 
-def screen(study: Ask, place: Place, *, notice: Notice, stopping: Stopping = lambda _: nullcontext()) -> str:
+def screen(
+    study: Ask, place: Place, *, notice: Notice, stopping: Stopping = lambda _: nullcontext()
+) -> str:
     """Screen the arms of a study, and store what was seen; return the run. Raises EndpointError where a server cannot be asked.
 
     *stopping*, entered inside the event loop, calls what it is given when the prompt that is asked about shall be the last.
@@ -48,7 +50,9 @@ def screen(study: Ask, place: Place, *, notice: Notice, stopping: Stopping = lam
     if isinstance(study.servers, Virtual):
         return _simulated(study, place, subject, notice=notice)
     servers = study.servers
-    with reached(endpoints_of(servers), noise=False, seed=study.seed, speed=EMULATED_SPEED) as found:
+    with reached(
+        endpoints_of(servers), noise=False, seed=study.seed, speed=EMULATED_SPEED
+    ) as found:
         served = with_control(found, study.aa)
         work = Work(
             study=study,
@@ -83,7 +87,13 @@ class _Leg:
 
         def check(identities: Mapping[str, Identity]) -> None:
             if work.into is not None:
-                check_joined(before, run_id=self.run, arms=names, kind=kind_of(identities) if identities else None, database=work.database)
+                check_joined(
+                    before,
+                    run_id=self.run,
+                    arms=names,
+                    kind=kind_of(identities) if identities else None,
+                    database=work.database,
+                )
 
         check({})
         async with part(
@@ -101,29 +111,41 @@ class _Leg:
             for endpoint in work.endpoints if opened.relay is not None else ():
                 up = await opened.relay.up(endpoint.name) if opened.relay is not None else None
                 assert up is not None
-                await self._ask((replace(endpoint, log=up.endpoint.log),), {endpoint.name: up.identity}, opened)
+                await self._ask(
+                    (replace(endpoint, log=up.endpoint.log),), {endpoint.name: up.identity}, opened
+                )
             opened.row = replace(opened.row, status="stopped" if self._stops.is_set() else "done")
         await loaded(self.run, work.database, notice=self.notice)
         return self.run
 
-    async def _ask(self, served: tuple[Endpoint, ...], identities: Mapping[str, Identity], opened: Part) -> None:
+    async def _ask(
+        self, served: tuple[Endpoint, ...], identities: Mapping[str, Identity], opened: Part
+    ) -> None:
         """Ask servers that run side by side; the first of the run is the reference, and makes the prompts."""
         models = {each.name: served_model(each, identities[each.name]) for each in served}
         if self._under_way is None:
             self._under_way = await self._begun(served[0], models[served[0].name], identities)
         screening, written = self._under_way, len(self._under_way.rows)
         async with AsyncExitStack() as open_:
-            sources = {each.name: await open_.enter_async_context(Scorer(each, models[each.name])) for each in served}
+            sources = {
+                each.name: await open_.enter_async_context(Scorer(each, models[each.name]))
+                for each in served
+            }
             await screening.ask(sources)
         for row in screening.rows[written:]:
             opened.writer.append(row)
         for arm, now in (await seen_again(served, identities, notice=self.notice)).items():
             opened.writer.append(fingerprint(self.run, opened.row.leg, arm, now, moment="after"))
 
-    async def _begun(self, reference: Endpoint, model: str, identities: Mapping[str, Identity]) -> Screening:
+    async def _begun(
+        self, reference: Endpoint, model: str, identities: Mapping[str, Identity]
+    ) -> Screening:
         longest = (window(identities.values(), self.work.endpoints) or 1 << 62) - 1
         numbers = range(len(self.subject.contexts))
-        passages = [await asyncio.to_thread(_passage, self.subject, number, reference, model, longest) for number in numbers]
+        passages = [
+            await asyncio.to_thread(_passage, self.subject, number, reference, model, longest)
+            for number in numbers
+        ]
         return Screening(
             run=self.run,
             at_ns=time.time_ns(),
@@ -136,14 +158,25 @@ class _Leg:
         )
 
 
-def _passage(subject: Subject, number: int, endpoint: Endpoint | None, model: str, longest: int) -> Passage:
+def _passage(
+    subject: Subject, number: int, endpoint: Endpoint | None, model: str, longest: int
+) -> Passage:
     """Write a prompt behind each salt, in the token ids of a server that tells them, else as words; None is the emulated model."""
     salted: dict[str, Prompt] = {}
     for salt in SALTS:
-        prompt = Renderer(seed=subject.header.seed, block=subject.header.block).render(subject.contexts[number], salt=f"screen {salt}")
-        messages, tools = json.loads(prompt.messages), None if prompt.tools is None else json.loads(prompt.tools)
+        prompt = Renderer(seed=subject.header.seed, block=subject.header.block).render(
+            subject.contexts[number], salt=f"screen {salt}"
+        )
+        messages, tools = (
+            json.loads(prompt.messages),
+            None if prompt.tools is None else json.loads(prompt.tools),
+        )
         words = [word for message in messages for word in str(message.get("content") or "").split()]
-        ids = tuple(map(token_id, words)) if endpoint is None else token_ids(endpoint, model, messages, tools)
+        ids = (
+            tuple(map(token_id, words))
+            if endpoint is None
+            else token_ids(endpoint, model, messages, tools)
+        )
         salted[salt] = " ".join(words[:longest]) if ids is None else ids[:longest]
     return Passage(number=number, salted=salted)
 
@@ -159,20 +192,29 @@ class Modelled:
     async def behind(self, prompt: Prompt, *, most: int) -> Likely | Failed:
         """Ask for the *most* likely tokens behind a prompt."""
         if most > self.arm.logprobs.most:
-            return Failed(error=f"it lists {self.arm.logprobs.most} log probabilities at most", http_status=400)
+            return Failed(
+                error=f"it lists {self.arm.logprobs.most} log probabilities at most",
+                http_status=400,
+            )
         company = self._company[0]
         self._company[0] += 1
         await asyncio.sleep(0)
         text, tokens = " ".join(map(str, prompt)), len(prompt)
-        row = listed(self.arm, behind([text], [""], tokens), seed=self.seed, company=company, most=most)[0]
+        row = listed(
+            self.arm, behind([text], [""], tokens), seed=self.seed, company=company, most=most
+        )[0]
         self._company[0] -= 1
-        return Likely(listed=dict(row), prompt_tokens=tokens, cached_tokens=(tokens - 1) // BLOCK * BLOCK)
+        return Likely(
+            listed=dict(row), prompt_tokens=tokens, cached_tokens=(tokens - 1) // BLOCK * BLOCK
+        )
 
     async def within(self, prompt: Prompt, *, most: int) -> tuple[Likely, ...] | Failed:
         """Ask for the same at every place within it, but the first."""
         words = [str(each) for each in prompt]
         rows = listed(self.arm, within(words), seed=self.seed, company=0, most=most)
-        return tuple(Likely(listed=dict(row), prompt_tokens=len(words), cached_tokens=0) for row in rows)
+        return tuple(
+            Likely(listed=dict(row), prompt_tokens=len(words), cached_tokens=0) for row in rows
+        )
 
 
 def _simulated(study: Ask, place: Place, subject: Subject, *, notice: Notice) -> str:
@@ -182,13 +224,29 @@ def _simulated(study: Ask, place: Place, subject: Subject, *, notice: Notice) ->
     run = place.into or place.run or simulated_id(study, found)
     arms = {arm.name: arm for arm in found}
     if place.into is not None:
-        check_joined(given(place.database, run, tuple(arms)), run_id=run, arms=tuple(arms), kind="simulated", database=place.database)
+        check_joined(
+            given(place.database, run, tuple(arms)),
+            run_id=run,
+            arms=tuple(arms),
+            kind="simulated",
+            database=place.database,
+        )
     longest = min(arm.server.max_model_len for arm in found) - 1
-    passages = [_passage(subject, number, None, "", longest) for number in range(len(subject.contexts))]
+    passages = [
+        _passage(subject, number, None, "", longest) for number in range(len(subject.contexts))
+    ]
     screening = Screening(
-        run=run, at_ns=0, reference=found[0].name, passages=passages, lengths=subject.lengths, block=BLOCK, listener=notice
+        run=run,
+        at_ns=0,
+        reference=found[0].name,
+        passages=passages,
+        lengths=subject.lengths,
+        block=BLOCK,
+        listener=notice,
     )
-    sources: dict[str, Source] = {name: Modelled(arm=arm, seed=study.seed) for name, arm in arms.items()}
+    sources: dict[str, Source] = {
+        name: Modelled(arm=arm, seed=study.seed) for name, arm in arms.items()
+    }
     asyncio.run(screening.ask(sources))
     before = described(run, study, arms, place.database) if place.into is None else ()
     name = PART if place.into is None else "screen"

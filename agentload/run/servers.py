@@ -27,12 +27,16 @@ from agentload.telemetry.watch import Source
 def _placed(arm: ArmProfile, urls: Sequence[str]) -> Endpoint:
     if len(urls) == 1:
         return _endpoint(arm, urls[0])
-    places = tuple(replace(_endpoint(arm, url), machine=f"m{number + 1}") for number, url in enumerate(urls))
+    places = tuple(
+        replace(_endpoint(arm, url), machine=f"m{number + 1}") for number, url in enumerate(urls)
+    )
     return replace(places[0], places=places)
 
 
 def _endpoint(arm: ArmProfile, url: str) -> Endpoint:
-    return Endpoint(name=arm.name, url=url, model=arm.model.name, profile=f"{arm.profile}/{arm.name}")
+    return Endpoint(
+        name=arm.name, url=url, model=arm.model.name, profile=f"{arm.profile}/{arm.name}"
+    )
 
 
 ALL: Final = "all"
@@ -43,7 +47,10 @@ def with_control(endpoints: tuple[Endpoint, ...], arm: str | None) -> tuple[Endp
     """Return the endpoints with a second copy of *arm*, or of all; as they are when it is None."""
     copied = tuple(endpoint for endpoint in endpoints if arm in (ALL, endpoint.name))
     if arm is not None and not copied:
-        raise EndpointError(f"--aa: no arm '{arm}'", hint=f"one of: {', '.join(endpoint.name for endpoint in endpoints)}")
+        raise EndpointError(
+            f"--aa: no arm '{arm}'",
+            hint=f"one of: {', '.join(endpoint.name for endpoint in endpoints)}",
+        )
     return (*endpoints, *(replace(endpoint, name=control_of(endpoint.name)) for endpoint in copied))
 
 
@@ -57,7 +64,12 @@ class Sizes:
 
 def sizes(endpoints: Sequence[Endpoint]) -> dict[str, Sizes]:
     """Return how much each arm's server holds and takes."""
-    return {each.name: profiled_sizes(profiled(each.profile)) if each.profile else asyncio.run(_asked(each)) for each in endpoints}
+    return {
+        each.name: profiled_sizes(profiled(each.profile))
+        if each.profile
+        else asyncio.run(_asked(each))
+        for each in endpoints
+    }
 
 
 def profiled_sizes(arm: ArmProfile) -> Sizes:
@@ -72,7 +84,10 @@ def pools(endpoints: Sequence[Endpoint]) -> dict[str, float | None]:
 
 def window(identities: Iterable[Identity], arms: Iterable[Endpoint] = ()) -> int | None:
     """Return the shortest window of servers, by their own word and by the arms file's; None where nobody tells."""
-    said = [*(each.max_model_len for each in identities), *(arm.expect.get("max_model_len") for arm in arms)]
+    said = [
+        *(each.max_model_len for each in identities),
+        *(arm.expect.get("max_model_len") for arm in arms),
+    ]
     return min((length for length in said if isinstance(length, int)), default=None)
 
 
@@ -100,21 +115,31 @@ async def _asked(endpoint: Endpoint) -> Sizes:
         return Sizes()
 
 
-def arms_of(profile: str, names: Sequence[str] = (), *, is_timed: bool = True) -> tuple[ArmProfile, ...]:
+def arms_of(
+    profile: str, names: Sequence[str] = (), *, is_timed: bool = True
+) -> tuple[ArmProfile, ...]:
     """Return the arms called *names*, or all, in the profile's order: those with a latency, unless answers alone are asked for.
 
     Raises ProfileError naming those that exist.
     """
     deployment = read(profile)
-    playable = {arm.name: arm for arm in deployment.arms if arm.step is not None or (arm.accuracy and not is_timed)}
+    playable = {
+        arm.name: arm
+        for arm in deployment.arms
+        if arm.step is not None or (arm.accuracy and not is_timed)
+    }
     if not playable:
         raise ProfileError(
-            f"profile {deployment.name} has no arm with a latency", hint="only its accuracy was published; agentload profile list"
+            f"profile {deployment.name} has no arm with a latency",
+            hint="only its accuracy was published; agentload profile list",
         )
     missing = next((name for name in names if name not in playable), None)
     if missing is not None:
         what = " with a latency" if is_timed else ""
-        raise ProfileError(f"profile {deployment.name} has no arm '{missing}'{what}", hint=f"it has: {', '.join(playable)}")
+        raise ProfileError(
+            f"profile {deployment.name} has no arm '{missing}'{what}",
+            hint=f"it has: {', '.join(playable)}",
+        )
     return tuple(arm for name, arm in playable.items() if not names or name in names)
 
 
@@ -124,7 +149,13 @@ _UP: Final[dict[tuple[object, ...], tuple[Endpoint, ...]]] = {}
 
 @contextmanager
 def reached(
-    wanted: tuple[Endpoint, ...] | Emulated, *, noise: bool, seed: int, is_dry: bool = False, machines: int = 1, speed: float = 1.0
+    wanted: tuple[Endpoint, ...] | Emulated,
+    *,
+    noise: bool,
+    seed: int,
+    is_dry: bool = False,
+    machines: int = 1,
+    speed: float = 1.0,
 ) -> Iterator[tuple[Endpoint, ...]]:
     """Yield the endpoints; emulated arms are served meanwhile, in a process for each of the *machines*, or when *is_dry* only named.
 
@@ -142,7 +173,10 @@ def reached(
         yield _UP[asked]
         return
     with ExitStack() as stack:
-        running = [stack.enter_context(start(arms, noise=noise, seed=seed + number, speed=speed)) for number in range(machines)]
+        running = [
+            stack.enter_context(start(arms, noise=noise, seed=seed + number, speed=speed))
+            for number in range(machines)
+        ]
         _UP[asked] = tuple(_placed(arm, [each.urls[arm.name] for each in running]) for arm in arms)
         stack.callback(_UP.pop, asked)
         yield _UP[asked]
@@ -154,7 +188,11 @@ HERE: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 def target(endpoint: Endpoint) -> Target:
     """Return how timed calls reach the endpoint."""
     files = (endpoint.ca_file, endpoint.client_certificate)
-    tls = None if files == (None, None) else context(authority=files[0], certificate=files[1], key=endpoint.client_key)
+    tls = (
+        None
+        if files == (None, None)
+        else context(authority=files[0], certificate=files[1], key=endpoint.client_key)
+    )
     made = Target(
         arm=endpoint.name,
         url=endpoint.url,
@@ -178,7 +216,9 @@ TEXT: Final = {"tool_choice": "none"}
 """Keeps tools in the prompt and answers text. A vLLM without a tool parser refuses tools otherwise."""
 
 
-def speech(endpoint: Endpoint, model: str, request: Request, *, with_tools: Mapping[str, object]) -> Speech:
+def speech(
+    endpoint: Endpoint, model: str, request: Request, *, with_tools: Mapping[str, object]
+) -> Speech:
     """Return how the endpoint is asked; what its arms file says of its bodies wins over what the study says of all."""
     return Speech(
         model=model,
@@ -190,10 +230,15 @@ def speech(endpoint: Endpoint, model: str, request: Request, *, with_tools: Mapp
     )
 
 
-def asking(endpoints: tuple[Endpoint, ...], request: Request, timeouts: Timeouts) -> tuple[Endpoint, ...]:
+def asking(
+    endpoints: tuple[Endpoint, ...], request: Request, timeouts: Timeouts
+) -> tuple[Endpoint, ...]:
     """Return the endpoints as untimed questions ask them: with what a study says of requests, and of patience where it says any."""
     answer_s = None if timeouts == Timeouts() else timeouts.total_timeout_s
-    return tuple(replace(each, extra_body={**request.body(), **each.extra_body}, answer_s=answer_s) for each in endpoints)
+    return tuple(
+        replace(each, extra_body={**request.body(), **each.extra_body}, answer_s=answer_s)
+        for each in endpoints
+    )
 
 
 def source(endpoint: Endpoint) -> Source:
@@ -206,5 +251,6 @@ def source(endpoint: Endpoint) -> Source:
         gpu_url=endpoint.gpu_metrics,
         gpu_reach=exporter(endpoint),
         gpu_ids=endpoint.own_gpus,
-        is_here=endpoint.profile is None and (urlsplit(endpoint.url).hostname in HERE or endpoint.url.startswith("http+unix")),
+        is_here=endpoint.profile is None
+        and (urlsplit(endpoint.url).hostname in HERE or endpoint.url.startswith("http+unix")),
     )

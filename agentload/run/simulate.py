@@ -64,10 +64,22 @@ class Simulation:
         ended_ns = 0
         if played is None:
             own = self.study.noise_seed
-            played = Shell(plan, self.arms, seed=plan.seed if own is None else own, sample_s=SAMPLE_S, slowness=self.slowness).play()
+            played = Shell(
+                plan,
+                self.arms,
+                seed=plan.seed if own is None else own,
+                sample_s=SAMPLE_S,
+                slowness=self.slowness,
+            ).play()
         for row in played:
             if isinstance(row, BlockRow) and starts.get(row.round) and ended_ns <= row.started_ns:
-                yield from _told(plan.run, self.arms, start=starts[row.round], at_ns=row.started_ns, round_=row.round)
+                yield from _told(
+                    plan.run,
+                    self.arms,
+                    start=starts[row.round],
+                    at_ns=row.started_ns,
+                    round_=row.round,
+                )
             ended_ns = max(ended_ns, getattr(row, "ended_ns", None) or 0)
             yield row
         yield closing(plan.run, ended_ns=ended_ns)
@@ -77,7 +89,14 @@ def opening(run: str, arms: Mapping[str, ArmProfile], *, start: int | None = Non
     """Yield what a simulated run begins with: its only part, its arms and what their servers are."""
     yield _leg(run)
     for position, (name, arm) in enumerate(arms.items()):
-        yield ArmRow(run_id=run, arm=name, position=position, url=None, model=arm.model.name, profile=f"{arm.profile}/{copied(name)}")
+        yield ArmRow(
+            run_id=run,
+            arm=name,
+            position=position,
+            url=None,
+            model=arm.model.name,
+            profile=f"{arm.profile}/{copied(name)}",
+        )
     yield from _told(run, arms, start=start, at_ns=0, round_=0)
 
 
@@ -90,18 +109,26 @@ def _leg(run: str) -> LegRow:
     return LegRow(run_id=run, leg=1, host="virtual", boot_id=None, monotonic_ns=0, wall_ns=0)
 
 
-def _told(run: str, arms: Mapping[str, ArmProfile], *, start: int | None, at_ns: int, round_: int) -> Iterator[FingerprintRow]:
+def _told(
+    run: str, arms: Mapping[str, ArmProfile], *, start: int | None, at_ns: int, round_: int
+) -> Iterator[FingerprintRow]:
     """Say what the servers are; one that was moved is another process of the same."""
     for name, arm in arms.items():
         # Of a model without a published shape, or weights of an unknown size, nothing more is known.
-        if not arm.model.groups or (arm.model.weight_gib is None and arm.server.kv_cache_memory_bytes is None):
+        if not arm.model.groups or (
+            arm.model.weight_gib is None and arm.server.kv_cache_memory_bytes is None
+        ):
             continue
         facts = identity(arm).facts() | ({} if start is None else {"process_start_s": start})
         text = json.dumps(facts, sort_keys=True)
-        yield FingerprintRow(run_id=run, leg=1, arm=name, at_ns=at_ns, moment="before", round=round_, facts=text)
+        yield FingerprintRow(
+            run_id=run, leg=1, arm=name, at_ns=at_ns, moment="before", round=round_, facts=text
+        )
 
 
-def simulated_id(study: Replay | Ask | Decide, arms: Sequence[ArmProfile], *, trace_hash: str = "") -> str:
+def simulated_id(
+    study: Replay | Ask | Decide, arms: Sequence[ArmProfile], *, trace_hash: str = ""
+) -> str:
     """Name a simulation by what it depends on: the same question twice is the same run."""
     asked = study if isinstance(study, Ask) else extended(study, traces=())
     parts = (__version__, trace_hash, *map(repr, arms), json_text(asked))
@@ -125,7 +152,12 @@ def quiet(arms: Sequence[ArmProfile]) -> dict[str, ArmProfile]:
     return {arm.name: replace(arm, noise=Noise()) for arm in arms}
 
 
-def store(simulation: Simulation, *, told: Callable[[int], None] = lambda _: None, played: Iterable[Row] | None = None) -> None:
+def store(
+    simulation: Simulation,
+    *,
+    told: Callable[[int], None] = lambda _: None,
+    played: Iterable[Row] | None = None,
+) -> None:
     """Write a simulation's journal and load it; an equal run that is there already is replaced by its equal."""
 
     def counted() -> Iterator[Row]:

@@ -34,7 +34,9 @@ GARBLED = GARBAGE * 64
 GOLDEN: Final = 0.6180339887498949
 
 
-def described(run: str, study: Ask, arms: Mapping[str, ArmProfile], database: Path) -> Iterator[Row]:
+def described(
+    run: str, study: Ask, arms: Mapping[str, ArmProfile], database: Path
+) -> Iterator[Row]:
     """Yield the rows that describe a simulated run of questions, or of a screen."""
     yield run_row(
         run,
@@ -68,7 +70,13 @@ class Answering:
         if self.place.into is None:
             return fit
         before = given(self.place.database, self.run, tuple(self.arms))
-        check_joined(before, run_id=self.run, arms=tuple(self.arms), kind="simulated", database=self.place.database)
+        check_joined(
+            before,
+            run_id=self.run,
+            arms=tuple(self.arms),
+            kind="simulated",
+            database=self.place.database,
+        )
         return tuple(each for each in fit if asked_of(each) not in before.answered)
 
     def rows(self, questions: tuple[Question, ...]) -> Iterator[Row]:
@@ -78,7 +86,11 @@ class Answering:
         asked: Counter[tuple[str, int]] = Counter()
         for question in questions:
             # Without noise: as evenly as can be, so that any number of questions is right as often as the table says, on each arm.
-            luck = None if self.is_noisy else (0.5 + GOLDEN * asked[question.task, question.context]) % 1
+            luck = (
+                None
+                if self.is_noisy
+                else (0.5 + GOLDEN * asked[question.task, question.context]) % 1
+            )
             asked[question.task, question.context] += 1
             for name, arm in self.arms.items():
                 yield self._row(question, name, arm, luck)
@@ -93,17 +105,37 @@ class Answering:
 
     def _row(self, question: Question, name: str, arm: ArmProfile, luck: float | None) -> AnswerRow:
         item = question.item if question.part is None else f"{question.item}.{question.part}"
-        prompt = named(question.task, str(question.context), item, str(question.repetition)).encode()
+        prompt = named(
+            question.task, str(question.context), item, str(question.repetition)
+        ).encode()
         published = _published(question.task)
         if luck is None:
-            is_right = succeeds(arm, question.context, seed=self.study.seed, prompt=prompt, task=published, depth=question.depth)
+            is_right = succeeds(
+                arm,
+                question.context,
+                seed=self.study.seed,
+                prompt=prompt,
+                task=published,
+                depth=question.depth,
+            )
         else:
-            is_right = luck < success_rate(arm, question.context, task=published, depth=question.depth)
+            is_right = luck < success_rate(
+                arm, question.context, task=published, depth=question.depth
+            )
         is_garbled = arm.failure == "repetition" and not is_right
         reply = Answered(
-            text=GARBLED if is_garbled else "", finish_reason="length" if is_garbled else "stop", prompt_tokens=question.context
+            text=GARBLED if is_garbled else "",
+            finish_reason="length" if is_garbled else "stop",
+            prompt_tokens=question.context,
         )
-        return answer_row(self.run, question, name, reply=reply, grade=RIGHT if is_right else WRONG, reference=None)
+        return answer_row(
+            self.run,
+            question,
+            name,
+            reply=reply,
+            grade=RIGHT if is_right else WRONG,
+            reference=None,
+        )
 
 
 def _published(task: str) -> str:
@@ -118,14 +150,20 @@ def _check_scored(tasks: Sequence[str], arms: Sequence[ArmProfile]) -> None:
         return
     if missing := next((task for task in tasks if _published(task) not in scored), None):
         known = [name for name in names() if _published(name) in scored]
-        raise UsageError(f"the profile says nothing of the task '{missing}'", hint=f"--tasks {','.join(known)}" if known else None)
+        raise UsageError(
+            f"the profile says nothing of the task '{missing}'",
+            hint=f"--tasks {','.join(known)}" if known else None,
+        )
 
 
 def answering(study: Ask, place: Place) -> Answering:
     """Say what is asked of which arms. Raises UsageError, ProfileError."""
     assert isinstance(study.servers, Virtual), study.servers
     if study.own is not None:
-        raise UsageError("a profile says how often its tasks are answered right, not your own items", hint="--tasks, or ask a server")
+        raise UsageError(
+            "a profile says how often its tasks are answered right, not your own items",
+            hint="--tasks, or ask a server",
+        )
     made = asking_of(study)
     found = arms_of(study.servers.profile, study.servers.arms, is_timed=False)
     _check_scored(made.tasks, found)
@@ -133,14 +171,22 @@ def answering(study: Ask, place: Place) -> Answering:
     if study.aa is not None and study.aa not in (ALL, *arms):
         raise UsageError(f"--aa: no arm '{study.aa}'", hint=f"one of: {', '.join(arms)}")
     arms |= {control_of(arm.name): arm for arm in found if study.aa in (ALL, arm.name)}
-    return Answering(study=study, asked=generated(made), arms=arms, place=place, run=place.into or place.run or simulated_id(study, found))
+    return Answering(
+        study=study,
+        asked=generated(made),
+        arms=arms,
+        place=place,
+        run=place.into or place.run or simulated_id(study, found),
+    )
 
 
 def answer_all(made: Answering) -> Asked:
     """Ask what is left and store the answers; a run of its own replaces its equal."""
     questions = made.left()
     # Named by what is asked: questions that join a run later lie beside those that did before.
-    told = hashlib.blake2b(repr([asked_of(each) for each in questions]).encode(), digest_size=5).hexdigest()
+    told = hashlib.blake2b(
+        repr([asked_of(each) for each in questions]).encode(), digest_size=5
+    ).hexdigest()
     count = len(questions) * len(made.arms)
     if count or made.place.into is None:
         name = PART if made.place.into is None else f"answers-{told}"

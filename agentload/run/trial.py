@@ -14,7 +14,9 @@ WARM: Final = 0.25  # of a trial's time, left out: caches fill and queues build 
 QUEUED: Final = 0.25  # of the samples with requests waiting: a single one may be between two steps
 SECOND: Final = 1_000_000_000
 
-Trouble: TypeAlias = Literal["out of memory", "died", "no turns", "preempted", "queued", "errors", "slo"]
+Trouble: TypeAlias = Literal[
+    "out of memory", "died", "no turns", "preempted", "queued", "errors", "slo"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +68,9 @@ def broken_level(trial: Trial, share: float) -> Trouble | None:
 def trouble(trial: Trial, share: float) -> Trouble | None:
     """Say what trouble the server was in, the worst first."""
     if trial.died is not None:
-        return "out of memory" if re.search("out ?of ?memory", trial.died, re.IGNORECASE) else "died"
+        return (
+            "out of memory" if re.search("out ?of ?memory", trial.died, re.IGNORECASE) else "died"
+        )
     if trial.turns and trial.preemptions:
         return "preempted"
     if trial.turns and trial.waiting_share is not None and trial.waiting_share > QUEUED:
@@ -77,7 +81,9 @@ def trouble(trial: Trial, share: float) -> Trouble | None:
 class Tally:
     """Add up what a trial brings, row by row, in the order of time."""
 
-    def __init__(self, slo: Slo, *, begun_ns: int, seconds: float, start: metrics.ClockStart = "released") -> None:
+    def __init__(
+        self, slo: Slo, *, begun_ns: int, seconds: float, start: metrics.ClockStart = "released"
+    ) -> None:
         """Count turns that are released after the first part of the *seconds*; their clocks *start* as those of a closed loop."""
         self._slo = slo
         self._clock = metrics.Clock(start)
@@ -109,7 +115,9 @@ class Tally:
             within=self._within,
             failed=self._failed,
             preemptions=round(sum(rises)) if rises else None,
-            waiting_share=sum(value > 0 for value in self._waiting.values()) / len(self._waiting) if self._waiting else None,
+            waiting_share=sum(value > 0 for value in self._waiting.values()) / len(self._waiting)
+            if self._waiting
+            else None,
             peak_kv_usage=self._usage,
             hit_rate=self._cached / self._prompt if self._prompt else None,
             found_again=self._again / self._before if self._before else None,
@@ -144,7 +152,9 @@ class Tally:
             return
         self._prompt += row.prompt_tokens
         self._cached += row.cached_tokens
-        if before is not None and before <= row.prompt_tokens:  # a shorter one was compacted: its text is new
+        if (
+            before is not None and before <= row.prompt_tokens
+        ):  # a shorter one was compacted: its text is new
             self._before += before
             self._again += min(before, row.cached_tokens)
 

@@ -43,7 +43,10 @@ class Service:
     async def answer(self, request: web.Request, face: Face) -> web.StreamResponse:
         """Answer a request of one of the two faces."""
         body = await request.read()
-        log = Log(request_id=request.headers.get("X-Request-Id") or token_hex(8), arrived_ns=time.monotonic_ns())
+        log = Log(
+            request_id=request.headers.get("X-Request-Id") or token_hex(8),
+            arrived_ns=time.monotonic_ns(),
+        )
         faults = self.faults.of_next()
         log.fault = mishaps.name(faults)
         try:
@@ -62,7 +65,15 @@ class Service:
             if declining := mishaps.busy(faults):
                 raise refusal.busy(status=declining.status, retry_after_s=declining.retry_after_s)
             self._check_queue()
-            delivery = Delivery(request, placed, log, faults, mishaps=self.faults, pacer=self.pacer, tally=self.tally)
+            delivery = Delivery(
+                request,
+                placed,
+                log,
+                faults,
+                mishaps=self.faults,
+                pacer=self.pacer,
+                tally=self.tally,
+            )
             return await (delivery.stream() if placed.exchange.wanted.stream else delivery.whole())
         except RefusedError as error:
             log.end = log.end or "refused"
@@ -104,7 +115,9 @@ class Service:
         """Tell the version."""
         # The one thing vLLM does not say: that nothing here was measured on a GPU.
         arm = self.facts.arm
-        return _json(request, {"version": self.facts.version, "emulated": f"{arm.profile}/{arm.name}"})
+        return _json(
+            request, {"version": self.facts.version, "emulated": f"{arm.profile}/{arm.name}"}
+        )
 
     async def server_info(self, request: web.Request) -> web.Response:
         """Tell what the server was started with."""
@@ -116,19 +129,31 @@ class Service:
 
     async def metrics(self, request: web.Request) -> web.Response:
         """Show the metrics."""
-        return web.Response(body=generate_latest(self.registry), headers=headers(request, CONTENT_TYPE_LATEST))
+        return web.Response(
+            body=generate_latest(self.registry), headers=headers(request, CONTENT_TYPE_LATEST)
+        )
 
     async def tokenize(self, request: web.Request) -> web.Response:
         """Count the tokens of a request."""
         fields = parsed(await request.read())
         if "messages" in fields:
-            asked = Wanted(face="chat", model=None, messages=objects(fields, "messages"), tools=objects(fields, "tools"))
+            asked = Wanted(
+                face="chat",
+                model=None,
+                messages=objects(fields, "messages"),
+                tools=objects(fields, "tools"),
+            )
         elif isinstance(prompt := fields.get("prompt"), str):
             asked = Wanted(face="completions", model=None, prompt=prompt)
         else:
             raise refusal.unreadable("missing", "Field required", where="body.prompt", value=fields)
         ids = token_ids(asked)
-        answer = {"count": len(ids), "max_model_len": self.facts.arm.server.max_model_len, "tokens": ids, "token_strs": None}
+        answer = {
+            "count": len(ids),
+            "max_model_len": self.facts.arm.server.max_model_len,
+            "tokens": ids,
+            "token_strs": None,
+        }
         return _json(request, answer)
 
     async def reset_prefix_cache(self, request: web.Request) -> web.Response:
@@ -140,7 +165,10 @@ class Service:
 
 def application(service: Service, *, api_key: str | None = None) -> web.Application:
     """Return the web application of one arm."""
-    app = web.Application(client_max_size=_LARGEST_BODY, middlewares=[HttpMetrics(service.registry).count, _guard(api_key), _errors])
+    app = web.Application(
+        client_max_size=_LARGEST_BODY,
+        middlewares=[HttpMetrics(service.registry).count, _guard(api_key), _errors],
+    )
     app.add_routes(
         [
             web.post("/v1/chat/completions", service.chat),
@@ -166,8 +194,14 @@ def _guard(api_key: str | None) -> Middleware:
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         # vLLM guards the API and leaves /health, /metrics and /version open.
-        if api_key is not None and request.path.startswith("/v1") and request.headers.get("Authorization") != f"Bearer {api_key}":
-            return web.Response(status=401, body=b'{"error":"Unauthorized"}', headers=headers(request, JSON))
+        if (
+            api_key is not None
+            and request.path.startswith("/v1")
+            and request.headers.get("Authorization") != f"Bearer {api_key}"
+        ):
+            return web.Response(
+                status=401, body=b'{"error":"Unauthorized"}', headers=headers(request, JSON)
+            )
         return await handler(request)
 
     return guard

@@ -23,8 +23,12 @@ def write_log(running: Running, file: TextIO) -> None:
     process = os.getpid()
     now = time.strftime("%m-%d %H:%M:%S")
     lines = running.facts.log_lines(running.url.removesuffix("/v1"))
-    file.writelines(f"({name} pid={process}) INFO {now} [{place}] {message}\n" for name, place, message in lines)
-    file.write(f"INFO:     Started server process [{process}]\nINFO:     Application startup complete.\n")
+    file.writelines(
+        f"({name} pid={process}) INFO {now} [{place}] {message}\n" for name, place, message in lines
+    )
+    file.write(
+        f"INFO:     Started server process [{process}]\nINFO:     Application startup complete.\n"
+    )
     file.flush()
 
 

@@ -42,38 +42,61 @@ class Order:
         return len(self.exchange.script.pieces)
 
 
-def order(body: bytes, *, face: Face, content_type: str, request_id: str, facts: Facts, seed: int, company: int = 0) -> Order:
+def order(
+    body: bytes,
+    *,
+    face: Face,
+    content_type: str,
+    request_id: str,
+    facts: Facts,
+    seed: int,
+    company: int = 0,
+) -> Order:
     """Read a request and decide what it will be answered; raise RefusedError if it cannot be served."""
     if content_type != "application/json":
         raise refusal.unsupported_media()
     server = facts.arm.server
     most = facts.arm.logprobs.most
-    asked = (wanted.chat if face == "chat" else wanted.completion)(body, max_model_len=server.max_model_len, max_logprobs=most)
+    asked = (wanted.chat if face == "chat" else wanted.completion)(
+        body, max_model_len=server.max_model_len, max_logprobs=most
+    )
     if asked.model is not None and asked.model != facts.model:
         raise refusal.unknown_model(asked.model, served=(facts.model,))
     prompt = content(asked, block=facts.pool.layout.block_tokens)
     if not prompt.tokens:
         raise refusal.empty_prompt()
     output = asked.max_tokens or 0
-    if no := refusal.too_long(prompt_tokens=prompt.tokens, output_tokens=output, max_model_len=server.max_model_len):
+    if no := refusal.too_long(
+        prompt_tokens=prompt.tokens, output_tokens=output, max_model_len=server.max_model_len
+    ):
         raise no
     if prompt.tokens == server.max_model_len:
-        raise refusal.bad_parameter("max_tokens must be at least 1, got 0.", param="max_tokens", value=0)
+        raise refusal.bad_parameter(
+            "max_tokens must be at least 1, got 0.", param="max_tokens", value=0
+        )
     exchange = Exchange(
         id=f"{_PREFIX[face]}-{request_id}",
         created=int(time.time()),
         model=asked.model or facts.model,
         fingerprint=facts.fingerprint,
         wanted=asked,
-        script=script(asked, arm=facts.arm, prompt_tokens=prompt.tokens, seed=seed, company=company),
+        script=script(
+            asked, arm=facts.arm, prompt_tokens=prompt.tokens, seed=seed, company=company
+        ),
         prompt_tokens=prompt.tokens,
         prompt_ids=tuple(token_ids(asked)) if asked.token_ids else None,
         prompt_logprobs=prompt_listed(asked, arm=facts.arm, seed=seed, company=company),
     )
     runs = prompt.runs
-    if asked.prompt_logprobs is not None:  # vLLM computes a prompt that it scores, whatever is cached of it
+    if (
+        asked.prompt_logprobs is not None
+    ):  # vLLM computes a prompt that it scores, whatever is cached of it
         runs = ((f"{request_id}\0{runs[0][0]}", runs[0][1]), *runs[1:])
-    return Order(exchange=exchange, speaker=ChatFace(exchange) if face == "chat" else CompletionsFace(exchange), content=runs)
+    return Order(
+        exchange=exchange,
+        speaker=ChatFace(exchange) if face == "chat" else CompletionsFace(exchange),
+        content=runs,
+    )
 
 
 class BrokenError(Exception):
@@ -84,7 +107,15 @@ class Delivery:
     """Bring one order's answer to its client."""
 
     def __init__(
-        self, request: web.Request, order: Order, log: Log, faults: tuple[OfRequest, ...], *, mishaps: Mishaps, pacer: Pacer, tally: Tally
+        self,
+        request: web.Request,
+        order: Order,
+        log: Log,
+        faults: tuple[OfRequest, ...],
+        *,
+        mishaps: Mishaps,
+        pacer: Pacer,
+        tally: Tally,
     ) -> None:
         transport = request.transport
         if not isinstance(transport, asyncio.WriteTransport):
@@ -100,14 +131,22 @@ class Delivery:
         self._pacer = pacer
         self._tally = tally
         # Two requests may carry the same id; the engine must not take one for the other.
-        self._id = f"{log.request_id}#{next(_NUMBERS)}" if pacer.has(log.request_id) else log.request_id
+        self._id = (
+            f"{log.request_id}#{next(_NUMBERS)}" if pacer.has(log.request_id) else log.request_id
+        )
 
     async def stream(self) -> web.StreamResponse:
         """Stream the answer; a refusal that comes after the head travels inside the stream."""
         response = web.StreamResponse(headers=headers(self._request, EVENTS))
         await response.prepare(self._request)
         is_chunked = self._request.version >= HttpVersion11
-        stream = Stream(self._order.speaker, self._outlet, self._log, tokens=self._order.tokens, is_chunked=is_chunked)
+        stream = Stream(
+            self._order.speaker,
+            self._outlet,
+            self._log,
+            tokens=self._order.tokens,
+            is_chunked=is_chunked,
+        )
         if self._breaking:
             stream.hold(self._breaking[0].after_tokens)
         flight = self._submit(stream)
@@ -154,7 +193,11 @@ class Delivery:
 
     def _submit(self, stream: Stream | None) -> Flight:
         log = self._log
-        flight = self._pacer.submit(Request(self._id, self._order.content, self._order.tokens), arrived_ns=log.arrived_ns, stream=stream)
+        flight = self._pacer.submit(
+            Request(self._id, self._order.content, self._order.tokens),
+            arrived_ns=log.arrived_ns,
+            stream=stream,
+        )
         log.submitted_ns = self._pacer.wall_ns(flight.submitted_ns)
         return flight
 
@@ -170,7 +213,12 @@ class Delivery:
         log.cached_tokens = end.cached_tokens
         log.output_tokens = self._order.tokens
         log.end = "done"
-        self._tally.finished(end, submitted_ns=flight.submitted_ns, reason=script.finish, max_tokens=self._order.tokens)
+        self._tally.finished(
+            end,
+            submitted_ns=flight.submitted_ns,
+            reason=script.finish,
+            max_tokens=self._order.tokens,
+        )
 
     async def _suffer(self, fault: Breaking) -> None:
         """Let a fault have its way; return when the answer may go on."""

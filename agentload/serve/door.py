@@ -46,4 +46,7 @@ class Door:
             return socket.create_server((self._host, self._port), family=family, backlog=_BACKLOG)
         except OSError as error:
             reason = error.strerror if error.errno is None else os.strerror(error.errno)
-            raise LaunchError(f"cannot listen on {self._host}:{self._port}: {reason}", hint="choose another --port") from error
+            raise LaunchError(
+                f"cannot listen on {self._host}:{self._port}: {reason}",
+                hint="choose another --port",
+            ) from error

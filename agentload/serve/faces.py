@@ -25,7 +25,11 @@ def event(value: object) -> bytes:
 
 def usage(prompt_tokens: int, completion_tokens: int) -> dict[str, Any]:
     """Return the counts that every usage object starts with."""
-    return {"prompt_tokens": prompt_tokens, "total_tokens": prompt_tokens + completion_tokens, "completion_tokens": completion_tokens}
+    return {
+        "prompt_tokens": prompt_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+        "completion_tokens": completion_tokens,
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +61,18 @@ class Face(ABC):
         self._exchange = exchange
         self._script = exchange.script
         self._wanted = exchange.wanted
-        self._head = {"id": exchange.id, "object": self.chunk_object, "created": exchange.created, "model": exchange.model}
+        self._head = {
+            "id": exchange.id,
+            "object": self.chunk_object,
+            "created": exchange.created,
+            "model": exchange.model,
+        }
         # No extras: the path that streams at full rate take.
-        self._is_plain = self._wanted.top_logprobs is None and not self._wanted.token_ids and not self._wanted.continuous_usage
+        self._is_plain = (
+            self._wanted.top_logprobs is None
+            and not self._wanted.token_ids
+            and not self._wanted.continuous_usage
+        )
 
     @abstractmethod
     def opening(self) -> bytes:
@@ -74,8 +87,17 @@ class Face(ABC):
         if not self._wanted.include_usage:
             return (DONE,)
         details = self._thoughts(len(self._script.pieces))
-        counts = self._counts(cached_tokens) | ({"completion_tokens_details": details} if details else {})
-        return event({**self._head, "choices": [], "usage": counts, "system_fingerprint": self._exchange.fingerprint}), DONE
+        counts = self._counts(cached_tokens) | (
+            {"completion_tokens_details": details} if details else {}
+        )
+        return event(
+            {
+                **self._head,
+                "choices": [],
+                "usage": counts,
+                "system_fingerprint": self._exchange.fingerprint,
+            }
+        ), DONE
 
     def whole(self, cached_tokens: int) -> bytes:
         """Return the body of an answer that is not streamed."""
@@ -130,14 +152,31 @@ class ChatFace(Face):
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange)
-        self._start = b"data: " + msgspec.json.encode(self._head)[:-1] + b',"choices":[{"index":0,"delta":'
-        self._is_plain = self._is_plain and [part.kind for part in self._script.parts] == ["content"]
+        self._start = (
+            b"data: " + msgspec.json.encode(self._head)[:-1] + b',"choices":[{"index":0,"delta":'
+        )
+        self._is_plain = self._is_plain and [part.kind for part in self._script.parts] == [
+            "content"
+        ]
 
     def opening(self) -> bytes:
         """Return the role chunk."""
-        choice = {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
+        choice = {
+            "index": 0,
+            "delta": {"role": "assistant", "content": ""},
+            "logprobs": None,
+            "finish_reason": None,
+        }
         running = {"usage": self._running_usage(0)} if self._wanted.continuous_usage else {}
-        return event({**self._head, "choices": [choice], **running, "prompt_token_ids": self._exchange.prompt_ids, "prompt_text": None})
+        return event(
+            {
+                **self._head,
+                "choices": [choice],
+                **running,
+                "prompt_token_ids": self._exchange.prompt_ids,
+                "prompt_text": None,
+            }
+        )
 
     def tokens(self, first: int, stop: int) -> bytes:
         """Return the one event that carries these tokens."""
@@ -146,8 +185,16 @@ class ChatFace(Face):
             text = b"".join(self._script.escaped[first:stop])
             tail = self._end() if ended else b'"finish_reason":null,"token_ids":null}]}\n\n'
             return b'%b{"content":"%b"},"logprobs":null,%b' % (self._start, text, tail)
-        choice: dict[str, Any] = {"index": 0, "delta": self._delta(first, stop), "logprobs": self._logprobs(first, stop)}
-        choice |= {"finish_reason": self._finish(), "stop_reason": self._script.stop_reason} if ended else {"finish_reason": None}
+        choice: dict[str, Any] = {
+            "index": 0,
+            "delta": self._delta(first, stop),
+            "logprobs": self._logprobs(first, stop),
+        }
+        choice |= (
+            {"finish_reason": self._finish(), "stop_reason": self._script.stop_reason}
+            if ended
+            else {"finish_reason": None}
+        )
         choice["token_ids"] = self._script.ids[first:stop] if self._wanted.token_ids else None
         return self._event(choice, stop)
 
@@ -164,15 +211,27 @@ class ChatFace(Face):
         }
 
     def _prompt(self) -> dict[str, Any]:
-        return {"prompt_logprobs": _scored(self._exchange), "prompt_token_ids": self._exchange.prompt_ids, "prompt_text": None}
+        return {
+            "prompt_logprobs": _scored(self._exchange),
+            "prompt_token_ids": self._exchange.prompt_ids,
+            "prompt_text": None,
+        }
 
     def _thoughts(self, completion_tokens: int) -> dict[str, int] | None:
         total = self._script.reasoning_tokens
         return {"reasoning_tokens": min(total, completion_tokens)} if total else None
 
     def _end(self) -> bytes:
-        choice = {"finish_reason": self._finish(), "stop_reason": self._script.stop_reason, "token_ids": None}
-        mark = b"" if self._wanted.include_usage else b',"system_fingerprint":' + msgspec.json.encode(self._exchange.fingerprint)
+        choice = {
+            "finish_reason": self._finish(),
+            "stop_reason": self._script.stop_reason,
+            "token_ids": None,
+        }
+        mark = (
+            b""
+            if self._wanted.include_usage
+            else b',"system_fingerprint":' + msgspec.json.encode(self._exchange.fingerprint)
+        )
         return msgspec.json.encode(choice)[1:] + b"]" + mark + b"}\n\n"
 
     def _finish(self) -> str:
@@ -190,7 +249,9 @@ class ChatFace(Face):
                 continue
             text = "".join(part.pieces[begin:end])
             if part.kind == "call":
-                delta.setdefault("tool_calls", []).append(self._call_delta(part, call, text, is_first=begin == 0))
+                delta.setdefault("tool_calls", []).append(
+                    self._call_delta(part, call, text, is_first=begin == 0)
+                )
             else:
                 delta[part.kind] = delta.get(part.kind, "") + text
         return delta
@@ -198,16 +259,29 @@ class ChatFace(Face):
     def _call_delta(self, part: Part, index: int, text: str, *, is_first: bool) -> dict[str, Any]:
         if is_first:
             function = {"name": part.name, "arguments": text}
-            return {"id": self._call_id(index), "type": "function", "index": index, "function": function}
+            return {
+                "id": self._call_id(index),
+                "type": "function",
+                "index": index,
+                "function": function,
+            }
         return {"index": index, "function": {"arguments": text}}
 
     def _message(self) -> dict[str, Any]:
-        message: dict[str, Any] = {"role": "assistant", "content": self._script.text("content"), "refusal": None}
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": self._script.text("content"),
+            "refusal": None,
+        }
         message |= {"annotations": None, "audio": None, "function_call": None}
         calls = [part for part in self._script.parts if part.kind == "call"]
         if calls:
             message["tool_calls"] = [
-                {"id": self._call_id(index), "type": "function", "function": {"name": part.name, "arguments": part.text}}
+                {
+                    "id": self._call_id(index),
+                    "type": "function",
+                    "function": {"name": part.name, "arguments": part.text},
+                }
                 for index, part in enumerate(calls)
             ]
         message["reasoning"] = self._script.text("reasoning")
@@ -221,7 +295,12 @@ class ChatFace(Face):
         if ranks is None:
             return None
         listed = self._script.listed[first:stop]
-        return {"content": [{**_logprob(*row[0]), "top_logprobs": [_logprob(*each) for each in row[:ranks]]} for row in listed]}
+        return {
+            "content": [
+                {**_logprob(*row[0]), "top_logprobs": [_logprob(*each) for each in row[:ranks]]}
+                for row in listed
+            ]
+        }
 
 
 def _logprob(token: str, value: float) -> dict[str, Any]:
@@ -235,7 +314,9 @@ class CompletionsFace(Face):
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange)
-        self._start = b"data: " + msgspec.json.encode(self._head)[:-1] + b',"choices":[{"index":0,"text":"'
+        self._start = (
+            b"data: " + msgspec.json.encode(self._head)[:-1] + b',"choices":[{"index":0,"text":"'
+        )
 
     def opening(self) -> bytes:
         """Return nothing: a completion starts with its first token."""
@@ -301,5 +382,10 @@ def _scored(exchange: Exchange) -> list[dict[str, Any] | None] | None:
 def _ranked(row: Listed) -> dict[str, Any]:
     values = sorted((value for _, value in row), reverse=True)
     return {
-        str(token_id(token.strip())): {"logprob": value, "rank": values.index(value) + 1, "decoded_token": token} for token, value in row
+        str(token_id(token.strip())): {
+            "logprob": value,
+            "rank": values.index(value) + 1,
+            "decoded_token": token,
+        }
+        for token, value in row
     }

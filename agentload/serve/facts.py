@@ -15,7 +15,9 @@ from agentload.model.profile import ArmProfile
 _WORDS: Final = (files("agentload.serve") / "vllm.yaml").read_text(encoding="utf-8")
 VLLM: Final[Mapping[str, dict[str, Any]]] = documents.parsed(_WORDS, at="vllm.yaml")
 """What vLLM says of itself in words and numbers of its own."""
-FIRST_TOKEN_S: Final[tuple[float, ...]] = tuple(VLLM["histograms"]["time_to_first_token_seconds"]["bounds"])
+FIRST_TOKEN_S: Final[tuple[float, ...]] = tuple(
+    VLLM["histograms"]["time_to_first_token_seconds"]["bounds"]
+)
 """Upper bounds of its histogram of times to first token."""
 
 
@@ -51,8 +53,16 @@ class Facts:
 
     def models(self) -> dict[str, Any]:
         """Return the answer of `/v1/models`."""
-        own = {"id": f"modelperm-{blake2b(self.model.encode(), digest_size=8).hexdigest()}", "created": self.created}
-        entry = {"id": self.model, "created": self.created, "root": self.model, "max_model_len": self.arm.server.max_model_len}
+        own = {
+            "id": f"modelperm-{blake2b(self.model.encode(), digest_size=8).hexdigest()}",
+            "created": self.created,
+        }
+        entry = {
+            "id": self.model,
+            "created": self.created,
+            "root": self.model,
+            "max_model_len": self.arm.server.max_model_len,
+        }
         entry = VLLM["model"] | entry | {"permission": [VLLM["permission"] | own]}
         return {"object": "list", "data": [entry]}
 
@@ -113,7 +123,11 @@ class Facts:
         """Yield what the server logs while it starts, as (process, place in vLLM's source, message)."""
         server, pool = self.arm.server, self.pool
         emulated = f"emulated by agentload: {self.arm.profile}/{self.arm.name}"
-        yield "APIServer", "api_utils.py:347", f"version {self.version}  model {self.model}  ({emulated})"
+        yield (
+            "APIServer",
+            "api_utils.py:347",
+            f"version {self.version}  model {self.model}  ({emulated})",
+        )
         yield "APIServer", "model.py:2152", f"Using max model len {server.max_model_len}"
         if self.arm.kv_dtype.startswith("fp8"):
             text = (
@@ -122,13 +136,19 @@ class Facts:
             )
             yield "APIServer", "cache.py:361", text
         if self.backend:
-            yield "EngineCore", "cuda.py:482", f"Using {self.backend} attention backend out of potential backends: ['{self.backend}']."
+            yield (
+                "EngineCore",
+                "cuda.py:482",
+                f"Using {self.backend} attention backend out of potential backends: ['{self.backend}'].",
+            )
         size = (
             f"GPU KV cache size: {pool.tokens:,} tokens, "
             f"Maximum concurrency for {server.max_model_len:,} tokens per request: {pool.concurrency:.2f}x"
         )
         yield "EngineCore", "kv_cache_utils.py:2327", size
-        sizes = tuple(table.block_tokens for table in pool.layout.tables for _ in range(table.count))
+        sizes = tuple(
+            table.block_tokens for table in pool.layout.tables for _ in range(table.count)
+        )
         if len(sizes) > 1:
             yield "EngineCore", "kv_cache_utils.py:853", f"kv cache group sizes {sizes}"
         yield "APIServer", "entry.py:140", f"Starting vLLM server on {url}"

@@ -14,7 +14,15 @@ import numpy as np
 from aiohttp import web
 from aiohttp.typedefs import Handler
 from numpy.typing import NDArray
-from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram, PlatformCollector, ProcessCollector, Summary
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    Summary,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -23,9 +31,33 @@ from agentload.emulator.calls import Finished, Gauges
 from agentload.serve.facts import VLLM
 
 _S: Final = 1e9
-_FINE_S: Final = (0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 7.5, 10, 30, 60)
+_FINE_S: Final = (
+    0.01,
+    0.025,
+    0.05,
+    0.075,
+    0.1,
+    0.25,
+    0.5,
+    0.75,
+    1,
+    1.5,
+    2,
+    2.5,
+    3,
+    3.5,
+    4,
+    4.5,
+    5,
+    7.5,
+    10,
+    30,
+    60,
+)
 _COARSE_S: Final = (0.1, 0.5, 1)
-_SIZE: Final = "by handler. Only value of header is respected. Otherwise ignored. No percentile calculated. "
+_SIZE: Final = (
+    "by handler. Only value of header is respected. Otherwise ignored. No percentile calculated. "
+)
 # vLLM leaves what only looks at the server out of its figures.
 _UNCOUNTED: Final = frozenset({"/metrics", "/health", "/ping", "/version", "/server_info"})
 
@@ -56,7 +88,10 @@ _HISTOGRAMS: Final = msgspec.convert(VLLM["histograms"], dict[str, _Buckets])
 def token_bounds(max_model_len: int) -> tuple[float, ...]:
     """Return the bounds 1, 2, 5, 10, … up to the model's length."""
     return tuple(
-        float(step * 10**power) for power in range(len(str(max_model_len))) for step in (1, 2, 5) if step * 10**power <= max_model_len
+        float(step * 10**power)
+        for power in range(len(str(max_model_len)))
+        for step in (1, 2, 5)
+        if step * 10**power <= max_model_len
     )
 
 
@@ -74,7 +109,9 @@ class Distribution:
 
     def add_many(self, values: NDArray[np.float64]) -> None:
         """Observe many values."""
-        self._counts += np.bincount(np.searchsorted(self._bounds, values, side="left"), minlength=len(self._counts))
+        self._counts += np.bincount(
+            np.searchsorted(self._bounds, values, side="left"), minlength=len(self._counts)
+        )
         self._sum += float(values.sum())
 
     def buckets(self) -> list[tuple[str, float]]:
@@ -97,7 +134,9 @@ class Tally:
         self.rejections = 0
         """Requests that a full queue turned away."""
         tokens = token_bounds(max_model_len)
-        self.histograms = {name: Distribution(each.bounds or tokens) for name, each in _HISTOGRAMS.items()}
+        self.histograms = {
+            name: Distribution(each.bounds or tokens) for name, each in _HISTOGRAMS.items()
+        }
 
     def finished(self, end: Finished, *, submitted_ns: int, reason: str, max_tokens: int) -> None:
         """Count a request that ran to its end."""
@@ -123,11 +162,20 @@ class Tally:
 class EngineMetrics(Collector):
     """Read gauges and tallies when a scraper asks."""
 
-    def __init__(self, *, model: str, gauges: Callable[[], Gauges], tally: Tally, cache_config: Mapping[str, object]) -> None:
+    def __init__(
+        self,
+        *,
+        model: str,
+        gauges: Callable[[], Gauges],
+        tally: Tally,
+        cache_config: Mapping[str, object],
+    ) -> None:
         self._labels = {"engine": "0", "model_name": model}
         self._gauges = gauges
         self._tally = tally
-        self._cache_config = {"engine": "0"} | {name: str(value) for name, value in cache_config.items()}
+        self._cache_config = {"engine": "0"} | {
+            name: str(value) for name, value in cache_config.items()
+        }
         self._created = time.time()
 
     def collect(self) -> Iterator[Metric]:
@@ -135,19 +183,33 @@ class EngineMetrics(Collector):
         ends = {f"ended_{end}": self._tally.successes[end] for end in ("stop", "length")}
         figures = {**asdict(self._gauges()), **ends, "rejections": self._tally.rejections}
         for family in _FAMILIES:
-            yield self._family(family, lambda value: value if isinstance(value, int) else figures[value])
+            yield self._family(
+                family, lambda value: value if isinstance(value, int) else figures[value]
+            )
         for name, histogram in self._tally.histograms.items():
-            shown = HistogramMetricFamily(f"vllm:{name}", _HISTOGRAMS[name].help, labels=list(self._labels))
-            shown.add_metric(list(self._labels.values()), buckets=histogram.buckets(), sum_value=histogram.total)
+            shown = HistogramMetricFamily(
+                f"vllm:{name}", _HISTOGRAMS[name].help, labels=list(self._labels)
+            )
+            shown.add_metric(
+                list(self._labels.values()), buckets=histogram.buckets(), sum_value=histogram.total
+            )
             shown.add_sample(f"vllm:{name}_created", self._labels, self._created)
             yield shown
-        config = GaugeMetricFamily("vllm:cache_config_info", "Information of the LLMEngine CacheConfig", labels=list(self._cache_config))
+        config = GaugeMetricFamily(
+            "vllm:cache_config_info",
+            "Information of the LLMEngine CacheConfig",
+            labels=list(self._cache_config),
+        )
         config.add_metric(list(self._cache_config.values()), 1)
         yield config
 
     def _family(self, family: _Family, figure: Callable[[str | int], float]) -> Metric:
         own = [self._labels[name] for name in family.labels]
-        values = [([*own, key], value) for key, value in family.by.items()] if family.label else [(own, family.value)]
+        values = (
+            [([*own, key], value) for key, value in family.by.items()]
+            if family.label
+            else [(own, family.value)]
+        )
         labels = [*family.labels, *([family.label] if family.label else [])]
         if family.kind == "gauge":
             gauge = GaugeMetricFamily(f"vllm:{family.name}", family.help, labels=labels)
@@ -181,10 +243,16 @@ class HttpMetrics:
             registry=registry,
         )
         self._request_bytes = Summary(
-            "http_request_size_bytes", f"Content length of incoming requests {_SIZE}", ["handler"], registry=registry
+            "http_request_size_bytes",
+            f"Content length of incoming requests {_SIZE}",
+            ["handler"],
+            registry=registry,
         )
         self._response_bytes = Summary(
-            "http_response_size_bytes", f"Content length of outgoing responses {_SIZE}", ["handler"], registry=registry
+            "http_response_size_bytes",
+            f"Content length of outgoing responses {_SIZE}",
+            ["handler"],
+            registry=registry,
         )
         self._fine = Histogram(
             "http_request_duration_highr_seconds",

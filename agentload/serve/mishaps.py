@@ -4,7 +4,20 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from agentload.emulator.faults import KINDS, Busy, Crash, Cut, Fault, InBand, OfRequest, OutOfMemory, Restart, Stall, Trickle, met
+from agentload.emulator.faults import (
+    KINDS,
+    Busy,
+    Crash,
+    Cut,
+    Fault,
+    InBand,
+    OfRequest,
+    OutOfMemory,
+    Restart,
+    Stall,
+    Trickle,
+    met,
+)
 from agentload.model.profile import ArmProfile
 
 Breaking = Cut | Stall | InBand | Crash
@@ -16,7 +29,14 @@ _NAMES: Final = {kind: name for name, kind in KINDS.items()}
 class Mishaps:
     """Hold a server's script of faults. Its clock starts with the first request and runs with the engine's speed."""
 
-    def __init__(self, script: tuple[Fault, ...], *, seed: int, speed: float, die: Callable[[float | None], None]) -> None:
+    def __init__(
+        self,
+        script: tuple[Fault, ...],
+        *,
+        seed: int,
+        speed: float,
+        die: Callable[[float | None], None],
+    ) -> None:
         self._script = script
         self._seed = seed
         self._speed = speed
@@ -36,7 +56,12 @@ class Mishaps:
             for fault in self._script:
                 if isinstance(fault, Restart):
                     loop.call_later(fault.at_s / self._speed, self.die, fault.down_s)
-        return met(self._script, seed=self._seed, number=self._count, at_s=(loop.time() - self._start_s) * self._speed)
+        return met(
+            self._script,
+            seed=self._seed,
+            number=self._count,
+            at_s=(loop.time() - self._start_s) * self._speed,
+        )
 
     async def stall(self, fault: Stall) -> None:
         """Wait as long as the fault says; for ever means until the client leaves."""
@@ -53,7 +78,9 @@ def most_tokens(script: tuple[Fault, ...]) -> int | None:
 
 def breaking(faults: tuple[OfRequest, ...], *, tokens: int) -> tuple[Breaking, ...]:
     """Return those faults that meet an answer of so many tokens before its end, in the order in which they do."""
-    found = [fault for fault in faults if isinstance(fault, Breaking) and fault.after_tokens < tokens]
+    found = [
+        fault for fault in faults if isinstance(fault, Breaking) and fault.after_tokens < tokens
+    ]
     return tuple(sorted(found, key=lambda fault: fault.after_tokens))
 
 

@@ -31,7 +31,9 @@ class Pacer:
     Once `most_tokens` are in the KV cache at a time the engine runs out of memory and loses all its calls.
     """
 
-    def __init__(self, engine: Engine, *, speed: float = 1.0, most_tokens: int | None = None) -> None:
+    def __init__(
+        self, engine: Engine, *, speed: float = 1.0, most_tokens: int | None = None
+    ) -> None:
         self._engine = engine
         self._most_usage = None if most_tokens is None else most_tokens / engine.pool.tokens
         self._speed = speed
@@ -52,7 +54,11 @@ class Pacer:
     def submit(self, request: Request, *, arrived_ns: int, stream: Stream | None = None) -> Flight:
         """Give the engine a request as of its arrival, if it has not gone on since; a stream hears of every step, others of the end."""
         self._play(arrived_ns)
-        flight = Flight(submitted_ns=self._played_ns, end=asyncio.get_running_loop().create_future(), stream=stream)
+        flight = Flight(
+            submitted_ns=self._played_ns,
+            end=asyncio.get_running_loop().create_future(),
+            stream=stream,
+        )
         self._flights[request.id] = flight
         self._engine.submit(request, self._played_ns)
         self._sleep()
@@ -108,7 +114,9 @@ class Pacer:
 
     def _sleep(self) -> None:
         # What the engine decided without taking time, such as a refusal, waits to be fetched: that is its `next_ns`.
-        instants = [at for at in (self._engine.next_step_ns(), self._engine.next_ns()) if at is not None]
+        instants = [
+            at for at in (self._engine.next_step_ns(), self._engine.next_ns()) if at is not None
+        ]
         if instants:
             self._alarm.set(self.wall_ns(min(instants)))
 
@@ -136,7 +144,9 @@ class Pacer:
         steps, self._steps = gauges.steps - self._steps, gauges.steps
         if not self._flights:
             self._preemptions_at_rest = gauges.preemptions
-        is_even = self._engine.arm.speculation is None and gauges.preemptions == self._preemptions_at_rest
+        is_even = (
+            self._engine.arm.speculation is None and gauges.preemptions == self._preemptions_at_rest
+        )
         planned_ns: list[int] = []
         tokens = [1] * steps
         for request_id, stream in self._streams.items():
@@ -158,7 +168,9 @@ class Pacer:
         if not flight.end.done():
             flight.end.set_result(end)
 
-    def _offer(self, stream: Stream, at_ns: NDArray[np.int64], tokens: NDArray[np.uint16]) -> list[int]:
+    def _offer(
+        self, stream: Stream, at_ns: NDArray[np.int64], tokens: NDArray[np.uint16]
+    ) -> list[int]:
         """Offer a stream what is new of its emissions; return the instants."""
         planned_ns = [self.wall_ns(at) for at in at_ns[stream.emissions :].tolist()]
         stream.offer(planned_ns, tokens[stream.emissions :].tolist())

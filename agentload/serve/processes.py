@@ -42,7 +42,9 @@ class Server:
 class Servers:
     """Hold running servers. Leaving the context, or `stop`, ends them; so does the death of this process."""
 
-    def __init__(self, servers: tuple[Server, ...], processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    def __init__(
+        self, servers: tuple[Server, ...], processes: Sequence[subprocess.Popen[bytes]]
+    ) -> None:
         self.servers = servers
         self._processes = tuple(processes)
 
@@ -57,12 +59,21 @@ class Servers:
 
     def dead(self) -> tuple[Server, ...]:
         """Return the servers that have ended."""
-        return tuple(server for server, process in zip(self.servers, self._processes, strict=True) if process.poll() is not None)
+        return tuple(
+            server
+            for server, process in zip(self.servers, self._processes, strict=True)
+            if process.poll() is not None
+        )
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.stop()
 
 
@@ -85,14 +96,26 @@ def start(
     its suffix. `logs` is a folder for the servers' logs. Raises LaunchError, with what the server said, when one does not start.
     """
     options = Options(
-        host=host, port=port, seed=seed, noise=noise, speed=speed, truth=truth, faults=faults, api_key=api_key, others=tuple(arms)
+        host=host,
+        port=port,
+        seed=seed,
+        noise=noise,
+        speed=speed,
+        truth=truth,
+        faults=faults,
+        api_key=api_key,
+        others=tuple(arms),
     )
     processes: list[subprocess.Popen[bytes]] = []
     with ExitStack() as files:
         texts = [files.enter_context(_log(logs, arm)) for arm in arms]
         try:
             for position, (arm, text) in enumerate(zip(arms, texts, strict=True)):
-                processes.append(_launch(Order(arm=arm, options=_options_of(arm, options, position, len(arms))), text))
+                processes.append(
+                    _launch(
+                        Order(arm=arm, options=_options_of(arm, options, position, len(arms))), text
+                    )
+                )
             servers = tuple(_ready(*each) for each in zip(arms, processes, texts, strict=True))
         except BaseException:
             _stop(processes)
@@ -110,7 +133,11 @@ def _options_of(arm: ArmProfile, options: Options, position: int, total: int) ->
 def _launch(order: Order, log: BinaryIO) -> subprocess.Popen[bytes]:
     # A process group of its own: Ctrl-C in the terminal reaches the parent alone, which stops its servers when it is done with them.
     process = subprocess.Popen(
-        [sys.executable, "-m", "agentload.serve.child"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, process_group=0
+        [sys.executable, "-m", "agentload.serve.child"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        process_group=0,
     )
     assert process.stdin
     with suppress(BrokenPipeError):  # it died at once: its log says why
@@ -127,13 +154,17 @@ def _ready(arm: ArmProfile, process: subprocess.Popen[bytes], log: BinaryIO) -> 
     line = process.stdout.readline()
     if not line:
         process.wait()
-        raise LaunchError(f"the server of {name} ended with code {process.returncode}: {_tail(log)}")
+        raise LaunchError(
+            f"the server of {name} ended with code {process.returncode}: {_tail(log)}"
+        )
     report = msgspec.json.decode(line, type=Report)
     if report.url is None or report.model is None:
         raise LaunchError(f"{name}: {report.error}", hint=report.hint)
     if not _is_healthy(report.url):
         raise LaunchError(f"the server of {name} does not answer at {report.url}: {_tail(log)}")
-    return Server(arm=arm.name, profile=arm.profile, url=report.url, model=report.model, pid=process.pid)
+    return Server(
+        arm=arm.name, profile=arm.profile, url=report.url, model=report.model, pid=process.pid
+    )
 
 
 def _is_healthy(url: str) -> bool:

@@ -19,7 +19,15 @@ EVENTS: Final = "text/event-stream; charset=utf-8"
 class RefusedError(Exception):
     """One error answer, raised where it is found and sent as its body or inside a stream."""
 
-    def __init__(self, status: int, message: str, *, type: str, param: str | None = None, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        type: str,
+        param: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.retry_after_s = retry_after_s
@@ -40,12 +48,22 @@ def bad_parameter(message: str, *, param: str, value: object) -> RefusedError:
     return RefusedError(400, text, type="BadRequestError", param=param)
 
 
-def unreadable(kind: str, message: str, *, where: str, value: object, cause: str | None = None, param: str | None = None) -> RefusedError:
+def unreadable(
+    kind: str,
+    message: str,
+    *,
+    where: str,
+    value: object,
+    cause: str | None = None,
+    param: str | None = None,
+) -> RefusedError:
     """Refuse a body whose shape is wrong, in the words of its validator; *param* is the field where that is not its place."""
     detail: dict[str, Any] = {"type": kind, "loc": where, "msg": message, "input": _summary(value)}
     if cause is not None:
         detail["ctx"] = {"error": cause}
-    return RefusedError(400, f"1 validation error:\n  {detail}", type="Bad Request", param=param or where)
+    return RefusedError(
+        400, f"1 validation error:\n  {detail}", type="Bad Request", param=param or where
+    )
 
 
 def empty_prompt() -> RefusedError:
@@ -118,7 +136,13 @@ def refused(request: web.Request, no: RefusedError) -> web.Response:
 
 def headers(request: web.Request, content_type: str, **more: str) -> dict[str, str]:
     """Return the headers of an answer; a request's id is echoed."""
-    out = {"date": formatdate(usegmt=True), "server": "uvicorn", "content-type": content_type, "vary": "Origin", **more}
+    out = {
+        "date": formatdate(usegmt=True),
+        "server": "uvicorn",
+        "content-type": content_type,
+        "vary": "Origin",
+        **more,
+    }
     if (request_id := request.headers.get("X-Request-Id")) is not None:
         out["x-request-id"] = request_id
     return out

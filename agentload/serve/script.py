@@ -25,7 +25,15 @@ Kind: TypeAlias = Literal["reasoning", "content", "call"]
 Finish: TypeAlias = Literal["stop", "length", "tool_calls"]
 _QUESTION_CHARS: Final = 2_000
 _LONGEST: Final = 1 << 20
-_ANY: Final[Mapping[str, object]] = {"string": "", "integer": 0, "number": 0, "boolean": False, "array": [], "object": {}, "null": None}
+_ANY: Final[Mapping[str, object]] = {
+    "string": "",
+    "integer": 0,
+    "number": 0,
+    "boolean": False,
+    "array": [],
+    "object": {},
+    "null": None,
+}
 """What an argument is that the prompt says nothing of."""
 _THOUGHTS: Final = "thoughts"
 """Key of the text that is thought; only its length matters."""
@@ -87,16 +95,22 @@ class Script:
         return "".join(found) if found else None
 
 
-def call(asked: Wanted, texts: Sequence[str], *, arm: ArmProfile, prompt_tokens: int, seed: int) -> Part | None:
+def call(
+    asked: Wanted, texts: Sequence[str], *, arm: ArmProfile, prompt_tokens: int, seed: int
+) -> Part | None:
     """Return the call that a right answer makes, a wrong one as often as the arm errs, or None where nothing is to be called."""
-    tools = [function for tool in asked.tools if isinstance(function := tool.get("function"), Mapping)]
+    tools = [
+        function for tool in asked.tools if isinstance(function := tool.get("function"), Mapping)
+    ]
     tool = _chosen(tools, asked.tool_choice, texts[-1][-_QUESTION_CHARS:] if texts else "")
     if tool is None:
         return None
     arguments = _defaults(tool)
     if arguments:
         question = f"Answer as JSON with keys {' and '.join(arguments)}."
-        said = answer(arm, (*texts, question), context_tokens=prompt_tokens, seed=seed, limit=_LONGEST)
+        said = answer(
+            arm, (*texts, question), context_tokens=prompt_tokens, seed=seed, limit=_LONGEST
+        )
         if said.is_right is not None:
             return Part(kind="call", name=str(tool.get("name")), pieces=said.pieces)
     return Part(kind="call", name=str(tool.get("name")), pieces=_spaced(json.dumps(arguments)))
@@ -114,7 +128,13 @@ def _chosen(tools: Sequence[Json], choice: str | None, question: str) -> Json | 
 def _is_named(name: str, question: str) -> bool:
     """Tell whether a question speaks of a tool by name: in quotes, or beside the word tool or function. Names are common words."""
     word = re.escape(name)
-    return re.search(rf"[`'\"]{word}[`'\"]|\b(?:tool|function) {word}\b|\b{word} (?:tool|function)\b", question) is not None
+    return (
+        re.search(
+            rf"[`'\"]{word}[`'\"]|\b(?:tool|function) {word}\b|\b{word} (?:tool|function)\b",
+            question,
+        )
+        is not None
+    )
 
 
 def _defaults(tool: Json) -> dict[str, object]:
@@ -122,29 +142,57 @@ def _defaults(tool: Json) -> dict[str, object]:
     properties = parameters.get("properties") if isinstance(parameters, Mapping) else None
     if not isinstance(properties, Mapping):
         return {}
-    return {name: _ANY.get(str(schema.get("type"))) if isinstance(schema, Mapping) else None for name, schema in properties.items()}
+    return {
+        name: _ANY.get(str(schema.get("type"))) if isinstance(schema, Mapping) else None
+        for name, schema in properties.items()
+    }
 
 
-def script(asked: Wanted, *, arm: ArmProfile, prompt_tokens: int, seed: int, company: int = 0) -> Script:
+def script(
+    asked: Wanted, *, arm: ArmProfile, prompt_tokens: int, seed: int, company: int = 0
+) -> Script:
     """Return what the arm's model says, and in *company* of so many other requests how likely it held that."""
     said = _script(asked, arm=arm, prompt_tokens=prompt_tokens, seed=seed, company=company)
     if asked.top_logprobs is None:
         return said
     most = max(1, asked.top_logprobs)
-    rows = likely(arm, behind(_texts(asked), said.pieces, prompt_tokens), seed=seed, company=company, most=most)
-    return replace(said, listed=tuple(of_answer(row, piece, most=most) for row, piece in zip(rows, said.pieces, strict=True)))
+    rows = likely(
+        arm,
+        behind(_texts(asked), said.pieces, prompt_tokens),
+        seed=seed,
+        company=company,
+        most=most,
+    )
+    return replace(
+        said,
+        listed=tuple(
+            of_answer(row, piece, most=most) for row, piece in zip(rows, said.pieces, strict=True)
+        ),
+    )
 
 
-def prompt_listed(asked: Wanted, *, arm: ArmProfile, seed: int, company: int) -> tuple[Listed, ...] | None:
+def prompt_listed(
+    asked: Wanted, *, arm: ArmProfile, seed: int, company: int
+) -> tuple[Listed, ...] | None:
     """Return how likely each token of a prompt was but the first; None when the client did not ask."""
     if asked.prompt_logprobs is None:
         return None
     words = [word for text in _texts(asked) for word in text.split()]
-    rows = likely(arm, within(words), seed=seed, company=company, most=max(1, asked.prompt_logprobs))
+    rows = likely(
+        arm, within(words), seed=seed, company=company, most=max(1, asked.prompt_logprobs)
+    )
     return tuple(of_prompt(row, word) for row, word in zip(rows, words[1:], strict=True))
 
 
-def _greedy(arm: ArmProfile, texts: Sequence[str], pieces: Sequence[str], *, tokens: int, seed: int, company: int) -> tuple[str, ...]:
+def _greedy(
+    arm: ArmProfile,
+    texts: Sequence[str],
+    pieces: Sequence[str],
+    *,
+    tokens: int,
+    seed: int,
+    company: int,
+) -> tuple[str, ...]:
     """Return as many words, each the likeliest behind those before it."""
     said: list[str] = []
     for _ in pieces:
@@ -153,26 +201,56 @@ def _greedy(arm: ArmProfile, texts: Sequence[str], pieces: Sequence[str], *, tok
     return _spaced(" ".join(said))
 
 
-def _script(asked: Wanted, *, arm: ArmProfile, prompt_tokens: int, seed: int, company: int) -> Script:
+def _script(
+    asked: Wanted, *, arm: ArmProfile, prompt_tokens: int, seed: int, company: int
+) -> Script:
     """Return what the arm's model says. It thinks for exactly as many tokens as the request's budget for thinking allows."""
     room = arm.server.max_model_len - prompt_tokens
     limit = min(asked.max_tokens or room, room)
     # One token is left for the answer.
     thinking = _spaced(words.text(seed, _THOUGHTS, min(asked.thinking_tokens, limit - 1)))
     texts = _texts(asked)
-    calling = None if asked.ignore_eos else call(asked, texts, arm=arm, prompt_tokens=prompt_tokens, seed=seed)
+    calling = (
+        None
+        if asked.ignore_eos
+        else call(asked, texts, arm=arm, prompt_tokens=prompt_tokens, seed=seed)
+    )
     if calling is not None:
         said = replace(calling, pieces=calling.pieces[: limit - len(thinking)])
         return _with_thoughts(thinking, said, finish="tool_calls" if said == calling else "length")
-    told = answer(arm, texts, context_tokens=prompt_tokens, seed=seed, limit=limit - len(thinking), is_forced=asked.ignore_eos)
-    if asked.top_logprobs is not None and told.is_right is None and not asked.ignore_eos and GARBAGE not in told.pieces:
-        told = replace(told, pieces=_greedy(arm, texts, told.pieces, tokens=prompt_tokens, seed=seed, company=company))
+    told = answer(
+        arm,
+        texts,
+        context_tokens=prompt_tokens,
+        seed=seed,
+        limit=limit - len(thinking),
+        is_forced=asked.ignore_eos,
+    )
+    if (
+        asked.top_logprobs is not None
+        and told.is_right is None
+        and not asked.ignore_eos
+        and GARBAGE not in told.pieces
+    ):
+        told = replace(
+            told,
+            pieces=_greedy(
+                arm, texts, told.pieces, tokens=prompt_tokens, seed=seed, company=company
+            ),
+        )
     least = asked.min_tokens - len(thinking)
     if len(told.pieces) < least:
-        told = answer(arm, texts, context_tokens=prompt_tokens, seed=seed, limit=least, is_forced=True)
+        told = answer(
+            arm, texts, context_tokens=prompt_tokens, seed=seed, limit=least, is_forced=True
+        )
     finish: Finish = "length" if len(thinking) + len(told.pieces) >= limit else "stop"
     pieces, stop = _stopped(told.pieces, asked.stop, least)
-    return _with_thoughts(thinking, Part(kind="content", pieces=pieces), finish="stop" if stop else finish, stop_reason=stop)
+    return _with_thoughts(
+        thinking,
+        Part(kind="content", pieces=pieces),
+        finish="stop" if stop else finish,
+        stop_reason=stop,
+    )
 
 
 def _texts(asked: Wanted) -> list[str]:
@@ -188,19 +266,27 @@ def _spaced(text: str) -> tuple[str, ...]:
     return (*said[:1], *(f" {word}" for word in said[1:]))
 
 
-def _with_thoughts(thinking: tuple[str, ...], part: Part, *, finish: Finish, stop_reason: str | None = None) -> Script:
+def _with_thoughts(
+    thinking: tuple[str, ...], part: Part, *, finish: Finish, stop_reason: str | None = None
+) -> Script:
     parts = (Part(kind="reasoning", pieces=thinking), part) if thinking else (part,)
     return Script(parts=parts, finish=finish, stop_reason=stop_reason)
 
 
-def _stopped(pieces: tuple[str, ...], stops: tuple[str, ...], least: int) -> tuple[tuple[str, ...], str | None]:
+def _stopped(
+    pieces: tuple[str, ...], stops: tuple[str, ...], least: int
+) -> tuple[tuple[str, ...], str | None]:
     """Cut an answer before the first stop text that ends within or after the *least*-th token; its last tokens may be left without text."""
     if not stops:
         return pieces, None
     text = "".join(pieces)
     ends = list(accumulate(map(len, pieces)))
     before = ends[least - 2] if 2 <= least <= len(ends) + 1 else 0
-    found = [(at + len(stop), at, stop) for stop in stops if (at := text.find(stop, max(0, before - len(stop) + 1))) >= 0]
+    found = [
+        (at + len(stop), at, stop)
+        for stop in stops
+        if (at := text.find(stop, max(0, before - len(stop) + 1))) >= 0
+    ]
     if not found:
         return pieces, None
     end, at, stop = min(found)

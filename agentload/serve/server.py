@@ -69,7 +69,12 @@ def run(
 
 
 async def _run(
-    arm: ArmProfile, options: Options, *, ready: Callable[[Running], None], seconds: float | None, lifeline: BinaryIO | None
+    arm: ArmProfile,
+    options: Options,
+    *,
+    ready: Callable[[Running], None],
+    seconds: float | None,
+    lifeline: BinaryIO | None,
 ) -> None:
     loop = asyncio.get_running_loop()
     until = asyncio.Event()
@@ -89,20 +94,46 @@ async def _run(
     await serve(arm, options, until=until, ready=started)
 
 
-async def serve(arm: ArmProfile, options: Options, *, until: asyncio.Event, ready: Callable[[Running], None]) -> None:
+async def serve(
+    arm: ArmProfile, options: Options, *, until: asyncio.Event, ready: Callable[[Running], None]
+) -> None:
     """Serve an arm until the event is set; `ready` hears once requests are taken. Raises LaunchError when the port is taken."""
     script = parse(options.faults, name="faults") if options.faults else ()
     arm = suffered(script, arm if options.noise else off(arm), others=options.others)
     facts = Facts(arm=arm, pool=pool_of(arm), created=int(time.time()))
-    pacer = Pacer(Engine(arm, seed=options.seed), speed=options.speed, most_tokens=most_tokens(script))
+    pacer = Pacer(
+        Engine(arm, seed=options.seed), speed=options.speed, most_tokens=most_tokens(script)
+    )
     tally = Tally(max_model_len=arm.server.max_model_len)
     deaths: asyncio.Queue[float | None] = asyncio.Queue()
     faults = Mishaps(script, seed=options.seed, speed=options.speed, die=deaths.put_nowait)
-    truth = Truth(options.truth, arm=f"{arm.profile}/{arm.name}", speed=options.speed) if options.truth else None
-    metrics = registry(EngineMetrics(model=facts.model, gauges=pacer.gauges, tally=tally, cache_config=facts.cache_config()))
-    service = Service(facts=facts, pacer=pacer, tally=tally, faults=faults, registry=metrics, seed=options.seed, truth=truth)
+    truth = (
+        Truth(options.truth, arm=f"{arm.profile}/{arm.name}", speed=options.speed)
+        if options.truth
+        else None
+    )
+    metrics = registry(
+        EngineMetrics(
+            model=facts.model, gauges=pacer.gauges, tally=tally, cache_config=facts.cache_config()
+        )
+    )
+    service = Service(
+        facts=facts,
+        pacer=pacer,
+        tally=tally,
+        faults=faults,
+        registry=metrics,
+        seed=options.seed,
+        truth=truth,
+    )
     app = application(service, api_key=options.api_key)
-    runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0, keepalive_timeout=_KEEP_ALIVE_S)
+    runner = web.AppRunner(
+        app,
+        handler_cancellation=True,
+        access_log=None,
+        shutdown_timeout=0,
+        keepalive_timeout=_KEEP_ALIVE_S,
+    )
     await runner.setup()
     door = Door(runner, host=options.host, port=options.port)
     try:
@@ -118,7 +149,14 @@ async def serve(arm: ArmProfile, options: Options, *, until: asyncio.Event, read
             truth.close()
 
 
-async def _die(deaths: asyncio.Queue[float | None], door: Door, pacer: Pacer, until: asyncio.Event, *, speed: float) -> None:
+async def _die(
+    deaths: asyncio.Queue[float | None],
+    door: Door,
+    pacer: Pacer,
+    until: asyncio.Event,
+    *,
+    speed: float,
+) -> None:
     """Let the server die whenever it is told to, and come back if it is to."""
     while True:
         down_s = await deaths.get()

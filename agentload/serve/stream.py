@@ -54,7 +54,9 @@ class Truth:
         self._file: BinaryIO = path.open("wb")
         self._waiting: deque[Log] = deque()
         anchors = {"monotonic_ns": time.monotonic_ns(), "wall_ns": time.time_ns()}
-        self._write({"kind": "agentload-truth", "version": 1, "arm": arm, "speed": speed, **anchors})
+        self._write(
+            {"kind": "agentload-truth", "version": 1, "arm": arm, "speed": speed, **anchors}
+        )
 
     def add(self, log: Log) -> None:
         """Take a finished log; it is written by `write_one`."""

@@ -43,9 +43,16 @@ def _parsed_slowly(body: bytes) -> object:
     # The standard library says where and why in the very words that vLLM's web framework passes on.
     try:
         return json.loads(body)
-    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, a number of thousands of digits, lists in lists without end
-        at, cause = (error.pos, error.msg) if isinstance(error, json.JSONDecodeError) else (0, str(error))
-        raise unreadable("json_invalid", "JSON decode error", where=f"body.{at}", value={}, cause=cause) from error
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # not JSON, not UTF-8, a number of thousands of digits, lists in lists without end
+        at, cause = (
+            (error.pos, error.msg) if isinstance(error, json.JSONDecodeError) else (0, str(error))
+        )
+        raise unreadable(
+            "json_invalid", "JSON decode error", where=f"body.{at}", value={}, cause=cause
+        ) from error
 
 
 def _object(value: object, where: str) -> Json:
@@ -62,18 +69,31 @@ def integer(fields: Json, name: str) -> int | None:
         return value
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    kind, more = ("int_parsing", ", unable to parse string as an integer") if isinstance(value, str) else ("int_type", "")
-    raise unreadable(kind, f"Input should be a valid integer{more}", where=f"body.{name}", value=value)
+    kind, more = (
+        ("int_parsing", ", unable to parse string as an integer")
+        if isinstance(value, str)
+        else ("int_type", "")
+    )
+    raise unreadable(
+        kind, f"Input should be a valid integer{more}", where=f"body.{name}", value=value
+    )
 
 
 def objects(fields: Json, name: str) -> tuple[Json, ...]:
     """Return a list of objects, empty when the field is absent."""
     value = fields.get(name) or []
     if not isinstance(value, list):
-        raise unreadable("list_type", "Input should be a valid list", where=f"body.{name}", value=value)
+        raise unreadable(
+            "list_type", "Input should be a valid list", where=f"body.{name}", value=value
+        )
     for index, item in enumerate(value):
         if not isinstance(item, dict):
-            raise unreadable("dict_type", "Input should be a valid dictionary", where=f"body.{name}.{index}", value=item)
+            raise unreadable(
+                "dict_type",
+                "Input should be a valid dictionary",
+                where=f"body.{name}.{index}",
+                value=item,
+            )
     return tuple(value)
 
 
@@ -87,7 +107,9 @@ def stop_texts(fields: Json) -> tuple[str, ...]:
     value = fields.get("stop") or []
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise unreadable("string_type", "Input should be a valid string", where="body.stop", value=value)
+        raise unreadable(
+            "string_type", "Input should be a valid string", where="body.stop", value=value
+        )
     if "" in texts:
         raise bad_parameter("stop cannot contain an empty string.", param="stop", value=value)
     return tuple(texts)
@@ -95,7 +117,9 @@ def stop_texts(fields: Json) -> tuple[str, ...]:
 
 def invalid(text: str, fields: Json, *, param: str) -> RefusedError:
     """Refuse fields that contradict each other, as a validator over the whole body does."""
-    return unreadable("value_error", f"Value error, {text}", where="body", value=fields, cause=text, param=param)
+    return unreadable(
+        "value_error", f"Value error, {text}", where="body", value=fields, cause=text, param=param
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,14 +160,20 @@ def chat(body: bytes, *, max_model_len: int, max_logprobs: int = MAX_LOGPROBS) -
     name = "max_tokens" if fields.get("max_completion_tokens") is None else "max_completion_tokens"
     top = integer(fields, "top_logprobs") or 0
     if top and not fields.get("logprobs"):
-        raise invalid("when using `top_logprobs`, `logprobs` must be set to true.", fields, param="top_logprobs")
+        raise invalid(
+            "when using `top_logprobs`, `logprobs` must be set to true.",
+            fields,
+            param="top_logprobs",
+        )
     wanted = Wanted(
         face="chat",
         messages=objects(fields, "messages"),
         tools=tools,
         tool_choice=_tool_choice(fields, tools),
         max_tokens=integer(fields, name),
-        top_logprobs=_logprobs(top, "top_logprobs", max_logprobs) if fields.get("logprobs") else None,
+        top_logprobs=_logprobs(top, "top_logprobs", max_logprobs)
+        if fields.get("logprobs")
+        else None,
         **_shared(fields, max_logprobs),
     )
     return _checked(wanted, name=name, max_model_len=max_model_len)
@@ -168,16 +198,26 @@ def _shared(fields: Json, max_logprobs: int) -> dict[str, Any]:
     stream = bool(fields.get("stream"))
     scored = integer(fields, "prompt_logprobs")
     if scored is not None and stream:
-        raise invalid("`prompt_logprobs` are not available when `stream=True`.", fields, param="prompt_logprobs")
+        raise invalid(
+            "`prompt_logprobs` are not available when `stream=True`.",
+            fields,
+            param="prompt_logprobs",
+        )
     streaming = options(fields, "stream_options")
     if streaming and not stream:
-        raise invalid("Stream options can only be defined when `stream=True`.", fields, param="stream_options")
+        raise invalid(
+            "Stream options can only be defined when `stream=True`.", fields, param="stream_options"
+        )
     if (integer(fields, "n") or 1) != 1:
-        raise bad_parameter("the emulated model gives one choice a request", param="n", value=fields["n"])
+        raise bad_parameter(
+            "the emulated model gives one choice a request", param="n", value=fields["n"]
+        )
     usage = bool(streaming.get("include_usage"))
     model = fields.get("model")
     if model is not None and not isinstance(model, str):
-        raise unreadable("string_type", "Input should be a valid string", where="body.model", value=model)
+        raise unreadable(
+            "string_type", "Input should be a valid string", where="body.model", value=model
+        )
     return {
         "model": model,
         "stream": stream,
@@ -189,7 +229,9 @@ def _shared(fields: Json, max_logprobs: int) -> dict[str, Any]:
         "ignore_eos": bool(fields.get("ignore_eos")),
         "stop": stop_texts(fields),
         "token_ids": bool(fields.get("return_token_ids")),
-        "prompt_logprobs": None if scored is None else _logprobs(scored, "prompt_logprobs", max_logprobs),
+        "prompt_logprobs": None
+        if scored is None
+        else _logprobs(scored, "prompt_logprobs", max_logprobs),
     }
 
 
@@ -199,9 +241,15 @@ def _checked(wanted: Wanted, *, name: str, max_model_len: int) -> Wanted:
         text = f"{name}={limit} cannot be greater than max_model_len={max_model_len}. Please request fewer output tokens."
         raise bad_parameter(text, param=name, value=limit)
     if limit is not None and limit < 1:
-        raise bad_parameter(f"max_tokens must be at least 1, got {limit}.", param="max_tokens", value=limit)
+        raise bad_parameter(
+            f"max_tokens must be at least 1, got {limit}.", param="max_tokens", value=limit
+        )
     if least < 0:
-        raise bad_parameter(f"min_tokens must be greater than or equal to 0, got {least}.", param="min_tokens", value=least)
+        raise bad_parameter(
+            f"min_tokens must be greater than or equal to 0, got {least}.",
+            param="min_tokens",
+            value=least,
+        )
     if limit is not None and least > limit:
         text = f"min_tokens must be less than or equal to max_tokens={limit}, got {least}."
         raise bad_parameter(text, param="min_tokens", value=least)
@@ -226,9 +274,15 @@ def _tool_choice(fields: Json, tools: tuple[Json, ...]) -> str | None:
         raise invalid("When using `tool_choice`, `tools` must be set.", fields, param="tool_choice")
     if isinstance(choice, dict):
         name = options(choice, "function").get("name")
-        if isinstance(name, str) and name in [options(tool, "function").get("name") for tool in tools]:
+        if isinstance(name, str) and name in [
+            options(tool, "function").get("name") for tool in tools
+        ]:
             return name
-        raise invalid("The tool specified in `tool_choice` does not match any of the specified `tools`", fields, param="tool_choice")
+        raise invalid(
+            "The tool specified in `tool_choice` does not match any of the specified `tools`",
+            fields,
+            param="tool_choice",
+        )
     if choice in ("auto", "required"):
         return str(choice)
     text = f'Invalid value for `tool_choice`: {choice}! Only named tools, "none", "auto" or "required" are supported.'
@@ -240,14 +294,20 @@ def _prompt(fields: Json) -> str | tuple[int, ...]:
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
         prompt = prompt[0]
     if not prompt:
-        raise invalid("Either prompt or prompt_embeds must be provided and non-empty.", fields, param="prompt")
+        raise invalid(
+            "Either prompt or prompt_embeds must be provided and non-empty.", fields, param="prompt"
+        )
     if isinstance(prompt, str):
         return prompt
     if isinstance(prompt, list) and all(type(token) is int and token >= 0 for token in prompt):
         return tuple(prompt)
     if isinstance(prompt, list) and all(isinstance(item, str | list) for item in prompt):
-        raise bad_parameter("the emulated model takes one prompt a request", param="prompt", value=len(prompt))
-    raise unreadable("string_type", "Input should be a valid string", where="body.prompt", value=prompt)
+        raise bad_parameter(
+            "the emulated model takes one prompt a request", param="prompt", value=len(prompt)
+        )
+    raise unreadable(
+        "string_type", "Input should be a valid string", where="body.prompt", value=prompt
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,7 +331,9 @@ def token_ids(wanted: Wanted) -> list[int]:
     """Return the ids of a prompt's tokens; those of an image are all the same."""
     if isinstance(wanted.prompt, tuple):
         return list(wanted.prompt)
-    pieces = count.pieces(wanted.messages, wanted.tools) if wanted.face == "chat" else (wanted.prompt,)
+    pieces = (
+        count.pieces(wanted.messages, wanted.tools) if wanted.face == "chat" else (wanted.prompt,)
+    )
     ids: list[int] = []
     for piece in pieces:
         if isinstance(piece, str):

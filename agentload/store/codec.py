@@ -112,15 +112,23 @@ def _run(data: bytes, at: int, offset: int) -> Iterator[Frame]:
 
 def _next_whole(data: bytes, at: int) -> int | None:
     end = len(data.rstrip(b"\0"))
-    return next((place for place in range(at, end) if next(_run(data, place, 0), None) is not None), None)
+    return next(
+        (place for place in range(at, end) if next(_run(data, place, 0), None) is not None), None
+    )
 
 
 KINDS: Final[dict[int, type[Row]]] = {number: table.row for number, table in TABLES.items()}
 HEADER: Final = 0
 
-NAMES: Final[dict[int, tuple[str, ...]]] = {kind: tuple(field.name for field in fields(row)) for kind, row in KINDS.items()}
+NAMES: Final[dict[int, tuple[str, ...]]] = {
+    kind: tuple(field.name for field in fields(row)) for kind, row in KINDS.items()
+}
 DEFAULTS: Final[dict[int, dict[str, object]]] = {
-    kind: {each.name: each.default for each in signature(row).parameters.values() if each.default is not each.empty}
+    kind: {
+        each.name: each.default
+        for each in signature(row).parameters.values()
+        if each.default is not each.empty
+    }
     for kind, row in KINDS.items()
 }
 _VALUES: Final = {row: (kind, attrgetter(*NAMES[kind])) for kind, row in KINDS.items()}
@@ -151,7 +159,10 @@ def layout(head: Frame, *, where: str) -> Layout:
         raise StoreError(f"{where}: the journal has no header", hint=_WHOLE)
     found = _decode(head.payload)
     if found["byteorder"] != sys.byteorder:
-        raise StoreError(f"{where}: written on a {found['byteorder']}-endian machine", hint="load it on the machine that wrote it")
+        raise StoreError(
+            f"{where}: written on a {found['byteorder']}-endian machine",
+            hint="load it on the machine that wrote it",
+        )
     for kind, row in KINDS.items():
         names = found["fields"].get(kind, ())
         missing = set(NAMES[kind]) - set(names) - set(DEFAULTS[kind])
@@ -182,9 +193,13 @@ def row(kind: int, payload: memoryview, names: Layout) -> Row | None:
     known = DEFAULTS[kind].keys() | set(NAMES[kind])
     held = values(payload)
     try:
-        found = {name: value for name, value in zip(names[kind], held, strict=True) if name in known}
+        found = {
+            name: value for name, value in zip(names[kind], held, strict=True) if name in known
+        }
         if kind == CALL and found.get("chunks") is not None:
             found["chunks"] = Stamps(**found["chunks"])
         return KINDS[kind](**found)
     except (TypeError, ValueError, KeyError) as error:
-        raise StoreError(f"a record of another form than its journal says: {error}", hint=_WHOLE) from error
+        raise StoreError(
+            f"a record of another form than its journal says: {error}", hint=_WHOLE
+        ) from error

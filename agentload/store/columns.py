@@ -20,7 +20,9 @@ CHUNKS: Final = pa.schema(
         ("tokens", pa.list_(pa.uint16())),
     ]
 )
-FILLED: Final = {kind: {*names} | ({"call_id"} if kind == CALL else set()) for kind, names in codec.NAMES.items()}
+FILLED: Final = {
+    kind: {*names} | ({"call_id"} if kind == CALL else set()) for kind, names in codec.NAMES.items()
+}
 """The table columns that a kind of row fills."""
 GROUP: Final = 2048  # DuckDB packs this many integers together, each as wide as the widest
 LATE_BITS: Final = 48  # cost of storing one late gap separately
@@ -39,14 +41,26 @@ def table(kind: int, columns: Mapping[str, Sequence[Any]], schema: pa.Schema) ->
     """Build a table of *schema* from the columns of one kind; a missing column takes the field's default."""
     length = len(next(iter(columns.values())))
     defaults = codec.DEFAULTS[kind]
-    known = dict(columns) | {field.name: [defaults.get(field.name)] * length for field in schema if field.name not in columns}
-    return pa.table({field.name: pa.array(known[field.name], field.type) for field in schema}, schema=schema)
+    known = dict(columns) | {
+        field.name: [defaults.get(field.name)] * length
+        for field in schema
+        if field.name not in columns
+    }
+    return pa.table(
+        {field.name: pa.array(known[field.name], field.type) for field in schema}, schema=schema
+    )
 
 
 def chunks(call_ids: Sequence[int], stamps: Sequence[Mapping[str, Any] | None]) -> pa.Table:
     """Unpack the stamps of calls into rows of `chunks_row`."""
-    kept = [(call_id, each) for call_id, each in zip(call_ids, stamps, strict=True) if each and each["gap_us"]]
-    lengths = np.fromiter((len(each["gap_us"]) // 4 for _, each in kept), dtype=np.int64, count=len(kept))
+    kept = [
+        (call_id, each)
+        for call_id, each in zip(call_ids, stamps, strict=True)
+        if each and each["gap_us"]
+    ]
+    lengths = np.fromiter(
+        (len(each["gap_us"]) // 4 for _, each in kept), dtype=np.int64, count=len(kept)
+    )
     offsets = np.concatenate(([0], np.cumsum(lengths)))
     gaps: Gaps = np.frombuffer(b"".join([each["gap_us"] for _, each in kept]), dtype=np.int32)
     tokens = np.frombuffer(b"".join([each["tokens"] for _, each in kept]), dtype=np.uint16)
@@ -60,7 +74,9 @@ def chunks(call_ids: Sequence[int], stamps: Sequence[Mapping[str, Any] | None]) 
         {
             "call_id": pa.array([call_id for call_id, _ in kept], pa.int64()),
             "start_ns": pa.array([each["first_ns"] for _, each in kept], pa.int64()),
-            "gap_us": pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(gaps, mask=is_first | late)),
+            "gap_us": pa.ListArray.from_arrays(
+                pa.array(offsets, pa.int32()), pa.array(gaps, mask=is_first | late)
+            ),
             "late_at": _lists(places.astype(np.int32), late_counts),
             "late_us": _lists(gaps[late], late_counts),
             "tokens": _token_lists(tokens, lengths, offsets),
@@ -79,7 +95,10 @@ def is_late(gaps: Gaps, is_first: Mask) -> Mask:
     padded = np.zeros(len(starts) * GROUP, dtype=np.int32)
     padded[: len(gaps)] = np.where(is_first, 0, gaps - np.repeat(lowest, size))
     span = padded.reshape(-1, GROUP)
-    best, cost = np.full(len(starts), np.iinfo(np.int64).max), np.ceil(np.log2(span.max(axis=1) + 1.0)) * size
+    best, cost = (
+        np.full(len(starts), np.iinfo(np.int64).max),
+        np.ceil(np.log2(span.max(axis=1) + 1.0)) * size,
+    )
     for width in WIDTHS:
         apart = width * size + LATE_BITS * (span >= 1 << width).sum(axis=1)
         best, cost = np.where(apart < cost, 1 << width, best), np.minimum(apart, cost)
@@ -87,7 +106,9 @@ def is_late(gaps: Gaps, is_first: Mask) -> Mask:
     return late
 
 
-def _token_lists(tokens: npt.NDArray[np.uint16], lengths: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]) -> pa.Array:
+def _token_lists(
+    tokens: npt.NDArray[np.uint16], lengths: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]
+) -> pa.Array:
     """Return a call's token counts, or NULL if every chunk held one token, as nearly all do."""
     kept = np.where(_counts(tokens != 1, offsets), lengths, 0)
     return _lists(tokens[np.repeat(kept > 0, lengths)], kept)
@@ -102,4 +123,6 @@ def _counts(mask: Mask, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]
 def _lists(values: npt.NDArray[Any], lengths: npt.NDArray[np.int64]) -> pa.Array:
     """Split values into one list for each call; NULL for an empty one."""
     ends = np.concatenate(([0], np.cumsum(lengths)))
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(values), mask=pa.array(lengths == 0))
+    return pa.ListArray.from_arrays(
+        pa.array(ends, pa.int32()), pa.array(values), mask=pa.array(lengths == 0)
+    )

@@ -61,16 +61,24 @@ class AbsentError(StoreError):
 
 
 @contextmanager
-def reading(path: Path, *, patience_s: float = READER_PATIENCE_S) -> Iterator[duckdb.DuckDBPyConnection]:
+def reading(
+    path: Path, *, patience_s: float = READER_PATIENCE_S
+) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a database for queries after any writer has finished, and close it; raise `StoreError` if it cannot be read."""
     if not path.is_file():
         kind = StoreError if path.exists() else AbsentError
-        raise kind(f"{path}: no such database", hint="use another path, or create one: agentload replay … --db FILE")
+        raise kind(
+            f"{path}: no such database",
+            hint="use another path, or create one: agentload replay … --db FILE",
+        )
     connection = _opened(path, patience_s=patience_s, read_only=True)
     try:
         with _translated(path):
             if (found := _written(connection)) is None and _is_empty(connection):
-                raise AbsentError(f"{path}: the database is empty", hint="load a journal into it: agentload runs load RUN")
+                raise AbsentError(
+                    f"{path}: the database is empty",
+                    hint="load a journal into it: agentload runs load RUN",
+                )
             _check_version(found, path)
             if not _is_newest(found):
                 _supply(connection)
@@ -80,7 +88,9 @@ def reading(path: Path, *, patience_s: float = READER_PATIENCE_S) -> Iterator[du
 
 
 @contextmanager
-def writing(path: Path, *, patience_s: float = WRITER_PATIENCE_S) -> Iterator[duckdb.DuckDBPyConnection]:
+def writing(
+    path: Path, *, patience_s: float = WRITER_PATIENCE_S
+) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a database for changes after all others have closed it; create it if there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
@@ -130,10 +140,18 @@ def refusal(path: Path, error: duckdb.Error | OSError) -> StoreError:
     reason = str(error).partition("\n")[0]
     again = f"the journals hold every row: agentload runs load RUN --db {path}"
     if _is_full(error):
-        return StoreError(f"{path}: {reason}", hint=f"free some disk space; nothing is lost, {again}")
+        return StoreError(
+            f"{path}: {reason}", hint=f"free some disk space; nothing is lost, {again}"
+        )
     if "Permission denied" in reason or "Read-only" in reason:
-        return StoreError(f"{path}: {reason}", hint="change its permissions, or copy it and its journals to where you may write")
-    return StoreError(f"{path}: {reason}", hint=f"check that it is a DuckDB file and not of a newer DuckDB than the installed one; {again}")
+        return StoreError(
+            f"{path}: {reason}",
+            hint="change its permissions, or copy it and its journals to where you may write",
+        )
+    return StoreError(
+        f"{path}: {reason}",
+        hint=f"check that it is a DuckDB file and not of a newer DuckDB than the installed one; {again}",
+    )
 
 
 def _is_full(error: duckdb.Error | OSError) -> bool:
@@ -145,7 +163,11 @@ def _opened(path: Path, *, patience_s: float, read_only: bool) -> duckdb.DuckDBP
     while True:
         try:
             # Without the prefix, DuckDB opens data files (by extension) as a view in an in-memory database.
-            return duckdb.connect(f"duckdb:{path}", read_only=read_only, config={"threads": THREADS, "memory_limit": MEMORY})
+            return duckdb.connect(
+                f"duckdb:{path}",
+                read_only=read_only,
+                config={"threads": THREADS, "memory_limit": MEMORY},
+            )
         except duckdb.Error as error:
             if not _is_busy(error):
                 raise refusal(path, error) from error
@@ -164,7 +186,9 @@ def _appear(path: Path) -> None:
             file.write(_blank())
             file.flush()
             os.fsync(file.fileno())
-        with suppress(OSError):  # somebody was faster, and theirs is as good; or this file system has no links: it is made in its place
+        with suppress(
+            OSError
+        ):  # somebody was faster, and theirs is as good; or this file system has no links: it is made in its place
             os.link(beside, path)
     except (duckdb.Error, OSError) as error:
         raise refusal(path, error) from error
@@ -192,7 +216,10 @@ def _gave_up(path: Path, error: duckdb.Error, patience_s: float, *, read_only: b
     holder = re.search(r"PID (\d+)", str(error))
     who = f"process {holder[1]}" if holder else "another connection of this process"
     if read_only:
-        return BusyError(f"{path}: {who} has been writing it for {patience_s:.0f} s", hint="wait until it has finished, then try again")
+        return BusyError(
+            f"{path}: {who} has been writing it for {patience_s:.0f} s",
+            hint="wait until it has finished, then try again",
+        )
     return BusyError(
         f"{path}: {who} has it open",
         hint=f"close it there; the journals hold every row: agentload runs load RUN --db {path}",
@@ -236,7 +263,9 @@ def _is_newest(written: _Written) -> bool:
 
 def _check_version(written: _Written, path: Path) -> int:
     if written is None or not all(isinstance(row[0], int) for row in written):
-        raise StoreError(f"{path}: a DuckDB file, but not written by agentload", hint="use another path")
+        raise StoreError(
+            f"{path}: a DuckDB file, but not written by agentload", hint="use another path"
+        )
     found = max((row[0] for row in written), default=None)
     if found is None or found < OLDEST:
         again = f"agentload runs load {path.with_suffix('.journal')} --db NEW"
@@ -245,7 +274,10 @@ def _check_version(written: _Written, path: Path) -> int:
             hint=f"read it with the agentload that wrote it, or load its journals into a new one: {again}",
         )
     if found > VERSION:
-        raise StoreError(f"{path}: database version {found}, this agentload reads up to version {VERSION}", hint=_UPGRADE)
+        raise StoreError(
+            f"{path}: database version {found}, this agentload reads up to version {VERSION}",
+            hint=_UPGRADE,
+        )
     return int(found)
 
 
@@ -277,7 +309,11 @@ def _newest() -> tuple[_Schema, Mapping[str, tuple[_Column, ...]]]:
 def _schema(connection: duckdb.DuckDBPyConnection) -> _Schema:
     return _Schema(
         tables=dict(connection.execute("SELECT table_name, sql FROM duckdb_tables()").fetchall()),
-        views=dict(connection.execute("SELECT view_name, sql FROM duckdb_views() WHERE NOT internal").fetchall()),
+        views=dict(
+            connection.execute(
+                "SELECT view_name, sql FROM duckdb_views() WHERE NOT internal"
+            ).fetchall()
+        ),
     )
 
 
@@ -287,10 +323,15 @@ def _has_views(found: _Schema) -> bool:
 
 def _columns(connection: duckdb.DuckDBPyConnection, table: str) -> tuple[_Column, ...]:
     rows = connection.execute(f"PRAGMA table_info('{table}')").fetchall()
-    return tuple(_Column(name=name, type=type_, is_required=required, default=default) for _, name, type_, required, default, _ in rows)
+    return tuple(
+        _Column(name=name, type=type_, is_required=required, default=default)
+        for _, name, type_, required, default, _ in rows
+    )
 
 
-def _differences(connection: duckdb.DuckDBPyConnection, found: _Schema) -> Iterator[tuple[str, tuple[_Column, ...], tuple[_Column, ...]]]:
+def _differences(
+    connection: duckdb.DuckDBPyConnection, found: _Schema
+) -> Iterator[tuple[str, tuple[_Column, ...], tuple[_Column, ...]]]:
     """Yield each table that differs from this version's, with its missing and its extra columns."""
     schema, columns = _newest()
     for table, newest in columns.items():
@@ -298,7 +339,11 @@ def _differences(connection: duckdb.DuckDBPyConnection, found: _Schema) -> Itera
             continue
         own = _columns(connection, table) if table in found.tables else ()
         names, known = {column.name for column in own}, {column.name for column in newest}
-        yield table, tuple(each for each in newest if each.name not in names), tuple(each for each in own if each.name not in known)
+        yield (
+            table,
+            tuple(each for each in newest if each.name not in names),
+            tuple(each for each in own if each.name not in known),
+        )
 
 
 def _supply(connection: duckdb.DuckDBPyConnection) -> None:
@@ -306,11 +351,15 @@ def _supply(connection: duckdb.DuckDBPyConnection) -> None:
     found = _schema(connection)
     ((file,),) = connection.execute("SELECT current_database()").fetchall()
     for table, missing, _ in _differences(connection, found):
-        values = ", ".join(f'({column.default or "NULL"})::{column.type} AS "{column.name}"' for column in missing)
+        values = ", ".join(
+            f'({column.default or "NULL"})::{column.type} AS "{column.name}"' for column in missing
+        )
         if table not in found.tables:
             connection.execute(f"CREATE TEMP VIEW {table} AS SELECT {values} WHERE false")
         elif missing:
-            connection.execute(f'CREATE TEMP VIEW {table} AS SELECT *, {values} FROM "{file}".main.{table}')  # noqa: S608  # our own names
+            connection.execute(
+                f'CREATE TEMP VIEW {table} AS SELECT *, {values} FROM "{file}".main.{table}'  # noqa: S608  # our own names
+            )
     if not _has_views(found):
         connection.execute(_text("views.sql").replace("CREATE ", "CREATE TEMP "))
 
@@ -320,17 +369,30 @@ def _bring_up_to_date(connection: duckdb.DuckDBPyConnection, path: Path, version
     found = _schema(connection)
     differing = list(_differences(connection, found))
     for table, _, unknown in differing:
-        if required := [column.name for column in unknown if column.is_required and column.default is None]:
-            raise StoreError(f"{path}: {table} needs {', '.join(required)}, which this agentload does not know", hint=_UPGRADE)
+        if required := [
+            column.name for column in unknown if column.is_required and column.default is None
+        ]:
+            raise StoreError(
+                f"{path}: {table} needs {', '.join(required)}, which this agentload does not know",
+                hint=_UPGRADE,
+            )
     if version == VERSION and not any(missing for _, missing, _ in differing) and _has_views(found):
         return  # a newer program's file, with more than we know
     with transaction(connection):
-        connection.execute(_text("schema.sql").replace("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS "))
+        connection.execute(
+            _text("schema.sql").replace("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ")
+        )
         for table, missing, _ in differing:
             for column in missing if table in found.tables else ():
                 default = "" if column.default is None else f" DEFAULT {column.default}"
-                connection.execute(f'ALTER TABLE {table} ADD COLUMN "{column.name}" {column.type}{default}')
+                connection.execute(
+                    f'ALTER TABLE {table} ADD COLUMN "{column.name}" {column.type}{default}'
+                )
                 if column.is_required:
-                    connection.execute(f'ALTER TABLE {table} ALTER COLUMN "{column.name}" SET NOT NULL')
+                    connection.execute(
+                        f'ALTER TABLE {table} ALTER COLUMN "{column.name}" SET NOT NULL'
+                    )
         connection.execute(_text("views.sql").replace("CREATE ", "CREATE OR REPLACE "))
-        connection.execute("UPDATE schema_version SET version = ?, digest = ?", [VERSION, _digest()])
+        connection.execute(
+            "UPDATE schema_version SET version = ?, digest = ?", [VERSION, _digest()]
+        )

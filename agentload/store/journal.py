@@ -104,7 +104,12 @@ class Writer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def _write(self) -> None:
@@ -130,7 +135,10 @@ class Writer:
             self._write()
             what, left = "was removed", f"its {self._end:,} bytes were written again"
         elif (there.st_dev, there.st_ino) != (own.st_dev, own.st_ino):
-            what, left = "was replaced by another file", f"the {self._rows:,} rows that were written are not in it"
+            what, left = (
+                "was replaced by another file",
+                f"the {self._rows:,} rows that were written are not in it",
+            )
         elif own.st_size < self._end:
             what, left = "was cut", f"{own.st_size:,} of {self._end:,} bytes are left"
         else:
@@ -142,7 +150,10 @@ class Writer:
         try:
             fd = _locked(self.path)
             try:
-                with os.fdopen(os.dup(self._fd), "rb") as gone, os.fdopen(os.dup(fd), "wb") as again:
+                with (
+                    os.fdopen(os.dup(self._fd), "rb") as gone,
+                    os.fdopen(os.dup(fd), "wb") as again,
+                ):
                     gone.seek(0)
                     shutil.copyfileobj(gone, again)
                 os.ftruncate(fd, self._end)
@@ -152,7 +163,9 @@ class Writer:
                 self.path.unlink(missing_ok=True)
                 raise
         except OSError as error:
-            what = f"was removed while it was written, and cannot be written again: {error.strerror}"
+            what = (
+                f"was removed while it was written, and cannot be written again: {error.strerror}"
+            )
             raise StoreError(f"{self.path} {what}", hint=UNTOUCHED) from error
         os.close(self._fd)
         self._fd, self._reserved = fd, self._end
@@ -164,7 +177,9 @@ class Writer:
         try:
             os.posix_fallocate(self._fd, self._end, len(self._buffer) + self._ahead)
         except OSError as error:
-            return error if error.errno in FULL else None  # some file systems cannot reserve; writing will fail instead
+            return (
+                error if error.errno in FULL else None
+            )  # some file systems cannot reserve; writing will fail instead
         self._reserved = wanted + self._ahead
         return None
 
@@ -172,7 +187,14 @@ class Writer:
 class Reader(Iterator[Row]):
     """Read the rows of one journal, also while it is being written."""
 
-    def __init__(self, path: Path, *, offset: int = 0, damaged: Callable[[Fault], None] | None = None, followed: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        offset: int = 0,
+        damaged: Callable[[Fault], None] | None = None,
+        followed: bool = False,
+    ) -> None:
         """Start at *offset*, where an earlier reader stopped; report damage to *damaged*, or raise `StoreError` without it.
 
         *followed* reads a file that is being written up to its last record, and no reserved space.
@@ -227,7 +249,13 @@ class Reader(Iterator[Row]):
                 yield row
 
 
-def read(path: Path, *, offset: int = 0, damaged: Callable[[Fault], None] | None = None, followed: bool = False) -> Reader:
+def read(
+    path: Path,
+    *,
+    offset: int = 0,
+    damaged: Callable[[Fault], None] | None = None,
+    followed: bool = False,
+) -> Reader:
     """Iterate over a journal's rows; afterwards `torn` counts the incomplete bytes at its end, and `offset` is where to continue."""
     return Reader(path, offset=offset, damaged=damaged, followed=followed)
 
@@ -263,7 +291,10 @@ def _locked(path: Path) -> int:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(fd)
-        raise StoreError(f"{path}: another process is writing this journal", hint="wait for it to finish, or stop it") from error
+        raise StoreError(
+            f"{path}: another process is writing this journal",
+            hint="wait for it to finish, or stop it",
+        ) from error
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)  # a new file survives a machine crash only once its folder is synced
@@ -276,7 +307,9 @@ def _end_of_whole(path: Path) -> int:
     """Return where the next record goes; raise `StoreError` if the file holds another version's records."""
     with path.open("rb") as source:
         head = source.read(len(codec.header()))
-    if len(head.rstrip(b"\0")) < len(codec.header()) and codec.header().startswith(head.rstrip(b"\0")):
+    if len(head.rstrip(b"\0")) < len(codec.header()) and codec.header().startswith(
+        head.rstrip(b"\0")
+    ):
         return 0  # new, or cut before its first row
     if head != codec.header():
         raise StoreError(f"{path}: not a journal of this version", hint="write to a new file")
@@ -291,4 +324,7 @@ def _start(head: bytes, path: Path) -> int:
         return len(MAGIC)
     if MAGIC.startswith(head.rstrip(b"\0")):
         return 0
-    raise StoreError(f"{path}: not a journal of this version of agentload", hint="the first line must read agentload-journal/1")
+    raise StoreError(
+        f"{path}: not a journal of this version of agentload",
+        hint="the first line must read agentload-journal/1",
+    )

@@ -59,10 +59,16 @@ class Loaded:
     faults: list[tuple[Path, Fault]] = field(default_factory=list)
 
 
-def load(journals: Iterable[Path], database: Path, *, patience_s: float = WRITER_PATIENCE_S) -> Loaded:
+def load(
+    journals: Iterable[Path], database: Path, *, patience_s: float = WRITER_PATIENCE_S
+) -> Loaded:
     """Bring a database up to date with these journals; raise `StoreError` if it stays busy or the disk is full (journals are kept)."""
     loaded = Loaded()
-    with _ONE_AT_A_TIME, _without_cycle_search(), writing(database, patience_s=patience_s) as connection:
+    with (
+        _ONE_AT_A_TIME,
+        _without_cycle_search(),
+        writing(database, patience_s=patience_s) as connection,
+    ):
         for journal in journals:
             _load(journal, connection, loaded)
     return loaded
@@ -99,7 +105,11 @@ def _without_cycle_search() -> Iterator[None]:
 
 def _load(journal: Path, connection: duckdb.DuckDBPyConnection, loaded: Loaded) -> None:
     name = str(journal.resolve())
-    reader = read(journal, offset=_bookmark(connection, name, journal), damaged=lambda fault: loaded.faults.append((journal, fault)))
+    reader = read(
+        journal,
+        offset=_bookmark(connection, name, journal),
+        damaged=lambda fault: loaded.faults.append((journal, fault)),
+    )
     for batch in _batches(reader):
         with transaction(connection):
             for kind, rows in batch.items():
@@ -119,8 +129,17 @@ def _load(journal: Path, connection: duckdb.DuckDBPyConnection, loaded: Loaded) 
 
 
 def _bookmark(connection: duckdb.DuckDBPyConnection, name: str, journal: Path) -> int:
-    rows = connection.execute("SELECT loaded_bytes, mark FROM journals WHERE path = ?", [name]).fetchall()
-    return next((loaded for loaded, mark in rows if journal.stat().st_size >= loaded and _mark(journal, loaded) == mark), 0)
+    rows = connection.execute(
+        "SELECT loaded_bytes, mark FROM journals WHERE path = ?", [name]
+    ).fetchall()
+    return next(
+        (
+            loaded
+            for loaded, mark in rows
+            if journal.stat().st_size >= loaded and _mark(journal, loaded) == mark
+        ),
+        0,
+    )
 
 
 def _mark(journal: Path, offset: int) -> int:
@@ -144,13 +163,17 @@ def _batches(reader: Reader) -> Iterator[dict[int, list[list[Any]]]]:
         yield batch
 
 
-def _store(connection: duckdb.DuckDBPyConnection, kind: int, rows: list[list[Any]], names: Sequence[str]) -> None:
+def _store(
+    connection: duckdb.DuckDBPyConnection, kind: int, rows: list[list[Any]], names: Sequence[str]
+) -> None:
     target = TABLES[kind]
     if target.keeps == "last":
         places = [names.index(name) for name in target.key]
         rows = list({tuple(row[place] for place in places): row for row in rows}.values())
     same = " AND ".join(f'old."{name}" IS NOT DISTINCT FROM batch."{name}"' for name in target.key)
-    connection.register("batch", columns.table(kind, columns.by_name(rows, names), _schema(connection, kind)))
+    connection.register(
+        "batch", columns.table(kind, columns.by_name(rows, names), _schema(connection, kind))
+    )
     if target.keeps == "last":
         connection.execute(f"DELETE FROM {target.name} AS old USING batch WHERE {same}")  # noqa: S608  # our own names
         connection.execute(f"INSERT INTO {target.name} BY NAME FROM batch")
@@ -160,7 +183,9 @@ def _store(connection: duckdb.DuckDBPyConnection, kind: int, rows: list[list[Any
     connection.unregister("batch")
 
 
-def _store_calls(connection: duckdb.DuckDBPyConnection, rows: list[list[Any]], names: Sequence[str]) -> tuple[int, int]:
+def _store_calls(
+    connection: duckdb.DuckDBPyConnection, rows: list[list[Any]], names: Sequence[str]
+) -> tuple[int, int]:
     """Store new calls with their chunks; return how many calls and stamps were added."""
     place = names.index("request_id")
     known = _known([row[place] for row in rows], connection)
@@ -168,7 +193,9 @@ def _store_calls(connection: duckdb.DuckDBPyConnection, rows: list[list[Any]], n
     if not fresh:
         return 0, 0
     found = columns.by_name(list(reversed(fresh.values())), names)
-    ((first_id,),) = connection.execute("SELECT coalesce(max(call_id) + 1, 0) FROM calls_row").fetchall()
+    ((first_id,),) = connection.execute(
+        "SELECT coalesce(max(call_id) + 1, 0) FROM calls_row"
+    ).fetchall()
     found["call_id"] = range(first_id, first_id + len(fresh))
     chunks = columns.chunks(found["call_id"], found["chunks"])
     connection.register("batch", columns.table(CALL, found, _schema(connection, CALL)))
@@ -182,7 +209,9 @@ def _store_calls(connection: duckdb.DuckDBPyConnection, rows: list[list[Any]], n
 
 def _known(request_ids: list[str], connection: duckdb.DuckDBPyConnection) -> set[str]:
     connection.register("batch", pa.table({"request_id": pa.array(request_ids, pa.string())}))
-    rows = connection.execute("SELECT request_id FROM calls_row SEMI JOIN batch USING (request_id)").fetchall()
+    rows = connection.execute(
+        "SELECT request_id FROM calls_row SEMI JOIN batch USING (request_id)"
+    ).fetchall()
     return {request_id for (request_id,) in rows}
 
 

@@ -21,15 +21,23 @@ def journal_folder(database: Path, run_id: str) -> Path:
 
 def worker_journals(leg: Path, workers: int) -> tuple[Path, ...]:
     """Return the workers' journals (`leg001-2.journal`), which are loaded before the `leg001.journal` that ends blocks."""
-    return tuple(leg.with_name(f"{leg.stem}-{number}{leg.suffix}") for number in range(1, workers + 1))
+    return tuple(
+        leg.with_name(f"{leg.stem}-{number}{leg.suffix}") for number in range(1, workers + 1)
+    )
 
 
 def journals(database: Path, run_id: str) -> tuple[Path, ...]:
     """List a run's journals in order, without those whose writer was killed before its first row."""
-    return tuple(path for path in sorted(journal_folder(database, run_id).glob("*.journal")) if _is_begun(path))
+    return tuple(
+        path
+        for path in sorted(journal_folder(database, run_id).glob("*.journal"))
+        if _is_begun(path)
+    )
 
 
-def journal_rows(database: Path, run_id: str, *, damaged: Callable[[Fault], None] | None = None) -> Iterator[Row]:
+def journal_rows(
+    database: Path, run_id: str, *, damaged: Callable[[Fault], None] | None = None
+) -> Iterator[Row]:
     """Yield the rows of a run's journals; report damage to *damaged*, or raise `StoreError` without it."""
     for path in journals(database, run_id):
         yield from read(path, damaged=damaged)
@@ -43,7 +51,11 @@ def raw_files(database: Path, run_id: str) -> tuple[Path, ...]:
 def journalled_runs(database: Path) -> tuple[str, ...]:
     """List the runs with journals next to this database, loaded or not."""
     root = database.with_suffix(".journal")
-    return tuple(sorted(folder.name for folder in root.iterdir() if journals(database, folder.name))) if root.is_dir() else ()
+    return (
+        tuple(sorted(folder.name for folder in root.iterdir() if journals(database, folder.name)))
+        if root.is_dir()
+        else ()
+    )
 
 
 def _is_begun(journal: Path) -> bool:

@@ -14,7 +14,17 @@ from agentload.store import tables
 from agentload.store.database import reading, transaction
 
 # A run's `verdicts` and `samples` are deleted with it; jobs and alarms belong to a schedule.
-TABLES: Final = ("legs", "arms", "fingerprints", "blocks", "samples", "answers", "probes", "verdicts", "runs")
+TABLES: Final = (
+    "legs",
+    "arms",
+    "fingerprints",
+    "blocks",
+    "samples",
+    "answers",
+    "probes",
+    "verdicts",
+    "runs",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,13 +185,17 @@ def summary(connection: duckdb.DuckDBPyConnection, name: str) -> RunSummary:
     )
 
 
-def measured(connection: duckdb.DuckDBPyConnection, *, model: str | None, but: str, latest: int) -> list[str]:
+def measured(
+    connection: duckdb.DuckDBPyConnection, *, model: str | None, but: str, latest: int
+) -> list[str]:
     """Return the latest measured runs of a model, *but* one, that played blocks; the latest first."""
     rows = connection.execute(_MEASURED, {"model": model, "run": but, "latest": latest}).fetchall()
     return [name for (name,) in rows]
 
 
-def starts(connection: duckdb.DuckDBPyConnection, *, model: str | None, but: str, latest: int) -> list[dict[str, Any]]:
+def starts(
+    connection: duckdb.DuckDBPyConnection, *, model: str | None, but: str, latest: int
+) -> list[dict[str, Any]]:
     """Return what servers told after each of their latest starts in measured runs of a model, *but* one."""
     rows = connection.execute(_STARTS, {"model": model, "run": but, "latest": latest}).fetchall()
     return [json.loads(facts) for (facts,) in rows]
@@ -190,7 +204,10 @@ def starts(connection: duckdb.DuckDBPyConnection, *, model: str | None, but: str
 def delete(connection: duckdb.DuckDBPyConnection, run_id: str) -> None:
     """Delete every row of a run, in one transaction."""
     with transaction(connection):
-        connection.execute("DELETE FROM chunks_row WHERE call_id IN (SELECT call_id FROM calls_row WHERE run_id = ?)", [run_id])
+        connection.execute(
+            "DELETE FROM chunks_row WHERE call_id IN (SELECT call_id FROM calls_row WHERE run_id = ?)",
+            [run_id],
+        )
         for table in ("calls_row", *TABLES):
             connection.execute(f"DELETE FROM {table} WHERE run_id = ?", [run_id])  # noqa: S608  # our own names
         # Forget all bookmarks: a journal of the run is read from its start if it is loaded again.
@@ -217,7 +234,8 @@ def _legs(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[LegLine, 
 
 def _arms(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[ArmLine, ...]:
     counted = connection.execute(
-        "SELECT arm, status, count(*) FROM calls_row WHERE run_id = ? GROUP BY arm, status ORDER BY count(*) DESC, status", [run_id]
+        "SELECT arm, status, count(*) FROM calls_row WHERE run_id = ? GROUP BY arm, status ORDER BY count(*) DESC, status",
+        [run_id],
     ).fetchall()
     return tuple(
         ArmLine(
@@ -242,10 +260,15 @@ def run_named(database: Path, wanted: str | None) -> str:
 def _match(runs: Sequence[str], wanted: str, where: str) -> str:
     if not runs:
         raise StoreError(
-            f"{where} has no runs", hint="agentload replay TRACE --endpoints ENDPOINTS makes one; agentload runs load reads journals"
+            f"{where} has no runs",
+            hint="agentload replay TRACE --endpoints ENDPOINTS makes one; agentload runs load reads journals",
         )
-    found = [wanted] if wanted in runs else [run for run in runs if wanted and run.startswith(wanted)]
+    found = (
+        [wanted] if wanted in runs else [run for run in runs if wanted and run.startswith(wanted)]
+    )
     if len(found) == 1:
         return found[0]
     what = f"{len(found)} runs start with" if found else "no run"
-    raise StoreError(f"{what} '{wanted}' in {where}", hint=f"runs: {', '.join((found or runs)[-8:])}")
+    raise StoreError(
+        f"{what} '{wanted}' in {where}", hint=f"runs: {', '.join((found or runs)[-8:])}"
+    )

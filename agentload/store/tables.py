@@ -39,20 +39,44 @@ TABLES: Final[Mapping[int, Table]] = {
         order="leg, at_ns, round, arm",
     ),
     # An arm plays one block a round; a repeated pair gets another round.
-    5: Table(row=kinds.BlockRow, name="blocks", key=("run_id", "leg", "arm", "round"), order="leg, started_ns, arm"),
+    5: Table(
+        row=kinds.BlockRow,
+        name="blocks",
+        key=("run_id", "leg", "arm", "round"),
+        order="leg, started_ns, arm",
+    ),
     CALL: Table(row=kinds.CallRow, name="calls_row", key=("request_id",), keeps="first"),
-    7: Table(row=kinds.SampleRow, name="samples", key=("run_id", "leg", "arm", "at_ns", "name", "labels"), keeps="first"),
+    7: Table(
+        row=kinds.SampleRow,
+        name="samples",
+        key=("run_id", "leg", "arm", "at_ns", "name", "labels"),
+        keeps="first",
+    ),
     8: Table(
         row=kinds.AnswerRow,
         name="answers",
         key=("run_id", "arm", "task", "item", "context_tokens", "depth", "repetition"),
         order="task, context_tokens, item, arm, repetition",
     ),
-    9: Table(row=kinds.VerdictRow, name="verdicts", key=("run_id", "at_ns", "policy"), order="at_ns"),
-    10: Table(row=kinds.ProbeRow, name="probes", key=("run_id", "arm", "probe", "settings"), order="at_ns"),
+    9: Table(
+        row=kinds.VerdictRow, name="verdicts", key=("run_id", "at_ns", "policy"), order="at_ns"
+    ),
+    10: Table(
+        row=kinds.ProbeRow, name="probes", key=("run_id", "arm", "probe", "settings"), order="at_ns"
+    ),
     11: Table(row=kinds.JobRow, name="jobs", key=("job",), order="job"),
-    12: Table(row=kinds.ExecutionRow, name="executions", key=("job", "started_ns"), order="started_ns, job"),
-    13: Table(row=kinds.AlarmRow, name="alarms", key=("job", "kind", "metric", "raised_ns"), order="raised_ns, kind, metric"),
+    12: Table(
+        row=kinds.ExecutionRow,
+        name="executions",
+        key=("job", "started_ns"),
+        order="started_ns, job",
+    ),
+    13: Table(
+        row=kinds.AlarmRow,
+        name="alarms",
+        key=("job", "kind", "metric", "raised_ns"),
+        order="raised_ns, kind, metric",
+    ),
 }
 _OF: Final[Mapping[type[Any], Table]] = {table.row: table for table in TABLES.values()}
 
@@ -64,10 +88,14 @@ def rows(connection: duckdb.DuckDBPyConnection, kind: type[_R], **where: object)
     query = f"SELECT {columns} FROM {table.name}"  # noqa: S608  # our own names
     if where:
         query += " WHERE " + " AND ".join(f'"{name}" = ${name}' for name in where)
-    return records(connection, kind, query + (f" ORDER BY {table.order}" if table.order else ""), where)
+    return records(
+        connection, kind, query + (f" ORDER BY {table.order}" if table.order else ""), where
+    )
 
 
-def records(connection: duckdb.DuckDBPyConnection, kind: type[_T], query: str, parameters: Mapping[str, Any]) -> tuple[_T, ...]:
+def records(
+    connection: duckdb.DuckDBPyConnection, kind: type[_T], query: str, parameters: Mapping[str, Any]
+) -> tuple[_T, ...]:
     """Return a query's rows as dataclasses, whose fields are its columns in their order; a list becomes a tuple."""
     names = [field.name for field in fields(kind)]  # type: ignore[arg-type]  # a dataclass
     found = connection.execute(query, parameters).fetchall()

@@ -40,7 +40,9 @@ def options(verb: str) -> tuple[Flag, ...]:
 def built(verb: str, typed: Typed) -> Study:
     """Return the study that was typed. Raises UsageError where it cannot be read, is out of range or contradicts itself."""
     try:
-        return _built(verb, {name: value for name, value in typed.items() if value not in (None, [], ())})
+        return _built(
+            verb, {name: value for name, value in typed.items() if value not in (None, [], ())}
+        )
     except UsageError as error:
         raise UsageError(error.message, hint=error.hint or f"agentload {verb} --help") from error
 
@@ -65,21 +67,34 @@ def argv(made: Study, *, spelled: Collection[str] = ()) -> tuple[str, ...]:
     verb, form = form_of(made)
     own = tuple(form.flags())
     positional = (
-        word for flag in own if flag.said.positional and not flag.option.startswith("--") for word in _written(flag, flag.value(made))
+        word
+        for flag in own
+        if flag.said.positional and not flag.option.startswith("--")
+        for word in _written(flag, flag.value(made))
     )
-    switch = (form.switch,) if form.switch is not None and all(flag.option != form.switch for flag in own) else ()
+    switch = (
+        (form.switch,)
+        if form.switch is not None and all(flag.option != form.switch for flag in own)
+        else ()
+    )
     vain = {flag.option for flag in in_vain(made)}  # they would be refused
     options = (
         word
         for flag in own
-        if flag.option.startswith("--") and (flag.option == form.switch or (_is_said(flag, made, spelled) and flag.option not in vain))
+        if flag.option.startswith("--")
+        and (
+            flag.option == form.switch
+            or (_is_said(flag, made, spelled) and flag.option not in vain)
+        )
         for word in _written(flag, flag.value(made))
     )
     return (verb, *positional, *switch, *options)
 
 
 def _is_said(flag: Flag, made: Study, spelled: Collection[str]) -> bool:
-    return flag.value(made) != flag.default or (flag.option in spelled and not _is_unsaid(flag.value(made)))
+    return flag.value(made) != flag.default or (
+        flag.option in spelled and not _is_unsaid(flag.value(made))
+    )
 
 
 def _is_unsaid(value: object) -> bool:
@@ -89,16 +104,29 @@ def _is_unsaid(value: object) -> bool:
 
 def unsaid(made: Study, spelled: Collection[str]) -> tuple[str, ...]:
     """List the options among *spelled* that a study does without, so that no command line of it can name them."""
-    return tuple(flag.option for flag in form_of(made)[1].flags() if flag.option in spelled and _is_unsaid(flag.value(made)))
+    return tuple(
+        flag.option
+        for flag in form_of(made)[1].flags()
+        if flag.option in spelled and _is_unsaid(flag.value(made))
+    )
 
 
 def command(
-    made: Study, *, db: str | None = None, resume: str | None = None, into: str | None = None, spelled: Collection[str] = ()
+    made: Study,
+    *,
+    db: str | None = None,
+    resume: str | None = None,
+    into: str | None = None,
+    spelled: Collection[str] = (),
 ) -> str:
     """Write a study as a line of the shell; it goes on with the run *resume*, or adds what it finds to the run *into*."""
     places = (("--db", db), ("--resume", resume), ("--into", into))
     return shlex.join(
-        ("agentload", *argv(made, spelled=spelled), *(word for name, value in places if value is not None for word in (name, value)))
+        (
+            "agentload",
+            *argv(made, spelled=spelled),
+            *(word for name, value in places if value is not None for word in (name, value)),
+        )
     )
 
 
@@ -144,7 +172,11 @@ def _words(rest: Sequence[str], known: Mapping[str, Flag]) -> Iterator[tuple[str
 
 def _form(verb: str, given: Typed) -> Form:
     forms = FORMS[verb]
-    switched = [form for form in forms if form.switch is not None and given.get(_name(form.switch)) not in (None, False)]
+    switched = [
+        form
+        for form in forms
+        if form.switch is not None and given.get(_name(form.switch)) not in (None, False)
+    ]
     plain = [form for form in forms if form.switch is None]
     if len(switched) > 1 or not (switched or plain):
         names = " or ".join(form.switch or "" for form in forms)
@@ -153,8 +185,13 @@ def _form(verb: str, given: Typed) -> Form:
     own = {flag.name for flag in form.flags()} | ({_name(form.switch)} if form.switch else set())
     for flag in options(verb):
         if flag.name in given and flag.name not in own:
-            where = next(each for each in forms if any(flag.name == own.name for own in each.flags()))
-            raise UsageError(f"{flag.option} does nothing " + (f"without {where.switch}" if where.switch else f"with {form.switch}"))
+            where = next(
+                each for each in forms if any(flag.name == own.name for own in each.flags())
+            )
+            raise UsageError(
+                f"{flag.option} does nothing "
+                + (f"without {where.switch}" if where.switch else f"with {form.switch}")
+            )
     return form
 
 
@@ -162,7 +199,11 @@ def _check_needed(verb: str, taken: Form, flag: Flag, given: Typed) -> None:
     there = [each.option for each in options(verb) if each.option in flag.said.needs]
     if there and all(given.get(_name(option)) in IDLE for option in there):
         forms = (form for form in FORMS[verb] if form.switch and form.kind is not taken.kind)
-        others = [str(form.switch) for form in forms if any(flag.option == each.option for each in form.flags())]
+        others = [
+            str(form.switch)
+            for form in forms
+            if any(flag.option == each.option for each in form.flags())
+        ]
         raise UsageError(f"{flag.option} does nothing without {' or '.join((*others, *there))}")
 
 
@@ -172,12 +213,23 @@ def _read(flag: Flag, value: Any) -> Any:  # noqa: ANN401  # text, a list of it,
     if flag.said.repeated:
         example = f"{flag.said.repeated[0]}=30"
         unit: Unit = "s" if flag.path[-1].endswith("_s") else ""
-        read = [named(each, flag.option, unit=unit, kinds=flag.said.repeated, example=example) for each in value]
+        read = [
+            named(each, flag.option, unit=unit, kinds=flag.said.repeated, example=example)
+            for each in value
+        ]
         if len(found := dict(read)) < len(read):
-            raise UsageError(f"{flag.option} is given twice for one kind: {', '.join(value)}", hint="name each kind once")
+            raise UsageError(
+                f"{flag.option} is given twice for one kind: {', '.join(value)}",
+                hint="name each kind once",
+            )
         return found
     if flag.path[-1] == "traces":
-        return [{"path": path} for path in (value if isinstance(value, list | tuple) else flag.text.read(value, flag.option))]
+        return [
+            {"path": path}
+            for path in (
+                value if isinstance(value, list | tuple) else flag.text.read(value, flag.option)
+            )
+        ]
     return flag.text.read(value, flag.option) if isinstance(value, str) else value
 
 

@@ -22,7 +22,9 @@ def differences(a: Study, b: Study, *, roles: Collection[Role] = WHAT) -> tuple[
     return tuple(name for name, _, _ in changes(a, b, roles=roles))
 
 
-def changes(a: Study, b: Study, *, roles: Collection[Role] = WHAT) -> Iterator[tuple[str, Any, Any]]:
+def changes(
+    a: Study, b: Study, *, roles: Collection[Role] = WHAT
+) -> Iterator[tuple[str, Any, Any]]:
     """Yield what two studies differ by, among the fields of these roles, with both values."""
     if type(a) is not type(b) or type(a.servers) is not type(b.servers):
         yield "kind of study", tag(type(a)), tag(type(b))
@@ -52,7 +54,14 @@ def extended(made: S, **fields: Any) -> S:  # each of its field's type
         raise TypeError(f"a {type(made).__name__} has no {', '.join(wanted)}")
     out = made
     for part, values in by_part.items():
-        out = msgspec.structs.replace(out, **(values if not part else {part[0]: msgspec.structs.replace(getattr(out, part[0]), **values)}))
+        out = msgspec.structs.replace(
+            out,
+            **(
+                values
+                if not part
+                else {part[0]: msgspec.structs.replace(getattr(out, part[0]), **values)}
+            ),
+        )
     return out
 
 
@@ -67,7 +76,11 @@ def resumed(began: S, now: S) -> S:
 
 def given_pairs(began: Replay, now: S) -> S:
     """Return a study with more pairs than a run began with, whose trace is cut, and whose arms change places, as they were."""
-    if not isinstance(now, Replay) or now.pairs == began.pairs or (now.windows is not None and not now.swap):
+    if (
+        not isinstance(now, Replay)
+        or now.pairs == began.pairs
+        or (now.windows is not None and not now.swap)
+    ):
         return now  # windows are drawn from all of the trace, however many pairs play them
     return extended(now, blocks=began.blocks or began.pairs)
 
@@ -75,6 +88,12 @@ def given_pairs(began: Replay, now: S) -> S:
 def essence(study: Study) -> str:
     """Return what tells a study from those that measure something else, whatever it plays; of questions, their number too."""
     roles = ("what", "amount") if isinstance(study, Ask) else ("what",)
-    counted = ((path, flag) for path, flag in fields_of(study) if flag.said.role in roles and path != ("traces",))
-    said = {".".join(path): msgspec.to_builtins(_compared(flag.value(study))) for path, flag in counted}
+    counted = (
+        (path, flag)
+        for path, flag in fields_of(study)
+        if flag.said.role in roles and path != ("traces",)
+    )
+    said = {
+        ".".join(path): msgspec.to_builtins(_compared(flag.value(study))) for path, flag in counted
+    }
     return msgspec.json.encode({"kind": tag(type(study)), **said}).decode()

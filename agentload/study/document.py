@@ -16,7 +16,14 @@ from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Swe
 from agentload.study.parts import Live, Virtual
 
 VERSION: Final = 1
-KINDS: Final[Mapping[str, type[Part]]] = {"replay": Replay, "sweep": Sweep, "search": Search, "ask": Ask, "probe": Probe, "decide": Decide}
+KINDS: Final[Mapping[str, type[Part]]] = {
+    "replay": Replay,
+    "sweep": Sweep,
+    "search": Search,
+    "ask": Ask,
+    "probe": Probe,
+    "decide": Decide,
+}
 SHOWN: Final = "agentload replay TRACE --endpoints ENDPOINTS --print-study prints one"
 IDLE: Final = (None, False, 0)
 """Values of a field that say that nobody asked for what it does."""
@@ -71,7 +78,9 @@ def parse(text: str, *, at: str) -> Study:
 def read(document: object, *, at: str) -> Study:
     """Read a study from what YAML or JSON made of its text. Raises UsageError likewise."""
     if not isinstance(document, dict):
-        raise UsageError(f"{at}: a study is a mapping of fields, got {type(document).__name__}", hint=SHOWN)
+        raise UsageError(
+            f"{at}: a study is a mapping of fields, got {type(document).__name__}", hint=SHOWN
+        )
     fields = dict(document)
     version, kind = fields.pop("study", None), fields.pop("kind", None)
     if version != VERSION or isinstance(version, bool):
@@ -84,15 +93,25 @@ def read(document: object, *, at: str) -> Study:
         raise UsageError(error.message, hint=error.hint or SHOWN) from error
 
 
-def study(fields: Mapping[str, Any], kind: type[Part], *, at: str = "", named: Mapping[tuple[str, ...], str] | None = None) -> Study:
+def study(
+    fields: Mapping[str, Any],
+    kind: type[Part],
+    *,
+    at: str = "",
+    named: Mapping[tuple[str, ...], str] | None = None,
+) -> Study:
     """Make a study of its fields; text stands for any quantity. Raises UsageError that calls a field by its option, where it is *named*."""
     try:
         return _study(fields, kind, named or {})
     except UsageError as error:
-        raise UsageError(f"{at}: {error.message}" if at else error.message, hint=error.hint) from error
+        raise UsageError(
+            f"{at}: {error.message}" if at else error.message, hint=error.hint
+        ) from error
 
 
-def _study(fields: Mapping[str, Any], kind: type[Part], names: Mapping[tuple[str, ...], str]) -> Study:
+def _study(
+    fields: Mapping[str, Any], kind: type[Part], names: Mapping[tuple[str, ...], str]
+) -> Study:
     try:
         made = cast(Study, msgspec.convert(_quantities(fields, kind), kind))
     except msgspec.ValidationError as error:
@@ -117,7 +136,11 @@ def fields_of(made: Study) -> Iterator[tuple[tuple[str, ...], Flag]]:
 def unused(made: Study) -> Iterator[tuple[tuple[str, ...], Flag]]:
     """Yield the fields, with their paths, that say what nobody reads: the verb that runs the study has no options for them."""
     _, form = form_of(made)
-    return ((path, flag) for path, flag in fields_of(made) if form.without & {*path} and flag.value(made) != flag.default)
+    return (
+        (path, flag)
+        for path, flag in fields_of(made)
+        if form.without & {*path} and flag.value(made) != flag.default
+    )
 
 
 def _quantities(fields: Mapping[str, Any], kind: type[Part]) -> dict[str, Any]:
@@ -144,15 +167,24 @@ def _read(root: dict[str, Any], part: type[Part], at: str = "") -> None:
         if name == "traces" and name in holder:
             listed = [value] if isinstance(value, str) else value
             holder[name] = (
-                [{"path": each} if isinstance(each, str) else each for each in listed] if isinstance(listed, list | tuple) else listed
+                [{"path": each} if isinstance(each, str) else each for each in listed]
+                if isinstance(listed, list | tuple)
+                else listed
             )
         elif isinstance(value, str) and flag.type is not str and not flag.choices:
             holder[name] = flag.text.read(value, place)
-        elif isinstance(value, dict) and isinstance(flag.type, type) and issubclass(flag.type, Part):
+        elif (
+            isinstance(value, dict) and isinstance(flag.type, type) and issubclass(flag.type, Part)
+        ):
             _read(value, flag.type, f"{place}.")
         elif isinstance(value, dict) and flag.said.repeated:
-            holder[name] = {kind: flag.text.read(each, place) if isinstance(each, str) else each for kind, each in value.items()}
+            holder[name] = {
+                kind: flag.text.read(each, place) if isinstance(each, str) else each
+                for kind, each in value.items()
+            }
 
 
 def _copied(value: Any) -> Any:  # noqa: ANN401  # what YAML holds
-    return {name: _copied(each) for name, each in value.items()} if isinstance(value, dict) else value
+    return (
+        {name: _copied(each) for name, each in value.items()} if isinstance(value, dict) else value
+    )

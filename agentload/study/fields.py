@@ -9,7 +9,17 @@ import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    TypeAlias,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 
@@ -25,7 +35,13 @@ SERVERS: Final = "servers"
 """The part whose fields are listed apart: which it has depends on its kind."""
 BITS: Final = 64
 """Of a whole number, its sign included: what the database holds."""
-_UNITS: Final[Mapping[str, Unit]] = {"_s": "s", "_ms": "ms", "_tokens": "tokens", "_share": "share", "share": "share"}
+_UNITS: Final[Mapping[str, Unit]] = {
+    "_s": "s",
+    "_ms": "ms",
+    "_tokens": "tokens",
+    "_share": "share",
+    "share": "share",
+}
 _SUFFIX: Final = ("_per_s", "_s", "_ms", "_tokens")
 
 
@@ -56,7 +72,9 @@ class Option:
     positional: bool = False
 
 
-def option(help: str, **said: Any) -> msgspec.Meta:  # the fields of `Option`, each with its type there
+def option(
+    help: str, **said: Any
+) -> msgspec.Meta:  # the fields of `Option`, each with its type there
     """Declare a field's option: its help, and what `Option` has."""
     return msgspec.Meta(description=help, extra={"option": Option(**said)})
 
@@ -104,13 +122,17 @@ class Flag:
         if not math.isfinite(value):
             raise UsageError(f"{name} must be finite, got {value}")
         if said.ge is not None and said.le is not None and not said.ge <= value <= said.le:
-            raise UsageError(f"{name} is a share between {said.ge:g} and {said.le:g}, got {value:g}")
+            raise UsageError(
+                f"{name} is a share between {said.ge:g} and {said.le:g}, got {value:g}"
+            )
         if said.gt == 0 and said.le is not None and not 0 < value <= said.le:
             raise UsageError(f"{name} is a share above 0 and at most {said.le:g}, got {value:g}")
         if said.gt == 0 and value <= 0:
             raise UsageError(f"{name} must be positive, got {value:g}")
         if said.ge is not None and value < said.ge:
-            raise UsageError(f"{name} must be {f'>= {said.ge:g}' if said.ge else 'zero or more'}, got {value:g}")
+            raise UsageError(
+                f"{name} must be {f'>= {said.ge:g}' if said.ge else 'zero or more'}, got {value:g}"
+            )
 
     @property
     def is_switch(self) -> bool:
@@ -146,7 +168,9 @@ def _flags(part: type[Part], path: tuple[str, ...]) -> Iterator[Flag]:
             continue
         of, meta = get_args(hint)[:2]
         said: Option = meta.extra["option"]
-        default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        default = (
+            field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        )
         yield Flag(
             path=(*path, field.name),
             option=said.name or f"--{_stem(field.name)}",
@@ -183,4 +207,11 @@ def _text(of: Any, said: Option, name: str) -> Text:  # noqa: ANN401  # as _bare
 
 
 def _unit(name: str) -> Unit:
-    return next((unit for suffix, unit in _UNITS.items() if name.endswith(suffix) and not name.endswith("_per_s")), "")
+    return next(
+        (
+            unit
+            for suffix, unit in _UNITS.items()
+            if name.endswith(suffix) and not name.endswith("_per_s")
+        ),
+        "",
+    )

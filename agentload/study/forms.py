@@ -10,7 +10,9 @@ from agentload.study.parts import Live, Load, TraceRef, Virtual
 from agentload.study.quantity import WORDS, Text, number, plain
 
 MINUTES: Final = Text(
-    read=lambda text, option: 60 * number(text, option, unit="min"), write=lambda value: plain(value / 60), shown="<time>"
+    read=lambda text, option: 60 * number(text, option, unit="min"),
+    write=lambda value: plain(value / 60),
+    shown="<time>",
 )
 
 
@@ -31,20 +33,31 @@ class Form:
         """List the options: what is positional, the servers', the others."""
         servers = [replace(flag, path=("servers", *flag.path)) for flag in flags(self.servers)]
         own = flags(self.kind)
-        for flag in (*(each for each in own if each.said.positional), *servers, *(each for each in own if not each.said.positional)):
+        for flag in (
+            *(each for each in own if each.said.positional),
+            *servers,
+            *(each for each in own if not each.said.positional),
+        ):
             if not self.without & {*flag.path}:
                 yield replace(flag, **self.other.get(flag.path[-1], {}))
 
 
-_LIVE_ONLY: Final = frozenset({"tokenizer", "request", "aa", "on_dead", "workers", "on", "nodes", "share", "keep_raw"})
-_LISTED: Final = {"option": "--trace", "text": replace(WORDS, write=lambda refs: ",".join(each.path for each in refs))}
+_LIVE_ONLY: Final = frozenset(
+    {"tokenizer", "request", "aa", "on_dead", "workers", "on", "nodes", "share", "keep_raw"}
+)
+_LISTED: Final = {
+    "option": "--trace",
+    "text": replace(WORDS, write=lambda refs: ",".join(each.path for each in refs)),
+}
 _TRACE: Final = {
     **_LISTED,
     "default": (TraceRef(path="chat"),),
     "help": "--concurrency: whose sessions run; several, separated by commas, as one mix.",
 }
 
-_ARMS: Final = {"help": "--profile: arms of the profile, such as bf16,fp8; all that have a latency when omitted."}
+_ARMS: Final = {
+    "help": "--profile: arms of the profile, such as bf16,fp8; all that have a latency when omitted."
+}
 
 FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
     "replay": (Form(kind=Replay, servers=Live),),
@@ -53,7 +66,11 @@ FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
             kind=Replay,
             servers=Virtual,
             without=_LIVE_ONLY,
-            other={"slo": {"help": "--find, --capacity: limits in ms that a turn must hold: ttft=2000,tpot=50,turn=30000."}},
+            other={
+                "slo": {
+                    "help": "--find, --capacity: limits in ms that a turn must hold: ttft=2000,tpot=50,turn=30000."
+                }
+            },
         ),
         Form(
             kind=Search,
@@ -93,7 +110,9 @@ FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
             switch="--endpoints",
             without=frozenset({"noise", "restarts"}),
             other={
-                "endpoints": {"help": "a=URL,b=URL, an arms file (YAML), or emulated:PROFILE[/ARM+ARM]; the first is the reference."},
+                "endpoints": {
+                    "help": "a=URL,b=URL, an arms file (YAML), or emulated:PROFILE[/ARM+ARM]; the first is the reference."
+                },
                 "traces": _LISTED,
             },
         ),
@@ -101,10 +120,24 @@ FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
             kind=Ask,
             servers=Virtual,
             switch="--profile",
-            without=frozenset({"machines", "own", "concurrency", "thinking_tokens", "tokenizer", "request", "timeouts"}),
+            without=frozenset(
+                {
+                    "machines",
+                    "own",
+                    "concurrency",
+                    "thinking_tokens",
+                    "tokenizer",
+                    "request",
+                    "timeouts",
+                }
+            ),
             other={
-                "noise": {"help": "--profile: draw the answers; --no-noise: right as often as the table says, evenly."},
-                "profile": {"help": "Instead: the answers that a profile's accuracy table foretells, in virtual time."},
+                "noise": {
+                    "help": "--profile: draw the answers; --no-noise: right as often as the table says, evenly."
+                },
+                "profile": {
+                    "help": "Instead: the answers that a profile's accuracy table foretells, in virtual time."
+                },
                 "arms": _ARMS,
                 "traces": _LISTED,
             },
@@ -118,7 +151,9 @@ FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
             switch="--profile",
             without=frozenset({"machines", "tokenizer", "request"}),
             other={
-                "profile": {"help": "Instead: a profile, all of it in virtual time, answers included."},
+                "profile": {
+                    "help": "Instead: a profile, all of it in virtual time, answers included."
+                },
                 "arms": _ARMS,
             },
         ),
@@ -140,5 +175,8 @@ FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
 def form_of(made: Study) -> tuple[str, Form]:
     """Return the verb that runs a study, and its form of it."""
     return next(
-        (verb, form) for verb, forms in FORMS.items() for form in forms if (form.kind, form.servers) == (type(made), type(made.servers))
+        (verb, form)
+        for verb, forms in FORMS.items()
+        for form in forms
+        if (form.kind, form.servers) == (type(made), type(made.servers))
     )

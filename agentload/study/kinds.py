@@ -18,7 +18,9 @@ SLO: Final = Slo(ttft_ms=2000.0, tpot_ms=100.0)
 SEED: Final = "Seed of everything that is drawn: order of the arms, arrivals, cancellations."
 SMALLEST: Final = 64
 """Tokens of the shortest prompt of a sweep."""
-SWEPT: Final = Text(read=partial(quantity.lengths, least=SMALLEST), write=LENGTHS.write, shown="<str>")
+SWEPT: Final = Text(
+    read=partial(quantity.lengths, least=SMALLEST), write=LENGTHS.write, shown="<str>"
+)
 DEFAULT_TASKS: Final = ("needle", "needle-multikey-2", "tool_log", "json_recall", "exact_copy")
 """Retrieval as published, and what agents do with long contexts; each has one place that is asked for."""
 
@@ -34,7 +36,9 @@ class _Kind(Part, frozen=True, tag_field="kind"):
 def _drawn(load: Load) -> None:
     """Raise UsageError for recorded words where sessions are repeated with new content: there is only one of them."""
     if load.history == "recorded":
-        raise UsageError("--history recorded plays each session once: it is for a replay", hint="--history fixed")
+        raise UsageError(
+            "--history recorded plays each session once: it is for a replay", hint="--history fixed"
+        )
 
 
 class Replay(_Kind, frozen=True, tag="replay"):
@@ -42,13 +46,29 @@ class Replay(_Kind, frozen=True, tag="replay"):
 
     traces: Annotated[
         tuple[TraceRef, ...],
-        option("Trace files, or names of shipped traces; several are played as one mix.", name="traces", positional=True, place=True),
+        option(
+            "Trace files, or names of shipped traces; several are played as one mix.",
+            name="traces",
+            positional=True,
+            place=True,
+        ),
     ]
     servers: Servers
     tokenizer: Annotated[
-        str | None, option("The model's tokenizer.json, or its folder, for exact lengths where no server counts tokens.", place=True)
+        str | None,
+        option(
+            "The model's tokenizer.json, or its folder, for exact lengths where no server counts tokens.",
+            place=True,
+        ),
     ] = None
-    pairs: Annotated[int, option("Block pairs: how often each arm plays, each time on another part of the trace.", role="amount", ge=1)] = 6
+    pairs: Annotated[
+        int,
+        option(
+            "Block pairs: how often each arm plays, each time on another part of the trace.",
+            role="amount",
+            ge=1,
+        ),
+    ] = 6
     windows: Annotated[
         int | None,
         option(
@@ -58,14 +78,26 @@ class Replay(_Kind, frozen=True, tag="replay"):
         ),
     ] = None
     blocks: Annotated[
-        int | None, option("Parts that the trace is cut into; as many as there are pairs when omitted.", role="amount", ge=1)
+        int | None,
+        option(
+            "Parts that the trace is cut into; as many as there are pairs when omitted.",
+            role="amount",
+            ge=1,
+        ),
     ] = None
-    design: Annotated[Design, option("Order of the arms: AB BA, all at once, or one after the other.")] = "interleaved"
+    design: Annotated[
+        Design, option("Order of the arms: AB BA, all at once, or one after the other.")
+    ] = "interleaved"
     swap: Annotated[
         bool,
-        option("Two arms on two machines change places after half of the pairs, so that no machine is taken for an arm."),
+        option(
+            "Two arms on two machines change places after half of the pairs, so that no machine is taken for an arm."
+        ),
     ] = False
-    cache: Annotated[Cache, option("Prefix cache between pairs: cold (a salt each) or warm (one salt for the run).")] = "cold"
+    cache: Annotated[
+        Cache,
+        option("Prefix cache between pairs: cold (a salt each) or warm (one salt for the run)."),
+    ] = "cold"
     load: Load = Load()
     capacity: Annotated[
         int | None,
@@ -78,50 +110,98 @@ class Replay(_Kind, frozen=True, tag="replay"):
     slo: Annotated[
         Slo,
         option(
-            "--capacity: limits in ms that a turn must hold: ttft=2000,tpot=50,turn=30000.", text=quantity.LIMITS, needs=("--capacity",)
+            "--capacity: limits in ms that a turn must hold: ttft=2000,tpot=50,turn=30000.",
+            text=quantity.LIMITS,
+            needs=("--capacity",),
         ),
     ] = SLO
     seed: Annotated[int, option(SEED)] = 0
-    noise_seed: Annotated[int | None, option("Seed of the noise of emulated servers; --seed when omitted.", role="means")] = None
+    noise_seed: Annotated[
+        int | None,
+        option("Seed of the noise of emulated servers; --seed when omitted.", role="means"),
+    ] = None
     request: Request = Request()
     timeouts: Timeouts = Timeouts()
-    warmup: Annotated[bool, option("Play the first block on every arm first, also on --resume; left out.", role="means")] = False
-    aa: Annotated[str | None, option("Play this arm, or all, a second time under another name: the noise floor.", role="means")] = None
-    on_dead: Annotated[OnDead, option("When an endpoint dies: wait for it (10 min), skip it, or stop.", role="means")] = "wait"
+    warmup: Annotated[
+        bool,
+        option(
+            "Play the first block on every arm first, also on --resume; left out.", role="means"
+        ),
+    ] = False
+    aa: Annotated[
+        str | None,
+        option(
+            "Play this arm, or all, a second time under another name: the noise floor.",
+            role="means",
+        ),
+    ] = None
+    on_dead: Annotated[
+        OnDead,
+        option("When an endpoint dies: wait for it (10 min), skip it, or stop.", role="means"),
+    ] = "wait"
     workers: Annotated[
         int,
-        option("Processes that hold connections and journals, for loads that one core cannot carry; such as 2.", role="means", ge=1),
+        option(
+            "Processes that hold connections and journals, for loads that one core cannot carry; such as 2.",
+            role="means",
+            ge=1,
+        ),
     ] = 1
     on: Annotated[
         str | None,
         option(
-            "Play from every node of a Ray cluster: ray, or ray:ADDRESS; sessions, caps and rates are divided beforehand.", role="means"
+            "Play from every node of a Ray cluster: ray, or ray:ADDRESS; sessions, caps and rates are divided beforehand.",
+            role="means",
         ),
     ] = None
     nodes: Annotated[
-        int | None, option("--on: how many nodes to play from; all of them when omitted.", role="means", needs=("--on",), ge=1)
+        int | None,
+        option(
+            "--on: how many nodes to play from; all of them when omitted.",
+            role="means",
+            needs=("--on",),
+            ge=1,
+        ),
     ] = None
     share: Annotated[
         str | None,
         option(
-            "--on: folder that every node sees, for what they measure; through Ray when omitted.", role="means", needs=("--on",), place=True
+            "--on: folder that every node sees, for what they measure; through Ray when omitted.",
+            role="means",
+            needs=("--on",),
+            place=True,
         ),
     ] = None
     keep_raw: Annotated[
         Raw | None,
-        option("Keep the bytes that calls brought, compressed, beside the journals: of failures, or of all.", role="means"),
+        option(
+            "Keep the bytes that calls brought, compressed, beside the journals: of failures, or of all.",
+            role="means",
+        ),
     ] = None
-    lenient: Annotated[bool, option("Leave out a last line of the trace that was cut short.", role="means")] = False
+    lenient: Annotated[
+        bool, option("Leave out a last line of the trace that was cut short.", role="means")
+    ] = False
 
     def checked(self) -> Self:
         """Return the study. Raises UsageError where its fields contradict each other."""
         load = self.load.checked()
-        if self.capacity is not None and (load.sessions, load.rate_per_s, load.speed) != (None, None, 1.0):
-            raise UsageError("--capacity keeps sessions going by itself", hint="leave out --sessions, --rate and --speed")
+        if self.capacity is not None and (load.sessions, load.rate_per_s, load.speed) != (
+            None,
+            None,
+            1.0,
+        ):
+            raise UsageError(
+                "--capacity keeps sessions going by itself",
+                hint="leave out --sessions, --rate and --speed",
+            )
         if self.capacity is not None and self.windows is not None:
             raise UsageError("--capacity lays out its own windows", hint="leave out --windows")
         if self.windows is not None and self.blocks is not None and not self.swap:
-            raise UsageError("--blocks cuts the trace, and --windows draws from all of it", hint="leave out --blocks")
+            raise UsageError(
+                "--blocks cuts the trace, and --windows draws from all of it",
+                hint="leave out --blocks",
+            )
         if self.windows is not None and load.ramp_s:
             raise UsageError("--windows begin at full load", hint="leave out --ramp")
         if self.capacity is not None or self.windows is not None:
@@ -136,13 +216,15 @@ class Sweep(_Kind, frozen=True, tag="sweep"):
     contexts: Annotated[
         tuple[int, ...],
         option(
-            "Lengths to try: 1k..128k doubles, 1k,4k,10k lists.",
-            also=("--context",),
-            text=SWEPT,
+            "Lengths to try: 1k..128k doubles, 1k,4k,10k lists.", also=("--context",), text=SWEPT
         ),
     ]
-    pairs: Annotated[int, option("--contexts: how often each arm is asked each length.", role="amount", ge=1)] = 6
-    output_tokens: Annotated[int, option("--contexts: tokens of each answer.", name="--output", ge=1)] = 128
+    pairs: Annotated[
+        int, option("--contexts: how often each arm is asked each length.", role="amount", ge=1)
+    ] = 6
+    output_tokens: Annotated[
+        int, option("--contexts: tokens of each answer.", name="--output", ge=1)
+    ] = 128
     seed: Annotated[int, option(SEED)] = 0
     request: Request = Request()
     timeouts: Timeouts = Timeouts()
@@ -153,17 +235,37 @@ class Search(_Kind, frozen=True, tag="search"):
 
     traces: Annotated[
         tuple[TraceRef, ...],
-        option("Whose sessions run; several are played as one mix.", name="traces", positional=True, place=True),
+        option(
+            "Whose sessions run; several are played as one mix.",
+            name="traces",
+            positional=True,
+            place=True,
+        ),
     ]
     servers: Servers
-    find: Annotated[What, option("Instead: find the max-concurrency or max-rate that holds --slo, for each arm.")] = "max-concurrency"
+    find: Annotated[
+        What,
+        option("Instead: find the max-concurrency or max-rate that holds --slo, for each arm."),
+    ] = "max-concurrency"
     load: Load = Load()
-    start: Annotated[int | None, option("--concurrency: sessions to begin with; 4 when omitted.", ge=1)] = None
+    start: Annotated[
+        int | None, option("--concurrency: sessions to begin with; 4 when omitted.", ge=1)
+    ] = None
     trial_s: Annotated[float, option("Length of each trial.", gt=0)] = 60.0
-    slo: Annotated[Slo | None, option("Limits in ms that a turn must hold: ttft=2000,tpot=50,turn=30000.", text=quantity.LIMITS)] = None
+    slo: Annotated[
+        Slo | None,
+        option(
+            "Limits in ms that a turn must hold: ttft=2000,tpot=50,turn=30000.",
+            text=quantity.LIMITS,
+        ),
+    ] = None
     share: Annotated[float, option("Share of the turns that must hold them.", gt=0, le=1)] = 0.95
     windows: Annotated[
-        int | None, option("Different windows of the trace that trials play, in turn; each trial draws its own when omitted.", ge=1)
+        int | None,
+        option(
+            "Different windows of the trace that trials play, in turn; each trial draws its own when omitted.",
+            ge=1,
+        ),
     ] = None
     seed: Annotated[int, option(SEED)] = 0
     request: Request = Request()
@@ -173,9 +275,15 @@ class Search(_Kind, frozen=True, tag="search"):
         """Return the study. Raises UsageError where its fields contradict each other, or a search has nothing to hold."""
         _drawn(self.load.checked())
         if (self.load.sessions, self.load.rate_per_s) != (None, None):
-            raise UsageError("a search decides by itself how many sessions run", hint="leave out --sessions and --rate")
+            raise UsageError(
+                "a search decides by itself how many sessions run",
+                hint="leave out --sessions and --rate",
+            )
         if isinstance(self.servers, Live) and self.find != "max-concurrency":
-            raise UsageError("servers are searched for max-concurrency", hint="servers: {profile: NAME} finds the max-rate in virtual time")
+            raise UsageError(
+                "servers are searched for max-concurrency",
+                hint="servers: {profile: NAME} finds the max-rate in virtual time",
+            )
         if not isinstance(self.servers, Live) and self.slo in (None, Slo()):
             raise UsageError("a search needs a limit to hold", hint="--slo ttft=2000,tpot=50")
         return self
@@ -186,25 +294,62 @@ class Ask(_Kind, frozen=True, tag="ask"):
 
     servers: Servers
     tasks: Annotated[tuple[str, ...], option("Tasks, separated by commas.")] = DEFAULT_TASKS
-    own: Annotated[str | None, option("JSON lines of your own items, instead of tasks: messages and a grader.", place=True)] = None
+    own: Annotated[
+        str | None,
+        option(
+            "JSON lines of your own items, instead of tasks: messages and a grader.", place=True
+        ),
+    ] = None
     contexts: Annotated[
-        tuple[int, ...], option("Lengths: 4k..128k doubles from 4k to 128k; 8k,64k are just these.", text=quantity.LENGTHS)
+        tuple[int, ...],
+        option(
+            "Lengths: 4k..128k doubles from 4k to 128k; 8k,64k are just these.",
+            text=quantity.LENGTHS,
+        ),
     ] = (4096, 8192, 16384, 32768)
-    depths: Annotated[int, option("At how many places of the context what is asked for stands, from its start to its end.", ge=1)] = 10
+    depths: Annotated[
+        int,
+        option(
+            "At how many places of the context what is asked for stands, from its start to its end.",
+            ge=1,
+        ),
+    ] = 10
     items: Annotated[
         int | None,
-        option("Different items in all; one for each task, length and depth when omitted.", role="amount", ge=1),
+        option(
+            "Different items in all; one for each task, length and depth when omitted.",
+            role="amount",
+            ge=1,
+        ),
     ] = None
     per_context: Annotated[
-        int, option("Questions behind one context: it is read once for all of them, each about a part of its own.", ge=1)
+        int,
+        option(
+            "Questions behind one context: it is read once for all of them, each about a part of its own.",
+            ge=1,
+        ),
     ] = 1
     until_settled: Annotated[
-        bool, option("Ask in steps, 30, 120, 160 items and so on, and stop as soon as the answers decide; --items is the most.")
+        bool,
+        option(
+            "Ask in steps, 30, 120, 160 items and so on, and stop as soon as the answers decide; --items is the most."
+        ),
     ] = False
-    repetitions: Annotated[int, option("How often each item is asked, each time with another seed.", role="amount", ge=1)] = 1
+    repetitions: Annotated[
+        int,
+        option("How often each item is asked, each time with another seed.", role="amount", ge=1),
+    ] = 1
     seed: Annotated[int, option("Equal seeds make equal items.")] = 0
-    concurrency: Annotated[int, option("Items in flight; each is asked of one endpoint after the other.", role="means", ge=1)] = 8
-    thinking_tokens: Annotated[int, option("Tokens for thinking, on top of the cap of each answer.", name="--thinking", ge=0)] = 0
+    concurrency: Annotated[
+        int,
+        option(
+            "Items in flight; each is asked of one endpoint after the other.", role="means", ge=1
+        ),
+    ] = 8
+    thinking_tokens: Annotated[
+        int,
+        option("Tokens for thinking, on top of the cap of each answer.", name="--thinking", ge=0),
+    ] = 0
     tokenizer: Annotated[
         str | None,
         option(
@@ -213,7 +358,10 @@ class Ask(_Kind, frozen=True, tag="ask"):
             role="means",
         ),
     ] = None
-    aa: Annotated[str | None, option("Ask this endpoint a second time under another name: how far equals differ.")] = None
+    aa: Annotated[
+        str | None,
+        option("Ask this endpoint a second time under another name: how far equals differ."),
+    ] = None
     traces: Annotated[
         tuple[TraceRef, ...],
         option(
@@ -224,7 +372,9 @@ class Ask(_Kind, frozen=True, tag="ask"):
     ] = ()
     screen: Annotated[
         bool,
-        option("Instead of questions: compare how likely each arm holds what comes next; finds what is broken, and where to ask."),
+        option(
+            "Instead of questions: compare how likely each arm holds what comes next; finds what is broken, and where to ask."
+        ),
     ] = False
     request: Request = Request()
     timeouts: Timeouts = Timeouts()
@@ -234,10 +384,16 @@ class Probe(_Kind, frozen=True, tag="probe"):
     """Try what a comparison rests on: prefix reuse, agreement of short answers; with `matrix` each feature on a server of its own."""
 
     servers: Live
-    prompt_tokens: Annotated[int, option("Length of the prompt that is sent twice.", name="--tokens", ge=1)] = 2048
+    prompt_tokens: Annotated[
+        int, option("Length of the prompt that is sent twice.", name="--tokens", ge=1)
+    ] = 2048
     prompts: Annotated[int, option("How many prompts the arms must agree on.", ge=1)] = 8
-    matrix: Annotated[bool, option("Launch each arm without and with prefix caching, one at a time.")] = False
-    graphs: Annotated[bool, option("--matrix: and each of them eager and with CUDA graphs.", needs=("--matrix",))] = False
+    matrix: Annotated[
+        bool, option("Launch each arm without and with prefix caching, one at a time.")
+    ] = False
+    graphs: Annotated[
+        bool, option("--matrix: and each of them eager and with CUDA graphs.", needs=("--matrix",))
+    ] = False
     request: Request = Request()
     timeouts: Timeouts = Timeouts()
 
@@ -247,13 +403,31 @@ class Decide(_Kind, frozen=True, tag="decide"):
 
     traces: Annotated[
         tuple[TraceRef, ...],
-        option("Trace files, or names of shipped traces; several are played as one mix.", name="traces", positional=True, place=True),
+        option(
+            "Trace files, or names of shipped traces; several are played as one mix.",
+            name="traces",
+            positional=True,
+            place=True,
+        ),
     ]
     servers: Servers
     reference: Annotated[str | None, option("Arm in use today; the first when omitted.")] = None
-    slo: Annotated[Slo | None, option("Limits in ms that a turn must hold: ttft=2s,tpot=50ms,turn=30s.", text=quantity.LIMITS)] = None
-    agents: Annotated[int | None, option("Agents at your peak: how many GPUs each arm needs for them is part of the answer.", ge=1)] = None
-    price_usd: Annotated[float | None, option("What a GPU costs an hour, in dollars.", name="--price", gt=0)] = None
+    slo: Annotated[
+        Slo | None,
+        option(
+            "Limits in ms that a turn must hold: ttft=2s,tpot=50ms,turn=30s.", text=quantity.LIMITS
+        ),
+    ] = None
+    agents: Annotated[
+        int | None,
+        option(
+            "Agents at your peak: how many GPUs each arm needs for them is part of the answer.",
+            ge=1,
+        ),
+    ] = None
+    price_usd: Annotated[
+        float | None, option("What a GPU costs an hour, in dollars.", name="--price", gt=0)
+    ] = None
     decide_by: Annotated[
         Literal["gpus", "latency"] | None,
         option(
@@ -261,12 +435,22 @@ class Decide(_Kind, frozen=True, tag="decide"):
             needs=("--agents",),
         ),
     ] = None
-    budget_s: Annotated[float, option("Time on the GPUs that the decision may take.", role="amount", gt=0)] = 2700.0
-    min_change: Annotated[float, option("The smallest change of turn time that counts.", unit="share", gt=0, le=1)] = 0.03
-    accuracy_margin: Annotated[float, option("The largest loss of accuracy that you accept.", unit="points", gt=0, le=1)] = 0.03
+    budget_s: Annotated[
+        float, option("Time on the GPUs that the decision may take.", role="amount", gt=0)
+    ] = 2700.0
+    min_change: Annotated[
+        float, option("The smallest change of turn time that counts.", unit="share", gt=0, le=1)
+    ] = 0.03
+    accuracy_margin: Annotated[
+        float, option("The largest loss of accuracy that you accept.", unit="points", gt=0, le=1)
+    ] = 0.03
     load: Load = Load()
     tokenizer: Annotated[
-        str | None, option("The model's tokenizer.json, or its folder, for exact lengths where no server counts tokens.", place=True)
+        str | None,
+        option(
+            "The model's tokenizer.json, or its folder, for exact lengths where no server counts tokens.",
+            place=True,
+        ),
     ] = None
     seed: Annotated[int, option(SEED)] = 0
     request: Request = Request()

@@ -31,7 +31,9 @@ class Slo(Part, frozen=True):
     tpot_ms: Annotated[float | None, option("Time per output token.", gt=0)] = None
     turn_ms: Annotated[float | None, option("Turn latency.", gt=0)] = None
 
-    def holds(self, status: str, ttft_ms: float | None, tpot_ms: float | None, turn_ms: float | None) -> bool:
+    def holds(
+        self, status: str, ttft_ms: float | None, tpot_ms: float | None, turn_ms: float | None
+    ) -> bool:
         """Tell whether a turn was within the limits; one that failed, or gave no token, was not."""
         if status != "ok" or ttft_ms is None or turn_ms is None:
             return False
@@ -44,19 +46,42 @@ class Burst(Part, frozen=True):
 
     factor: Annotated[float, option("How many times as high.", gt=0)]
     lasts_s: Annotated[float, option("Seconds of a burst.", gt=0)]
-    every_s: Annotated[float, option("Seconds from the start of a period to that of the next.", gt=0)]
+    every_s: Annotated[
+        float, option("Seconds from the start of a period to that of the next.", gt=0)
+    ]
 
 
 class Load(Part, frozen=True):
     """How sessions start, how long they wait, and how much of them is played."""
 
-    sessions: Annotated[int | None, option("Closed loop: keep this many sessions going instead of the trace's own starts.", ge=1)] = None
-    rate_per_s: Annotated[float | None, option("Open loop: start this many sessions a second, whatever the server does.", gt=0)] = None
+    sessions: Annotated[
+        int | None,
+        option(
+            "Closed loop: keep this many sessions going instead of the trace's own starts.", ge=1
+        ),
+    ] = None
+    rate_per_s: Annotated[
+        float | None,
+        option("Open loop: start this many sessions a second, whatever the server does.", gt=0),
+    ] = None
     cv: Annotated[
-        float, option("Open loop: how unevenly sessions start; 1 is Poisson, 0 even, 3 in clusters.", ge=0, needs=("--rate",))
+        float,
+        option(
+            "Open loop: how unevenly sessions start; 1 is Poisson, 0 even, 3 in clusters.",
+            ge=0,
+            needs=("--rate",),
+        ),
     ] = 1.0
-    ramp_s: Annotated[float, option("Seconds in which the load rises: --rate from --ramp-from, --sessions one by one.", ge=0)] = 0.0
-    ramp_from_per_s: Annotated[float, option("Open loop: sessions a second at the begin of the ramp.", ge=0, needs=("--ramp",))] = 0.0
+    ramp_s: Annotated[
+        float,
+        option(
+            "Seconds in which the load rises: --rate from --ramp-from, --sessions one by one.", ge=0
+        ),
+    ] = 0.0
+    ramp_from_per_s: Annotated[
+        float,
+        option("Open loop: sessions a second at the begin of the ramp.", ge=0, needs=("--ramp",)),
+    ] = 0.0
     burst: Annotated[
         Burst | None,
         option(
@@ -65,21 +90,42 @@ class Load(Part, frozen=True):
             text=quantity.BURST,
         ),
     ] = None
-    speed: Annotated[float, option("Play the trace's own starts this many times as fast.", gt=0)] = 1.0
+    speed: Annotated[
+        float, option("Play the trace's own starts this many times as fast.", gt=0)
+    ] = 1.0
     max_in_flight: Annotated[int | None, option("Cap on calls in flight on each arm.", ge=1)] = None
     wait_scale: Annotated[
-        dict[Kind, float], option("Scale one kind of wait, such as user=0.1 (user, tool, schedule).", repeated=KINDS, ge=0)
+        dict[Kind, float],
+        option(
+            "Scale one kind of wait, such as user=0.1 (user, tool, schedule).", repeated=KINDS, ge=0
+        ),
     ] = msgspec.field(default_factory=dict)
-    wait_cap_s: Annotated[dict[Kind, float], option("Cap one kind of wait in seconds, such as user=30.", repeated=KINDS, ge=0)] = (
-        msgspec.field(default_factory=dict)
-    )
+    wait_cap_s: Annotated[
+        dict[Kind, float],
+        option("Cap one kind of wait in seconds, such as user=30.", repeated=KINDS, ge=0),
+    ] = msgspec.field(default_factory=dict)
     max_context_tokens: Annotated[
-        int | None, option("End sessions before the turn that needs more tokens than this, its answer included; such as 120k.", ge=1)
+        int | None,
+        option(
+            "End sessions before the turn that needs more tokens than this, its answer included; such as 120k.",
+            ge=1,
+        ),
     ] = None
     max_calls: Annotated[int | None, option("Budget: calls in each block.", ge=1)] = None
-    max_tokens: Annotated[int | None, option("Budget: prompt and output tokens in each block.", ge=1, name="--max-tokens", unit="")] = None
-    duration_s: Annotated[float | None, option("Budget: seconds for each block; nothing new is sent after that.", gt=0)] = None
-    cancel_share: Annotated[float, option("Share of streams that are cancelled after a drawn number of tokens.", ge=0, le=1)] = 0.0
+    max_tokens: Annotated[
+        int | None,
+        option(
+            "Budget: prompt and output tokens in each block.", ge=1, name="--max-tokens", unit=""
+        ),
+    ] = None
+    duration_s: Annotated[
+        float | None,
+        option("Budget: seconds for each block; nothing new is sent after that.", gt=0),
+    ] = None
+    cancel_share: Annotated[
+        float,
+        option("Share of streams that are cancelled after a drawn number of tokens.", ge=0, le=1),
+    ] = 0.0
     history: Annotated[
         Literal["fixed", "live", "recorded"],
         option(
@@ -89,7 +135,10 @@ class Load(Part, frozen=True):
     ] = "fixed"
     retries: Annotated[
         int,
-        option("Further attempts for a refused, reset, busy or unconnected call, after 1, 2, 4 s or Retry-After; each a row.", ge=0),
+        option(
+            "Further attempts for a refused, reset, busy or unconnected call, after 1, 2, 4 s or Retry-After; each a row.",
+            ge=0,
+        ),
     ] = 0
 
     def checked(self) -> "Load":
@@ -97,14 +146,24 @@ class Load(Part, frozen=True):
         if self.sessions is not None and self.rate_per_s is not None:
             raise UsageError("--sessions (closed loop) and --rate (open loop) exclude each other")
         if self.speed != 1 and (self.sessions is not None or self.rate_per_s is not None):
-            raise UsageError("--speed changes the trace's own starts, which --sessions and --rate replace")
+            raise UsageError(
+                "--speed changes the trace's own starts, which --sessions and --rate replace"
+            )
         if self.rate_per_s is None and (self.burst is not None or self.ramp_from_per_s):
-            raise UsageError("--burst and --ramp-from shape an open loop", hint="--rate 0.5 --burst 5x10/60")
+            raise UsageError(
+                "--burst and --ramp-from shape an open loop", hint="--rate 0.5 --burst 5x10/60"
+            )
         if self.burst is not None and self.burst.lasts_s >= self.burst.every_s:
             written = quantity.BURST.write(self.burst)
-            raise UsageError(f"--burst is FACTORxSECONDS/EVERY with fewer seconds than every, got '{written}'", hint="--burst 5x10/60")
+            raise UsageError(
+                f"--burst is FACTORxSECONDS/EVERY with fewer seconds than every, got '{written}'",
+                hint="--burst 5x10/60",
+            )
         if self.rate_per_s is None and self.sessions is None and self.ramp_s:
-            raise UsageError("--ramp needs a load to rise to", hint="--rate 0.5 --ramp 60, or --sessions 16 --ramp 60")
+            raise UsageError(
+                "--ramp needs a load to rise to",
+                hint="--rate 0.5 --ramp 60, or --sessions 16 --ramp 60",
+            )
         return self
 
     @property
@@ -115,15 +174,27 @@ class Load(Part, frozen=True):
         if self.rate_per_s is None:
             return Recorded(speed=self.speed)
         said = self.burst
-        burst = None if said is None else PlannedBurst(factor=said.factor, seconds=said.lasts_s, every_s=said.every_s)
-        return OpenLoop(rate_per_s=self.rate_per_s, cv=self.cv, ramp_s=self.ramp_s, ramp_from_per_s=self.ramp_from_per_s, burst=burst)
+        burst = (
+            None
+            if said is None
+            else PlannedBurst(factor=said.factor, seconds=said.lasts_s, every_s=said.every_s)
+        )
+        return OpenLoop(
+            rate_per_s=self.rate_per_s,
+            cv=self.cv,
+            ramp_s=self.ramp_s,
+            ramp_from_per_s=self.ramp_from_per_s,
+            burst=burst,
+        )
 
     def planned(self) -> PlannedLoad:
         """Return the load as a plan has it."""
         return PlannedLoad(
             arrivals=self.arrivals,
             waits={
-                kind: WaitScale(scale=self.wait_scale.get(kind, 1.0), cap_s=self.wait_cap_s.get(kind))
+                kind: WaitScale(
+                    scale=self.wait_scale.get(kind, 1.0), cap_s=self.wait_cap_s.get(kind)
+                )
                 for kind in sorted(self.wait_scale.keys() | self.wait_cap_s.keys())
             },
             max_in_flight=self.max_in_flight,
@@ -137,54 +208,105 @@ class Load(Part, frozen=True):
 class Request(Part, frozen=True):
     """What every request says beside its prompt, each field by its own name in the body; None is left to the server."""
 
-    temperature: Annotated[float | None, option("Sampling temperature of every request; 0 is greedy.", ge=0)] = None
+    temperature: Annotated[
+        float | None, option("Sampling temperature of every request; 0 is greedy.", ge=0)
+    ] = None
 
     reasoning_effort: Annotated[
-        Literal["none", "minimal", "low", "medium", "high"] | None, option("How long a model that can think does so before it answers.")
+        Literal["none", "minimal", "low", "medium", "high"] | None,
+        option("How long a model that can think does so before it answers."),
     ] = None
 
     def body(self) -> dict[str, object]:
         """Return the fields of a request's body."""
-        return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+        return {
+            name: value
+            for name in self.__struct_fields__
+            if (value := getattr(self, name)) is not None
+        }
 
 
 class Live(Part, frozen=True, tag_field="kind", tag="endpoints"):
     """Servers that are asked over the network, or emulated behind HTTP."""
 
     endpoints: Annotated[
-        str, option("a=URL,b=URL (a=URL,a=URL: replicas), an arms file (YAML), or emulated:PROFILE[/ARM+ARM].", role="means", place=True)
+        str,
+        option(
+            "a=URL,b=URL (a=URL,a=URL: replicas), an arms file (YAML), or emulated:PROFILE[/ARM+ARM].",
+            role="means",
+            place=True,
+        ),
     ]
-    model: Annotated[str | None, option("Model to ask for; the only one served when omitted.", role="means")] = None
-    api_key_env: Annotated[str | None, option("Environment variable that holds the API key.", role="means")] = None
-    noise: Annotated[bool, option("Emulated endpoints scatter as real servers do.", name="--noise")] = True
-    force: Annotated[bool, option("Measure servers that are not what the arms file expects; a caveat is kept.", role="means")] = False
+    model: Annotated[
+        str | None, option("Model to ask for; the only one served when omitted.", role="means")
+    ] = None
+    api_key_env: Annotated[
+        str | None, option("Environment variable that holds the API key.", role="means")
+    ] = None
+    noise: Annotated[
+        bool, option("Emulated endpoints scatter as real servers do.", name="--noise")
+    ] = True
+    force: Annotated[
+        bool,
+        option(
+            "Measure servers that are not what the arms file expects; a caveat is kept.",
+            role="means",
+        ),
+    ] = False
     launch: Annotated[
         bool,
         option(
-            "One server at a time: start each arm for its blocks with the arms file's command, end it before the next.",
+            "One server at a time: start each arm for its blocks with the arms file's command, end it before the next."
         ),
     ] = False
     restarts: Annotated[
         int | None,
-        option("--launch: how often each arm is started; for every pair anew when omitted.", role="amount", needs=("--launch",), ge=1),
+        option(
+            "--launch: how often each arm is started; for every pair anew when omitted.",
+            role="amount",
+            needs=("--launch",),
+            ge=1,
+        ),
     ] = None
-    logs: Annotated[str, option("--launch: folder for the servers' logs.", role="means", needs=("--launch", "--matrix"), place=True)] = (
-        "logs"
-    )
+    logs: Annotated[
+        str,
+        option(
+            "--launch: folder for the servers' logs.",
+            role="means",
+            needs=("--launch", "--matrix"),
+            place=True,
+        ),
+    ] = "logs"
     start_timeout_s: Annotated[
-        float, option("--launch: seconds until a server must be healthy.", role="means", needs=("--launch", "--matrix"), gt=0)
+        float,
+        option(
+            "--launch: seconds until a server must be healthy.",
+            role="means",
+            needs=("--launch", "--matrix"),
+            gt=0,
+        ),
     ] = START_S
 
 
 class Virtual(Part, frozen=True, tag_field="kind", tag="profile"):
     """Arms of a profile in virtual time."""
 
-    profile: Annotated[str, option("Profile file, or the name of a shipped profile (`agentload profile list`).", place=True)]
-    arms: Annotated[tuple[str, ...], option("Arms of the profile, such as bf16,fp8; all that have a latency when omitted.")] = ()
+    profile: Annotated[
+        str,
+        option(
+            "Profile file, or the name of a shipped profile (`agentload profile list`).", place=True
+        ),
+    ]
+    arms: Annotated[
+        tuple[str, ...],
+        option("Arms of the profile, such as bf16,fp8; all that have a latency when omitted."),
+    ] = ()
     machines: Annotated[
         dict[str, float],
         option(
-            "Machines that the arms begin on, and how many times as long a step takes there: m1=1,m2=1.08.", text=quantity.FACTORS, gt=0
+            "Machines that the arms begin on, and how many times as long a step takes there: m1=1,m2=1.08.",
+            text=quantity.FACTORS,
+            gt=0,
         ),
     ] = msgspec.field(default_factory=dict)
     noise: Annotated[bool, option("Scatter as real servers do.", name="--noise")] = True
@@ -196,6 +318,12 @@ Servers: TypeAlias = Live | Virtual
 class Timeouts(Part, frozen=True):
     """How long a call may take."""
 
-    first_timeout_s: Annotated[float, option("Seconds until the first byte of an answer.", gt=0, role="means")] = 600.0
-    idle_timeout_s: Annotated[float, option("Seconds of silence within a stream.", gt=0, role="means")] = 120.0
-    total_timeout_s: Annotated[float, option("Seconds for a whole answer.", gt=0, role="means")] = 3600.0
+    first_timeout_s: Annotated[
+        float, option("Seconds until the first byte of an answer.", gt=0, role="means")
+    ] = 600.0
+    idle_timeout_s: Annotated[
+        float, option("Seconds of silence within a stream.", gt=0, role="means")
+    ] = 120.0
+    total_timeout_s: Annotated[float, option("Seconds for a whole answer.", gt=0, role="means")] = (
+        3600.0
+    )

@@ -13,7 +13,9 @@ from agentload.errors import UsageError
 Unit: TypeAlias = Literal["", "s", "min", "ms", "tokens", "share", "points"]
 
 LONGEST: Final = 1 << 24
-_NUMBER: Final = re.compile(r"([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([a-z%]*)", re.IGNORECASE)
+_NUMBER: Final = re.compile(
+    r"([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([a-z%]*)", re.IGNORECASE
+)
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _COUNTS: Final = {"k": 1000, "m": 1_000_000, "g": 1_000_000_000}
 _TOKENS: Final = {"k": 1024, "m": 1024 * 1024}
@@ -34,7 +36,9 @@ class Text:
 def number(text: str, option: str, *, unit: Unit = "") -> float:
     """Return a number in *unit*; a suffix of its own is converted. Raises UsageError."""
     found = _NUMBER.fullmatch(text.strip())
-    value, suffix = (float(found[1].replace("_", "")), found[2].lower()) if found else (math.nan, "")
+    value, suffix = (
+        (float(found[1].replace("_", "")), found[2].lower()) if found else (math.nan, "")
+    )
     match unit:
         case _ if not suffix:
             pass
@@ -68,7 +72,11 @@ _EXAMPLES: Final[Mapping[Unit, str]] = {
 
 def plain(value: float) -> str:
     """Write a number with as few digits as tell it from all others."""
-    return str(int(value)) if isinstance(value, int) or (value == int(value) and abs(value) < 1e15) else repr(float(value))
+    return (
+        str(int(value))
+        if isinstance(value, int) or (value == int(value) and abs(value) < 1e15)
+        else repr(float(value))
+    )
 
 
 def whole(text: str, option: str, *, unit: Unit = "") -> int:
@@ -79,7 +87,9 @@ def whole(text: str, option: str, *, unit: Unit = "") -> int:
         value = number(text, option, unit=unit)
         if value == int(value):
             return int(value)
-    raise UsageError(f"{option} takes a whole number such as {12 if unit != 'tokens' else '2048 or 2k'}, got '{text}'")
+    raise UsageError(
+        f"{option} takes a whole number such as {12 if unit != 'tokens' else '2048 or 2k'}, got '{text}'"
+    )
 
 
 def lengths(text: str, option: str, *, least: int = 1) -> tuple[int, ...]:
@@ -90,7 +100,9 @@ def lengths(text: str, option: str, *, least: int = 1) -> tuple[int, ...]:
         low = _length(first, option=option, least=least)
         high = _length(last, option=option, least=least) if dots else low
         if high < low:
-            raise UsageError(f"{option}: '{part.strip()}' ends before it begins", hint=f"{option} 4k..128k")
+            raise UsageError(
+                f"{option}: '{part.strip()}' ends before it begins", hint=f"{option} 4k..128k"
+            )
         while low < high:
             found.add(low)
             low *= 2
@@ -105,7 +117,8 @@ def _length(text: str, *, option: str, least: int) -> int:
         tokens = 0
     if not least <= tokens <= LONGEST:
         raise UsageError(
-            f"{option}: '{text.strip()}' is no length of {least:,} to {LONGEST:,} tokens", hint=f"{option} 4k..128k, or 8k,64k"
+            f"{option}: '{text.strip()}' is no length of {least:,} to {LONGEST:,} tokens",
+            hint=f"{option} 4k..128k, or 8k,64k",
         )
     return tokens
 
@@ -124,7 +137,10 @@ def burst(text: str, option: str) -> dict[str, float]:
         if found is not None:
             lasts_s, every_s = (number(found[place], option, unit="s") for place in (2, 3))
             return {"factor": number(found[1], option), "lasts_s": lasts_s, "every_s": every_s}
-    raise UsageError(f"{option} is FACTORxSECONDS/EVERY with fewer seconds than every, got '{text}'", hint=f"{option} 5x10/60")
+    raise UsageError(
+        f"{option} is FACTORxSECONDS/EVERY with fewer seconds than every, got '{text}'",
+        hint=f"{option} 5x10/60",
+    )
 
 
 def limits(text: str, option: str) -> dict[str, float]:
@@ -133,28 +149,43 @@ def limits(text: str, option: str) -> dict[str, float]:
     for part in text.split(","):
         name, mark, value = (each.strip() for each in part.partition("="))
         if not mark:
-            raise UsageError(f"{option} takes NAME=MS, got '{part.strip()}'", hint=f"{option} ttft=2000,tpot=50")
+            raise UsageError(
+                f"{option} takes NAME=MS, got '{part.strip()}'", hint=f"{option} ttft=2000,tpot=50"
+            )
         if name not in {"ttft", "tpot", "turn"}:
-            raise UsageError(f"{option}: no limit '{name}'", hint="ttft, tpot (time per output token) and turn are known")
+            raise UsageError(
+                f"{option}: no limit '{name}'",
+                hint="ttft, tpot (time per output token) and turn are known",
+            )
         if f"{name}_ms" in found:
             raise UsageError(f"{option} has two limits '{name}'", hint="name each once")
         try:
             found[f"{name}_ms"] = number(value, option, unit="ms")
         except UsageError as error:
-            raise UsageError(f"{option} takes NAME=MS, got '{part.strip()}'", hint=f"{option} ttft=2000,tpot=50") from error
+            raise UsageError(
+                f"{option} takes NAME=MS, got '{part.strip()}'", hint=f"{option} ttft=2000,tpot=50"
+            ) from error
     return found
 
 
-def named(text: str, option: str, *, unit: Unit = "", kinds: tuple[str, ...] = (), example: str) -> tuple[str, float]:
+def named(
+    text: str, option: str, *, unit: Unit = "", kinds: tuple[str, ...] = (), example: str
+) -> tuple[str, float]:
     """Read NAME=NUMBER, the name one of *kinds* where there are any. Raises UsageError."""
     name, _, value = (part.strip() for part in text.partition("="))
     try:
         found = number(value, option, unit=unit)
     except UsageError as error:
-        raise UsageError(f"{option} takes {'KIND' if kinds else 'NAME'}=NUMBER, got '{text}'", hint=f"{option} {example}") from error
+        raise UsageError(
+            f"{option} takes {'KIND' if kinds else 'NAME'}=NUMBER, got '{text}'",
+            hint=f"{option} {example}",
+        ) from error
     if kinds and (name not in kinds or found < 0):
         allowed = f"{', '.join(kinds[:-1])} and {kinds[-1]}"
-        raise UsageError(f"{option}: kinds are {allowed}, numbers are >= 0; got '{text}'", hint=f"{option} {example}")
+        raise UsageError(
+            f"{option}: kinds are {allowed}, numbers are >= 0; got '{text}'",
+            hint=f"{option} {example}",
+        )
     return name, found
 
 
@@ -168,7 +199,9 @@ def factors(text: str, option: str) -> dict[str, float]:
         except UsageError:
             found[name] = 0.0
         if not name or found[name] <= 0:
-            raise UsageError(f"{option} takes NAME=FACTOR, got '{part.strip()}'", hint=f"{option} m1=1,m2=1.08")
+            raise UsageError(
+                f"{option} takes NAME=FACTOR, got '{part.strip()}'", hint=f"{option} m1=1,m2=1.08"
+            )
     return found
 
 
@@ -179,18 +212,28 @@ def words(text: str, _option: str) -> tuple[str, ...]:
 
 LENGTHS: Final = Text(read=lengths, write=lambda value: listed(tuple(value)), shown="<str>")
 WORDS: Final = Text(read=words, write=",".join, shown="<str>")
-BURST: Final = Text(read=burst, write=lambda value: f"{plain(value.factor)}x{plain(value.lasts_s)}/{plain(value.every_s)}", shown="<str>")
+BURST: Final = Text(
+    read=burst,
+    write=lambda value: f"{plain(value.factor)}x{plain(value.lasts_s)}/{plain(value.every_s)}",
+    shown="<str>",
+)
 LIMITS: Final = Text(
     read=limits,
     write=lambda value: ",".join(
         f"{name}={plain(limit)}"
-        for name, limit in (("ttft", value.ttft_ms), ("tpot", value.tpot_ms), ("turn", value.turn_ms))
+        for name, limit in (
+            ("ttft", value.ttft_ms),
+            ("tpot", value.tpot_ms),
+            ("turn", value.turn_ms),
+        )
         if limit is not None
     ),
     shown="<str>",
 )
 FACTORS: Final = Text(
-    read=factors, write=lambda value: ",".join(f"{name}={plain(factor)}" for name, factor in value.items()), shown="<str>"
+    read=factors,
+    write=lambda value: ",".join(f"{name}={plain(factor)}" for name, factor in value.items()),
+    shown="<str>",
 )
 TEXT: Final = Text(read=lambda text, _: text, write=str, shown="<str>")
 
@@ -202,4 +245,10 @@ def of_number(kind: type[int | float], unit: Unit) -> Text:
     return Text(read=lambda text, option: read(text, option, unit=unit), write=plain, shown=shown)
 
 
-_SHOWN: Final[Mapping[Unit, str]] = {"s": "<time>", "min": "<time>", "ms": "<time>", "tokens": "<tokens>", "share": "<share>"}
+_SHOWN: Final[Mapping[Unit, str]] = {
+    "s": "<time>",
+    "min": "<time>",
+    "ms": "<time>",
+    "tokens": "<tokens>",
+    "share": "<share>",
+}

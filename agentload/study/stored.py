@@ -49,7 +49,11 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True):
 
     def text(self) -> str:
         """Write the notes as JSON, without what is empty."""
-        said = {name: value for name, value in msgspec.to_builtins(self).items() if value not in (None, {}, [], ()) and value is not False}
+        said = {
+            name: value
+            for name, value in msgspec.to_builtins(self).items()
+            if value not in (None, {}, [], ()) and value is not False
+        }
         return json.dumps(said, sort_keys=True)
 
 
@@ -68,7 +72,9 @@ def stored(text: str) -> Study:
     try:
         found: Study = msgspec.convert(_known(json.loads(text), Study), Study)
     except msgspec.ValidationError as error:
-        raise UsageError(f"the run's study: {error}", hint="read the database with the agentload that wrote it") from error
+        raise UsageError(
+            f"the run's study: {error}", hint="read the database with the agentload that wrote it"
+        ) from error
     return found
 
 
@@ -76,12 +82,27 @@ def _known(said: Any, hint: Any) -> Any:  # noqa: ANN401  # JSON, and a type
     """Return what this version knows of a stored part: a newer one may have written more."""
     if isinstance(said, list):
         return [_known(each, hint) for each in said]
-    parts = [each for each in (hint, *get_args(hint)) if isinstance(each, type) and issubclass(each, Part)]
-    part = next((each for each in parts if isinstance(said, dict) and each.__struct_config__.tag in (None, said.get("kind"))), None)
+    parts = [
+        each
+        for each in (hint, *get_args(hint))
+        if isinstance(each, type) and issubclass(each, Part)
+    ]
+    part = next(
+        (
+            each
+            for each in parts
+            if isinstance(said, dict) and each.__struct_config__.tag in (None, said.get("kind"))
+        ),
+        None,
+    )
     if part is None:
         return said
     hints = get_type_hints(part)
-    return {name: _known(value, hints.get(name)) for name, value in said.items() if name in hints or name == "kind"}
+    return {
+        name: _known(value, hints.get(name))
+        for name, value in said.items()
+        if name in hints or name == "kind"
+    }
 
 
 def clock_start_of(study: Study | None) -> ClockStart:

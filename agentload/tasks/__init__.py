@@ -49,4 +49,6 @@ def prompt(text: str) -> tuple[Json, ...]:
 
 def texts(item: Item) -> tuple[str, ...]:
     """Return the texts of an item's messages, in order."""
-    return tuple(content for message in item.messages if isinstance(content := message.get("content"), str))
+    return tuple(
+        content for message in item.messages if isinstance(content := message.get("content"), str)
+    )

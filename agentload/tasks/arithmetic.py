@@ -14,7 +14,10 @@ from agentload.tasks.parts.grading import is_echo
 STEP_TOKENS: Final = 64  # of an answer: steps may be written down
 STEPS: Final = 4
 LONG: Final = 40  # a derivation, in which one number that is read wrong spoils all that follow
-VARIANTS: Final[Mapping[str, Mapping[str, object]]] = {"arithmetic": {}, "arithmetic-40": {"steps": LONG}}
+VARIANTS: Final[Mapping[str, Mapping[str, object]]] = {
+    "arithmetic": {},
+    "arithmetic-40": {"steps": LONG},
+}
 _BEFORE: Final = "These are little stories about what people own. I will ask about one of them.\n"
 _AFTER: Final = "\nHow many {thing} does {name} have in the end? Think step by step, then end with a line #### and the number."
 _THINGS: Final = ("cards", "stamps", "coins", "shells", "books", "beads", "pens", "marbles")
@@ -22,17 +25,38 @@ _STRICT: Final = re.compile(r"#### *(-?[\d,]+)")
 _FLEXIBLE: Final = re.compile(r"-?\d[\d,]*")
 
 
-def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS, steps: int = STEPS) -> Item:
+def generate(
+    rng: Random,
+    *,
+    context: int,
+    depth: float | None,
+    tokenizer: Tokenizer = WORD_TOKENS,
+    steps: int = STEPS,
+) -> Item:
     """Write stories and ask about the one at a depth, with its number of steps."""
     name, thing = draw.pairs(rng, 1)[0], draw.chosen(rng, _THINGS)
     asked, count = _story(rng, name, thing, steps)
-    before, after, output = _BEFORE, _AFTER.format(thing=thing, name=name), STEP_TOKENS * min(steps, LONG // 2)
+    before, after, output = (
+        _BEFORE,
+        _AFTER.format(thing=thing, name=name),
+        STEP_TOKENS * min(steps, LONG // 2),
+    )
     left = room(tokenizer, context, output=output, around=(before, after, asked))
     sample = Random(0)
-    fits = fitting(tokenizer, left, [_story(sample, each, "marbles")[0] for each in draw.pairs(sample, 128)])
-    others = [_story(rng, each, draw.chosen(rng, _THINGS))[0] for each in draw.pairs(rng, fits) if each != name]
+    fits = fitting(
+        tokenizer, left, [_story(sample, each, "marbles")[0] for each in draw.pairs(sample, 128)]
+    )
+    others = [
+        _story(rng, each, draw.chosen(rng, _THINGS))[0]
+        for each in draw.pairs(rng, fits)
+        if each != name
+    ]
     others.insert(place(depth, len(others)), asked)
-    return Item(messages=prompt(before + "\n".join(others) + after), wanted=(str(count),), output_tokens=output)
+    return Item(
+        messages=prompt(before + "\n".join(others) + after),
+        wanted=(str(count),),
+        output_tokens=output,
+    )
 
 
 def grade(answer: str, item: Item) -> Grade:

@@ -27,18 +27,30 @@ class Task:
     generate: Callable[..., Item]
     grade: Callable[[str, Item], Grade]
 
-    def item(self, *, seed: int, context: int, depth: float | None, number: int, tokenizer: Tokenizer = WORD_TOKENS) -> Item:
+    def item(
+        self,
+        *,
+        seed: int,
+        context: int,
+        depth: float | None,
+        number: int,
+        tokenizer: Tokenizer = WORD_TOKENS,
+    ) -> Item:
         """Return the item of these arguments; with its answer cap it is never longer than *context*."""
         room = context
         for attempt in range(_ATTEMPTS):
             rng = seeded(f"{seed}\0t{self.name}\0{context}\0{depth}\0{number}")
-            item = self.generate(rng, context=room, depth=depth, tokenizer=tokenizer, **self.options)
+            item = self.generate(
+                rng, context=room, depth=depth, tokenizer=tokenizer, **self.options
+            )
             # A haystack's pieces are estimated from a sample; together they may cost a little more.
             over = used(item, tokenizer) - context
             if over <= 0:
                 return item
             room -= over << attempt + 1  # a piece may be far larger than the excess
-        raise UsageError(f"task '{self.name}' does not fit into {context} tokens", hint="--contexts 4k..128k")
+        raise UsageError(
+            f"task '{self.name}' does not fit into {context} tokens", hint="--contexts 4k..128k"
+        )
 
 
 def used(item: Item, tokenizer: Tokenizer) -> int:
@@ -72,15 +84,23 @@ def task(name: str) -> Task:
 def _tasks() -> Mapping[str, Task]:
     found: dict[str, Task] = {}
     for made in PLUGINS.every(_variants):
-        found |= {} if isinstance(made, Broken) else {each.name: each for each in made if each.name not in found}
+        found |= (
+            {}
+            if isinstance(made, Broken)
+            else {each.name: each for each in made if each.name not in found}
+        )
     return found
 
 
 def _variants(name: str) -> tuple[Task, ...]:
     made = PLUGINS.load(name)
     variants = getattr(made, "VARIANTS", {name: {}})
-    if strange := next((each for each in variants if each != name and not each.startswith(f"{name}-")), None):
-        raise AgentloadError(f"task '{name}': its variant '{strange}' must be called '{name}-…', so that names stay unique")
+    if strange := next(
+        (each for each in variants if each != name and not each.startswith(f"{name}-")), None
+    ):
+        raise AgentloadError(
+            f"task '{name}': its variant '{strange}' must be called '{name}-…', so that names stay unique"
+        )
     return tuple(
         Task(
             name=variant,

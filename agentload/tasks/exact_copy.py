@@ -17,7 +17,9 @@ _BEFORE: Final = "These are numbered passages. I will ask you to repeat one of t
 _AFTER: Final = "\nWhat is the text of passage {name}? Repeat it word by word, without quotes and without anything else."
 
 
-def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS) -> Item:
+def generate(
+    rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS
+) -> Item:
     """Write passages of equal length and ask for the one at a depth."""
     name, wanted = draw.pairs(rng, 1)[0], _passage(rng)
     before, after, asked = _BEFORE, _AFTER.format(name=name), _line(name, wanted)
@@ -25,7 +27,11 @@ def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Token
     count = fitting(tokenizer, left, [_line("also-area", _passage(Random(0)))] * 2)
     others = [_line(each, _passage(rng)) for each in draw.pairs(rng, count) if each != name]
     others.insert(place(depth, len(others)), asked)
-    return Item(messages=prompt(before + "\n".join(others) + after), wanted=(wanted,), output_tokens=OUTPUT_TOKENS)
+    return Item(
+        messages=prompt(before + "\n".join(others) + after),
+        wanted=(wanted,),
+        output_tokens=OUTPUT_TOKENS,
+    )
 
 
 def grade(answer: str, item: Item) -> Grade:

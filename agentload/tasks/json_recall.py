@@ -12,24 +12,33 @@ from agentload.tasks.parts.grading import is_echo, json_in
 
 OUTPUT_TOKENS: Final = 128
 KEYS: Final = 3
-_BEFORE: Final = "These are the settings of a deployment, one a line. I will ask for some of them.\n"
-_AFTER: Final = (
-    "\nWhat are the values of these settings? Answer as a JSON object with the keys {keys} and nothing else. All values are strings."
+_BEFORE: Final = (
+    "These are the settings of a deployment, one a line. I will ask for some of them.\n"
 )
+_AFTER: Final = "\nWhat are the values of these settings? Answer as a JSON object with the keys {keys} and nothing else. All values are strings."
 
 
-def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS) -> Item:
+def generate(
+    rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS
+) -> Item:
     """Write settings and ask for three neighbours at a depth."""
     asked = _drawn(rng, KEYS)
     lines = [_line(*each) for each in asked]
-    before, after = _BEFORE, _AFTER.format(keys=f"{', '.join(key for key, _ in asked[:-1])} and {asked[-1][0]}")
+    before, after = (
+        _BEFORE,
+        _AFTER.format(keys=f"{', '.join(key for key, _ in asked[:-1])} and {asked[-1][0]}"),
+    )
     left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(before, after, *lines))
     count = fitting(tokenizer, left, [_line(*each) for each in _drawn(Random(0), 32)])
     keys = [key for key, _ in asked]
     others = [_line(key, value) for key, value in _drawn(rng, count) if key not in keys]
     at = place(depth, len(others))
     text = "\n".join((*others[:at], *lines, *others[at:]))
-    return Item(messages=prompt(before + text + after), wanted=(json.dumps(dict(asked)),), output_tokens=OUTPUT_TOKENS)
+    return Item(
+        messages=prompt(before + text + after),
+        wanted=(json.dumps(dict(asked)),),
+        output_tokens=OUTPUT_TOKENS,
+    )
 
 
 def grade(answer: str, item: Item) -> Grade:
@@ -38,7 +47,10 @@ def grade(answer: str, item: Item) -> Grade:
     if not isinstance(found, dict) or is_echo(answer, item):
         return NOTHING
     wanted = json.loads(item.wanted[0])
-    return Grade(score=sum(found.get(key) == value for key, value in wanted.items()) / len(wanted), right=found == wanted)
+    return Grade(
+        score=sum(found.get(key) == value for key, value in wanted.items()) / len(wanted),
+        right=found == wanted,
+    )
 
 
 def _drawn(rng: Random, count: int) -> list[tuple[str, str]]:
@@ -46,7 +58,9 @@ def _drawn(rng: Random, count: int) -> list[tuple[str, str]]:
     marks = draw.numbers(rng, count, digits=4)
     values = draw.numbers(rng, count, digits=6)
     # The number keeps names of equal words apart.
-    drawn = {f"{name}_{mark}": value for name, mark, value in zip(names, marks, values, strict=True)}
+    drawn = {
+        f"{name}_{mark}": value for name, mark, value in zip(names, marks, values, strict=True)
+    }
     return list(drawn.items())
 
 

@@ -14,13 +14,22 @@ from agentload.tasks.parts.draw import fitting, room
 HAS_DEPTH: Final = False
 PIECE_WORDS: Final = 96
 OUTPUT_TOKENS: Final = 160
-VARIANTS: Final[Mapping[str, Mapping[str, object]]] = {f"mrcr_like-{asks}": {"asks": asks} for asks in (2, 4, 8)}
+VARIANTS: Final[Mapping[str, Mapping[str, object]]] = {
+    f"mrcr_like-{asks}": {"asks": asks} for asks in (2, 4, 8)
+}
 _FORMS: Final = ("poem", "riddle", "letter", "speech", "song", "tale", "review", "note")
 _ASK: Final = "Write a {form} about {topic}."
 _LAST: Final = "Prepend {mark} to the {place} (1 indexed) {form} about {topic}. Do not include any other text in your response."
 
 
-def generate(rng: Random, *, context: int, depth: float | None, asks: int = 2, tokenizer: Tokenizer = WORD_TOKENS) -> Item:  # noqa: ARG001
+def generate(
+    rng: Random,
+    *,
+    context: int,
+    depth: float | None,  # noqa: ARG001
+    asks: int = 2,
+    tokenizer: Tokenizer = WORD_TOKENS,
+) -> Item:
     """Ask for the same thing *asks* times among other requests, then for one of the answers."""
     form, topic = draw.chosen(rng, _FORMS), draw.pairs(rng, 1)[0]
     wanted = draw.below(rng, asks)
@@ -28,8 +37,17 @@ def generate(rng: Random, *, context: int, depth: float | None, asks: int = 2, t
     last = _LAST.format(mark=mark, place=_ordinal(wanted + 1), form=form, topic=topic)
     left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(last,))
     frame = tokenizer.frame("user") + tokenizer.frame("assistant")
-    turns = fitting(tokenizer, left, [f"{_ASK.format(form=form, topic=topic)} {_piece(Random(0))}"] * 2, frame=frame)
-    others = [(draw.chosen(rng, _FORMS), each) for each in draw.pairs(rng, max(0, turns - asks)) if each != topic]
+    turns = fitting(
+        tokenizer,
+        left,
+        [f"{_ASK.format(form=form, topic=topic)} {_piece(Random(0))}"] * 2,
+        frame=frame,
+    )
+    others = [
+        (draw.chosen(rng, _FORMS), each)
+        for each in draw.pairs(rng, max(0, turns - asks))
+        if each != topic
+    ]
     places = sorted(draw.below(rng, len(others) + 1) for _ in range(asks))
     for place in reversed(places):
         others.insert(place, (form, topic))
@@ -37,9 +55,16 @@ def generate(rng: Random, *, context: int, depth: float | None, asks: int = 2, t
     answers = []
     for each in others:
         said = _piece(rng)
-        talk += [{"role": "user", "content": _ASK.format(form=each[0], topic=each[1])}, {"role": "assistant", "content": said}]
+        talk += [
+            {"role": "user", "content": _ASK.format(form=each[0], topic=each[1])},
+            {"role": "assistant", "content": said},
+        ]
         answers += [said] if each == (form, topic) else []
-    return Item(messages=(*talk, {"role": "user", "content": last}), wanted=(mark, answers[wanted]), output_tokens=OUTPUT_TOKENS)
+    return Item(
+        messages=(*talk, {"role": "user", "content": last}),
+        wanted=(mark, answers[wanted]),
+        output_tokens=OUTPUT_TOKENS,
+    )
 
 
 def grade(answer: str, item: Item) -> Grade:
@@ -50,7 +75,9 @@ def grade(answer: str, item: Item) -> Grade:
     said = answer.removeprefix(mark)
     if said.strip() in str(item.messages[-1].get("content")):  # the request itself holds the mark
         return NOTHING
-    return Grade(score=SequenceMatcher(None, said, wanted).ratio(), right=said.split() == wanted.split())
+    return Grade(
+        score=SequenceMatcher(None, said, wanted).ratio(), right=said.split() == wanted.split()
+    )
 
 
 def _piece(rng: Random) -> str:

@@ -24,9 +24,7 @@ _BEFORE: Final = (
     "I will quiz you about the {kind}s afterwards.\n"
 )
 _AFTER: Final = "\nWhat is the special magic {kind} for {key} mentioned in the provided text? Answer with the {kind} alone."
-_ALL: Final = (
-    "\nWhat are all the special magic {kind}s for {key} mentioned in the provided text? Answer with the {kind}s alone, separated by commas."
-)
+_ALL: Final = "\nWhat are all the special magic {kind}s for {key} mentioned in the provided text? Answer with the {kind}s alone, separated by commas."
 _NEEDLE: Final = "One of the special magic {kind}s for {key} is: {value}."
 _NUMBER: Final = re.compile(r"\d[\d,]*\d")
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -49,18 +47,31 @@ def generate(
     key, value = _drawn(rng, 1, is_uuid=is_uuid)[0]
     values = (value, *(draw.numbers(rng, VALUES - 1) if kind == "multivalue_4" else ()))
     needle, *others = (_NEEDLE.format(kind=sort, key=key, value=each) for each in values)
-    before, after = _BEFORE.format(kind=sort), (_ALL if others else _AFTER).format(kind=sort, key=key)
+    before, after = (
+        _BEFORE.format(kind=sort),
+        (_ALL if others else _AFTER).format(kind=sort, key=key),
+    )
     left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(before, after, needle, *others))
     if kind in ("single", "multivalue_4"):
         hay, joint = noise(tokenizer, left), " "
     else:
         joint = "\n"
-        count = fitting(tokenizer, left, _needles(Random(0), 32, sort, is_uuid=is_uuid), joint=joint)
-        hay = [text for text in _needles(rng, count, sort, is_uuid=is_uuid) if f" {key} " not in text and value not in text]
+        count = fitting(
+            tokenizer, left, _needles(Random(0), 32, sort, is_uuid=is_uuid), joint=joint
+        )
+        hay = [
+            text
+            for text in _needles(rng, count, sort, is_uuid=is_uuid)
+            if f" {key} " not in text and value not in text
+        ]
     hay.insert(place(depth, len(hay)), needle)
     for each in others:
         hay.insert(draw.below(rng, len(hay) + 1), each)
-    return Item(messages=prompt(before + joint.join(hay) + after), wanted=values, output_tokens=OUTPUT_TOKENS)
+    return Item(
+        messages=prompt(before + joint.join(hay) + after),
+        wanted=values,
+        output_tokens=OUTPUT_TOKENS,
+    )
 
 
 def grade(answer: str, item: Item) -> Grade:
@@ -71,9 +82,14 @@ def grade(answer: str, item: Item) -> Grade:
 
 
 def _needles(rng: Random, count: int, sort: str, *, is_uuid: bool) -> list[str]:
-    return [f"One of the special magic {sort}s for {key} is: {value}." for key, value in _drawn(rng, count, is_uuid=is_uuid)]
+    return [
+        f"One of the special magic {sort}s for {key} is: {value}."
+        for key, value in _drawn(rng, count, is_uuid=is_uuid)
+    ]
 
 
 def _drawn(rng: Random, count: int, *, is_uuid: bool) -> list[tuple[str, str]]:
     keys = draw.uuids(rng, count) if is_uuid else draw.pairs(rng, count)
-    return list(zip(keys, draw.uuids(rng, count) if is_uuid else draw.numbers(rng, count), strict=True))
+    return list(
+        zip(keys, draw.uuids(rng, count) if is_uuid else draw.numbers(rng, count), strict=True)
+    )

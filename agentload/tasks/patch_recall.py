@@ -15,7 +15,9 @@ _AFTER: Final = "\nWhat is the line added by hunk {hunk}? Answer with the line a
 _CALLS: Final = ("round", "parse", "clamp", "merge", "lookup", "hash_of", "weight", "trim")
 
 
-def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS) -> Item:
+def generate(
+    rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS
+) -> Item:
     """Write hunks and ask for the line that the one at a depth adds."""
     hunk, wanted = _hunks(rng, 1)[0]
     asked, before, after = _text(hunk, wanted), _BEFORE, _AFTER.format(hunk=hunk)
@@ -23,12 +25,20 @@ def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Token
     count = fitting(tokenizer, left, [_text(*each) for each in _hunks(Random(0), 32)])
     hunks = [_text(*each) for each in _hunks(rng, count) if each[0] != hunk]
     hunks.insert(place(depth, len(hunks)), asked)
-    return Item(messages=prompt(before + "\n".join(hunks) + after), wanted=(wanted,), output_tokens=OUTPUT_TOKENS)
+    return Item(
+        messages=prompt(before + "\n".join(hunks) + after),
+        wanted=(wanted,),
+        output_tokens=OUTPUT_TOKENS,
+    )
 
 
 def grade(answer: str, item: Item) -> Grade:
     """Score the exact line, ignoring indentation and a leading plus; right is the line alone."""
-    lines = [line.strip().strip("`").removeprefix("+").strip() for line in answer.strip().splitlines() if line.strip("` \t")]
+    lines = [
+        line.strip().strip("`").removeprefix("+").strip()
+        for line in answer.strip().splitlines()
+        if line.strip("` \t")
+    ]
     if not lines or is_echo(answer, item):
         return NOTHING
     is_there = item.wanted[0] in lines
@@ -36,7 +46,11 @@ def grade(answer: str, item: Item) -> Grade:
 
 
 def _hunks(rng: Random, count: int) -> list[tuple[str, str]]:
-    numbers, left, right = draw.numbers(rng, count, digits=6), draw.pairs(rng, count, joint="_"), draw.pairs(rng, count, joint="_")
+    numbers, left, right = (
+        draw.numbers(rng, count, digits=6),
+        draw.pairs(rng, count, joint="_"),
+        draw.pairs(rng, count, joint="_"),
+    )
     shown = draw.numbers(rng, count, digits=4)
     return [
         (number, f"{a} = {_CALLS[int(mark) % len(_CALLS)]}({b}, {mark})")

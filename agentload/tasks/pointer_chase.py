@@ -20,7 +20,13 @@ _ASK: Final = "Start at {start} and follow the pointers {steps} times. At which 
 _SHAPE: Final = re.compile(r"\bbox-\d{6}\b", re.IGNORECASE)
 
 
-def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS) -> Item:  # noqa: ARG001  # no depth
+def generate(
+    rng: Random,
+    *,
+    context: int,
+    depth: float | None,  # noqa: ARG001  # no depth
+    tokenizer: Tokenizer = WORD_TOKENS,
+) -> Item:
     """Write a conversation whose turns note pointers; the chain's are anywhere, in any order."""
     chain = list(dict.fromkeys(draw.numbers(rng, 2 * STEPS + 2, digits=6)))[: STEPS + 1]
     asked = _ASK.format(start=f"box-{chain[0]}", steps=STEPS)
@@ -31,14 +37,21 @@ def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Token
     turns = fitting(tokenizer, left, sample, frame=frame)
     drawn = draw.different(draw.numbers(rng, 2 * turns * _LINES, digits=6), chain)
     sources = list(dict.fromkeys(drawn))[: turns * _LINES]
-    lines = [_line(source, target) for source, target in zip(sources, (*sources[1:], sources[0]), strict=True)]
+    lines = [
+        _line(source, target)
+        for source, target in zip(sources, (*sources[1:], sources[0]), strict=True)
+    ]
     for each in own:
         lines.insert(draw.below(rng, len(lines) + 1), each)
     said = ["\n".join(lines[at : at + _LINES]) for at in range(0, len(lines), _LINES)]
     talk: list[Json] = []
     for text in said:
         talk += [{"role": "user", "content": text}, {"role": "assistant", "content": _NOTED}]
-    return Item(messages=(*talk, {"role": "user", "content": asked}), wanted=(f"box-{chain[-1]}",), output_tokens=OUTPUT_TOKENS)
+    return Item(
+        messages=(*talk, {"role": "user", "content": asked}),
+        wanted=(f"box-{chain[-1]}",),
+        output_tokens=OUTPUT_TOKENS,
+    )
 
 
 def grade(answer: str, item: Item) -> Grade:

@@ -17,22 +17,37 @@ _BEFORE: Final = "These are notes on services, each with the arguments that its 
 _AFTER: Final = "\nCall the tool `{name}` with the arguments that the notes give for it."
 
 
-def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS) -> Item:
+def generate(
+    rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS
+) -> Item:
     """Offer a dozen tools and ask for a call whose arguments are noted at a depth."""
     services = list(dict.fromkeys(draw.pairs(rng, 2 * TOOLS, joint="_")))[:TOOLS]
     names = [f"{draw.chosen(rng, _VERBS)}_{service}" for service in services]
     arguments = dict(zip(_keys(services[0]), draw.numbers(rng, 2, digits=6), strict=True))
-    tools = tuple(_tool(name, service) for name, service in draw.shuffled(rng, list(zip(names, services, strict=True))))
+    tools = tuple(
+        _tool(name, service)
+        for name, service in draw.shuffled(rng, list(zip(names, services, strict=True)))
+    )
     noted, after = _notes(arguments), _AFTER.format(name=names[0])
-    described = json.dumps(tools)  # servers format schemas in their own ways, none much longer than this
+    described = json.dumps(
+        tools
+    )  # servers format schemas in their own ways, none much longer than this
     frame = tokenizer.frame("tools") + TOOLS * tokenizer.frame("schema")
-    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(_BEFORE, after, noted, described)) - frame
+    left = (
+        room(tokenizer, context, output=OUTPUT_TOKENS, around=(_BEFORE, after, noted, described))
+        - frame
+    )
     sample = Random(0)
     count = fitting(tokenizer, left, _others(sample, draw.pairs(sample, 32, joint="_")))
     notes = _others(rng, draw.different(draw.pairs(rng, count, joint="_"), services))
     notes.insert(place(depth, len(notes)), noted)
     wanted = json.dumps({"name": names[0], "arguments": arguments})
-    return Item(messages=prompt(_BEFORE + "\n".join(notes) + after), wanted=(wanted,), output_tokens=OUTPUT_TOKENS, tools=tools)
+    return Item(
+        messages=prompt(_BEFORE + "\n".join(notes) + after),
+        wanted=(wanted,),
+        output_tokens=OUTPUT_TOKENS,
+        tools=tools,
+    )
 
 
 def grade(answer: str, item: Item) -> Grade:
@@ -54,10 +69,21 @@ def _notes(arguments: dict[str, str]) -> str:
 
 def _others(rng: Random, services: list[str]) -> list[str]:
     drawn = (draw.numbers(rng, len(services), digits=6) for _ in range(2))
-    return [_notes(dict(zip(_keys(service), values, strict=True))) for service, *values in zip(services, *drawn, strict=True)]
+    return [
+        _notes(dict(zip(_keys(service), values, strict=True)))
+        for service, *values in zip(services, *drawn, strict=True)
+    ]
 
 
 def _tool(name: str, service: str) -> Json:
     properties = {key: {"type": "string"} for key in _keys(service)}
-    parameters = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
-    return {"type": "function", "function": {"name": name, "description": f"Act on {service}.", "parameters": parameters}}
+    parameters = {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+    return {
+        "type": "function",
+        "function": {"name": name, "description": f"Act on {service}.", "parameters": parameters},
+    }

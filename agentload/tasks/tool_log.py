@@ -11,22 +11,39 @@ from agentload.tasks.parts.draw import fitting, place, room
 from agentload.tasks.parts.grading import matched
 
 OUTPUT_TOKENS: Final = 64
-_TOOLS: Final = ("search_orders", "read_file", "run_query", "list_hosts", "fetch_page", "send_mail", "open_ticket", "run_tests")
+_TOOLS: Final = (
+    "search_orders",
+    "read_file",
+    "run_query",
+    "list_hosts",
+    "fetch_page",
+    "send_mail",
+    "open_ticket",
+    "run_tests",
+)
 _BEFORE: Final = "This is the log of the tool calls of a session. I will ask for one of them.\n"
 _AFTER: Final = "\nWhat is the result id of call {call}? Answer with the id alone."
 _SHAPE: Final = re.compile(r"\br-[0-9a-f]{4}-[0-9a-f]{12}\b", re.IGNORECASE)
 
 
-def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS) -> Item:
+def generate(
+    rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS
+) -> Item:
     """Write a log and ask for the call at a depth."""
     call, wanted = _drawn(rng, 1)[0]
     asked, before, after = _line(rng, call, wanted), _BEFORE, _AFTER.format(call=call)
     left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(before, after, asked))
     sample_rng = Random(0)
     count = fitting(tokenizer, left, [_line(sample_rng, *each) for each in _drawn(sample_rng, 32)])
-    log = [_line(rng, *each) for each in _drawn(rng, count) if each[0] != call and each[1] != wanted]
+    log = [
+        _line(rng, *each) for each in _drawn(rng, count) if each[0] != call and each[1] != wanted
+    ]
     log.insert(place(depth, len(log)), asked)
-    return Item(messages=prompt(before + "\n".join(log) + after), wanted=(wanted,), output_tokens=OUTPUT_TOKENS)
+    return Item(
+        messages=prompt(before + "\n".join(log) + after),
+        wanted=(wanted,),
+        output_tokens=OUTPUT_TOKENS,
+    )
 
 
 def grade(answer: str, item: Item) -> Grade:

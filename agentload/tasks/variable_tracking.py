@@ -13,23 +13,43 @@ from agentload.tasks.parts.grading import matched
 HAS_DEPTH: Final = False
 HOPS: Final = 4  # as in RULER: one chain of five names
 OUTPUT_TOKENS: Final = 60  # RULER's 30, and room for the names beside them
-_BEFORE: Final = "Memorize and track the chain(s) of variable assignment hidden in the following text.\n\n"
+_BEFORE: Final = (
+    "Memorize and track the chain(s) of variable assignment hidden in the following text.\n\n"
+)
 _AFTER: Final = "\nQuestion: Find all variables that are assigned the value {value} in the text above. Answer with their names alone."
 _SHOWN: Final = "\nAnswer: {names}\n\n"
 _NAME: Final = re.compile(r"\b[A-Z]{5}\b")
 
 
-def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS) -> Item:  # noqa: ARG001  # no depth
+def generate(
+    rng: Random,
+    *,
+    context: int,
+    depth: float | None,  # noqa: ARG001  # no depth
+    tokenizer: Tokenizer = WORD_TOKENS,
+) -> Item:
     """Spread a chain of assignments over the context, after one worked example."""
     shown = _chain(rng)
     example = (
-        _BEFORE + " ".join(_spread(rng, list(SENTENCES), shown)) + _AFTER.format(value=shown[0]) + _SHOWN.format(names=" ".join(shown[1:]))
+        _BEFORE
+        + " ".join(_spread(rng, list(SENTENCES), shown))
+        + _AFTER.format(value=shown[0])
+        + _SHOWN.format(names=" ".join(shown[1:]))
     )
     value, *names = chain = _chain(rng)
     after = _AFTER.format(value=value)
-    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(example, _BEFORE, after, *_assignments(chain)))
+    left = room(
+        tokenizer,
+        context,
+        output=OUTPUT_TOKENS,
+        around=(example, _BEFORE, after, *_assignments(chain)),
+    )
     text = " ".join(_spread(rng, noise(tokenizer, left), chain))
-    return Item(messages=prompt(example + _BEFORE + text + after), wanted=tuple(names), output_tokens=OUTPUT_TOKENS)
+    return Item(
+        messages=prompt(example + _BEFORE + text + after),
+        wanted=tuple(names),
+        output_tokens=OUTPUT_TOKENS,
+    )
 
 
 def grade(answer: str, item: Item) -> Grade:
@@ -46,7 +66,13 @@ def _chain(rng: Random) -> list[str]:
 
 def _assignments(chain: list[str]) -> list[str]:
     value, first, *others = chain
-    return [f"VAR {first} = {value} .", *(f"VAR {name} = VAR {source} ." for source, name in zip((first, *others), others, strict=False))]
+    return [
+        f"VAR {first} = {value} .",
+        *(
+            f"VAR {name} = VAR {source} ."
+            for source, name in zip((first, *others), others, strict=False)
+        ),
+    ]
 
 
 def _spread(rng: Random, sentences: list[str], chain: list[str]) -> list[str]:

@@ -41,7 +41,9 @@ class GpuSample:
     @property
     def labels(self) -> str:
         """Return what tells it from figures of the same name."""
-        return json.dumps({"gpu": self.gpu} if self.instance is None else {"gpu": self.gpu, "mig": self.instance})
+        return json.dumps(
+            {"gpu": self.gpu} if self.instance is None else {"gpu": self.gpu, "mig": self.instance}
+        )
 
     def is_of(self, own: frozenset[str]) -> bool:
         """Tell whether it is of one of these GPUs, or `GPU/INSTANCE`s; all where none is named."""
@@ -58,7 +60,11 @@ def of_page(text: str) -> Iterator[GpuSample]:
     for sample in samples(text, EXPORTERS):
         if not abs(sample.value) < BLANK:  # nor NaN
             continue
-        (name, factor), gpu, instance = EXPORTED[sample.name], sample.labels.get("gpu", "0"), sample.labels.get("GPU_I_ID") or None
+        (name, factor), gpu, instance = (
+            EXPORTED[sample.name],
+            sample.labels.get("gpu", "0"),
+            sample.labels.get("GPU_I_ID") or None,
+        )
         if instance is not None and name not in OF_AN_INSTANCE:
             if (gpu, name) in told:
                 continue
@@ -78,7 +84,10 @@ class Gpus:
             return
         try:
             self._nvml.nvmlInit()
-            self._handles = tuple(self._nvml.nvmlDeviceGetHandleByIndex(index) for index in range(self._nvml.nvmlDeviceGetCount()))
+            self._handles = tuple(
+                self._nvml.nvmlDeviceGetHandleByIndex(index)
+                for index in range(self._nvml.nvmlDeviceGetCount())
+            )
         except self._nvml.NVMLError:  # the library without a driver
             self._handles = ()
 
@@ -103,7 +112,10 @@ class Gpus:
             ("gpu_memory_bytes", lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used),
             ("gpu_power_w", lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000),
             ("gpu_clock_mhz", lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
-            ("gpu_temperature_c", lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
+            (
+                "gpu_temperature_c",
+                lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+            ),
             ("gpu_busy", lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100),
             ("gpu_throttle_reasons", lambda: self._reasons(handle)),
         )

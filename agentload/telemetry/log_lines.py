@@ -13,7 +13,9 @@ from typing import Any, Final
 _POOL: Final = re.compile(r"KV cache size: ([\d,]+) tokens")
 _CONCURRENCY: Final = re.compile(r"Maximum concurrency for [\d,]+ tokens per request: ([\d.,]+)x")
 # `Using FLASH_ATTN attention backend out of potential backends: [...]`; of a forced one CUDA prints the enum's member, CPU its name.
-_BACKEND: Final = re.compile(r"Using (?:AttentionBackendEnum\.)?([A-Z][A-Z0-9_]+) (?:attention )?backend\b")
+_BACKEND: Final = re.compile(
+    r"Using (?:AttentionBackendEnum\.)?([A-Z][A-Z0-9_]+) (?:attention )?backend\b"
+)
 _FLASH: Final = re.compile(r"Using FlashAttention version (\d+)")
 _DTYPE: Final = re.compile(r"Using (\S+) data type to store kv cache")
 _BLOCK: Final = re.compile(r"Setting attention block size to (\d+) tokens")
@@ -124,17 +126,27 @@ def start_up(lines: Iterable[str]) -> StartUp:
             if match := pattern.search(line):
                 found[name] = next(group for group in match.groups() if group is not None)
         if match := _CONFIG.search(line):
-            settings = {_SETTINGS[name]: value.strip("'") for name, value in _SETTING.findall(match[1]) if name in _SETTINGS}
+            settings = {
+                _SETTINGS[name]: value.strip("'")
+                for name, value in _SETTING.findall(match[1])
+                if name in _SETTINGS
+            }
         if match := _ARGUMENTS.search(line):
             arguments = _literal(match[1])
         if match := _CONCURRENCY.search(line):
             concurrent[process] = float(_plain(match[1]))
         for mark, state in _COMPILED.items():
-            if mark in line and found.get("compile_cache") != "missed":  # one graph of several is enough
+            if (
+                mark in line and found.get("compile_cache") != "missed"
+            ):  # one graph of several is enough
                 found["compile_cache"] = state
         if any(mark in line for mark in _WARNINGS):
             warnings[_PREFIX.sub("", line.strip())] = None
-    facts = {name: kind(_plain(found[name]) if kind is int else found[name]) for name, _, kind in _FACTS if name in found}
+    facts = {
+        name: kind(_plain(found[name]) if kind is int else found[name])
+        for name, _, kind in _FACTS
+        if name in found
+    }
     return StartUp(
         **facts,
         pool_tokens=sum(pools.values()) or None,
@@ -202,7 +214,9 @@ class LogTail:
         yield from ((name, float(sum(getattr(each, name) for each in engines))) for name in ADDED)
         yield "kv_usage", max(each.kv_usage for each in engines)
         rates = [each.prefix_hit_rate for each in engines]
-        if len(rates) == 1 and rates[0] is not None:  # of several it is not known what each is a share of
+        if (
+            len(rates) == 1 and rates[0] is not None
+        ):  # of several it is not known what each is a share of
             yield "prefix_hit_rate", rates[0]
 
     def _new_lines(self) -> list[str]:

@@ -46,10 +46,18 @@ class Reach:
             connector = aiohttp.TCPConnector(ssl=self.tls if self.tls is not None else True)
         watching = aiohttp.TraceConfig()
         watching.on_request_redirect.append(_stays)
-        return aiohttp.ClientSession(timeout=timeout, headers=self.headers, connector=connector, proxy=self.proxy, trace_configs=[watching])
+        return aiohttp.ClientSession(
+            timeout=timeout,
+            headers=self.headers,
+            connector=connector,
+            proxy=self.proxy,
+            trace_configs=[watching],
+        )
 
 
-async def _stays(_: aiohttp.ClientSession, __: SimpleNamespace, redirect: aiohttp.TraceRequestRedirectParams) -> None:
+async def _stays(
+    _: aiohttp.ClientSession, __: SimpleNamespace, redirect: aiohttp.TraceRequestRedirectParams
+) -> None:
     if not is_same_server(str(redirect.url), redirect.response.headers.get("Location", "")):
         redirect.response.close()
         raise aiohttp.ClientError("redirected to another server")
@@ -99,7 +107,11 @@ def page(url: str, by: Reach, *, within_s: float, given: object = None) -> Page:
     async def asked() -> Page:
         async with by.session(aiohttp.ClientTimeout(total=within_s)) as session:
             # A redirect would lose what is sent, or hand it on.
-            asking = session.get(plain(url)) if given is None else session.post(plain(url), json=given, allow_redirects=False)
+            asking = (
+                session.get(plain(url))
+                if given is None
+                else session.post(plain(url), json=given, allow_redirects=False)
+            )
             async with asking as response:
                 return Page(status=response.status, body=await _bytes_of(response))
 
@@ -123,7 +135,11 @@ def document_of(text: str) -> object:
 def plain(url: str) -> str:
     """Return a URL as HTTP libraries take it: that of a Unix socket names a host that nobody looks up."""
     parts = urlsplit(url)
-    return urlunsplit(("http", "localhost", parts.path, parts.query, "")) if parts.scheme == "http+unix" else url
+    return (
+        urlunsplit(("http", "localhost", parts.path, parts.query, ""))
+        if parts.scheme == "http+unix"
+        else url
+    )
 
 
 def shown(url: str) -> str:
@@ -164,16 +180,22 @@ def _text(source: str) -> str:
         except OSError as error:
             raise TraceError(f"{source}: {error.strerror}", hint=HINT) from error
     where = called(source)
-    if "@" in source.partition("://")[2].partition("/")[0]:  # urllib takes it for a part of the host's name
+    if (
+        "@" in source.partition("://")[2].partition("/")[0]
+    ):  # urllib takes it for a part of the host's name
         raise EndpointError(f"{where}: an address with a password", hint=HINT)
     try:
         answer = page(source, environment(source), within_s=TIMEOUT_S)
         if not answer.is_good:
             raise ValueError(f"HTTP status {answer.status}")
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        said = "no address" if isinstance(error, aiohttp.InvalidURL) else str(error)  # which would say all of it, with its query
+        said = (
+            "no address" if isinstance(error, aiohttp.InvalidURL) else str(error)
+        )  # which would say all of it, with its query
         why = said or f"no whole answer within {TIMEOUT_S:g} s"
-        raise EndpointError(f"{where}: {why}", hint="name the whole address: http://HOST:8000/metrics") from error
+        raise EndpointError(
+            f"{where}: {why}", hint="name the whole address: http://HOST:8000/metrics"
+        ) from error
     return answer.body.decode(errors="replace")
 
 

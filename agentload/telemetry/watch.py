@@ -49,7 +49,9 @@ class Refusals:
     def refused(self, url: str, at_s: float) -> None:
         """Wait twice as long as the last time."""
         self._since_s.setdefault(url, at_s)
-        self._wait_s[url] = wait_s = min(2 * self._wait_s[url], LONGEST_S) if url in self._wait_s else self._first_s
+        self._wait_s[url] = wait_s = (
+            min(2 * self._wait_s[url], LONGEST_S) if url in self._wait_s else self._first_s
+        )
         self._until_s[url] = at_s + wait_s
 
     def answered(self, url: str, at_s: float) -> float | None:
@@ -116,15 +118,26 @@ class Watch:
     async def run(self) -> None:
         """Fetch until cancelled. A page that is refused is asked for less and less often."""
         async with AsyncExitStack() as stack:
-            sessions = {arm: await stack.enter_async_context(source.reach.session(PATIENCE)) for arm, source in self._sources.items()}
-            exporters = {arm: await stack.enter_async_context(source.gpu_reach.session(PATIENCE)) for arm, source in self._sources.items()}
+            sessions = {
+                arm: await stack.enter_async_context(source.reach.session(PATIENCE))
+                for arm, source in self._sources.items()
+            }
+            exporters = {
+                arm: await stack.enter_async_context(source.gpu_reach.session(PATIENCE))
+                for arm, source in self._sources.items()
+            }
             renewed_s = time.monotonic()
             while True:
                 await asyncio.sleep(self._every_s)
                 if time.monotonic() - renewed_s > RENEW_S:
                     renewed_s = time.monotonic()
                     await self._renew()
-                await asyncio.gather(*(self._look(sessions[arm], exporters[arm], arm, source) for arm, source in self._sources.items()))
+                await asyncio.gather(
+                    *(
+                        self._look(sessions[arm], exporters[arm], arm, source)
+                        for arm, source in self._sources.items()
+                    )
+                )
 
     async def _renew(self) -> None:
         for arm, source in self._sources.items():
@@ -142,32 +155,68 @@ class Watch:
         looks, self._looks = self._looks, []
         for look in looks:
 
-            def row(name: str, value: float, labels: str | None = None, look: _Look = look) -> SampleRow:
-                return SampleRow(run_id=run_id, leg=leg, arm=look.arm, at_ns=look.at_ns, name=name, value=value, labels=labels)
+            def row(
+                name: str, value: float, labels: str | None = None, look: _Look = look
+            ) -> SampleRow:
+                return SampleRow(
+                    run_id=run_id,
+                    leg=leg,
+                    arm=look.arm,
+                    at_ns=look.at_ns,
+                    name=name,
+                    value=value,
+                    labels=labels,
+                )
 
             yield from (row(name, value) for name, value in look.scraped)
             yield from (row(name, value, FROM_LOG) for name, value in look.logged)
             yield from (row(each.name, each.value, each.labels) for each in look.gpus)
 
-    async def _look(self, session: aiohttp.ClientSession, exporter: aiohttp.ClientSession, arm: str, source: Source) -> None:
+    async def _look(
+        self,
+        session: aiohttp.ClientSession,
+        exporter: aiohttp.ClientSession,
+        arm: str,
+        source: Source,
+    ) -> None:
         headers = self._headers.get(arm, {})
-        pages = await asyncio.gather(*(self._page(session, arm, url, headers, parse) for url in source.urls))
+        pages = await asyncio.gather(
+            *(self._page(session, arm, url, headers, parse) for url in source.urls)
+        )
         # Counters of some replicas alone would seem to run backwards: all of them, or none.
         whole = [page for page in pages if page is not None] if None not in pages else []
         scraped = tuple(of_replicas(whole).samples()) if whole else ()
         tail = self._tails.get(arm)
-        logged = await asyncio.to_thread(lambda: tuple(tail.values())) if tail is not None and not whole else ()
+        logged = (
+            await asyncio.to_thread(lambda: tuple(tail.values()))
+            if tail is not None and not whole
+            else ()
+        )
         if source.gpu_url is not None:
-            gpus = await self._page(exporter, arm, source.gpu_url, {}, lambda text: tuple(of_page(text))) or ()
+            gpus = (
+                await self._page(
+                    exporter, arm, source.gpu_url, {}, lambda text: tuple(of_page(text))
+                )
+                or ()
+            )
         else:
             # A driver may take milliseconds: not on the loop that stamps answers.
-            gpus = await asyncio.to_thread(lambda: tuple(self._gpus.samples())) if source.is_here and self._gpus.count else ()
+            gpus = (
+                await asyncio.to_thread(lambda: tuple(self._gpus.samples()))
+                if source.is_here and self._gpus.count
+                else ()
+            )
         gpus = tuple(each for each in gpus if each.is_of(source.gpu_ids))
         if scraped or logged or gpus:
             self._looks.append(_Look(time.monotonic_ns(), arm, scraped, logged, gpus))
 
     async def _page(
-        self, session: aiohttp.ClientSession, arm: str, url: str, headers: Mapping[str, str], read: Callable[[str], Read]
+        self,
+        session: aiohttp.ClientSession,
+        arm: str,
+        url: str,
+        headers: Mapping[str, str],
+        read: Callable[[str], Read],
     ) -> Read | None:
         """Return what a page says; a sample that could not be taken is no sample."""
         if not self._refusals.is_due(url, time.monotonic()):
@@ -175,7 +224,11 @@ class Watch:
         try:
             async with session.get(plain(url), headers=headers) as response:
                 self._tell(arm, url, response.status)
-                return await asyncio.to_thread(read, await text_of(response)) if response.status == 200 else None
+                return (
+                    await asyncio.to_thread(read, await text_of(response))
+                    if response.status == 200
+                    else None
+                )
         except OversizeError as error:
             if url not in self._oversize:
                 self._oversize.add(url)
@@ -191,7 +244,9 @@ class Watch:
             self._refusals.refused(url, now_s)
             if url in self._seen:
                 self._seen.remove(url)
-                self._notice(f"{arm}: {shown(url)} answers {status}: asked less often until it answers again")
+                self._notice(
+                    f"{arm}: {shown(url)} answers {status}: asked less often until it answers again"
+                )
         elif status == 200:
             self._seen.add(url)
             if (gone_s := self._refusals.answered(url, now_s)) is not None:

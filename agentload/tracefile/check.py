@@ -21,7 +21,9 @@ MOST_PROBLEMS: Final = 100
 CONTEXT_TOLERANCE: Final = 0.02
 """How far a context may be from the recorded one; the tolerance of a calibrated tokenizer ratio too."""
 
-OURS: Final = frozenset({"model", "messages", "tools", "max_tokens", "stream", "stream_options", "return_token_ids"})
+OURS: Final = frozenset(
+    {"model", "messages", "tools", "max_tokens", "stream", "stream_options", "return_token_ids"}
+)
 """Fields of a request that no turn may ask for: answers would not be measured any more."""
 
 _ROLES: Final = {role: number for number, role in enumerate(get_args(Role))}
@@ -48,7 +50,9 @@ def check(trace: Trace) -> Report:
     reading = _Reading(trace.header)
     kept: list[Problem] = []
     count = 0
-    for problem in chain(_prefixes(trace.header), reading.problems(trace), _clashes(trace, reading)):
+    for problem in chain(
+        _prefixes(trace.header), reading.problems(trace), _clashes(trace, reading)
+    ):
         count += 1
         if len(kept) < MOST_PROBLEMS:
             kept.append(problem)
@@ -71,7 +75,9 @@ class _Reading:
         self.off_context = 0
         self.off_order = 0
         self.names = array("q")
-        self.keys = array("q", (_key(segment) for segments in header.prefixes.values() for segment in segments))
+        self.keys = array(
+            "q", (_key(segment) for segments in header.prefixes.values() for segment in segments)
+        )
 
     def problems(self, trace: Trace) -> Iterator[Problem]:
         references = References()
@@ -85,7 +91,10 @@ class _Reading:
     def _session(self, session: Session) -> Iterator[Problem]:
         if session.prefix is not None and session.prefix not in self.header.prefixes:
             known = ", ".join(self.header.prefixes) or "none"
-            yield Problem(session=session.session, what=f"starts with prefix '{session.prefix}', not in the header (it has {known})")
+            yield Problem(
+                session=session.session,
+                what=f"starts with prefix '{session.prefix}', not in the header (it has {known})",
+            )
             return
         prefix = self.header.prefixes[session.prefix] if session.prefix is not None else ()
         lengths = [segment.tokens for segment in prefix]
@@ -102,9 +111,18 @@ class _Reading:
                 lengths.append(segment.tokens)
                 self.keys.append(_key(segment))
                 if segment.tokens < 0 or segment.plant is not None:
-                    yield from (Problem(session=session.session, turn=index, what=what) for what in _segment(segment))
-            yield from (Problem(session=session.session, turn=index, what=what) for what in _turn(turn, lengths))
-            if turn.context is not None and abs(sum(lengths) - turn.context) > CONTEXT_TOLERANCE * turn.context:
+                    yield from (
+                        Problem(session=session.session, turn=index, what=what)
+                        for what in _segment(segment)
+                    )
+            yield from (
+                Problem(session=session.session, turn=index, what=what)
+                for what in _turn(turn, lengths)
+            )
+            if (
+                turn.context is not None
+                and abs(sum(lengths) - turn.context) > CONTEXT_TOLERANCE * turn.context
+            ):
                 self.off_context += 1
 
 
@@ -157,7 +175,9 @@ def _segment(segment: Segment) -> Iterator[str]:
 def _prefixes(header: Header) -> Iterator[Problem]:
     for name, segments in header.prefixes.items():
         for segment in segments:
-            yield from (Problem(session=f"(prefix {name})", what=what) for what in _segment(segment))
+            yield from (
+                Problem(session=f"(prefix {name})", what=what) for what in _segment(segment)
+            )
 
 
 def _key(segment: Segment) -> int:
@@ -172,7 +192,11 @@ def _clashes(trace: Trace, reading: _Reading) -> Iterator[Problem]:
     if not names and not keys:
         return
     named: set[str] = set()
-    roles = {segment.key: segment.role for segments in trace.header.prefixes.values() for segment in segments}
+    roles = {
+        segment.key: segment.role
+        for segments in trace.header.prefixes.values()
+        for segment in segments
+    }
     for session in trace.sessions:
         if hash(session.session) in names:
             if session.session in named:
@@ -180,7 +204,10 @@ def _clashes(trace: Trace, reading: _Reading) -> Iterator[Problem]:
             named.add(session.session)
         for index, turn in enumerate(session.turns):
             for segment in turn.add:
-                if hash(segment.key) >> _ROLE_BITS in keys and roles.setdefault(segment.key, segment.role) != segment.role:
+                if (
+                    hash(segment.key) >> _ROLE_BITS in keys
+                    and roles.setdefault(segment.key, segment.role) != segment.role
+                ):
                     what = f"key {segment.key!r} is {segment.role} here and {roles[segment.key]} before"
                     yield Problem(session=session.session, turn=index, what=what)
 

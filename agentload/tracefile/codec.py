@@ -11,7 +11,16 @@ import msgspec
 
 from agentload import documents
 from agentload.model import check as checks
-from agentload.model.trace import Extra, Header, Recorded, Segment, Session, Turn, TurnRef, image_tokens
+from agentload.model.trace import (
+    Extra,
+    Header,
+    Recorded,
+    Segment,
+    Session,
+    Turn,
+    TurnRef,
+    image_tokens,
+)
 from agentload.tracefile import wire
 
 T = TypeVar("T")
@@ -36,11 +45,14 @@ def header(line: bytes) -> Header:
     """Decode the first line of a file."""
     found = _json(line, hint=_IMPORT)
     if found.get("kind") != wire.KIND:
-        raise LineError(f'no trace header: the first line must be {{"kind":"{wire.KIND}",…}}', hint=_IMPORT)
+        raise LineError(
+            f'no trace header: the first line must be {{"kind":"{wire.KIND}",…}}', hint=_IMPORT
+        )
     version = found.get("version")
     if isinstance(version, int) and version > wire.VERSION:
         raise LineError(
-            f"trace version {version} is newer than this program reads ({wire.VERSION})", hint="pip install --upgrade agentload"
+            f"trace version {version} is newer than this program reads ({wire.VERSION})",
+            hint="pip install --upgrade agentload",
         )
     read = _convert(found, wire.Header)
     prefixes = found.get("prefixes", {})
@@ -49,7 +61,9 @@ def header(line: bytes) -> Header:
         seed=read.seed,
         block=read.block,
         tokenizer=read.tokenizer,
-        prefixes={name: _segments(segments, prefixes[name]) for name, segments in read.prefixes.items()},
+        prefixes={
+            name: _segments(segments, prefixes[name]) for name, segments in read.prefixes.items()
+        },
         source=_extra(read.source, frozenset()),
         extra=_extra(found, _HEADER),
     )
@@ -95,7 +109,9 @@ def _turn(read: wire.Turn, raw: Mapping[str, Any]) -> Turn:
         "after": tuple(TurnRef(session=session, turn=turn) for session, turn in read.after),
         "check": tuple(map(check, read.check)),
         "asks": tuple((name, _text(value)) for name, value in read.asks.items()),
-        "recorded": None if read.recorded is None else Recorded(**msgspec.structs.asdict(read.recorded)),
+        "recorded": None
+        if read.recorded is None
+        else Recorded(**msgspec.structs.asdict(read.recorded)),
         "extra": _extra(raw, _TURN),
     }
     return Turn(**{**msgspec.structs.asdict(read), **parts})
@@ -110,9 +126,14 @@ def _segment(read: wire.Segment, raw: list[Any]) -> Segment:
     if isinstance(tokens, tuple):
         size, tokens = tokens, image_tokens(tokens)
     if (size is None) == (read.role == "image"):
-        raise LineError(f"segment {read.key!r}: [width, height] replaces tokens for images only", hint=_FORMAT)
+        raise LineError(
+            f"segment {read.key!r}: [width, height] replaces tokens for images only", hint=_FORMAT
+        )
     if tokens < 0 or (size is not None and min(size) < 1):
-        raise LineError(f"segment {read.key!r}: tokens must be >= 0 and an image's sides >= 1, got {read.tokens}", hint=_FORMAT)
+        raise LineError(
+            f"segment {read.key!r}: tokens must be >= 0 and an image's sides >= 1, got {read.tokens}",
+            hint=_FORMAT,
+        )
     options = read.options
     if options is None:
         return Segment(role=read.role, tokens=tokens, key=read.key, size=size)
@@ -132,9 +153,15 @@ def _segment(read: wire.Segment, raw: list[Any]) -> Segment:
 
 def check(read: wire.Check) -> checks.Check:
     """Return a check of the model; raise `LineError` unless it has exactly one kind."""
-    kinds = [kind for kind in ("has", "matches", "number", "json", "tool", "equals", "length") if getattr(read, kind) is not None]
+    kinds = [
+        kind
+        for kind in ("has", "matches", "number", "json", "tool", "equals", "length")
+        if getattr(read, kind) is not None
+    ]
     if len(kinds) != 1:
-        raise LineError(f"a check has exactly one kind, this one has {', '.join(kinds) or 'none'}", hint=_FORMAT)
+        raise LineError(
+            f"a check has exactly one kind, this one has {', '.join(kinds) or 'none'}", hint=_FORMAT
+        )
     match read:
         case wire.Check(has=str(text)):
             return checks.Has(text=text)
@@ -169,10 +196,19 @@ def _text(value: object) -> str:
 
 def header_line(said: Header) -> bytes:
     """Encode the first line of a file."""
-    line: dict[str, Any] = {"kind": wire.KIND, "version": wire.VERSION, "name": said.name, "seed": said.seed, "block": said.block}
+    line: dict[str, Any] = {
+        "kind": wire.KIND,
+        "version": wire.VERSION,
+        "name": said.name,
+        "seed": said.seed,
+        "block": said.block,
+    }
     line["tokenizer"] = said.tokenizer
     if said.prefixes:
-        line["prefixes"] = {name: [_segment_line(segment) for segment in segments] for name, segments in said.prefixes.items()}
+        line["prefixes"] = {
+            name: [_segment_line(segment) for segment in segments]
+            for name, segments in said.prefixes.items()
+        }
     if said.source:
         line["source"] = _values(said.source)
     return _encode(line | _values(said.extra)) + b"\n"
@@ -215,7 +251,13 @@ def _turn_line(said: Turn) -> dict[str, Any]:
 
 def _segment_line(said: Segment) -> list[Any]:
     segment: list[Any] = [said.role, said.tokens if said.size is None else said.size, said.key]
-    if said.source is not None or said.plant is not None or said.text is not None or said.at is not None or said.extra:
+    if (
+        said.source is not None
+        or said.plant is not None
+        or said.text is not None
+        or said.at is not None
+        or said.extra
+    ):
         options = {} if said.source is None else {"from": _ref(said.source)}
         segment.append(options | _present(said, "plant", "at", "text") | _values(said.extra))
     return segment
@@ -232,7 +274,11 @@ def _check_line(said: checks.Check) -> dict[str, Any]:
         case checks.JsonSchema(schema=schema):
             return {"json": _raw(schema)}
         case checks.ToolCall(name=name, arguments=arguments):
-            return {"tool": name} if arguments == "{}" else {"tool": name, "arguments": _raw(arguments)}
+            return (
+                {"tool": name}
+                if arguments == "{}"
+                else {"tool": name, "arguments": _raw(arguments)}
+            )
         case checks.Equals(text=text):
             return {"equals": text}
         case checks.Length(at_least=at_least, at_most=at_most):

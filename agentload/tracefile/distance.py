@@ -51,7 +51,15 @@ def distances(ours: Trace, real: Trace) -> Iterator[Distance]:
             found, aim = _quantile(mine[field][0], share), _quantile(values, share)
             if aim:
                 verdict = _verdict(found / aim, between)
-                yield Distance(field=field, figure=figure, ours=found, real=aim, ratio=found / aim, halves=between, verdict=verdict)
+                yield Distance(
+                    field=field,
+                    figure=figure,
+                    ours=found,
+                    real=aim,
+                    ratio=found / aim,
+                    halves=between,
+                    verdict=verdict,
+                )
 
 
 _Values: TypeAlias = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]
@@ -59,24 +67,35 @@ _Values: TypeAlias = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]
 
 def _values(trace: Trace) -> dict[str, _Values]:
     """Return each field's values with the number of the session that they, or what spawned them, belong to."""
-    found: dict[str, tuple[array[float], array[int]]] = defaultdict(lambda: (array("d"), array("q")))
+    found: dict[str, tuple[array[float], array[int]]] = defaultdict(
+        lambda: (array("d"), array("q"))
+    )
     for number, family in enumerate(families(trace.sessions)):
         for session in family:
             for name, value in fields(trace.header, session):
                 values, owners = found[name.partition("@")[0]]
                 values.append(value)
                 owners.append(number)
-    return {name: (np.asarray(values), np.asarray(owners)) for name, (values, owners) in found.items()}
+    return {
+        name: (np.asarray(values), np.asarray(owners)) for name, (values, owners) in found.items()
+    }
 
 
-def _halves(values: npt.NDArray[np.float64], owners: npt.NDArray[np.int64]) -> list[tuple[float, float]]:
+def _halves(
+    values: npt.NDArray[np.float64], owners: npt.NDArray[np.int64]
+) -> list[tuple[float, float]]:
     rng = np.random.default_rng(7)
     ratios = []
     for _ in range(_SPLITS):
         chosen = (rng.permutation(owners[-1] + 1) % 2 == 0)[owners]
         if chosen.any() and not chosen.all():
             one, other = values[chosen], values[~chosen]
-            ratios.append([_quantile(one, share) / max(_quantile(other, share), 1e-9) for share in FIGURES.values()])
+            ratios.append(
+                [
+                    _quantile(one, share) / max(_quantile(other, share), 1e-9)
+                    for share in FIGURES.values()
+                ]
+            )
     if not ratios:  # a single session has no halves
         return [(1.0, 1.0)] * len(FIGURES)
     low, high = np.quantile(np.asarray(ratios), _WITHIN, axis=0)

@@ -40,9 +40,14 @@ class Source:
         try:
             yield from documents.lines(documents.chunks(self._path), at=self.name)
         except documents.DAMAGED as error:
-            raise TraceError(f"{self.name}: damaged or cut short: {error}", hint=f"zstd --test {self.name}") from error
+            raise TraceError(
+                f"{self.name}: damaged or cut short: {error}", hint=f"zstd --test {self.name}"
+            ) from error
         except OSError as error:
-            raise TraceError(f"{self.name}: {error.strerror}", hint="agentload trace generate WORKLOAD --out FILE") from error
+            raise TraceError(
+                f"{self.name}: {error.strerror}",
+                hint="agentload trace generate WORKLOAD --out FILE",
+            ) from error
 
 
 SMALL: Final = 1 << 20
@@ -51,7 +56,10 @@ SMALL: Final = 1 << 20
 
 @again
 def _sessions(
-    source: Source, prefixes: Container[str], ending: Literal["strict", "lenient"], kept: list[tuple[Session, ...]]
+    source: Source,
+    prefixes: Container[str],
+    ending: Literal["strict", "lenient"],
+    kept: list[tuple[Session, ...]],
 ) -> Iterator[Session]:
     """Read the sessions of a file; those of a small one are *kept* for the next time."""
     if kept:
@@ -74,7 +82,9 @@ def _sessions(
                 raise _placed(source, number, error) from error
             if ending == "strict":
                 hint = "the file was cut short; --lenient skips this line"
-                raise TraceError(f"{source.name}:{number}: the last line is truncated: {error}", hint=hint) from error
+                raise TraceError(
+                    f"{source.name}:{number}: the last line is truncated: {error}", hint=hint
+                ) from error
     if size <= SMALL:
         kept.append(tuple(seen))
 
@@ -89,7 +99,10 @@ def read(path: Path | str, *, lenient: bool = False) -> Trace:
         header = codec.header(next(source.lines(), b""))
     except LineError as error:
         raise _placed(source, 1, error) from error
-    return Trace(header=header, sessions=_sessions(source, header.prefixes, "lenient" if lenient else "strict", []))
+    return Trace(
+        header=header,
+        sessions=_sessions(source, header.prefixes, "lenient" if lenient else "strict", []),
+    )
 
 
 def digest(path: Path | str) -> str:
@@ -101,7 +114,9 @@ def digest(path: Path | str) -> str:
 
 
 def _placed(source: Source, number: int, error: LineError) -> TraceError:
-    return TraceError(f"{source.name}:{number}: {error}", hint=error.hint or _look_at(source.name, number))
+    return TraceError(
+        f"{source.name}:{number}: {error}", hint=error.hint or _look_at(source.name, number)
+    )
 
 
 def _look_at(name: str, number: int) -> str:
@@ -113,7 +128,9 @@ def _look_at(name: str, number: int) -> str:
 def lines(trace: Trace) -> Iterator[bytes]:
     """Yield a trace's lines."""
     sessions = iter(trace.sessions)
-    first = [codec.session_line(session) for session in islice(sessions, 1)]  # an unreadable source leaves no header behind
+    first = [
+        codec.session_line(session) for session in islice(sessions, 1)
+    ]  # an unreadable source leaves no header behind
     yield codec.header_line(trace.header)
     yield from first
     for session in sessions:
@@ -145,7 +162,9 @@ def write_lines(path: Path | str, found: Iterable[bytes]) -> None:
     try:
         with partial.open("wb") as file:
             if path.suffix == ".zst":
-                with zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).stream_writer(file, closefd=False) as packed:
+                with zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).stream_writer(
+                    file, closefd=False
+                ) as packed:
                     for line in found:
                         packed.write(line)
             else:

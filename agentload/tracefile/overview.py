@@ -53,7 +53,11 @@ def fields(header: Header, session: Session) -> Iterator[Observation]:
             request = 0
         request += 1
         # A turn with a rewritten history adds a summary, unless it waited for a user.
-        messages += "user" in brought and _labelled(turn.event) == whole and (turn.keep is None or turn.wait == "user")
+        messages += (
+            "user" in brought
+            and _labelled(turn.event) == whole
+            and (turn.keep is None or turn.wait == "user")
+        )
         yield f"context{label}", total
         for role, tokens in brought.items():
             if role == "image":
@@ -82,13 +86,19 @@ def _goes_on(session: Session, index: int) -> bool:
     if index + 1 == len(session.turns):
         return False
     after = session.turns[index + 1]
-    return after.wait == "tool" or (after.keep is None and any(segment.role == "tool" for segment in after.add))
+    return after.wait == "tool" or (
+        after.keep is None and any(segment.role == "tool" for segment in after.add)
+    )
 
 
 def _brought(turn: Turn, seen: set[Key]) -> dict[Role, list[int]]:
     brought: dict[Role, list[int]] = {}
     for segment in turn.add:
-        if segment.role in {"user", "tool", "image"} and segment.source is None and segment.key not in seen:
+        if (
+            segment.role in {"user", "tool", "image"}
+            and segment.source is None
+            and segment.key not in seen
+        ):
             brought.setdefault(segment.role, []).append(segment.tokens)
             seen.add(segment.key)
     return brought
@@ -151,7 +161,9 @@ def overview(trace: Trace) -> Overview:
     values: dict[str, array[float]] = defaultdict(lambda: array("d"))
     workloads: dict[str, int] = defaultdict(int)
     reuse: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    contexts: dict[int, array[float]] = defaultdict(lambda: array("d"))  # sums may have more bits than each
+    contexts: dict[int, array[float]] = defaultdict(
+        lambda: array("d")
+    )  # sums may have more bits than each
     starts = array("d")
     events: dict[str, int] = defaultdict(int)
     spawned = turns = 0
@@ -183,7 +195,9 @@ def overview(trace: Trace) -> Overview:
         growth=tuple(_growth(index, found) for index, found in sorted(contexts.items())),
         arrivals=_histogram(starts),
         arrivals_cv=_cv(starts),
-        reuse=_reuse(sum(tokens for tokens, _ in reuse.values()), sum(known for _, known in reuse.values())),
+        reuse=_reuse(
+            sum(tokens for tokens, _ in reuse.values()), sum(known for _, known in reuse.values())
+        ),
         reuse_by_event={event: _reuse(tokens, known) for event, (tokens, known) in reuse.items()},
         events=dict(events),
     )
@@ -204,7 +218,9 @@ def _summary(found: array[float]) -> Summary:
     return Summary(count=len(every), mean=float(every.mean()), quantiles=_quantiles(every, SHARES))
 
 
-def _quantiles(every: npt.NDArray[np.float64] | npt.NDArray[np.int64], shares: Sequence[float]) -> tuple[float, ...]:
+def _quantiles(
+    every: npt.NDArray[np.float64] | npt.NDArray[np.int64], shares: Sequence[float]
+) -> tuple[float, ...]:
     # Observed values, not interpolated ones.
     return tuple(np.quantile(every, shares, method="inverted_cdf").tolist())
 
@@ -217,7 +233,9 @@ def _growth(index: int, found: array[float]) -> Growth:
 def _histogram(starts: array[float]) -> tuple[int, ...]:
     if not starts:
         return ()
-    return tuple(np.histogram(np.asarray(starts), bins=BINS, range=(0.0, max(starts[-1], 1e-3)))[0].tolist())
+    return tuple(
+        np.histogram(np.asarray(starts), bins=BINS, range=(0.0, max(starts[-1], 1e-3)))[0].tolist()
+    )
 
 
 def _cv(starts: array[float]) -> float | None:

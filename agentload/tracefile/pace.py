@@ -46,7 +46,18 @@ class Paced:
     @property
     def missing(self) -> tuple[str, ...]:
         """Return the sessions that were not played to their end, because calls wait for each other or for what never came."""
-        return tuple(dict.fromkeys([*(session.session for parked in self._parked.values() for _, session, *_ in parked), *self._held]))
+        return tuple(
+            dict.fromkeys(
+                [
+                    *(
+                        session.session
+                        for parked in self._parked.values()
+                        for _, session, *_ in parked
+                    ),
+                    *self._held,
+                ]
+            )
+        )
 
     def __iter__(self) -> Iterator[Call]:
         places = count()
@@ -75,7 +86,11 @@ class Paced:
                 call = Call(*self._pace(turn, at_s + turn.wait_s), session, number)
                 heappush(self._due, (call.start_s, place, number, call))
                 self._ended(call)
-                ready += ((*self._held.pop(child), 0, call.end_s) for child in turn.spawn if child in self._held)
+                ready += (
+                    (*self._held.pop(child), 0, call.end_s)
+                    for child in turn.spawn
+                    if child in self._held
+                )
                 ready += self._parked.pop(name, ())
                 if number + 1 < len(session.turns):
                     ready.append((place, session, number + 1, call.end_s))

@@ -24,7 +24,11 @@ class Problem:
     what: str
 
     def __str__(self) -> str:
-        place = f"session {self.session}" if self.turn is None else f"session {self.session}, turn {self.turn}"
+        place = (
+            f"session {self.session}"
+            if self.turn is None
+            else f"session {self.session}, turn {self.turn}"
+        )
         return f"{place}: {self.what}"
 
 
@@ -79,7 +83,9 @@ class References:
     def _started(self, session: Session, parent: _Place | None) -> Iterator[Problem]:
         if session.start_s is None:
             if parent is None:
-                yield Problem(session=session.session, what="has no start_s, and no turn before it spawns it")
+                yield Problem(
+                    session=session.session, what="has no start_s, and no turn before it spawns it"
+                )
             return
         if parent is not None:
             what = f"starts by the clock but is spawned by session {parent.session}, turn {parent.turn}"
@@ -92,14 +98,24 @@ class References:
 
     def _orphaned(self) -> Iterator[Problem]:
         for child, parent in self._spawned.items():
-            yield Problem(session=parent.session, turn=parent.turn, what=f"spawns session {child}, which does not follow it")
+            yield Problem(
+                session=parent.session,
+                turn=parent.turn,
+                what=f"spawns session {child}, which does not follow it",
+            )
         self._spawned.clear()
 
     def _spawns(self, parent: _Place, child: str) -> Iterator[Problem]:
         if child in self._spawned:
-            yield Problem(session=parent.session, turn=parent.turn, what=f"spawns session {child} again")
+            yield Problem(
+                session=parent.session, turn=parent.turn, what=f"spawns session {child} again"
+            )
         elif child in self._lengths:
-            yield Problem(session=parent.session, turn=parent.turn, what=f"spawns session {child}, which came before it")
+            yield Problem(
+                session=parent.session,
+                turn=parent.turn,
+                what=f"spawns session {child}, which came before it",
+            )
         else:
             self._spawned[child] = parent
 
@@ -126,7 +142,11 @@ class References:
             for segment in turn.add:
                 if (source := segment.source) is None:
                     continue
-                wanted = self._lengths.get(source.session, REACH) - 1 if source.turn == -1 else source.turn
+                wanted = (
+                    self._lengths.get(source.session, REACH) - 1
+                    if source.turn == -1
+                    else source.turn
+                )
                 if done.get(source.session, -1) < wanted:
                     what = f"takes the answer of turn {source.turn} of session {source.session} without waiting for it: name it in 'after'"
                     yield Problem(session=session.session, turn=index, what=what)
@@ -160,8 +180,18 @@ def _dependencies(sessions: list[tuple[Session, _Place | None]]) -> dict[_Place,
     graph: dict[_Place, list[_Place]] = {}
     for session, parent in sessions:
         for index, turn in enumerate(session.turns):
-            before = [_Place(session.session, index - 1)] if index else [parent] if parent is not None else []
+            before = (
+                [_Place(session.session, index - 1)]
+                if index
+                else [parent]
+                if parent is not None
+                else []
+            )
             # Sessions before the first open reference cannot wait for anything here.
-            before += [_Place(ref.session, ref.turn % lengths[ref.session]) for ref in turn.after if ref.session in lengths]
+            before += [
+                _Place(ref.session, ref.turn % lengths[ref.session])
+                for ref in turn.after
+                if ref.session in lengths
+            ]
             graph[_Place(session.session, index)] = before
     return graph

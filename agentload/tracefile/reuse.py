@@ -48,7 +48,9 @@ class Chain:
         for segment in added:
             before, end = (self.places[-1].identity, self.places[-1].end) if self.places else (0, 0)
             text = hash((before, segment.key))
-            self.places.append(Place(hash((text, segment.tokens)), text, segment.tokens, end + segment.tokens))
+            self.places.append(
+                Place(hash((text, segment.tokens)), text, segment.tokens, end + segment.tokens)
+            )
         return self.places[kept:]
 
 
@@ -109,9 +111,15 @@ class PoolCache:
     def call(self, places: Sequence[Place]) -> int:
         """Return how many tokens of a call's context are cached, and cache all of it that fits."""
         fits = bisect_right(places, self._size, key=lambda place: place.end)
-        held = bisect_left(range(fits), 1, key=lambda index: places[index].identity not in self._kept)
+        held = bisect_left(
+            range(fits), 1, key=lambda index: places[index].identity not in self._kept
+        )
         self._calls += 1
-        for place, before in zip(places[held:fits], [places[held - 1] if held else None, *places[held:fits]], strict=False):
+        for place, before in zip(
+            places[held:fits],
+            [places[held - 1] if held else None, *places[held:fits]],
+            strict=False,
+        ):
             self._kept[place.identity] = _Kept(place, None if before is None else before.identity)
             self._room -= place.tokens
             if before is not None:
@@ -120,7 +128,9 @@ class PoolCache:
             last = self._kept[places[fits - 1].identity]
             last.used = self._calls
             self._leaf(last)
-        while self._room < 0 or (fits < len(places) and len(self._kept) > fits):  # what does not fit drives out all but its own start
+        while self._room < 0 or (
+            fits < len(places) and len(self._kept) > fits
+        ):  # what does not fit drives out all but its own start
             self._evict()
         return (places[held - 1].end if held else 0) // BLOCK * BLOCK
 

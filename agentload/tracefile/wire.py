@@ -12,10 +12,15 @@ VERSION: Final = 1
 
 Count: TypeAlias = Annotated[int, Meta(ge=0)]
 Seconds: TypeAlias = Annotated[float, Meta(ge=0)]
-Ref: TypeAlias = Annotated[tuple[str, Annotated[int, Meta(ge=-1)]], Meta(description="A turn: [session, index]; -1 is the last one.")]
+Ref: TypeAlias = Annotated[
+    tuple[str, Annotated[int, Meta(ge=-1)]],
+    Meta(description="A turn: [session, index]; -1 is the last one."),
+]
 Key: TypeAlias = Annotated[
     str | tuple[int, int],
-    Meta(description="Identity of the content: equal keys give equal bytes. [first, count] is a run of imported blocks."),
+    Meta(
+        description="Identity of the content: equal keys give equal bytes. [first, count] is a run of imported blocks."
+    ),
 ]
 
 
@@ -23,9 +28,19 @@ class Options(Struct, rename={"source": "from"}, omit_defaults=True):
     """Options of a segment besides role, tokens and key."""
 
     source: Ref | None = None
-    plant: Annotated[str, Meta(description="A fact written into the text in place of as many tokens.")] | None = None
-    at: Annotated[float, Meta(ge=0, le=1, description="Position of the plant: 0 is the start, 1 the end.")] | None = None
-    text: Annotated[str, Meta(description="Literal text instead of text drawn from the key.")] | None = None
+    plant: (
+        Annotated[str, Meta(description="A fact written into the text in place of as many tokens.")]
+        | None
+    ) = None
+    at: (
+        Annotated[
+            float, Meta(ge=0, le=1, description="Position of the plant: 0 is the start, 1 the end.")
+        ]
+        | None
+    ) = None
+    text: (
+        Annotated[str, Meta(description="Literal text instead of text drawn from the key.")] | None
+    ) = None
 
 
 class Segment(Struct, array_like=True):
@@ -45,11 +60,22 @@ class Check(Struct, omit_defaults=True):
     matches: Annotated[str, Meta(description="A regular expression.")] | None = None
     number: Annotated[float, Meta(description="The last number of the answer.")] | None = None
     tolerance: Annotated[float, Meta(ge=0, description="Tolerance of number.")] | None = None
-    json: Annotated[dict[str, Any], Meta(description="A JSON Schema that accepts the answer.")] | None = None
+    json: (
+        Annotated[dict[str, Any], Meta(description="A JSON Schema that accepts the answer.")] | None
+    ) = None
     tool: Annotated[str, Meta(description="The name of the tool to call.")] | None = None
-    arguments: Annotated[dict[str, Any], Meta(description="With tool: the least arguments it must be called with.")] | None = None
+    arguments: (
+        Annotated[
+            dict[str, Any],
+            Meta(description="With tool: the least arguments it must be called with."),
+        ]
+        | None
+    ) = None
     equals: str | None = None
-    length: Annotated[tuple[Count, Count | None], Meta(description="[at least, at most] tokens.")] | None = None
+    length: (
+        Annotated[tuple[Count, Count | None], Meta(description="[at least, at most] tokens.")]
+        | None
+    ) = None
 
 
 class Recorded(Struct, omit_defaults=True):
@@ -59,26 +85,51 @@ class Recorded(Struct, omit_defaults=True):
     api_s: Seconds | None = None
     output: Count | None = None
     cached: Count | None = None
-    start_s: Annotated[Seconds, Meta(description="When it was sent, on the axis of start_s.")] | None = None
+    start_s: (
+        Annotated[Seconds, Meta(description="When it was sent, on the axis of start_s.")] | None
+    ) = None
 
 
 class Turn(Struct, omit_defaults=True):
     """One model call: due when the turn before it and every `after` are complete, plus `wait_s`."""
 
     add: Annotated[tuple[Segment, ...], Meta(description="What this turn adds to the context.")]
-    output: Annotated[int, Meta(ge=0, description="Tokens of the answer, forced unless the history is live.")]
+    output: Annotated[
+        int, Meta(ge=0, description="Tokens of the answer, forced unless the history is live.")
+    ]
     wait: Literal["tool", "user", "schedule"] | None = None
     wait_s: Seconds = 0.0
-    after: Annotated[tuple[Ref, ...], Meta(description="Turns of other sessions that must be complete too.")] = ()
-    spawn: Annotated[tuple[str, ...], Meta(description="Sessions that start when this turn is complete.")] = ()
-    keep: Annotated[int, Meta(ge=0, description="How many leading segments of the previous context stay; all if absent.")] | None = None
+    after: Annotated[
+        tuple[Ref, ...], Meta(description="Turns of other sessions that must be complete too.")
+    ] = ()
+    spawn: Annotated[
+        tuple[str, ...], Meta(description="Sessions that start when this turn is complete.")
+    ] = ()
+    keep: (
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                description="How many leading segments of the previous context stay; all if absent.",
+            ),
+        ]
+        | None
+    ) = None
     check: tuple[Check, ...] = ()
     event: Annotated[str, Meta(description="A label, such as compact.")] | None = None
-    model: Annotated[str, Meta(description="An alias that endpoints map to one of their models.")] | None = None
+    model: (
+        Annotated[str, Meta(description="An alias that endpoints map to one of their models.")]
+        | None
+    ) = None
     deadline_s: Annotated[Seconds, Meta(description="From due to the last token.")] | None = None
-    thinking: Annotated[int, Meta(ge=0, description="How many of the output tokens are thinking.")] | None = None
+    thinking: (
+        Annotated[int, Meta(ge=0, description="How many of the output tokens are thinking.")] | None
+    ) = None
     asks: Annotated[
-        dict[str, Any], Meta(description="Further fields of the request, such as tool_choice, response_format, reasoning_effort.")
+        dict[str, Any],
+        Meta(
+            description="Further fields of the request, such as tool_choice, response_format, reasoning_effort."
+        ),
     ] = {}
     recorded: Recorded | None = None
     context: Annotated[int, Meta(ge=0, description="Recorded prompt tokens.")] | None = None
@@ -91,7 +142,12 @@ class Session(Struct, omit_defaults=True):
     workload: str
     turns: Annotated[tuple[Turn, ...], Meta(min_length=1)]
     start_s: Seconds | None = None
-    prefix: Annotated[str, Meta(description="Name of the header's prefix that the context starts with.")] | None = None
+    prefix: (
+        Annotated[
+            str, Meta(description="Name of the header's prefix that the context starts with.")
+        ]
+        | None
+    ) = None
 
 
 class Header(Struct, omit_defaults=True):

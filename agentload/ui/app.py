@@ -29,7 +29,8 @@ from agentload.watch.jobs_file import DEFAULT, read_jobs
 
 Read = Callable[[duckdb.DuckDBPyConnection, Query], object]
 PAGES: Final[Mapping[str, Read]] = {
-    page.__name__: page for page in (overview, runs, run, pair, session, call, decisions, comparisons, jobs, job)
+    page.__name__: page
+    for page in (overview, runs, run, pair, session, call, decisions, comparisons, jobs, job)
 }
 ALIVE: Final = frozenset({"overview", "run"})
 """Pages that also show what is running."""
@@ -96,14 +97,19 @@ class _Routes:
         frame = _frame(self._site, sources[0], "databases", "")
         running = frozenset[str]().union(*(each.live.running() for each in sources))
         found = tuple(map(_glance, sources))
-        return render("databases", context_of(**{**frame, "name": None, "path": "", "data": found, "running": running}))
+        return render(
+            "databases",
+            context_of(**{**frame, "name": None, "path": "", "data": found, "running": running}),
+        )
 
     async def asset(self, request: web.Request) -> web.StreamResponse:
         found = assets().get(request.match_info["name"])
         if found is None:
             raise web.HTTPNotFound
         text, kind = found
-        return web.Response(text=text, content_type=kind, headers={"Cache-Control": f"max-age={YEAR_S}, immutable"})
+        return web.Response(
+            text=text, content_type=kind, headers={"Cache-Control": f"max-age={YEAR_S}, immutable"}
+        )
 
     def page(self, name: str) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
@@ -116,18 +122,31 @@ class _Routes:
     async def live(self, request: web.Request) -> web.StreamResponse:
         source, name = self._source(request), request.match_info.get("name", "")
         seen, stamp = await asyncio.to_thread(lambda: (_seen(source, name), _token(source)))
-        context = {"seen": seen, "base": _base(source), "now_ns": time.time_ns(), "is_whole": bool(name)}
-        return web.Response(text=render("live", context), content_type="text/html", headers={"X-Agentload-Stamp": stamp})
+        context = {
+            "seen": seen,
+            "base": _base(source),
+            "now_ns": time.time_ns(),
+            "is_whole": bool(name),
+        }
+        return web.Response(
+            text=render("live", context),
+            content_type="text/html",
+            headers={"X-Agentload-Stamp": stamp},
+        )
 
     async def report(self, request: web.Request) -> web.StreamResponse:
         text = await self._site.reports.page(self._source(request), _query(request, "report"))
         policy = f"{html.security_policy()}; frame-ancestors 'none'"
-        return web.Response(text=text, content_type="text/html", headers={"Content-Security-Policy": policy})
+        return web.Response(
+            text=text, content_type="text/html", headers={"Content-Security-Policy": policy}
+        )
 
     async def comparison(self, request: web.Request) -> web.StreamResponse:
         source, query = self._source(request), _query(request, "comparison")
         found = await self._site.reports.compared(source, query)
-        frame = await asyncio.to_thread(lambda: _frame(self._site, source, query.page, _token(source)))
+        frame = await asyncio.to_thread(
+            lambda: _frame(self._site, source, query.page, _token(source))
+        )
         text = render("comparison", context_of(**frame, query=query, data=found))
         return web.Response(text=text, content_type="text/html")
 
@@ -137,15 +156,21 @@ class _Routes:
         if checked := request.query.getall("run", []):  # the latest run stands first in a list
             after, before = checked if len(checked) == 2 else ("", "")
         if not before or not after or before == after:
-            raise NotFoundError("choose two runs to compare", hint="one before and one after the change")
+            raise NotFoundError(
+                "choose two runs to compare", hint="one before and one after the change"
+            )
         suffix = f"?arm={quote(arm, safe='')}" if arm else ""
-        raise web.HTTPFound(f"{_base(self._source(request))}/compare/{quote(before, safe='')}/{quote(after, safe='')}{suffix}")
+        raise web.HTTPFound(
+            f"{_base(self._source(request))}/compare/{quote(before, safe='')}/{quote(after, safe='')}{suffix}"
+        )
 
     def _source(self, request: web.Request) -> Source:
         name = request.match_info["db"]
         found = self._site.sources.get(name)
         if found is None:
-            raise NotFoundError(f"no database '{name}' is shown here", hint="agentload ui FILE shows another")
+            raise NotFoundError(
+                f"no database '{name}' is shown here", hint="agentload ui FILE shows another"
+            )
         return found
 
     def _page(self, source: Source, query: Query) -> str:
@@ -153,7 +178,11 @@ class _Routes:
         frame = _frame(self._site, source, query.page, _token(source))
         is_alive = query.page in ALIVE
         seen = _seen(source, query.name) if is_alive else ()
-        query = replace(query, planned=_planned(source), today_ns=_today_ns()) if query.page in WATCHED else query
+        query = (
+            replace(query, planned=_planned(source), today_ns=_today_ns())
+            if query.page in WATCHED
+            else query
+        )
         if query.page == "overview":
             query = replace(query, journalled=source.live.idle())
         answer: Answer[Any]
@@ -164,7 +193,11 @@ class _Routes:
             if not (seen or (query.page == "overview" and not source.path.is_file())):
                 raise
             answer = Answer(value=None)
-        live_url = f"{_base(source)}/runs/{quote(query.name, safe='')}/live" if query.name else f"{_base(source)}/live"
+        live_url = (
+            f"{_base(source)}/runs/{quote(query.name, safe='')}/live"
+            if query.name
+            else f"{_base(source)}/live"
+        )
         return render(
             query.page,
             context_of(
@@ -198,8 +231,15 @@ class Glance:
 
 
 def _glance(source: Source) -> Glance:
-    query = Query(page="overview", journalled=source.live.idle(), planned=_planned(source), today_ns=_today_ns())
-    bare = Glance(name=source.name, base=_base(source), path=source.path, running=source.live.running())
+    query = Query(
+        page="overview",
+        journalled=source.live.idle(),
+        planned=_planned(source),
+        today_ns=_today_ns(),
+    )
+    bare = Glance(
+        name=source.name, base=_base(source), path=source.path, running=source.live.running()
+    )
     try:
         seen = source.ask(query, lambda connection: overview(connection, query)).value
     except StoreError as error:
@@ -213,7 +253,11 @@ def _query(request: web.Request, page: str) -> Query:
         page=page,
         name=request.match_info.get("name", ""),
         other=request.match_info.get("other", ""),
-        words=tuple((name, value) for name, value in (*request.match_info.items(), *request.query.items()) if name not in PLACES),
+        words=tuple(
+            (name, value)
+            for name, value in (*request.match_info.items(), *request.query.items())
+            if name not in PLACES
+        ),
     )
 
 
@@ -269,10 +313,16 @@ def _door(hosts: frozenset[str]) -> Middleware:
         if guard.host_of(request.headers.get("Host")) not in hosts:
             text = "This server only answers to names of its own machine.\nagentload ui --allow-host NAME adds one.\n"
             return web.Response(status=421, text=text)
-        if guard.is_embedded(request.headers.get("Sec-Fetch-Site"), request.headers.get("Sec-Fetch-Dest")):
-            return web.Response(status=403, text="These pages cannot be embedded in another site.\n")
+        if guard.is_embedded(
+            request.headers.get("Sec-Fetch-Site"), request.headers.get("Sec-Fetch-Dest")
+        ):
+            return web.Response(
+                status=403, text="These pages cannot be embedded in another site.\n"
+            )
         if request.method not in guard.METHODS:
-            return web.Response(status=405, text="These pages are read-only.\n", headers={"Allow": "GET, HEAD"})
+            return web.Response(
+                status=405, text="These pages are read-only.\n", headers={"Allow": "GET, HEAD"}
+            )
         return await handler(request)
 
     return door
@@ -282,7 +332,12 @@ def _errors(site: Site) -> Middleware:
     def page(status: int, message: str, hint: str | None, *, again: bool = False) -> web.Response:
         first = next(iter(site.sources.values()))
         # No token, which would read files: this runs in the event loop, and the page is static.
-        frame = {**_frame(site, first, "problem", ""), "message": message, "hint": hint, "status": status}
+        frame = {
+            **_frame(site, first, "problem", ""),
+            "message": message,
+            "hint": hint,
+            "status": status,
+        }
         text = render("problem", context_of(**frame, again_s=AGAIN_S if again else None))
         return web.Response(status=status, text=text, content_type="text/html")
 
@@ -300,10 +355,16 @@ def _errors(site: Site) -> Middleware:
             return page(404, f"there is no page {request.path}", "start from the overview")
         except web.HTTPException as error:
             if error.status < 400:
-                return web.Response(status=error.status, headers={"Location": error.headers["Location"]})
+                return web.Response(
+                    status=error.status, headers={"Location": error.headers["Location"]}
+                )
             return page(error.status, error.reason, None)
         except Exception:  # noqa: BLE001  # one broken page must not take the others down
             traceback.print_exc(file=sys.stderr)
-            return page(500, "this page failed: a bug in agentload", "see the terminal where `agentload ui` runs")
+            return page(
+                500,
+                "this page failed: a bug in agentload",
+                "see the terminal where `agentload ui` runs",
+            )
 
     return errors

@@ -39,7 +39,9 @@ class _Followed:
             written_ns = path.stat().st_mtime_ns
             if self.times.get(path) == written_ns:
                 continue
-            reader = read(path, offset=self.offsets.get(path, 0), damaged=lambda _: None, followed=True)
+            reader = read(
+                path, offset=self.offsets.get(path, 0), damaged=lambda _: None, followed=True
+            )
             rows: Iterator[Row] = reader
             while part := list(islice(rows, CHUNK)):
                 self.fold.take(part)
@@ -83,14 +85,20 @@ class Live:
         """List the latest inactive runs with a journal, by name."""
         with self._lock:
             running = self._found()
-            return tuple(name for name in self._names[:LATEST] if name not in running and _journals(self._root / name))
+            return tuple(
+                name
+                for name in self._names[:LATEST]
+                if name not in running and _journals(self._root / name)
+            )
 
     def seen(self) -> tuple[Seen, ...]:
         """Return the progress of each active run."""
         with self._lock:
             until_s = time.monotonic() + PATIENCE_S
             running = self._found()
-            self._followed = {name: each for name, each in self._followed.items() if name in running}
+            self._followed = {
+                name: each for name, each in self._followed.items() if name in running
+            }
             return tuple(self._seen(name, until_s) for name in running)
 
     def _seen(self, name: str, until_s: float) -> Seen:
@@ -111,7 +119,11 @@ class Live:
             self._names, self._running = (), ()
             return ()
         with os.scandir(self._root) as entries:
-            folders = {each.name: each.stat().st_mtime_ns for each in entries if each.is_dir(follow_symlinks=False)}
+            folders = {
+                each.name: each.stat().st_mtime_ns
+                for each in entries
+                if each.is_dir(follow_symlinks=False)
+            }
         self._names = tuple(sorted(folders, reverse=True))
         # Starting a part of a run changes its folder: an unchanged folder is still idle.
         running = []
@@ -137,7 +149,10 @@ def _journals(folder: Path) -> list[Path]:
             found = [match for each in entries if (match := _LEG.fullmatch(each.name))]
     except OSError:
         return []
-    return [folder / each[0] for each in sorted(found, key=lambda each: (int(each[1]), int(each[2] or 0), each[0]))]
+    return [
+        folder / each[0]
+        for each in sorted(found, key=lambda each: (int(each[1]), int(each[2] or 0), each[0]))
+    ]
 
 
 def _mtime(path: Path) -> int:

@@ -77,9 +77,15 @@ class Progress:
 
     def left_s(self, now_ns: int) -> float | None:
         """Estimate the remaining seconds from those that passed; None while there is too little to go by."""
-        if self.share is None or self.started_ns is None or self.share - self.began_share < ENOUGH_SHARE:
+        if (
+            self.share is None
+            or self.started_ns is None
+            or self.share - self.began_share < ENOUGH_SHARE
+        ):
             return None
-        return (now_ns - self.started_ns) / SECOND * (1 - self.share) / (self.share - self.began_share)
+        return (
+            (now_ns - self.started_ns) / SECOND * (1 - self.share) / (self.share - self.began_share)
+        )
 
 
 @dataclass(slots=True)
@@ -148,7 +154,9 @@ class Fold:
             job=self._job,
             leg=1 if leg is None else leg.leg,
             started_ns=None if leg is None else leg.wall_ns,
-            heard_ns=None if leg is None or self._heard_ns is None else leg.wall_ns + self._heard_ns - leg.monotonic_ns,
+            heard_ns=None
+            if leg is None or self._heard_ns is None
+            else leg.wall_ns + self._heard_ns - leg.monotonic_ns,
             rounds=self._rounds,
             round=self._playing(),
             void_blocks=self._void,
@@ -190,7 +198,15 @@ class Fold:
         since_ns = self._clock.since_ns(row)
         arm.latest.take(row, since_ns)
         if row.status not in {"ok", "not_sent"}:
-            self._failures.append(Failure(arm=row.arm, session=row.session, turn=row.turn, status=row.status, error=row.error))
+            self._failures.append(
+                Failure(
+                    arm=row.arm,
+                    session=row.session,
+                    turn=row.turn,
+                    status=row.status,
+                    error=row.error,
+                )
+            )
         if row.done_ns is not None:
             self._heard_ns = max(self._heard_ns or 0, row.done_ns)
         if row.first_ns is not None:
@@ -202,9 +218,17 @@ class Fold:
         if (row.leg, row.pair) != arm.play:
             if row.released_ns < arm.from_ns:
                 return  # of an earlier block: workers report one after the other
-            arm.play, arm.tokens, arm.from_ns, arm.until_ns = (row.leg, row.pair), 0, row.released_ns, row.released_ns
+            arm.play, arm.tokens, arm.from_ns, arm.until_ns = (
+                (row.leg, row.pair),
+                0,
+                row.released_ns,
+                row.released_ns,
+            )
         arm.tokens += row.output_tokens or 0
-        arm.from_ns, arm.until_ns = min(arm.from_ns, row.released_ns), max(arm.until_ns, row.done_ns or first_ns)
+        arm.from_ns, arm.until_ns = (
+            min(arm.from_ns, row.released_ns),
+            max(arm.until_ns, row.done_ns or first_ns),
+        )
 
     def _mark(self, arm: _Arm, first_ns: int, ttft_ms: float) -> None:
         arm.drawn += 1
@@ -222,7 +246,14 @@ class Fold:
     def _share(self) -> float | None:
         expected = sum(self._expected.values())
         if expected:
-            return min(1.0, sum(min(each.latest.done, self._expected.get(name, 0)) for name, each in self._arms.items()) / expected)
+            return min(
+                1.0,
+                sum(
+                    min(each.latest.done, self._expected.get(name, 0))
+                    for name, each in self._arms.items()
+                )
+                / expected,
+            )
         if self._rounds:
             return min(1.0, (0 if self._round is None else self._round + 1) / self._rounds)
         return None

@@ -23,7 +23,12 @@ from agentload.watch.job import worded
 from agentload.watch.schedule import firings
 
 SECOND: Final = 1_000_000_000
-_AGES: Final = ((120, 1, "s"), (7_200, 60, "min"), (172_800, 3_600, "h"), (float("inf"), 86_400, "days"))
+_AGES: Final = (
+    (120, 1, "s"),
+    (7_200, 60, "min"),
+    (172_800, 3_600, "h"),
+    (float("inf"), 86_400, "days"),
+)
 _SPARK: Final = (96.0, 22.0)
 _WATERFALL: Final = (320.0, 16.0)
 
@@ -36,7 +41,9 @@ def render(template: str, context: Mapping[str, object]) -> str:
 @cache
 def environment() -> Environment:
     """Return the template environment of all pages."""
-    made = html.environment(ChoiceLoader([PackageLoader("agentload.ui"), PackageLoader("agentload.report")]))
+    made = html.environment(
+        ChoiceLoader([PackageLoader("agentload.ui"), PackageLoader("agentload.report")])
+    )
     made.finalize = _shown
     made.filters |= {
         "piece": lambda words: quote(words, safe=""),
@@ -61,7 +68,8 @@ def environment() -> Environment:
     }
     made.globals["version"] = __version__
     made.globals["assets"] = {
-        name: f"/assets/{name}?v={hashlib.sha256(text.encode()).hexdigest()[:12]}" for name, (text, _) in assets().items()
+        name: f"/assets/{name}?v={hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        for name, (text, _) in assets().items()
     }
     return made
 
@@ -88,7 +96,9 @@ def ago(at_ns: int | None, now_ns: int) -> str:
 
 def _shown(value: object) -> object:
     """Mask passwords in URLs: a server's error may repeat one."""
-    return html.shown(without_user(value) if isinstance(value, str) and not isinstance(value, Markup) else value)
+    return html.shown(
+        without_user(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    )
 
 
 def _change_text(change: Change) -> str:
@@ -102,7 +112,10 @@ def _spark(values: Sequence[float]) -> Markup:
     """Draw a series as a sparkline around zero."""
     wide, high = _SPARK
     reach = max(0.03, *map(abs, values))
-    points = [(3 + (wide - 6) * at / max(1, len(values) - 1), high / 2 - value / reach * (high / 2 - 3)) for at, value in enumerate(values)]
+    points = [
+        (3 + (wide - 6) * at / max(1, len(values) - 1), high / 2 - value / reach * (high / 2 - 3))
+        for at, value in enumerate(values)
+    ]
     drawn = element(
         "svg",
         element("line", class_="axis", x1=0.0, x2=wide, y1=high / 2, y2=high / 2),
@@ -123,12 +136,30 @@ def _waterfall(bar: Bar) -> Markup:
     at, drawn = 1 + bar.start * (wide - 4), []
     for kind, share in (("held", bar.held), ("first", bar.first), ("wrote", bar.wrote)):
         long = share * (wide - 4)
-        drawn.append(element("rect", class_=kind, x=at, y=2.0, width=max(1.5, long) if share else 0.0, height=high - 4))
+        drawn.append(
+            element(
+                "rect",
+                class_=kind,
+                x=at,
+                y=2.0,
+                width=max(1.5, long) if share else 0.0,
+                height=high - 4,
+            )
+        )
         at += long
     said = f"starts {say.percent(bar.start)} into the session"
     label = element("title", said)
     return Markup(  # noqa: S704  # numbers alone
-        element("svg", label, *drawn, class_="waterfall", viewBox=f"0 0 {wide:g} {high:g}", width=wide, height=high, role="img")
+        element(
+            "svg",
+            label,
+            *drawn,
+            class_="waterfall",
+            viewBox=f"0 0 {wide:g} {high:g}",
+            width=wide,
+            height=high,
+            role="img",
+        )
     )
 
 

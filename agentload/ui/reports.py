@@ -37,7 +37,11 @@ class Reports:
 
     async def page(self, source: Source, query: Query) -> str:
         """Return a report's page; raise `AgentloadError` if a run is missing or two cannot be compared."""
-        return await self._soon(lambda: html(self._document(source, query)).replace("<body>", f"<body>\n{_home(source, query)}", 1))
+        return await self._soon(
+            lambda: html(self._document(source, query)).replace(
+                "<body>", f"<body>\n{_home(source, query)}", 1
+            )
+        )
 
     async def compared(self, source: Source, query: Query) -> Compared:
         """Return what two runs come to; raise as `page` does."""
@@ -69,16 +73,30 @@ class Reports:
         name = _known(source, query.name)
         if query.other:
             arm = query.word("arm") or None
-            return compare(source.path, name, _known(source, query.other), setting=self.setting, arm=arm, profile=self.profile)
+            return compare(
+                source.path,
+                name,
+                _known(source, query.other),
+                setting=self.setting,
+                arm=arm,
+                profile=self.profile,
+            )
         return advise(source.path, name, setting=self.setting, profile=self.profile)
 
 
 def _home(source: Source, query: Query) -> str:
     """Return the way back: a report by itself knows no other page."""
     base = f"/db/{quote(source.name, safe='')}"
-    back = ((f"{base}/runs/{quote(name, safe='')}", f"← {name}") for name in (query.name, query.other) if name)
+    back = (
+        (f"{base}/runs/{quote(name, safe='')}", f"← {name}")
+        for name in (query.name, query.other)
+        if name
+    )
     blocks = (f"{base}/runs/{quote(query.other or query.name, safe='')}#blocks", "blocks and calls")
-    links = "".join(f'<a href="{escape(href)}">{escape(label)}</a>' for href, label in ((f"{base}/", "agentload"), *back, blocks))
+    links = "".join(
+        f'<a href="{escape(href)}">{escape(label)}</a>'
+        for href, label in ((f"{base}/", "agentload"), *back, blocks)
+    )
     return f'<nav aria-label="Pages">{links}</nav>'
 
 

@@ -43,7 +43,9 @@ def check(options: Options) -> None:
     """Raise `UsageError` if other machines could reach the pages without permission, `StoreError` if there is nothing to show."""
     wrong = next((name for name in options.names if host_of(name) != name.lower()), None)
     if wrong is not None:
-        raise UsageError(f"--allow-host: '{wrong}' is not a host name", hint="--allow-host bench.example.org")
+        raise UsageError(
+            f"--allow-host: '{wrong}' is not a host name", hint="--allow-host bench.example.org"
+        )
     if not is_loopback(options.host) and not options.names:
         raise UsageError(
             f"--host {options.host}: other machines could reach the pages, which have no password",
@@ -52,15 +54,22 @@ def check(options: Options) -> None:
     # A database may come later, with its first run; its folder does not.
     gone = next((path for path in options.databases if not path.absolute().parent.is_dir()), None)
     if gone is not None:
-        raise StoreError(f"{gone}: no such folder", hint="agentload demo creates a database: agentload ui reports/demo/demo.duckdb")
+        raise StoreError(
+            f"{gone}: no such folder",
+            hint="agentload demo creates a database: agentload ui reports/demo/demo.duckdb",
+        )
 
 
-def run(options: Options, *, ready: Callable[[Running], None], seconds: float | None = None) -> None:
+def run(
+    options: Options, *, ready: Callable[[Running], None], seconds: float | None = None
+) -> None:
     """Serve until SIGINT or SIGTERM, or for this many seconds; raises LaunchError if the port is taken."""
     asyncio.run(_run(options, ready=ready, seconds=seconds))
 
 
-async def _run(options: Options, *, ready: Callable[[Running], None], seconds: float | None) -> None:
+async def _run(
+    options: Options, *, ready: Callable[[Running], None], seconds: float | None
+) -> None:
     loop, until = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, until.set)
@@ -69,13 +78,19 @@ async def _run(options: Options, *, ready: Callable[[Running], None], seconds: f
     await serve(options, until=until, ready=ready)
 
 
-async def serve(options: Options, *, until: asyncio.Event, ready: Callable[[Running], None]) -> None:
+async def serve(
+    options: Options, *, until: asyncio.Event, ready: Callable[[Running], None]
+) -> None:
     """Serve until the event is set; `ready` is called once requests are accepted."""
     check(options)
     found = sources(options.databases)
     own = {options.host} if is_loopback(options.host) else set()
     hosts = LOOPBACK | own | {name.lower() for name in options.names}
-    site = Site(sources=found, reports=Reports(setting=options.setting, profile=options.profile), hosts=hosts)
+    site = Site(
+        sources=found,
+        reports=Reports(setting=options.setting, profile=options.profile),
+        hosts=hosts,
+    )
     runner = web.AppRunner(application(site), access_log=None, shutdown_timeout=0)
     await runner.setup()
     try:
@@ -84,7 +99,11 @@ async def serve(options: Options, *, until: asyncio.Event, ready: Callable[[Runn
             # With thousands of runs the first scan of their folders takes a second: do it before the first request.
             for each in found.values():
                 tasks.create_task(asyncio.to_thread(each.live.running))
-            ready(Running(url=url, pages={f"{url}/db/{name}/": each.path for name, each in found.items()}))
+            ready(
+                Running(
+                    url=url, pages={f"{url}/db/{name}/": each.path for name, each in found.items()}
+                )
+            )
             await until.wait()
     finally:
         await runner.cleanup()

@@ -73,12 +73,7 @@ class Comparison:
 
 
 def comparison(
-    database: Path,
-    before: str,
-    after: str,
-    *,
-    setting: Setting,
-    profile: str | None = None,
+    database: Path, before: str, after: str, *, setting: Setting, profile: str | None = None
 ) -> Comparison:
     """Gather what two runs hold; raise `EvidenceError` where they do not follow one plan."""
     with reading(database) as connection:  # kept open: those who open it meanwhile share it
@@ -113,10 +108,19 @@ def _check_comparable(runs: tuple[str, str], settings: list[dict[str, Any]]) -> 
     ]
     then, now = before["study"], after["study"]
     if then is not None and now is not None:
-        found += [f"{name} differs ({_both(one, other)})" for name, one, other in changes(then, now) if name not in _FREE]
+        found += [
+            f"{name} differs ({_both(one, other)})"
+            for name, one, other in changes(then, now)
+            if name not in _FREE
+        ]
     for difference in found:
-        hint = "replay the later run with the options of the earlier one: agentload runs show --run " + runs[0]
-        raise EvidenceError(f"runs {runs[0]} and {runs[1]} cannot be compared: {difference}", hint=hint)
+        hint = (
+            "replay the later run with the options of the earlier one: agentload runs show --run "
+            + runs[0]
+        )
+        raise EvidenceError(
+            f"runs {runs[0]} and {runs[1]} cannot be compared: {difference}", hint=hint
+        )
 
 
 def _both(one: object, other: object) -> str:
@@ -140,12 +144,20 @@ def joined(before: Evidence, after: Evidence, arm: str) -> Evidence:
     """Put one arm of two runs side by side, each called by its run; raise `EvidenceError` when too few pairs are left in both."""
     _check_pairs(before, after, arm)
     sides = (before, after)
-    played = [each.calls for each in before.observations if each.calls is not None and len(each.calls)]
+    played = [
+        each.calls for each in before.observations if each.calls is not None and len(each.calls)
+    ]
     blocks = max(int(calls.block.max()) for calls in played) + 1
     end_s = max(float(calls.start_s.max()) for calls in played)
-    observations = [replace(each, arm=before.run) for each in before.observations if each.arm == arm]
+    observations = [
+        replace(each, arm=before.run) for each in before.observations if each.arm == arm
+    ]
     observations += [
-        replace(each, arm=after.run, calls=None if each.calls is None else _later(each.calls, blocks, end_s))
+        replace(
+            each,
+            arm=after.run,
+            calls=None if each.calls is None else _later(each.calls, blocks, end_s),
+        )
         for each in after.observations
         if each.arm == arm
     ]
@@ -156,13 +168,30 @@ def joined(before: Evidence, after: Evidence, arm: str) -> Evidence:
         arms=tuple(replace(side.arm(arm), name=side.run) for side in sides),
         deployment=replace(before.deployment, version=_versions(before, after)),
         observations=tuple(observations),
-        server=tuple((side.run, figures) for side in sides for name, figures in side.server if name == arm),
-        sweeps=tuple(replace(sweep, arm=side.run) for side in sides for sweep in side.sweeps if sweep.arm == arm),
-        capacity=tuple(replace(point, arm=side.run) for side in sides for point in side.capacity if point.arm == arm),
+        server=tuple(
+            (side.run, figures) for side in sides for name, figures in side.server if name == arm
+        ),
+        sweeps=tuple(
+            replace(sweep, arm=side.run)
+            for side in sides
+            for sweep in side.sweeps
+            if sweep.arm == arm
+        ),
+        capacity=tuple(
+            replace(point, arm=side.run)
+            for side in sides
+            for point in side.capacity
+            if point.arm == arm
+        ),
         twin_changes=(),
         accuracy=(),
         aa=(*before.aa, *after.aa),
-        health=tuple(replace(each, arm=side.run) for side in sides for each in side.health if each.arm in (None, arm)),
+        health=tuple(
+            replace(each, arm=side.run)
+            for side in sides
+            for each in side.health
+            if each.arm in (None, arm)
+        ),
         dated=after.dated,
         notes=(IN_TIME, *(f"{side.run}: {note}" for side in sides for note in side.notes)),
     )
@@ -170,12 +199,19 @@ def joined(before: Evidence, after: Evidence, arm: str) -> Evidence:
 
 def _check_pairs(before: Evidence, after: Evidence, arm: str) -> None:
     pairs = [
-        {int(pair) for each in side.observations if each.arm == arm and each.calls is not None for pair in np.unique(each.calls.pair)}
+        {
+            int(pair)
+            for each in side.observations
+            if each.arm == arm and each.calls is not None
+            for pair in np.unique(each.calls.pair)
+        }
         for side in (before, after)
     ]
     common, played = pairs[0] & pairs[1], pairs[0] | pairs[1]
     if len(common) < max(1, len(played) / 2):
-        told = " and ".join(f"{len(own)} in {side.run}" for own, side in zip(pairs, (before, after), strict=True))
+        told = " and ".join(
+            f"{len(own)} in {side.run}" for own, side in zip(pairs, (before, after), strict=True)
+        )
         raise EvidenceError(
             f"runs {before.run} and {after.run} cannot be compared: of {len(played)} block pairs {len(common)} are whole in both ({told})",
             hint="agentload runs show --run RUN lists invalid blocks",
@@ -184,10 +220,16 @@ def _check_pairs(before: Evidence, after: Evidence, arm: str) -> None:
 
 def _versions(before: Evidence, after: Evidence) -> str | None:
     versions = [side.deployment.version for side in (before, after)]
-    return versions[1] if versions[0] == versions[1] or None in versions else f"{versions[0]} and {versions[1]}"
+    return (
+        versions[1]
+        if versions[0] == versions[1] or None in versions
+        else f"{versions[0]} and {versions[1]}"
+    )
 
 
 def _later(calls: Calls, blocks: int, seconds: float) -> Calls:
     """Move calls behind those of another run: later blocks, later instants, another start of the servers."""
     other_start: Ints = calls.restart + 1_000_000
-    return replace(calls, block=calls.block + blocks, start_s=calls.start_s + seconds, restart=other_start)
+    return replace(
+        calls, block=calls.block + blocks, start_s=calls.start_s + seconds, restart=other_start
+    )

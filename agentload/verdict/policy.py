@@ -71,12 +71,16 @@ def parse(content: object, *, at: str) -> Setting:
     whole = _section(content, at, (*_names(Policy), *SECTIONS))
     levels, load, price = whole.pop("slos", ()), whole.pop("load", {}), whole.pop("price", None)
     if not isinstance(levels, list | tuple):
-        raise AgentloadError(f"{at}: slos: expected a list", hint="slos: [{workload: chat, ttft_ms: 800}]")
+        raise AgentloadError(
+            f"{at}: slos: expected a list", hint="slos: [{workload: chat, ttft_ms: 800}]"
+        )
     slos = tuple(_made(Slo, each, f"{at}: slos[{index}]") for index, each in enumerate(levels))
     policy = replace(_made(Policy, whole, at), slos=slos)
     peak = _made(Load, load, f"{at}: load")
     if policy.decide_by == "gpus" and peak.peak_agents is None:
-        raise AgentloadError(f"{at}: decide_by: gpus needs load.peak_agents", hint="load: {peak_agents: 400}")
+        raise AgentloadError(
+            f"{at}: decide_by: gpus needs load.peak_agents", hint="load: {peak_agents: 400}"
+        )
     return Setting(
         policy=policy,
         load=peak,
@@ -89,7 +93,9 @@ def check_finite(content: object, *, at: str, hint: str) -> None:
     """Raise `AgentloadError` that names the first number that is infinite or none at all: YAML has both, and every bound lets them pass."""
     for place, number in _numbers(content, ()):
         if not math.isfinite(number):
-            raise AgentloadError(f"{at}: {'.'.join(place)} must be a finite number, got {number}", hint=hint)
+            raise AgentloadError(
+                f"{at}: {'.'.join(place)} must be a finite number, got {number}", hint=hint
+            )
 
 
 def _numbers(content: object, place: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], float]]:
@@ -111,12 +117,16 @@ def _made(kind: type[Made], content: object, at: str) -> Made:
     try:
         return msgspec.convert(section, kind)
     except msgspec.ValidationError as error:
-        raise AgentloadError(f"{at}: {str(error).replace(' - at `$.', ': `')}", hint=SHOWN) from error
+        raise AgentloadError(
+            f"{at}: {str(error).replace(' - at `$.', ': `')}", hint=SHOWN
+        ) from error
 
 
 def _section(content: object, at: str, known: Iterable[str]) -> dict[str, Any]:
     if not isinstance(content, dict):
-        raise AgentloadError(f"{at}: expected keys and values", hint=f"its keys: {', '.join(known)}")
+        raise AgentloadError(
+            f"{at}: expected keys and values", hint=f"its keys: {', '.join(known)}"
+        )
     names = tuple(known)
     for key in content:
         if key not in names:

@@ -38,22 +38,39 @@ def recheck(database: Path, run: str, *, setting: Setting) -> Recheck:
     hint = f"agentload advise {database} --run {run}"
     if arm is None:
         said = ", ".join(f"{name}: {verdict}" for name, verdict in found.items())
-        raise UsageError(f"the decision on run {run} does not ask for calibration ({said})", hint=hint)
+        raise UsageError(
+            f"the decision on run {run} does not ask for calibration ({said})", hint=hint
+        )
     with reading(database) as connection:
         (row,) = tables.rows(connection, RunRow, run_id=run)
         arms = {each.arm: each for each in tables.rows(connection, ArmRow, run_id=run)}
-        tasks = {each.task for each in tables.rows(connection, AnswerRow, run_id=run) if each.arm == arm}
+        tasks = {
+            each.task for each in tables.rows(connection, AnswerRow, run_id=run) if each.arm == arm
+        }
     first, other = arms[decision.reference], arms[arm]
     if first.url is None or other.url is None:
         raise UsageError(f"run {run} was simulated: there is no server to ask again", hint=hint)
     margin = setting.policy.accuracy_margin
-    open_ = [each for each in decision.accuracy if each.arm == arm and (each.difference.low is None or each.difference.low <= -margin)]
-    lengths = sorted({round(each.context_tokens) for each in open_ or [each for each in decision.accuracy if each.arm == arm]})
+    open_ = [
+        each
+        for each in decision.accuracy
+        if each.arm == arm and (each.difference.low is None or each.difference.low <= -margin)
+    ]
+    lengths = sorted(
+        {
+            round(each.context_tokens)
+            for each in open_ or [each for each in decision.accuracy if each.arm == arm]
+        }
+    )
     began = study_of(row)
     base = began if isinstance(began, Ask) else Ask(servers=Live(endpoints=""))
     endpoints = f"{decision.reference}={first.url},{CALIBRATED}={other.url}"
-    study = msgspec.structs.replace(base, servers=Live(endpoints=endpoints), until_settled=True, items=None, traces=(), aa=None)
+    study = msgspec.structs.replace(
+        base, servers=Live(endpoints=endpoints), until_settled=True, items=None, traces=(), aa=None
+    )
     if tasks and base.own is None:
         study = msgspec.structs.replace(study, tasks=tuple(sorted(tasks)), contexts=tuple(lengths))
     traces = began.traces if isinstance(began, Replay | Ask) else ()
-    return Recheck(arm=arm, model=row.model, traces=tuple(each.path for each in traces), study=study)
+    return Recheck(
+        arm=arm, model=row.model, traces=tuple(each.path for each in traces), study=study
+    )

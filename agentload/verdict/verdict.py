@@ -53,11 +53,7 @@ def verdict(
         if own is not None:
             setting = replace(own, spelled=setting.spelled)
         evidence = evidence_of(
-            connection,
-            wanted,
-            setting=setting,
-            reference=reference,
-            profile=profile,
+            connection, wanted, setting=setting, reference=reference, profile=profile
         )
     decision = decide(evidence, setting.policy)
     return Verdict(decision=decision, evidence=evidence, setting=setting)
@@ -65,7 +61,9 @@ def verdict(
 
 def with_question_time(found: Verdict, *, question_s: float | None) -> Verdict:
     """Return a decision whose further questions take so long."""
-    evidence = replace(found.evidence, deployment=replace(found.evidence.deployment, question_s=question_s))
+    evidence = replace(
+        found.evidence, deployment=replace(found.evidence.deployment, question_s=question_s)
+    )
     return replace(
         found,
         evidence=evidence,
@@ -82,7 +80,12 @@ def _decided_with(connection: duckdb.DuckDBPyConnection, run: str) -> Setting | 
 
 
 def evidence_of(
-    connection: duckdb.DuckDBPyConnection, run: str, *, setting: Setting, reference: str | None = None, profile: str | None = None
+    connection: duckdb.DuckDBPyConnection,
+    run: str,
+    *,
+    setting: Setting,
+    reference: str | None = None,
+    profile: str | None = None,
 ) -> Evidence:
     """Gather a run's evidence, with what profiles and the user's own load add to it."""
     rows = [(row.arm, row.profile) for row in tables.rows(connection, ArmRow, run_id=run)]
@@ -109,9 +112,16 @@ def evidence_of(
         gpus_per_replica=load.gpus_per_replica or shared.gpus_per_replica,
         tensor_parallel=load.tensor_parallel or shared.tensor_parallel,
     )
-    notes = tuple(f"profile '{name}' was not found: hardware and geometry of its arms are not known" for name in missing)
+    notes = tuple(
+        f"profile '{name}' was not found: hardware and geometry of its arms are not known"
+        for name in missing
+    )
     # What the user says of a replica holds for all arms.
-    arms = evidence.arms if load.gpus_per_replica is None else tuple(replace(arm, gpus=None) for arm in evidence.arms)
+    arms = (
+        evidence.arms
+        if load.gpus_per_replica is None
+        else tuple(replace(arm, gpus=None) for arm in evidence.arms)
+    )
     return replace(evidence, deployment=deployment, arms=arms, notes=(*evidence.notes, *notes))
 
 
@@ -120,7 +130,9 @@ def _profiles(
 ) -> tuple[dict[str, tuple[Profile, ArmProfile]], tuple[str, ...]]:
     """Return the profile of each arm that names one, and the names that were not found."""
     if fallback is not None:
-        find("profiles", fallback)  # asked for by the user, just now: refused though every arm names its own
+        find(
+            "profiles", fallback
+        )  # asked for by the user, just now: refused though every arm names its own
     read: dict[str, Profile] = {}
     found, missing = {}, []
     for arm, named in arms:

@@ -36,7 +36,12 @@ class Contents:
         salt, segments, runs = self._known.get(place, ("", (), ()))
         size = len(segments)
         added = call.context[size:]
-        if runs and salt == send.salt and call.context[:size] == segments and LEADING.isdisjoint([segment.role for segment in added]):
+        if (
+            runs
+            and salt == send.salt
+            and call.context[:size] == segments
+            and LEADING.isdisjoint([segment.role for segment in added])
+        ):
             runs += self._runs(added)
         else:
             runs = salted(self._runs(in_server_order(call.context)), send.salt)
@@ -59,7 +64,9 @@ class Contents:
                     runs.append((key, segment.tokens))
                 case (first, _):
                     for position, start in enumerate(range(0, segment.tokens, self._block)):
-                        runs.append((f"#{first + position}", min(self._block, segment.tokens - start)))
+                        runs.append(
+                            (f"#{first + position}", min(self._block, segment.tokens - start))
+                        )
         return tuple(runs)
 
 
@@ -67,7 +74,11 @@ def in_server_order(context: tuple[Segment, ...]) -> Iterable[Segment]:
     """Order as chat templates do: leading system text, tool schemas, then the conversation."""
     lead = tuple(takewhile(lambda segment: segment.role in LEADING, context))
     rest = context[len(lead) :]
-    return chain((s for s in lead if s.role == "system"), (s for s in context if s.role == "tools"), (s for s in rest if s.role != "tools"))
+    return chain(
+        (s for s in lead if s.role == "system"),
+        (s for s in context if s.role == "tools"),
+        (s for s in rest if s.role != "tools"),
+    )
 
 
 def salted(runs: tuple[Run, ...], salt: str) -> tuple[Run, ...]:
@@ -93,6 +104,17 @@ class Speaker:
         """Return the answer to a call, in so many tokens."""
         prompt = self._renderer.render(send.call.context, salt=send.salt)
         tools = None if prompt.tools is None else msgspec.json.decode(prompt.tools)
-        texts = [piece for piece in pieces(msgspec.json.decode(prompt.messages), tools) if isinstance(piece, str)]
-        said = answer(self._arms[send.arm], texts, context_tokens=prompt.tokens, seed=self._seed, limit=tokens, is_forced=True)
+        texts = [
+            piece
+            for piece in pieces(msgspec.json.decode(prompt.messages), tools)
+            if isinstance(piece, str)
+        ]
+        said = answer(
+            self._arms[send.arm],
+            texts,
+            context_tokens=prompt.tokens,
+            seed=self._seed,
+            limit=tokens,
+            is_forced=True,
+        )
         return "".join(said.pieces)

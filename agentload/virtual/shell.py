@@ -62,12 +62,22 @@ def packed(done: Finished) -> Stamps:
     offsets_us = done.ends_ps + (PS_PER_NS * (done.origin_ns - first_ns + US // 2) + PS_PER_NS - 1)
     offsets_us //= PS_PER_NS * US
     gaps_us = (offsets_us[1:] - offsets_us[:-1]).astype(np.int32)
-    return Stamps(first_ns=first_ns, gap_us=NO_GAP + gaps_us.tobytes(), tokens=done.token_counts.tobytes())
+    return Stamps(
+        first_ns=first_ns, gap_us=NO_GAP + gaps_us.tobytes(), tokens=done.token_counts.tobytes()
+    )
 
 
 def values(gauges: Gauges) -> dict[str, float]:
     """Name the gauges as `exposition` names those of a server."""
-    same = ("running", "waiting", "kv_usage", "preemptions", "prefix_queries", "prefix_hits", "prompt_tokens")
+    same = (
+        "running",
+        "waiting",
+        "kv_usage",
+        "preemptions",
+        "prefix_queries",
+        "prefix_hits",
+        "prompt_tokens",
+    )
     return {name: getattr(gauges, name) for name in same} | {
         "cached_tokens": gauges.prompt_tokens_cached,
         "computed_tokens_sum": gauges.prompt_tokens_computed,
@@ -94,7 +104,14 @@ class Sampler:
         """Sample now."""
         for arm, engine in engines.items():
             for name, value in values(engine.gauges()).items():
-                yield SampleRow(run_id=self._run_id, leg=self._leg, arm=arm, at_ns=now_ns, name=name, value=float(value))
+                yield SampleRow(
+                    run_id=self._run_id,
+                    leg=self._leg,
+                    arm=arm,
+                    at_ns=now_ns,
+                    name=name,
+                    value=float(value),
+                )
 
 
 class _Flight:
@@ -131,7 +148,9 @@ class Shell:
         self._stretches = {stretch[0].index: stretch for stretch in stretches(plan.rounds)}
         self._engines = self._started(0)
         self._contents = Contents(block=plan.header.block)
-        self._speaker = Speaker(arms, Renderer(seed=plan.header.seed, block=plan.header.block), seed=seed)
+        self._speaker = Speaker(
+            arms, Renderer(seed=plan.header.seed, block=plan.header.block), seed=seed
+        )
         self._sampler = Sampler(run_id=plan.run, leg=leg, every_ns=round(sample_s * 1e9))
         self._flights: dict[str, _Flight] = {}
         self._limits: list[tuple[int, int, str]] = []
@@ -236,7 +255,13 @@ class Shell:
             outcome = flight.machine.outcome()
         else:
             chunks = packed(answer)
-            parsed = _parsed(answer, chunks.first_ns, flight.tokens, text=flight.text, is_whole=flight.tokens == send.call.output)
+            parsed = _parsed(
+                answer,
+                chunks.first_ns,
+                flight.tokens,
+                text=flight.text,
+                is_whole=flight.tokens == send.call.output,
+            )
             outcome = flight.machine.outcome(parsed, chunks=chunks)
         outcome = outcome if error is None else replace(outcome, error=error)
         del self._flights[send.request_id]
@@ -258,7 +283,14 @@ class Shell:
             case Wake(at_ns=at_ns):
                 self._wake_ns = at_ns
             case Skip(send=send):
-                self._rows.append(row(send, Outcome(status="not_sent", stamp_source="virtual"), run_id=self._plan.run, leg=self._leg))
+                self._rows.append(
+                    row(
+                        send,
+                        Outcome(status="not_sent", stamp_source="virtual"),
+                        run_id=self._plan.run,
+                        leg=self._leg,
+                    )
+                )
             case Cancel(request_id=name, why=why):
                 if (flight := self._flights.get(name)) is not None:
                     flight.machine.cancel(now_ns, why)
@@ -289,7 +321,13 @@ class Shell:
         self._flights[send.request_id] = _Flight(send, machine, tokens, text)
         self._watch_limit(send.request_id, machine)
         said = live_key(text) if text else None
-        request = Request(send.request_id, self._contents.runs(send), tokens, said, prompt_tokens=send.call.context_tokens)
+        request = Request(
+            send.request_id,
+            self._contents.runs(send),
+            tokens,
+            said,
+            prompt_tokens=send.call.context_tokens,
+        )
         self._engine(send, now_ns).submit(request, now_ns)
 
     def _watch_limit(self, name: str, machine: CallMachine) -> None:
@@ -299,14 +337,19 @@ class Shell:
             heapq.heappush(self._limits, (deadline_ns, self._order, name))
 
     def _settle(self, now_ns: int) -> None:
-        self._rows.extend(end.row(run_id=self._plan.run, leg=self._leg) for end in self._dispatcher.ended_plays())
+        self._rows.extend(
+            end.row(run_id=self._plan.run, leg=self._leg) for end in self._dispatcher.ended_plays()
+        )
         self._rows.extend(self._sampler.now(now_ns, self._engines))
 
     def _started(self, round_: int) -> dict[str, Engine]:
         """Start the servers of a stretch of rounds, each on its machine."""
         on = where(self._stretches.get(round_, ()))
         return {
-            name: Engine(slowed(self._arms[name], self._slowness.get(on.get(name) or "", 1.0)), seed=self._seed + round_)
+            name: Engine(
+                slowed(self._arms[name], self._slowness.get(on.get(name) or "", 1.0)),
+                seed=self._seed + round_,
+            )
             for name in self._plan.arms
         }
 

@@ -9,9 +9,20 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 from agentload.watch.history import UNUSABLE, Change, Execution, changed
-from agentload.watch.levels import BASELINE, NOISE, SIGNIFICANT, Shift, is_shifted, looks, shift, turned
+from agentload.watch.levels import (
+    BASELINE,
+    NOISE,
+    SIGNIFICANT,
+    Shift,
+    is_shifted,
+    looks,
+    shift,
+    turned,
+)
 
-Kind: TypeAlias = Literal["regression", "improvement", "dead endpoint", "changed identity", "failing schedule"]
+Kind: TypeAlias = Literal[
+    "regression", "improvement", "dead endpoint", "changed identity", "failing schedule"
+]
 
 FAILING: Final = 2  # in a row: one failure may be a reboot
 VAGUE: Final = 2  # runs before it: a change of the servers there is a suspect
@@ -96,13 +107,31 @@ class _Fold:
                 self._accepted(each)
             case "muted":
                 self.mutes[each.detail.kind] = until_ns = each.detail.until_ns
-                self.alarms = [replace(on, muted_ns=until_ns) if on.is_open and on.kind == each.detail.kind else on for on in self.alarms]
+                self.alarms = [
+                    replace(on, muted_ns=until_ns)
+                    if on.is_open and on.kind == each.detail.kind
+                    else on
+                    for on in self.alarms
+                ]
             case _:
                 if each.outcome == "void":  # it answered
                     self._plain("dead endpoint", each, holds=False)
-                self._failing(each, max(1, each.detail.missed) if each.outcome in UNUSABLE or each.outcome == "running" else 0)
+                self._failing(
+                    each,
+                    max(1, each.detail.missed)
+                    if each.outcome in UNUSABLE or each.outcome == "running"
+                    else 0,
+                )
 
-    def _raise(self, kind: Kind, each: Execution, message: str, *, metric: str | None = None, suspects: tuple[str, ...] = ()) -> None:
+    def _raise(
+        self,
+        kind: Kind,
+        each: Execution,
+        message: str,
+        *,
+        metric: str | None = None,
+        suspects: tuple[str, ...] = (),
+    ) -> None:
         at_ns, until_ns = _at(each), self.mutes.get(kind)
         self.alarms.append(
             Alarm(
@@ -121,7 +150,14 @@ class _Fold:
         self._plain("failing schedule", each, holds=self.failures >= FAILING)
 
     def _plain(self, kind: Kind, each: Execution, *, holds: bool) -> None:
-        found = next((place for place, alarm in enumerate(self.alarms) if alarm.kind == kind and alarm.is_open), None)
+        found = next(
+            (
+                place
+                for place, alarm in enumerate(self.alarms)
+                if alarm.kind == kind and alarm.is_open
+            ),
+            None,
+        )
         if holds and found is None:
             self._raise(kind, each, _told(each, self.failures))
         elif not holds and found is not None:
@@ -171,16 +207,25 @@ class _Fold:
             self._close(state.alarm, each)
             state.alarm = None
         smallest = max(self.rule.min_change, change.floor or 0.0)
-        for found in looks(state.before, [change.log_ratio], error=change.error, noise=self.rule.noise):
+        for found in looks(
+            state.before, [change.log_ratio], error=change.error, noise=self.rule.noise
+        ):
             if is_shifted(found, smallest=smallest, series=self.rule.series):
                 state.smallest = smallest
                 self._shifted(state, change, each, found)
                 return
         values = [*state.before[-BASELINE:], change.log_ratio]
         turn = turned(values, smallest=math.log1p(smallest), level=SIGNIFICANT / self.rule.series)
-        if turn is not None:  # smaller than the latest runs alone can tell from noise, but it has lasted
+        if (
+            turn is not None
+        ):  # smaller than the latest runs alone can tell from noise, but it has lasted
             state.smallest = smallest
-            self._shifted(state, change, each, shift(values[:turn], values[turn:], error=change.error, noise=self.rule.noise))
+            self._shifted(
+                state,
+                change,
+                each,
+                shift(values[:turn], values[turn:], error=change.error, noise=self.rule.noise),
+            )
             return
         state.before.append(change.log_ratio)
         state.executions.append(each)
@@ -189,8 +234,12 @@ class _Fold:
         """Say by how much all runs of the new level differ: the first ones alone knew less."""
         assert state.alarm is not None
         state.since.append(change.log_ratio)
-        found = shift(state.before, state.since[-BASELINE:], error=change.error, noise=self.rule.noise)
-        self.alarms[state.alarm] = replace(self.alarms[state.alarm], message=_shift_told(change.series, found))
+        found = shift(
+            state.before, state.since[-BASELINE:], error=change.error, noise=self.rule.noise
+        )
+        self.alarms[state.alarm] = replace(
+            self.alarms[state.alarm], message=_shift_told(change.series, found)
+        )
 
     def _shifted(self, state: _Series, change: Change, each: Execution, found: Shift) -> None:
         joined = found.runs - 1  # of the runs that seemed to belong to the old level
@@ -240,7 +289,11 @@ def _told(each: Execution, failures: int) -> str:
     if each.outcome == "dead":
         return each.detail.reason or "an endpoint does not answer"
     reason = each.detail.reason or each.outcome
-    return reason if each.detail.missed == failures else f"{failures} firings in a row gave no usable figures; the last: {reason}"
+    return (
+        reason
+        if each.detail.missed == failures
+        else f"{failures} firings in a row gave no usable figures; the last: {reason}"
+    )
 
 
 def _shift_told(series: str, found: Shift) -> str:

@@ -20,7 +20,12 @@ LOOK_S: Final = 30.0  # a clock that was set, or a machine that slept, is notice
 
 
 async def serve(
-    jobs: Sequence[Job], place: Place, *, say: Callable[[str], None], now: Callable[[], int] = time.time_ns, look_s: float = LOOK_S
+    jobs: Sequence[Job],
+    place: Place,
+    *,
+    say: Callable[[str], None],
+    now: Callable[[], int] = time.time_ns,
+    look_s: float = LOOK_S,
 ) -> None:
     """Execute jobs as they fall due, until SIGTERM or SIGINT; executions that run are told so, and waited for."""
     stop = asyncio.Event()
@@ -30,7 +35,9 @@ async def serve(
         stop.set()
         for process in running:
             with suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGTERM)  # its own terminate() would reap one that just ended, and its exit code with it
+                os.kill(
+                    process.pid, signal.SIGTERM
+                )  # its own terminate() would reap one that just ended, and its exit code with it
 
     async def fires(job: Job, last_ns: int) -> bool:
         """Wait for the next firing by the wall clock, wherever that is set meanwhile; False when asked to stop before."""
@@ -47,7 +54,9 @@ async def serve(
         last_ns = now()
         async with asyncio.TaskGroup() as executions:
             while await fires(job, last_ns):
-                last_ns = now()  # firings that were slept through are counted by the execution itself
+                last_ns = (
+                    now()
+                )  # firings that were slept through are counted by the execution itself
                 executions.create_task(_execute(place.command(job), job.name, running, say))
 
     for name in (signal.SIGINT, signal.SIGTERM):
@@ -59,11 +68,17 @@ async def serve(
             tasks.create_task(keep(job))
 
 
-async def _execute(command: tuple[str, ...], name: str, running: set[Process], say: Callable[[str], None]) -> None:
+async def _execute(
+    command: tuple[str, ...], name: str, running: set[Process], say: Callable[[str], None]
+) -> None:
     try:
         # A group of its own: Ctrl-C in the terminal reaches us alone, and we pass it on once.
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.DEVNULL, stdout=sys.stdout, stderr=sys.stderr, process_group=0
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=sys.stdout,
+            stderr=sys.stderr,
+            process_group=0,
         )
     except OSError as error:  # an upgrade replaces the program just now, say: the next execution counts this firing as missed
         say(f"{name}: {command[0]}: {error.strerror}")

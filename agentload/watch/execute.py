@@ -16,7 +16,16 @@ from agentload.store.places import journal_folder
 from agentload.store.runs import delete
 from agentload.watch import ledger
 from agentload.watch.alarms import Alarm, Kind, Rule, alarms, exit_code
-from agentload.watch.history import Detail, Execution, Outcome, executions, expendable, floored, floors, reference
+from agentload.watch.history import (
+    Detail,
+    Execution,
+    Outcome,
+    executions,
+    expendable,
+    floored,
+    floors,
+    reference,
+)
 from agentload.watch.job import Job
 from agentload.watch.judge import facts, fault, has_control, headline, since
 from agentload.watch.ledger import alarm_rows, execution_row, job_row, locked
@@ -46,14 +55,22 @@ def execute(job: Job, database: Path, *, notice: Callable[[str], None]) -> Execu
             return _skipped(job, database, started_ns)
         warn(ledger.bring_in(database, job.name), notice)
         past = mended(job, database)
-        due = unanswered(job.schedule, last_ns=latest_ns(past, now_ns=started_ns), now_ns=started_ns)
+        due = unanswered(
+            job.schedule, last_ns=latest_ns(past, now_ns=started_ns), now_ns=started_ns
+        )
         rows = [job_row(job, at_ns=started_ns)]
         if len(due) > 1:
             gone = _missed(job, due[:-1])
             past = (*past, gone)
             ledger.note(database, job.name, [execution_row(gone)])
         run = new_run_id()
-        opened = Execution(job=job.name, started_ns=started_ns, due_ns=due[-1] if due else None, outcome="running", run_id=run)
+        opened = Execution(
+            job=job.name,
+            started_ns=started_ns,
+            due_ns=due[-1] if due else None,
+            outcome="running",
+            run_id=run,
+        )
         ledger.note(database, job.name, [*rows, execution_row(opened)])
         ended = _played(job, database, opened, past, notice)
         return closed(job, database, ended, past, notice)
@@ -61,13 +78,20 @@ def execute(job: Job, database: Path, *, notice: Callable[[str], None]) -> Execu
 
 def latest_ns(past: tuple[Execution, ...], *, now_ns: int) -> int | None:
     """Return when a job was last executed; an instant far ahead is of a clock that was wrong."""
-    return max((each.started_ns for each in executions(past) if each.started_ns <= now_ns + CORRECTED_NS), default=None)
+    return max(
+        (each.started_ns for each in executions(past) if each.started_ns <= now_ns + CORRECTED_NS),
+        default=None,
+    )
 
 
 def rule(job: Job, past: tuple[Execution, ...]) -> Rule:
     """Return what counts as a change for a job."""
     arms = {change.arm for each in past for change in each.detail.changes}
-    return Rule(min_change=job.setting.policy.min_change, noise=job.noise, series=max(1, len(arms) * len(job.metrics)))
+    return Rule(
+        min_change=job.setting.policy.min_change,
+        noise=job.noise,
+        series=max(1, len(arms) * len(job.metrics)),
+    )
 
 
 def watched(job: Job, past: tuple[Execution, ...]) -> tuple[Alarm, ...]:
@@ -84,7 +108,11 @@ def _only(each: Execution, job: Job) -> Execution:
 def mended(job: Job, database: Path) -> tuple[Execution, ...]:
     """Read the history; what still says `running` while the lock is ours was killed."""
     past = ledger.history(database, job.name)
-    killed = [replace(each, outcome="failed", detail=replace(each.detail, reason=KILLED)) for each in past if each.outcome == "running"]
+    killed = [
+        replace(each, outcome="failed", detail=replace(each.detail, reason=KILLED))
+        for each in past
+        if each.outcome == "running"
+    ]
     if killed:
         ledger.note(database, job.name, map(execution_row, killed))
     mended = {each.started_ns: each for each in killed}
@@ -115,21 +143,41 @@ def _skipped(job: Job, database: Path, started_ns: int) -> Executed:
     )
     # The journal alone: the execution that runs loads it when it ends, and this one is not to wait for a database.
     ledger.note(database, job.name, [execution_row(execution)])
-    return Executed(execution=execution, history=(execution,), alarms=(), raised=(), closed=(), code=0)
+    return Executed(
+        execution=execution, history=(execution,), alarms=(), raised=(), closed=(), code=0
+    )
 
 
-def _played(job: Job, database: Path, opened: Execution, past: tuple[Execution, ...], notice: Callable[[str], None]) -> Execution:
+def _played(
+    job: Job,
+    database: Path,
+    opened: Execution,
+    past: tuple[Execution, ...],
+    notice: Callable[[str], None],
+) -> Execution:
     held_against = reference(past, job.reference)
     run = opened.run_id
     assert run is not None
     kept = Detail()
     try:
         known = {} if held_against is None else floors(past, held_against)
-        is_floored = held_against is not None and (bool(known) or has_control(database, held_against))
-        outcome = play(job, run=run, database=database, is_controlled=job.control and not is_floored, notice=notice)
+        is_floored = held_against is not None and (
+            bool(known) or has_control(database, held_against)
+        )
+        outcome = play(
+            job,
+            run=run,
+            database=database,
+            is_controlled=job.control and not is_floored,
+            notice=notice,
+        )
         kept = Detail(usd=outcome.usd)
         if outcome.load_error is not None:
-            return _ended(opened, "failed", replace(kept, reason=f"the run is in its journal only: {outcome.load_error}"))
+            return _ended(
+                opened,
+                "failed",
+                replace(kept, reason=f"the run is in its journal only: {outcome.load_error}"),
+            )
         if outcome.died is not None:
             return _ended(opened, "dead", replace(kept, reason=outcome.died))
         if outcome.stopped is not None:
@@ -150,10 +198,20 @@ def _played(job: Job, database: Path, opened: Execution, past: tuple[Execution, 
     except (AgentloadError, OSError) as error:
         return _ended(opened, "failed", replace(kept, reason=str(error)))
     word: Outcome = "done" if void is None else "void"
-    return _ended(opened, word, replace(kept, reason=void, reference=held_against, changes=floored(changes, known)))
+    return _ended(
+        opened,
+        word,
+        replace(kept, reason=void, reference=held_against, changes=floored(changes, known)),
+    )
 
 
-def closed(job: Job, database: Path, ended: Execution, past: tuple[Execution, ...], notice: Callable[[str], None]) -> Executed:
+def closed(
+    job: Job,
+    database: Path,
+    ended: Execution,
+    past: tuple[Execution, ...],
+    notice: Callable[[str], None],
+) -> Executed:
     """Write down what became of a job, with the alarms that follow from it, and forget old calls."""
     ledger.note(database, job.name, [execution_row(ended)])
     warn(ledger.bring_in(database, job.name), notice)
@@ -171,7 +229,14 @@ def closed(job: Job, database: Path, ended: Execution, past: tuple[Execution, ..
     before = {(each.kind, each.metric, each.raised_ns): each for each in stored}
     fresh = [each for each in found if (each.kind, each.metric, each.raised_ns) not in before]
     over = [each for each in found if not each.is_open and each not in stored]
-    return Executed(execution=ended, history=whole, alarms=found, raised=tuple(fresh), closed=tuple(over), code=exit_code(ended, found))
+    return Executed(
+        execution=ended,
+        history=whole,
+        alarms=found,
+        raised=tuple(fresh),
+        closed=tuple(over),
+        code=exit_code(ended, found),
+    )
 
 
 def _told_before(job: Job, database: Path, past: tuple[Execution, ...]) -> tuple[Alarm, ...]:
@@ -179,7 +244,9 @@ def _told_before(job: Job, database: Path, past: tuple[Execution, ...]) -> tuple
     try:
         return ledger.stored_alarms(database, job.name)
     except StoreError:
-        is_new = past and past[-1].outcome == "missed"  # written by this execution, and nobody has heard of it
+        is_new = (
+            past and past[-1].outcome == "missed"
+        )  # written by this execution, and nobody has heard of it
         return watched(job, past[:-1] if is_new else past)
 
 
@@ -206,35 +273,61 @@ def warn(text: str | None, notice: Callable[[str], None]) -> None:
         notice(f"not loaded yet: {text}")
 
 
-def accept(job: Job, database: Path, *, run: str | None, note: str | None, notice: Callable[[str], None]) -> Executed:
+def accept(
+    job: Job, database: Path, *, run: str | None, note: str | None, notice: Callable[[str], None]
+) -> Executed:
     """Make a run the reference, by default the latest usable one; what was raised against the one before it is over."""
     if job.reference is not None:
         raise AgentloadError(
-            f"job '{job.name}': its reference is fixed in the jobs file: {job.reference}", hint="change or remove `reference:` there"
+            f"job '{job.name}': its reference is fixed in the jobs file: {job.reference}",
+            hint="change or remove `reference:` there",
         )
     with locked(database, job.name) as is_mine:
         if not is_mine:
-            raise AgentloadError(f"job '{job.name}' is being executed", hint="accept once it has ended: agentload watch status")
+            raise AgentloadError(
+                f"job '{job.name}' is being executed",
+                hint="accept once it has ended: agentload watch status",
+            )
         warn(ledger.bring_in(database, job.name), notice)
         past = mended(job, database)
         usable = [each.run_id for each in past if each.outcome == "done"]
         chosen = run or next(reversed(usable), None)
         if chosen is None or chosen not in usable:
             told = "has no usable run yet" if chosen is None else f"has no usable run {chosen}"
-            raise AgentloadError(f"job '{job.name}' {told}", hint=f"agentload watch history {job.name}")
+            raise AgentloadError(
+                f"job '{job.name}' {told}", hint=f"agentload watch history {job.name}"
+            )
         with reading(database) as connection:
             if not tables.rows(connection, RunRow, run_id=chosen):
-                raise AgentloadError(f"the calls of run {chosen} were deleted: nothing can be compared with it", hint="accept a later run")
+                raise AgentloadError(
+                    f"the calls of run {chosen} were deleted: nothing can be compared with it",
+                    hint="accept a later run",
+                )
         if job.control and not has_control(database, chosen):
-            notice(f"run {chosen} has no A/A control: the next execution plays one, and may take twice the budget")
-        return closed(job, database, _by_hand(job, "accepted", Detail(reason=note), run=chosen), past, notice)
+            notice(
+                f"run {chosen} has no A/A control: the next execution plays one, and may take twice the budget"
+            )
+        return closed(
+            job, database, _by_hand(job, "accepted", Detail(reason=note), run=chosen), past, notice
+        )
 
 
-def mute(job: Job, database: Path, kind: Kind, *, until_ns: int, note: str | None, notice: Callable[[str], None]) -> Executed:
+def mute(
+    job: Job,
+    database: Path,
+    kind: Kind,
+    *,
+    until_ns: int,
+    note: str | None,
+    notice: Callable[[str], None],
+) -> Executed:
     """Want to hear nothing of a kind of alarm until an instant; one that has passed ends that."""
     with locked(database, job.name) as is_mine:
         if not is_mine:
-            raise AgentloadError(f"job '{job.name}' is being executed", hint="mute once it has ended: agentload watch status")
+            raise AgentloadError(
+                f"job '{job.name}' is being executed",
+                hint="mute once it has ended: agentload watch status",
+            )
         warn(ledger.bring_in(database, job.name), notice)
         muted = _by_hand(job, "muted", Detail(reason=note, kind=kind, until_ns=until_ns))
         return closed(job, database, muted, mended(job, database), notice)
@@ -242,4 +335,6 @@ def mute(job: Job, database: Path, kind: Kind, *, until_ns: int, note: str | Non
 
 def _by_hand(job: Job, outcome: Outcome, detail: Detail, *, run: str | None = None) -> Execution:
     now_ns = time.time_ns()
-    return Execution(job=job.name, started_ns=now_ns, ended_ns=now_ns, outcome=outcome, run_id=run, detail=detail)
+    return Execution(
+        job=job.name, started_ns=now_ns, ended_ns=now_ns, outcome=outcome, run_id=run, detail=detail
+    )

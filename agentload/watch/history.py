@@ -45,7 +45,9 @@ class Change:
 
     def relative(self, base: float = 0.0) -> tuple[float, float, float]:
         """Return it as a share, with the ends of the 95 % interval that the run itself gives; *base* is the reference's own log ratio."""
-        value, low, high = (math.expm1(base + self.log_ratio + side * TWO_SIDED * self.error) for side in (0, -1, 1))
+        value, low, high = (
+            math.expm1(base + self.log_ratio + side * TWO_SIDED * self.error) for side in (0, -1, 1)
+        )
         return value, low, high
 
 
@@ -87,7 +89,11 @@ class Execution:
     @property
     def late_s(self) -> float:
         """Return how long after its firing it started; 0 where a person called."""
-        return 0.0 if self.due_ns is None or self.outcome == "missed" else max(0, self.started_ns - self.due_ns) / 1e9
+        return (
+            0.0
+            if self.due_ns is None or self.outcome == "missed"
+            else max(0, self.started_ns - self.due_ns) / 1e9
+        )
 
 
 def reference(history: Sequence[Execution], wanted: str | None) -> str | None:
@@ -96,21 +102,42 @@ def reference(history: Sequence[Execution], wanted: str | None) -> str | None:
     *wanted* may be how the name of one of the job's runs begins.
     """
     if wanted is not None:
-        begin = {each.run_id for each in history if each.run_id is not None and each.run_id.startswith(wanted)}
+        begin = {
+            each.run_id
+            for each in history
+            if each.run_id is not None and each.run_id.startswith(wanted)
+        }
         return wanted if wanted in begin or len(begin) != 1 else begin.pop()
-    latest = next((each for each in reversed(history) if each.outcome in {"done", "accepted"} and each.run_id is not None), None)
+    latest = next(
+        (
+            each
+            for each in reversed(history)
+            if each.outcome in {"done", "accepted"} and each.run_id is not None
+        ),
+        None,
+    )
     return None if latest is None else latest.detail.reference or latest.run_id
 
 
 def floors(history: Sequence[Execution], reference: str) -> dict[str, float]:
     """Return the latest noise floor of each series among the runs compared with a reference: one that was accepted may have none itself."""
-    held = [each for each in history if each.outcome == "done" and each.detail.reference == reference]
-    return {change.series: change.floor for each in held for change in each.detail.changes if change.floor is not None}
+    held = [
+        each for each in history if each.outcome == "done" and each.detail.reference == reference
+    ]
+    return {
+        change.series: change.floor
+        for each in held
+        for change in each.detail.changes
+        if change.floor is not None
+    }
 
 
 def floored(changes: Sequence[Change], known: Mapping[str, float]) -> tuple[Change, ...]:
     """Put the floor that is known beside those changes that have none."""
-    return tuple(replace(each, floor=known.get(each.series)) if each.floor is None else each for each in changes)
+    return tuple(
+        replace(each, floor=known.get(each.series)) if each.floor is None else each
+        for each in changes
+    )
 
 
 def executions(history: Sequence[Execution]) -> tuple[Execution, ...]:
@@ -121,9 +148,19 @@ def executions(history: Sequence[Execution]) -> tuple[Execution, ...]:
 def expendable(history: Sequence[Execution], keep: int | None, kept: str | None) -> tuple[str, ...]:
     """List the runs whose calls need not be kept: all but the latest *keep* and the reference."""
     runs = [each.run_id for each in executions(history) if each.run_id is not None]
-    return () if keep is None else tuple(run for run in runs[: -keep or None] if kept is None or not run.startswith(kept))
+    return (
+        ()
+        if keep is None
+        else tuple(run for run in runs[: -keep or None] if kept is None or not run.startswith(kept))
+    )
 
 
 def changed(before: Mapping[str, Facts], after: Mapping[str, Facts]) -> tuple[str, ...]:
     """Name what changed on the arms that both know, such as `fp8: version 0.10.0 → 0.11.0`."""
-    return tuple(sorted(f"{arm}: {each}" for arm in before.keys() & after.keys() for each in facts.changed(before[arm], after[arm])))
+    return tuple(
+        sorted(
+            f"{arm}: {each}"
+            for arm in before.keys() & after.keys()
+            for each in facts.changed(before[arm], after[arm])
+        )
+    )

@@ -20,7 +20,11 @@ from agentload.watch.levels import NOISE
 from agentload.watch.schedule import Schedule, check
 
 Metric: TypeAlias = Literal["turn_ms", "ttft_ms", "tpot_ms"]
-METRICS: Final[Mapping[Metric, str]] = {"turn_ms": "turn latency", "ttft_ms": "time to first token", "tpot_ms": "time per output token"}
+METRICS: Final[Mapping[Metric, str]] = {
+    "turn_ms": "turn latency",
+    "ttft_ms": "time to first token",
+    "tpot_ms": "time per output token",
+}
 """What people call them."""
 # It becomes a file name, a systemd unit and a Kubernetes object.
 NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
@@ -113,7 +117,10 @@ def job(name: str, content: object, *, at: Path) -> Job:
     """Turn one entry of a jobs file into a job; raise `AgentloadError` that names the key that is wrong."""
     where = f"{at}: job '{name}'"
     if not NAME.fullmatch(name):
-        raise AgentloadError(f"{where}: a name has small letters, digits and hyphens, at most 52", hint="such as nightly-rag")
+        raise AgentloadError(
+            f"{where}: a name has small letters, digits and hyphens, at most 52",
+            hint="such as nightly-rag",
+        )
     check_finite(content, at=where, hint=SHOWN)
     own, played = _parted(content)
     try:
@@ -121,13 +128,24 @@ def job(name: str, content: object, *, at: Path) -> Job:
         study = _study(played, at=at, where=where)
     except msgspec.ValidationError as error:
         names = own if isinstance(own, dict) else ()
-        inner = next((f"{name} is a field of a section: {part}: {{{name}: …}}" for name in names for part in _sections(name)), SHOWN)
+        inner = next(
+            (
+                f"{name} is a field of a section: {part}: {{{name}: …}}"
+                for name in names
+                for part in _sections(name)
+            ),
+            SHOWN,
+        )
         raise AgentloadError(f"{where}: {error}", hint=inner) from error
     except UsageError as error:
         raise AgentloadError(error.message, hint=error.hint or SHOWN) from error
     check(said.schedule, where=where)
     _check_numbers(said, study, where)
-    own = {field: value for field, value in msgspec.structs.asdict(said).items() if field not in {"policy", "retention"}}
+    own = {
+        field: value
+        for field, value in msgspec.structs.asdict(said).items()
+        if field not in {"policy", "retention"}
+    }
     return Job(
         name=name,
         study=study,
@@ -140,7 +158,11 @@ def job(name: str, content: object, *, at: Path) -> Job:
 
 def _sections(name: str) -> tuple[str, ...]:
     """Return the sections of a study that have a field of this name."""
-    return tuple(part for part, kind in (("load", Load), ("request", Request), ("timeouts", Timeouts)) if name in kind.__struct_fields__)
+    return tuple(
+        part
+        for part, kind in (("load", Load), ("request", Request), ("timeouts", Timeouts))
+        if name in kind.__struct_fields__
+    )
 
 
 def _parted(content: object) -> tuple[object, dict[str, Any]]:
@@ -148,7 +170,9 @@ def _parted(content: object) -> tuple[object, dict[str, Any]]:
     if not isinstance(content, dict):
         return content, {}
     names = frozenset(Replay.__struct_fields__)
-    servers = frozenset(Live.__struct_fields__) - {"noise"}  # a job's noise is the scatter to expect
+    servers = frozenset(Live.__struct_fields__) - {
+        "noise"
+    }  # a job's noise is the scatter to expect
     played = {name: value for name, value in content.items() if name in names}
     asked = {name: value for name, value in content.items() if name in servers}
     own = {name: value for name, value in content.items() if name not in names | servers}
@@ -164,25 +188,42 @@ def _study(played: Mapping[str, Any], *, at: Path, where: str) -> Replay:
     if not played.get("traces") or not servers.get("endpoints"):
         missing = "endpoints" if played.get("traces") else "traces"
         raise UsageError(
-            f"{where}: Object missing required field `{missing}`" if missing not in played else f"{where}: traces names at least one"
+            f"{where}: Object missing required field `{missing}`"
+            if missing not in played
+            else f"{where}: traces names at least one"
         )
     if isinstance(load, dict) and isinstance(waits := load.get("waits"), dict):
         rest = {name: value for name, value in load.items() if name != "waits"}
         if waits and (others := sorted({"wait_scale", "wait_cap_s"} & rest.keys())):
-            raise UsageError(f"{where}: load.waits and load.{others[0]} both scale or cap waits", hint="load: {wait_cap_s: {user: 30}}")
+            raise UsageError(
+                f"{where}: load.waits and load.{others[0]} both scale or cap waits",
+                hint="load: {wait_cap_s: {user: 30}}",
+            )
         played = {**played, "load": {**rest, **(_waits(waits, where) if waits else {})}}
     if isinstance(load := played.get("load"), dict) and {"sessions", "rate_per_s"} & load.keys():
         # Older versions took no notice of a speed beside them.
-        played = {**played, "load": {name: value for name, value in load.items() if name != "speed"}}
+        played = {
+            **played,
+            "load": {name: value for name, value in load.items() if name != "speed"},
+        }
     made = located(study(played, Replay, at=where), at.parent)
     assert isinstance(made, Replay), made
     endpoints = str(servers["endpoints"])
     if without_user(endpoints) != endpoints:
-        raise UsageError(f"{where}: endpoints holds a password, and jobs are stored", hint="name an arms file, with key_env or header_env")
+        raise UsageError(
+            f"{where}: endpoints holds a password, and jobs are stored",
+            hint="name an arms file, with key_env or header_env",
+        )
     if played.get("on_dead", "stop") != "stop":
-        raise UsageError(f"{where}: on_dead is stop: what follows a server's death is the next execution", hint="leave it out")
+        raise UsageError(
+            f"{where}: on_dead is stop: what follows a server's death is the next execution",
+            hint="leave it out",
+        )
     if servers.get("force") is False:
-        raise UsageError(f"{where}: force is true: a job measures a server that has changed, and says so", hint="leave it out")
+        raise UsageError(
+            f"{where}: force is true: a job measures a server that has changed, and says so",
+            hint="leave it out",
+        )
     # A server that is not what the arms file expects is measured all the same: that it changed is what the job is there to tell.
     return extended(made, on_dead="stop", force=True)
 
@@ -192,7 +233,9 @@ def _waits(said: Mapping[str, Any], where: str) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {"wait_scale": {}, "wait_cap_s": {}}
     for kind, each in said.items():
         if kind not in KINDS:
-            raise UsageError(f"{where}: load.waits: no kind of wait '{kind}'", hint=f"one of: {', '.join(KINDS)}")
+            raise UsageError(
+                f"{where}: load.waits: no kind of wait '{kind}'", hint=f"one of: {', '.join(KINDS)}"
+            )
         if not isinstance(each, dict) or not each.keys() <= {"scale", "cap_s"}:
             raise UsageError(f"{where}: load.waits.{kind} has a scale and a cap_s")
         for name, field_of in (("scale", "wait_scale"), ("cap_s", "wait_cap_s")):
@@ -219,14 +262,16 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True):
 
 def _check_numbers(said: _Entry, study: Replay, where: str) -> None:
     wrong = {
-        "metrics names at least one, each once": not said.metrics or len(set(said.metrics)) < len(said.metrics),
+        "metrics names at least one, each once": not said.metrics
+        or len(set(said.metrics)) < len(said.metrics),
         "pairs must be >= 3: fewer have no interval": study.pairs < 3,
         "`swap` exchanges the arms alone: set control: false": study.swap and said.control,
         "budget.calls must be >= 1": said.budget.calls is not None and said.budget.calls < 1,
         "budget.minutes must be positive": said.budget.minutes <= 0,
         "budget.usd must be positive": said.budget.usd is not None and said.budget.usd <= 0,
         "noise must be positive": said.noise <= 0,
-        "retention.runs must be >= 2: the reference and the latest": said.retention.runs is not None and said.retention.runs < 2,
+        "retention.runs must be >= 2: the reference and the latest": said.retention.runs is not None
+        and said.retention.runs < 2,
     }
     found = next((text for text, is_wrong in wrong.items() if is_wrong), None)
     if found is not None:

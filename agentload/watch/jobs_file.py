@@ -46,14 +46,20 @@ class Jobs:
         found = next((each for each in self.jobs if each.name == name), None)
         if found is None:
             known = ", ".join(each.name for each in self.jobs)
-            raise AgentloadError(f"{self.path}: no job '{name}'", hint=f"its jobs: {known}" if known else "agentload watch add --help")
+            raise AgentloadError(
+                f"{self.path}: no job '{name}'",
+                hint=f"its jobs: {known}" if known else "agentload watch add --help",
+            )
         return found
 
 
 def read_jobs(path: Path) -> Jobs:
     """Read a jobs file; raise `AgentloadError` that names what is wrong."""
     if not path.is_file():
-        raise AgentloadError(f"{path}: no such jobs file", hint="agentload watch add writes one; --file names another")
+        raise AgentloadError(
+            f"{path}: no such jobs file",
+            hint="agentload watch add writes one; --file names another",
+        )
     content = _content(path)
     entries = content.get("jobs") or {}
     if not isinstance(entries, dict):
@@ -71,14 +77,24 @@ def add(path: Path, name: str, entry: Mapping[str, Any]) -> Job:
     content: dict[str, Any] = _content(path) if path.is_file() else {"database": DATABASE}
     entries = {**(content.get("jobs") or {})}
     if name in entries:
-        raise AgentloadError(f"{path}: there is a job '{name}'", hint=f"edit the file, or: agentload watch remove {name}")
+        raise AgentloadError(
+            f"{path}: there is a job '{name}'",
+            hint=f"edit the file, or: agentload watch remove {name}",
+        )
     added = job(name, dict(entry), at=path.resolve())
     _check_files(added, at=path)  # now, not in the night
     whole = {**content, "jobs": {**entries, name: dict(entry)}}
     block = yaml.safe_dump({name: dict(entry)}, sort_keys=False, allow_unicode=True)
-    longer = (path.read_text(encoding="utf-8") if path.is_file() else "") + "".join(f"  {line}\n" for line in block.splitlines())
+    longer = (path.read_text(encoding="utf-8") if path.is_file() else "") + "".join(
+        f"  {line}\n" for line in block.splitlines()
+    )
     # Appended, a file keeps its comments; one that is laid out otherwise is written anew.
-    replace_file(path, longer if _reads_as(longer, whole) else yaml.safe_dump(whole, sort_keys=False, allow_unicode=True))
+    replace_file(
+        path,
+        longer
+        if _reads_as(longer, whole)
+        else yaml.safe_dump(whole, sort_keys=False, allow_unicode=True),
+    )
     return added
 
 
@@ -92,7 +108,9 @@ def _check_files(added: Job, *, at: Path) -> None:
             raise AgentloadError(error.message, hint=_meant(said, at) or error.hint) from error
     if is_arms_file(added.endpoints) and not arms_file(added.endpoints).is_file():
         meant = _meant(os.path.relpath(added.endpoints, folder), at)
-        raise AgentloadError(f"no arms file '{added.endpoints}'", hint=meant or "agentload endpoints init writes one")
+        raise AgentloadError(
+            f"no arms file '{added.endpoints}'", hint=meant or "agentload endpoints init writes one"
+        )
 
 
 def _meant(text: str, at: Path) -> str | None:
@@ -152,7 +170,9 @@ def read_environment(path: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
     if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise AgentloadError(f"{path}: others may read it, and it holds secrets", hint=f"chmod 600 {path}")
+        raise AgentloadError(
+            f"{path}: others may read it, and it holds secrets", hint=f"chmod 600 {path}"
+        )
     found = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         text = line.strip()
@@ -160,7 +180,12 @@ def read_environment(path: Path) -> dict[str, str]:
             continue
         match = _LINE.fullmatch(text)
         if match is None:  # the line itself may be a secret
-            raise AgentloadError(f"{path}:{number}: expected NAME=value", hint="a line a variable, such as SLACK_URL=https://…")
+            raise AgentloadError(
+                f"{path}:{number}: expected NAME=value",
+                hint="a line a variable, such as SLACK_URL=https://…",
+            )
         name, value = match.groups()
-        found[name] = value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'" else value
+        found[name] = (
+            value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'" else value
+        )
     return found

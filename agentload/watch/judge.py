@@ -19,7 +19,9 @@ from agentload.watch.history import TWO_SIDED, Change
 from agentload.watch.job import METRICS, Job
 
 
-def since(database: Path, run: str, reference: str, *, arms: Sequence[str], job: Job) -> tuple[tuple[Change, ...], str | None]:
+def since(
+    database: Path, run: str, reference: str, *, arms: Sequence[str], job: Job
+) -> tuple[tuple[Change, ...], str | None]:
     """Return every arm's changes since the reference run, and why they are not usable; raise `EvidenceError` if that cannot be done."""
     changes: list[Change] = []
     failed: list[str] = []
@@ -31,7 +33,11 @@ def since(database: Path, run: str, reference: str, *, arms: Sequence[str], job:
     for arm in arms:
         decision = both.verdict(both.arm(arm)).decision
         failed += _failed(decision)
-        found = {each.metric: each for each in decision.changes if each.arm == run and each.workload is None}
+        found = {
+            each.metric: each
+            for each in decision.changes
+            if each.arm == run and each.workload is None
+        }
         changes += [_change(arm, found[metric]) for metric in METRICS if metric in found]
     return tuple(changes), "; ".join(dict.fromkeys(failed)) or None
 
@@ -42,15 +48,25 @@ def fault(database: Path, run: str, *, job: Job) -> str | None:
 
 
 def _failed(decision: advisor.verdict.Decision) -> list[str]:
-    return [f"{gate.name}: {gate.message}" for gate in decision.gates if gate.status == "fail" and "turn" in gate.spoils]
+    return [
+        f"{gate.name}: {gate.message}"
+        for gate in decision.gates
+        if gate.status == "fail" and "turn" in gate.spoils
+    ]
 
 
 def facts(database: Path, run: str) -> dict[str, dict[str, Any]]:
     """Read what each arm's server said it is when the run ended, with the versions of ours that measured it."""
     with reading(database) as connection:
-        said = {row.arm: json.loads(row.facts) for row in tables.rows(connection, FingerprintRow, run_id=run)}
+        said = {
+            row.arm: json.loads(row.facts)
+            for row in tables.rows(connection, FingerprintRow, run_id=run)
+        }
         (made,) = tables.rows(connection, RunRow, run_id=run)
-    return {**{arm: said[arm] for arm in sorted(said) if not is_control(arm)}, "agentload": {"version": made.version}}
+    return {
+        **{arm: said[arm] for arm in sorted(said) if not is_control(arm)},
+        "agentload": {"version": made.version},
+    }
 
 
 def has_control(database: Path, run: str) -> bool:
@@ -71,4 +87,11 @@ def _change(arm: str, each: advisor.verdict.Change) -> Change:
     assert low is not None, each
     assert high is not None, each  # a ratio of paired turns has both ends
     error = (math.log1p(high) - math.log1p(low)) / (2 * TWO_SIDED)
-    return Change(arm=arm, metric=each.metric, log_ratio=math.log1p(each.relative.value), error=error, pairs=each.pairs, floor=each.floor)
+    return Change(
+        arm=arm,
+        metric=each.metric,
+        log_ratio=math.log1p(each.relative.value),
+        error=error,
+        pairs=each.pairs,
+        floor=each.floor,
+    )

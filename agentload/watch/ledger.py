@@ -97,21 +97,39 @@ def execution_row(each: Execution) -> ExecutionRow:
 
 def job_row(job: Job, *, at_ns: int) -> JobRow:
     """Turn a job into its row."""
-    return JobRow(job=job.name, added_ns=at_ns, schedule=f"{job.schedule.cron} ({job.schedule.time_zone})", spec=job.spec)
+    return JobRow(
+        job=job.name,
+        added_ns=at_ns,
+        schedule=f"{job.schedule.cron} ({job.schedule.time_zone})",
+        spec=job.spec,
+    )
 
 
-def alarm_rows(job: str, found: Sequence[Alarm], stored: Sequence[Alarm], *, at_ns: int) -> tuple[AlarmRow, ...]:
+def alarm_rows(
+    job: str, found: Sequence[Alarm], stored: Sequence[Alarm], *, at_ns: int
+) -> tuple[AlarmRow, ...]:
     """Return the rows that differ from what is stored; an open alarm that no longer follows from the history is closed."""
     known = {_key(each) for each in found}
     gone = [each for each in stored if each.is_open and _key(each) not in known]
     fresh = [each for each in found if each not in stored]
-    return (*(_alarm_row(job, each, each.closed_ns) for each in fresh), *(_alarm_row(job, each, at_ns) for each in gone))
+    return (
+        *(_alarm_row(job, each, each.closed_ns) for each in fresh),
+        *(_alarm_row(job, each, at_ns) for each in gone),
+    )
 
 
 def _alarm_row(job: str, each: Alarm, closed_ns: int | None) -> AlarmRow:
-    detail = msgspec.json.encode(_Beside(message=each.message, suspects=each.suspects, muted_ns=each.muted_ns)).decode()
+    detail = msgspec.json.encode(
+        _Beside(message=each.message, suspects=each.suspects, muted_ns=each.muted_ns)
+    ).decode()
     return AlarmRow(
-        job=job, kind=each.kind, metric=each.metric, raised_ns=each.raised_ns, closed_ns=closed_ns, run_id=each.run_id, detail=detail
+        job=job,
+        kind=each.kind,
+        metric=each.metric,
+        raised_ns=each.raised_ns,
+        closed_ns=closed_ns,
+        run_id=each.run_id,
+        detail=detail,
     )
 
 

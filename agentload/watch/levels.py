@@ -57,7 +57,9 @@ class Shift:
     baseline: int
 
 
-def shift(before: Sequence[float], latest: Sequence[float], *, error: float = 0.0, noise: float = NOISE) -> Shift:
+def shift(
+    before: Sequence[float], latest: Sequence[float], *, error: float = 0.0, noise: float = NOISE
+) -> Shift:
     """Estimate the step to *latest* by generalised least squares; *error* is the standard error of one value within its run."""
     before = before[-BASELINE:]
     n, k = len(before), len(latest)
@@ -67,7 +69,9 @@ def shift(before: Sequence[float], latest: Sequence[float], *, error: float = 0.
     rest = own[:n] - centre * level[:n]
     seen = float(rest @ rest)
     # A guess that the runs themselves refute counts for nothing.
-    weight_of_guess = 0 if n > ENOUGH and scipy.special.chdtrc(n - 1, seen / noise**2) < REFUTED else PRIOR_RUNS
+    weight_of_guess = (
+        0 if n > ENOUGH and scipy.special.chdtrc(n - 1, seen / noise**2) < REFUTED else PRIOR_RUNS
+    )
     df = weight_of_guess + n - 1
     scatter = (weight_of_guess * noise**2 + seen) / df
     across, together = float(level @ step), float(level @ level)
@@ -85,7 +89,9 @@ def shift(before: Sequence[float], latest: Sequence[float], *, error: float = 0.
     )
 
 
-def looks(before: Sequence[float], latest: Sequence[float], *, error: float = 0.0, noise: float = NOISE) -> tuple[Shift, ...]:
+def looks(
+    before: Sequence[float], latest: Sequence[float], *, error: float = 0.0, noise: float = NOISE
+) -> tuple[Shift, ...]:
     """Return the shift of the last one, two and three runs, as far as there are so many; runs that are not looked at join the baseline."""
     runs = [*before, *latest]
     most = min(len(LEVELS), len(runs) - 1)
@@ -100,7 +106,9 @@ def is_shifted(found: Shift, *, smallest: float, series: int = 1) -> bool:
 def _own(values: Sequence[float]) -> Floats:
     """Return what each run adds to what it has from the one before, in units that keep a run's variance."""
     runs = np.asarray(values, dtype=np.float64)
-    return np.concatenate((runs[:1], (runs[1:] - LIKENESS * runs[:-1]) / math.sqrt(1 - LIKENESS**2)))
+    return np.concatenate(
+        (runs[:1], (runs[1:] - LIKENESS * runs[:-1]) / math.sqrt(1 - LIKENESS**2))
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +132,10 @@ def change_points(values: Sequence[float], *, seed: int = 0) -> tuple[ChangePoin
     found = sorted(_split(levels, 0, np.random.default_rng(seed)))
     edges = [0, *(at for at, _ in found), len(levels)]
     means = [float(levels[low:high].mean()) for low, high in pairwise(edges)]
-    return tuple(ChangePoint(at=start + at, value=math.expm1(means[place + 1] - means[place]), p=p) for place, (at, p) in enumerate(found))
+    return tuple(
+        ChangePoint(at=start + at, value=math.expm1(means[place + 1] - means[place]), p=p)
+        for place, (at, p) in enumerate(found)
+    )
 
 
 def strongest(values: Floats) -> tuple[int, float]:
@@ -134,7 +145,9 @@ def strongest(values: Floats) -> tuple[int, float]:
     return place // grid.shape[1] + SHORTEST, float(grid.flat[place])
 
 
-def turned(values: Sequence[float], *, smallest: float, level: float = SIGNIFICANT, seed: int = 0) -> int | None:
+def turned(
+    values: Sequence[float], *, smallest: float, level: float = SIGNIFICANT, seed: int = 0
+) -> int | None:
     """Return where the latest level of a series began; None when it is none, or less than *smallest* away from what was before."""
     if len(values) < FEWEST:
         return None
@@ -143,10 +156,14 @@ def turned(values: Sequence[float], *, smallest: float, level: float = SIGNIFICA
     # The cheap question first: it spares most quiet histories the permutations.
     if abs(float(levels[at:].mean() - levels[:at].mean())) < smallest:
         return None
-    return at if chance(levels, strength, np.random.default_rng(seed), level=level) < level else None
+    return (
+        at if chance(levels, strength, np.random.default_rng(seed), level=level) < level else None
+    )
 
 
-def chance(values: Floats, strength: float, rng: np.random.Generator, *, level: float = SIGNIFICANT) -> float:
+def chance(
+    values: Floats, strength: float, rng: np.random.Generator, *, level: float = SIGNIFICANT
+) -> float:
     """Return how often runs of one level have a place of at least this strength, as exactly as *level* needs."""
     permutations = math.ceil(DRAWS / level) - 1
     own = values - values.mean()
@@ -182,7 +199,9 @@ def _energy(values: Floats) -> Floats:
     sums = np.abs(values[:, :, np.newaxis] - values[:, np.newaxis, :])
     np.cumsum(sums, axis=1, out=sums)
     np.cumsum(sums, axis=2, out=sums)
-    whole = np.diagonal(sums, axis1=1, axis2=2)  # of the pairs within a stretch from the start, each twice
+    whole = np.diagonal(
+        sums, axis1=1, axis2=2
+    )  # of the pairs within a stretch from the start, each twice
     left = whole[:, SHORTEST - 1 : n - SHORTEST, np.newaxis]
     both = whole[:, np.newaxis, 2 * SHORTEST - 1 :]
     joint = sums[:, SHORTEST - 1 : n - SHORTEST, 2 * SHORTEST - 1 :]

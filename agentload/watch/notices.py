@@ -19,7 +19,9 @@ from agentload.watch.job import Job, worded
 from agentload.watch.jobs_file import replace_file
 from agentload.watch.trends import Level, Series, trends
 
-LATE_S: Final = 3900.0  # after its firing: a job of another zone is called hourly, and a stagger is no delay
+LATE_S: Final = (
+    3900.0  # after its firing: a job of another zone is called hourly, and a stagger is no delay
+)
 
 
 def summary(executed: Executed) -> str:
@@ -36,8 +38,16 @@ def change_told(change: Change) -> str:
 def alarm_told(alarm: Alarm) -> str:
     """Return an alarm in one sentence, with what changed just before."""
     named = f" {alarm.metric}" if alarm.metric and alarm.metric not in alarm.message else ""
-    since = "" if not alarm.suspects or alarm.kind == "changed identity" else f"; changed just before: {'; '.join(alarm.suspects)}"
-    muted = f"; muted until {when(alarm.muted_ns)}" if alarm.is_open and alarm.muted_ns is not None else ""
+    since = (
+        ""
+        if not alarm.suspects or alarm.kind == "changed identity"
+        else f"; changed just before: {'; '.join(alarm.suspects)}"
+    )
+    muted = (
+        f"; muted until {when(alarm.muted_ns)}"
+        if alarm.is_open and alarm.muted_ns is not None
+        else ""
+    )
     return worded(f"{alarm.kind}{named}: {alarm.message}{since}{muted}")
 
 
@@ -56,13 +66,21 @@ def outcome_told(each: Execution) -> str:
     """Return an execution's outcome, with the reason where there is one."""
     late = f", {each.late_s / 3600:,.1f} h late" if each.late_s > LATE_S else ""
     if each.outcome == "done":
-        told = "done: the reference from now on" if each.detail.reference is None else f"done, against {each.detail.reference}"
+        told = (
+            "done: the reference from now on"
+            if each.detail.reference is None
+            else f"done, against {each.detail.reference}"
+        )
         return told + late
     if each.outcome == "accepted":
-        return "accepted as the reference" + ("" if each.detail.reason is None else f": {each.detail.reason}")
+        return "accepted as the reference" + (
+            "" if each.detail.reason is None else f": {each.detail.reason}"
+        )
     if each.outcome == "muted":
         until = when(each.detail.until_ns or each.started_ns)
-        return f"{each.detail.kind} muted until {until}" + ("" if each.detail.reason is None else f": {each.detail.reason}")
+        return f"{each.detail.kind} muted until {until}" + (
+            "" if each.detail.reason is None else f": {each.detail.reason}"
+        )
     said = "invalid" if each.outcome == "void" else each.outcome
     return said + late + ("" if each.detail.reason is None else f": {each.detail.reason}")
 
@@ -106,11 +124,18 @@ def _lines(job: str, history: Sequence[Execution], alarms: Sequence[Alarm]) -> I
         yield ""
     latest = history[-LATELY:]
     series = list(dict.fromkeys(change.series for each in latest for change in each.detail.changes))
-    yield "| started (UTC) | outcome | " + "".join(f"{_plain(worded(name))} | " for name in series) + "run |"
+    yield (
+        "| started (UTC) | outcome | "
+        + "".join(f"{_plain(worded(name))} | " for name in series)
+        + "run |"
+    )
     yield "|---|---|" + "---:|" * len(series) + "---|"
     for each in reversed(latest):
         found = {change.series: change for change in each.detail.changes}
-        cells = "".join(f"{math.expm1(found[name].log_ratio):+.1%} | " if name in found else "– | " for name in series)
+        cells = "".join(
+            f"{math.expm1(found[name].log_ratio):+.1%} | " if name in found else "– | "
+            for name in series
+        )
         yield f"| {when(each.started_ns)} | {_plain(outcome_told(each))} | {cells}{each.run_id or '–'} |"
     yield from _levels(job, history, alarms)
     over = [each for each in alarms if not each.is_open][-LATELY:]
@@ -123,7 +148,11 @@ def _lines(job: str, history: Sequence[Execution], alarms: Sequence[Alarm]) -> I
 
 
 def _levels(job: str, history: Sequence[Execution], alarms: Sequence[Alarm]) -> Iterator[str]:
-    told = [f"- {_plain(level_told(series, each))}" for series in trends(job, history, alarms).series for each in series.change_points]
+    told = [
+        f"- {_plain(level_told(series, each))}"
+        for series in trends(job, history, alarms).series
+        for each in series.change_points
+    ]
     if told:
         yield ""
         yield "Changes of level:"
@@ -151,30 +180,51 @@ def _now_ns(history: Sequence[Execution]) -> int:
 def _plain(text: str) -> str:
     """Keep what a server or an arms file said from turning into Markdown or HTML."""
     escaped = text.replace("&", "&amp;").replace("<", "&lt;")
-    return "".join(f"\\{each}" if each in "|*_`[]" else " " if each in "\r\n" else each for each in escaped)
+    return "".join(
+        f"\\{each}" if each in "|*_`[]" else " " if each in "\r\n" else each for each in escaped
+    )
 
 
 def junit(job: str, execution: Execution, alarms: Sequence[Alarm]) -> str:
     """Return one test for the execution and one for each watched series; an open alarm is a failure, what could not run an error."""
-    seconds = 0.0 if execution.ended_ns is None else (execution.ended_ns - execution.started_ns) / 1e9
+    seconds = (
+        0.0 if execution.ended_ns is None else (execution.ended_ns - execution.started_ns) / 1e9
+    )
     started = f"{datetime.fromtimestamp(execution.started_ns // 10**9, UTC):%Y-%m-%dT%H:%M:%S}"
-    suite = ET.Element("testsuite", name=f"agentload.{job}", timestamp=started, time=f"{seconds:.3f}")
-    whole = ET.SubElement(suite, "testcase", classname=f"agentload.{job}", name="execution", time=f"{seconds:.3f}")
+    suite = ET.Element(
+        "testsuite", name=f"agentload.{job}", timestamp=started, time=f"{seconds:.3f}"
+    )
+    whole = ET.SubElement(
+        suite, "testcase", classname=f"agentload.{job}", name="execution", time=f"{seconds:.3f}"
+    )
     match execution.outcome:
         case "done":
             pass
         case "skipped":
             ET.SubElement(whole, "skipped", message=_text(execution.detail.reason or ""))
         case "void":
-            ET.SubElement(whole, "failure", message=_text(execution.detail.reason or "void"), type="void")
+            ET.SubElement(
+                whole, "failure", message=_text(execution.detail.reason or "void"), type="void"
+            )
         case _:
-            ET.SubElement(whole, "error", message=_text(execution.detail.reason or execution.outcome), type=execution.outcome)
-    standing = [each for each in heard(alarms, execution.ended_ns or execution.started_ns) if each.kind in GATED]
+            ET.SubElement(
+                whole,
+                "error",
+                message=_text(execution.detail.reason or execution.outcome),
+                type=execution.outcome,
+            )
+    standing = [
+        each
+        for each in heard(alarms, execution.ended_ns or execution.started_ns)
+        if each.kind in GATED
+    ]
     for alarm in standing:
         if alarm.metric is None:
             ET.SubElement(whole, "failure", message=_text(alarm_told(alarm)), type=alarm.kind)
     for change in execution.detail.changes:
-        test = ET.SubElement(suite, "testcase", classname=f"agentload.{job}", name=_text(change.series), time="0")
+        test = ET.SubElement(
+            suite, "testcase", classname=f"agentload.{job}", name=_text(change.series), time="0"
+        )
         for alarm in standing:
             if alarm.metric == change.series:
                 ET.SubElement(test, "failure", message=_text(alarm_told(alarm)), type=alarm.kind)
@@ -184,13 +234,18 @@ def junit(job: str, execution: Execution, alarms: Sequence[Alarm]) -> str:
     suite.set("errors", str(len(suite.findall("testcase/error"))))
     suite.set("skipped", str(len(suite.findall("testcase/skipped"))))
     ET.indent(suite)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suite, encoding="unicode") + "\n"
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suite, encoding="unicode") + "\n"
+    )
 
 
 def _text(text: str) -> str:
     """Leave out what XML cannot hold; a server's words may have anything in them."""
     return "".join(
-        each for each in text if each in "\t\n" or (each >= " " and not "\ud800" <= each <= "\udfff" and each not in "\ufffe\uffff")
+        each
+        for each in text
+        if each in "\t\n"
+        or (each >= " " and not "\ud800" <= each <= "\udfff" and each not in "\ufffe\uffff")
     )
 
 
@@ -200,12 +255,30 @@ KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 def prometheus(job: str, history: Sequence[Execution], alarms: Sequence[Alarm]) -> str:
     """Return gauges of the latest execution; labels are the job, and the series or the kind of alarm."""
     registry = CollectorRegistry()
-    last = Gauge("agentload_watch_last_execution_timestamp_seconds", "When a job was last executed", ["job"], registry=registry)
-    usable = Gauge("agentload_watch_last_usable_timestamp_seconds", "When a job last gave usable figures", ["job"], registry=registry)
-    change = Gauge(
-        "agentload_watch_change_ratio", "Change against the reference run, 0.05 is 5 % slower", ["job", "arm", "metric"], registry=registry
+    last = Gauge(
+        "agentload_watch_last_execution_timestamp_seconds",
+        "When a job was last executed",
+        ["job"],
+        registry=registry,
     )
-    standing = Gauge("agentload_watch_alarms", "Alarms that are open and not muted", ["job", "kind"], registry=registry)
+    usable = Gauge(
+        "agentload_watch_last_usable_timestamp_seconds",
+        "When a job last gave usable figures",
+        ["job"],
+        registry=registry,
+    )
+    change = Gauge(
+        "agentload_watch_change_ratio",
+        "Change against the reference run, 0.05 is 5 % slower",
+        ["job", "arm", "metric"],
+        registry=registry,
+    )
+    standing = Gauge(
+        "agentload_watch_alarms",
+        "Alarms that are open and not muted",
+        ["job", "kind"],
+        registry=registry,
+    )
     ran = executions(history)
     if ran:
         last.labels(job).set(ran[-1].started_ns / 1e9)
@@ -215,7 +288,9 @@ def prometheus(job: str, history: Sequence[Execution], alarms: Sequence[Alarm]) 
         for each in done[-1].detail.changes:
             change.labels(job, each.arm, each.metric).set(math.expm1(each.log_ratio))
     for kind in KINDS:
-        standing.labels(job, kind).set(sum(each.kind == kind for each in heard(alarms, _now_ns(history))))
+        standing.labels(job, kind).set(
+            sum(each.kind == kind for each in heard(alarms, _now_ns(history)))
+        )
     return generate_latest(registry).decode()
 
 
@@ -236,8 +311,14 @@ def payload(executed: Executed) -> dict[str, Any]:
         "run": execution.run_id,
         "outcome": execution.outcome,
         "exit_code": executed.code,
-        "raised": [{"kind": each.kind, "metric": each.metric, "message": alarm_told(each)} for each in executed.raised],
-        "closed": [{"kind": each.kind, "metric": each.metric, "message": alarm_told(each)} for each in executed.closed],
+        "raised": [
+            {"kind": each.kind, "metric": each.metric, "message": alarm_told(each)}
+            for each in executed.raised
+        ],
+        "closed": [
+            {"kind": each.kind, "metric": each.metric, "message": alarm_told(each)}
+            for each in executed.closed
+        ],
     }
 
 
@@ -256,7 +337,11 @@ def _failures(job: Job, executed: Executed) -> Iterator[str]:
                 replace_file(path, text)
             except OSError as error:
                 yield f"{path}: {error.strerror}"
-    news = [each for each in (*executed.raised, *executed.closed) if not each.is_muted(_now_ns(executed.history))]
+    news = [
+        each
+        for each in (*executed.raised, *executed.closed)
+        if not each.is_muted(_now_ns(executed.history))
+    ]
     if wanted.webhook_env is not None and (wanted.always or news):
         yield from _called(wanted.webhook_env, payload(executed))
 

@@ -41,7 +41,11 @@ def usd_per_hour(job: Job, endpoints: Sequence[Endpoint]) -> float | None:
     """Return what the servers cost while they are measured: the policy's price of a GPU, else the arms file's; None where one has none."""
     total = 0.0
     for endpoint in endpoints:
-        price = endpoint.price_per_hour if job.setting.price is None else job.setting.price.usd_per_gpu_hour
+        price = (
+            endpoint.price_per_hour
+            if job.setting.price is None
+            else job.setting.price.usd_per_gpu_hour
+        )
         if price is None:
             return None
         total += price * (endpoint.gpus or 1) * len(endpoint.metrics_urls)
@@ -52,7 +56,9 @@ def limit(job: Job, price: float | None, *, is_controlled: bool) -> Limit:
     """Return the tighter one of minutes and dollars; raise `AgentloadError` when dollars are bounded and no price is known."""
     budget, times = job.budget, job.times(is_controlled=is_controlled)
     twice = "" if times == 1 else ", twice for a run with its control"
-    by_time = Limit(seconds=60 * budget.minutes * times, told=f"time limit of {budget.minutes:g} minutes{twice}")
+    by_time = Limit(
+        seconds=60 * budget.minutes * times, told=f"time limit of {budget.minutes:g} minutes{twice}"
+    )
     if budget.usd is None or price == 0:
         return by_time
     if price is None:
@@ -75,9 +81,12 @@ def within(study: Replay, calls: int | None, arms: int) -> Replay:
     share = calls // (arms * study.pairs)
     if not share:
         raise AgentloadError(
-            f"budget.calls of {calls} is less than one for each of {arms} arms in {study.pairs} pairs", hint="raise budget.calls"
+            f"budget.calls of {calls} is less than one for each of {arms} arms in {study.pairs} pairs",
+            hint="raise budget.calls",
         )
-    limited = extended(study, max_calls=share if study.load.max_calls is None else min(share, study.load.max_calls))
+    limited = extended(
+        study, max_calls=share if study.load.max_calls is None else min(share, study.load.max_calls)
+    )
     if study.windows is not None or study.capacity is not None:
         return limited
     trace, _ = read_traces(study.traces, max_context_tokens=study.load.max_context_tokens)
@@ -99,7 +108,9 @@ class Outcome:
     """What the servers cost meanwhile."""
 
 
-def play(job: Job, *, run: str, database: Path, is_controlled: bool, notice: Callable[[str], None]) -> Outcome:
+def play(
+    job: Job, *, run: str, database: Path, is_controlled: bool, notice: Callable[[str], None]
+) -> Outcome:
     """Replay the job's trace, where wanted with an A/A control of every arm. Raises EndpointError for a dead endpoint."""
     # Emulated servers are started again for each run, and scatter in another way, as real ones do.
     noise_seed = int.from_bytes(hashlib.sha256(run.encode()).digest()[:4], "big")
@@ -110,7 +121,9 @@ def play(job: Job, *, run: str, database: Path, is_controlled: bool, notice: Cal
             try:
                 bounded = within(study, job.budget.calls, len(arms_named(study.servers)))
             except AgentloadError as error:
-                raise AgentloadError(f"job '{job.name}': {error.message}", hint=error.hint) from error
+                raise AgentloadError(
+                    f"job '{job.name}': {error.message}", hint=error.hint
+                ) from error
             made = stack.enter_context(prepared(bounded, place))
             playing = made.playing
             assert isinstance(playing, Playing), playing
@@ -124,7 +137,13 @@ def play(job: Job, *, run: str, database: Path, is_controlled: bool, notice: Cal
         return _watched(noted, tuple(endpoint.name for endpoint in arms), bound, price, notice)
 
 
-def _watched(playing: Playing, arms: tuple[str, ...], bound: Limit, price: float | None, notice: Callable[[str], None]) -> Outcome:
+def _watched(
+    playing: Playing,
+    arms: tuple[str, ...],
+    bound: Limit,
+    price: float | None,
+    notice: Callable[[str], None],
+) -> Outcome:
     why: list[str] = []
 
     @contextlib.contextmanager
@@ -137,7 +156,9 @@ def _watched(playing: Playing, arms: tuple[str, ...], bound: Limit, price: float
 
         for name in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(name, stopped, f"stopped by {name.name}")
-        loop.call_at(started_s + bound.seconds, stopped, bound.told)  # a run may have several parts, each with a loop of its own
+        loop.call_at(
+            started_s + bound.seconds, stopped, bound.told
+        )  # a run may have several parts, each with a loop of its own
         yield
 
     started_s, ended = time.monotonic(), None
@@ -152,7 +173,9 @@ def _watched(playing: Playing, arms: tuple[str, ...], bound: Limit, price: float
     return outcome(ended, arms=arms, stopped=why[0] if why else None, usd=usd)
 
 
-def outcome(played: Played | None, *, arms: tuple[str, ...], stopped: str | None, usd: float | None) -> Outcome:
+def outcome(
+    played: Played | None, *, arms: tuple[str, ...], stopped: str | None, usd: float | None
+) -> Outcome:
     """Say how a replay went; None was cancelled before its first call. One that was stopped by us has not found a server dead."""
     dead = played.died[:1] if played is not None and played.was_stopped and stopped is None else ()
     return Outcome(

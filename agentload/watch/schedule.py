@@ -34,7 +34,9 @@ def check(schedule: Schedule, *, where: str) -> None:
     try:
         zone = ZoneInfo(schedule.time_zone)
     except (KeyError, ValueError, OSError) as error:
-        raise AgentloadError(f"{where}: no time zone '{schedule.time_zone}'", hint="such as Europe/Berlin, or UTC") from error
+        raise AgentloadError(
+            f"{where}: no time zone '{schedule.time_zone}'", hint="such as Europe/Berlin, or UTC"
+        ) from error
     try:
         if len(schedule.cron.split()) != 5:
             raise CronSimError("expected five fields")
@@ -42,10 +44,14 @@ def check(schedule: Schedule, *, where: str) -> None:
     except (CronSimError, StopIteration) as error:
         why = str(error) or "it never fires"
         raise AgentloadError(
-            f"{where}: schedule '{schedule.cron}': {why}", hint="minute hour day month weekday, such as '0 2 * * 1-5'"
+            f"{where}: schedule '{schedule.cron}': {why}",
+            hint="minute hour day month weekday, such as '0 2 * * 1-5'",
         ) from error
     if schedule.stagger_s < 0:
-        raise AgentloadError(f"{where}: stagger_s must not be negative, got {schedule.stagger_s:g}", hint="stagger_s: 300")
+        raise AgentloadError(
+            f"{where}: stagger_s must not be negative, got {schedule.stagger_s:g}",
+            hint="stagger_s: 300",
+        )
 
 
 def firings(schedule: Schedule, after_ns: int) -> Iterator[int]:

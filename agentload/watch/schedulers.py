@@ -41,7 +41,15 @@ class Place:
 
     def command(self, job: Job) -> tuple[str, ...]:
         """Return what executes a job."""
-        return (str(self.program), "watch", "run", job.name, "--file", str(self.jobs_file), "--scheduled")
+        return (
+            str(self.program),
+            "watch",
+            "run",
+            job.name,
+            "--file",
+            str(self.jobs_file),
+            "--scheduled",
+        )
 
     def log(self, job: Job) -> Path:
         """Return where its output goes."""
@@ -62,10 +70,16 @@ def crontab(jobs: Sequence[Job], place: Place) -> str:
     """Return the lines between our markers, markers included."""
     lines = [f"{BEGIN} {place.jobs_file} (agentload watch install --remove takes it out)"]
     for job in jobs:
-        command = shlex.join(place.command(job)).replace("%", "\\%")  # cron reads a bare % as a new line
+        command = shlex.join(place.command(job)).replace(
+            "%", "\\%"
+        )  # cron reads a bare % as a new line
         log = shlex.quote(str(place.log(job))).replace("%", "\\%")
-        lines.append(f"# {job.name}: {job.schedule.cron} ({job.schedule.time_zone}); one at a time by {place.lock(job)}")
-        lines.append(f"{when(job, place.local_zone)} PATH={shlex.quote(place.path)} {command} >>{log} 2>&1")
+        lines.append(
+            f"# {job.name}: {job.schedule.cron} ({job.schedule.time_zone}); one at a time by {place.lock(job)}"
+        )
+        lines.append(
+            f"{when(job, place.local_zone)} PATH={shlex.quote(place.path)} {command} >>{log} 2>&1"
+        )
     return "\n".join([*lines, f"{END} {place.jobs_file}"]) + "\n"
 
 
@@ -76,7 +90,11 @@ def when(job: Job, local_zone: str) -> str:
     if apart == {timedelta()}:
         return schedule.cron
     minute = schedule.cron.split()[0]
-    return f"{minute} * * * *" if all(each % timedelta(hours=1) == timedelta() for each in apart) else "* * * * *"
+    return (
+        f"{minute} * * * *"
+        if all(each % timedelta(hours=1) == timedelta() for each in apart)
+        else "* * * * *"
+    )
 
 
 def without(text: str, jobs_file: str) -> str:
@@ -112,11 +130,17 @@ WEEKDAYS: Final = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")
 def systemd(jobs: Sequence[Job], place: Place) -> dict[str, str]:
     """Return the units by file name."""
     # Our templates: units are no HTML.
-    made = Environment(loader=PackageLoader("agentload.watch"), undefined=StrictUndefined, keep_trailing_newline=True)  # noqa: S701
+    made = Environment(  # noqa: S701
+        loader=PackageLoader("agentload.watch"),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
     made.filters |= {"quoted": _quoted, "escaped": _escaped}
     units = {kind: made.get_template(f"systemd.{kind}.j2") for kind in ("service", "timer")}
     return {
-        f"agentload-{job.name}.{kind}": unit.render(job=job, place=place, events=calendar(job.schedule))
+        f"agentload-{job.name}.{kind}": unit.render(
+            job=job, place=place, events=calendar(job.schedule)
+        )
         for job in jobs
         for kind, unit in units.items()
     }
@@ -126,7 +150,9 @@ def calendar(schedule: Schedule) -> tuple[str, ...]:
     """Return systemd's calendar events for a cron schedule: days and weekdays that are both restricted add up, as in cron."""
     parsed = CronSim(schedule.cron, datetime(2026, 1, 1, tzinfo=UTC))
     minutes, hours, days, months = map(
-        _numbers, (parsed.minutes, parsed.hours, parsed.days, parsed.months), ("minute", "hour", "day", "month")
+        _numbers,
+        (parsed.minutes, parsed.hours, parsed.days, parsed.months),
+        ("minute", "hour", "day", "month"),
     )
     weekdays = sorted({each % 7 for each in _numbers(parsed.weekdays, "weekday")})
     clock = f"{_listed(hours, 24)}:{_listed(minutes, 60)}:00 {schedule.time_zone}"
@@ -142,7 +168,10 @@ def calendar(schedule: Schedule) -> tuple[str, ...]:
 def _numbers(found: Iterable[object], field: str) -> list[int]:
     numbers = [each for each in found if isinstance(each, int) and each >= 0]
     if len(numbers) < len(list(found)):
-        raise AgentloadError(f"a schedule with L or # in its {field} has no systemd form", hint="agentload watch export crontab")
+        raise AgentloadError(
+            f"a schedule with L or # in its {field} has no systemd form",
+            hint="agentload watch export crontab",
+        )
     return sorted(numbers)
 
 
@@ -170,7 +199,9 @@ def place(jobs: Jobs) -> Place:
     beside = Path(sys.executable).with_name("agentload")
     program = str(beside) if beside.is_file() else shutil.which("agentload")
     if program is None:
-        raise AgentloadError("no agentload command next to this Python or on the PATH", hint="pip install agentload")
+        raise AgentloadError(
+            "no agentload command next to this Python or on the PATH", hint="pip install agentload"
+        )
     return Place(
         program=Path(program).absolute(),
         jobs_file=jobs.path,
@@ -192,7 +223,10 @@ def read_crontab() -> str:
     """Read the user's crontab; empty when there is none."""
     done = subprocess.run([_program(), "-l"], capture_output=True, text=True, check=False)
     if done.returncode and "no crontab" not in done.stderr:
-        raise AgentloadError(f"crontab -l: {done.stderr.strip()}", hint="may this user have a crontab? see crontab(1)")
+        raise AgentloadError(
+            f"crontab -l: {done.stderr.strip()}",
+            hint="may this user have a crontab? see crontab(1)",
+        )
     return "" if done.returncode else done.stdout
 
 
@@ -201,13 +235,17 @@ def write_crontab(text: str) -> None:
     command = [_program(), "-"] if text.strip() else [_program(), "-r"]
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     if done.returncode and "no crontab" not in done.stderr:
-        raise AgentloadError(f"crontab: {done.stderr.strip()}", hint="agentload watch export crontab prints the lines")
+        raise AgentloadError(
+            f"crontab: {done.stderr.strip()}",
+            hint="agentload watch export crontab prints the lines",
+        )
 
 
 def _program() -> str:
     found = shutil.which("crontab")
     if found is None:
         raise AgentloadError(
-            "no crontab command on this machine", hint="install cron, or: agentload watch export systemd; agentload watch daemon"
+            "no crontab command on this machine",
+            hint="install cron, or: agentload watch export systemd; agentload watch daemon",
         )
     return found

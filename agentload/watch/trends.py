@@ -93,7 +93,11 @@ def read(database: Path, job: str) -> Trends:
 def trends(job: str, executions: Sequence[Execution], alarms: Sequence[Alarm]) -> Trends:
     """Turn a history into trends."""
     found: dict[tuple[str, Metric], list[Point]] = {}
-    places = {each.run_id: place for place, each in enumerate(executions) if each.outcome == "done" and each.run_id is not None}
+    places = {
+        each.run_id: place
+        for place, each in enumerate(executions)
+        if each.outcome == "done" and each.run_id is not None
+    }
     for place in places.values():
         each = executions[place]
         for change in each.detail.changes:
@@ -105,7 +109,10 @@ def trends(job: str, executions: Sequence[Execution], alarms: Sequence[Alarm]) -
     return Trends(
         job=job,
         executions=tuple(executions),
-        series=tuple(_series(arm, metric, points, executions, alarms) for (arm, metric), points in found.items()),
+        series=tuple(
+            _series(arm, metric, points, executions, alarms)
+            for (arm, metric), points in found.items()
+        ),
         identities=tuple(_identities([executions[place] for place in places.values()])),
         alarms=tuple(alarms),
     )
@@ -114,7 +121,15 @@ def trends(job: str, executions: Sequence[Execution], alarms: Sequence[Alarm]) -
 def _reference(executions: Sequence[Execution], place: int) -> Point:
     each = executions[place]
     assert each.run_id is not None
-    return Point(execution=place, run_id=each.run_id, at_ns=each.started_ns, value=0.0, low=None, high=None, reference=each.run_id)
+    return Point(
+        execution=place,
+        run_id=each.run_id,
+        at_ns=each.started_ns,
+        value=0.0,
+        low=None,
+        high=None,
+        reference=each.run_id,
+    )
 
 
 def _point(change: Change, each: Execution, place: int, before: Sequence[Point]) -> Point:
@@ -124,10 +139,24 @@ def _point(change: Change, each: Execution, place: int, before: Sequence[Point])
     # A later reference lies where it was itself: the picture goes on where it was.
     base = next((math.log1p(point.value) for point in before if point.run_id == reference), 0.0)
     value, low, high = change.relative(base)
-    return Point(execution=place, run_id=run, at_ns=each.started_ns, value=value, low=low, high=high, reference=reference)
+    return Point(
+        execution=place,
+        run_id=run,
+        at_ns=each.started_ns,
+        value=value,
+        low=low,
+        high=high,
+        reference=reference,
+    )
 
 
-def _series(arm: str, metric: Metric, points: list[Point], executions: Sequence[Execution], alarms: Sequence[Alarm]) -> Series:
+def _series(
+    arm: str,
+    metric: Metric,
+    points: list[Point],
+    executions: Sequence[Execution],
+    alarms: Sequence[Alarm],
+) -> Series:
     found = change_points([math.log1p(point.value) for point in points])
     return Series(
         arm=arm,

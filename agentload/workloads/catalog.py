@@ -66,7 +66,9 @@ def _fitted(found: Any) -> str:  # noqa: ANN401  # as above
     return f"\n\nFitted to: {real}.\nNo public trace says: {unsaid}." if real and unsaid else ""
 
 
-def trace(name: str, *, seed: int, options: Mapping[str, object] | None = None, ctx_scale: float = 1.0) -> Trace:
+def trace(
+    name: str, *, seed: int, options: Mapping[str, object] | None = None, ctx_scale: float = 1.0
+) -> Trace:
     """Return the trace of a workload; each iteration generates the same sessions again.
 
     Options may be text, as a user types them; `ctx_scale` multiplies every length, for models with small windows.
@@ -77,12 +79,17 @@ def trace(name: str, *, seed: int, options: Mapping[str, object] | None = None, 
         raise UsageError(f"ctx_scale must be in (0, 100], got {ctx_scale:g}")
     sessions = _sessions(made, seed, given, ctx_scale)
     iter(sessions)  # checks the combination of options now
-    said = {"workload": made.name, "options": given} | ({"ctx_scale": ctx_scale} if ctx_scale != 1 else {})
+    said = {"workload": made.name, "options": given} | (
+        {"ctx_scale": ctx_scale} if ctx_scale != 1 else {}
+    )
     return Trace(
         header=Header(
             name=made.name,
             seed=seed,
-            prefixes={key: tuple(_segment(part, ctx_scale) for part in parts) for key, parts in made.prefixes.items()},
+            prefixes={
+                key: tuple(_segment(part, ctx_scale) for part in parts)
+                for key, parts in made.prefixes.items()
+            },
             source=tuple((key, msgspec.json.encode(value).decode()) for key, value in said.items()),
         ),
         sessions=sessions,
@@ -96,12 +103,17 @@ def is_measured(made: Workload, options: Mapping[str, object]) -> bool:
 
 
 @again
-def _sessions(made: Workload, seed: int, given: Mapping[str, object], factor: float) -> Iterator[Session]:
+def _sessions(
+    made: Workload, seed: int, given: Mapping[str, object], factor: float
+) -> Iterator[Session]:
     """Multiply all lengths, so that a workload fits a smaller (or fills a larger) window with the same shape; waits stay."""
     sessions = made.generate(seeded(f"{seed}\0w{made.name}"), **given)
     if factor == 1:
         return sessions
-    return (replace(session, turns=tuple(_turn(turn, factor) for turn in session.turns)) for session in sessions)
+    return (
+        replace(session, turns=tuple(_turn(turn, factor) for turn in session.turns))
+        for session in sessions
+    )
 
 
 def _turn(turn: Turn, factor: float) -> Turn:

@@ -13,7 +13,17 @@ from typing import Final, Literal
 
 from agentload.model.trace import Segment, Session
 from agentload.plugins import Peak, Positive, Rate, Share, Spread
-from agentload.workloads.parts.draws import Choice, Distribution, geometric, happens, inverse_gaussian, lognormal, seconds, tokens, uniform
+from agentload.workloads.parts.draws import (
+    Choice,
+    Distribution,
+    geometric,
+    happens,
+    inverse_gaussian,
+    lognormal,
+    seconds,
+    tokens,
+    uniform,
+)
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk, recent
 from agentload.workloads.parts.targets import Target
 from agentload.workloads.parts.times import OPENCLAW_TOOL, PI_USER, starts
@@ -29,17 +39,27 @@ _PROFILE: Final = Choice(tuple((1 + number * 7 % _PROFILES) ** -0.8 for number i
 # Messages of two pi sessions: q50 19, q90 51-92, q99 364-455 (badlogic/pi-mono test fixtures), and OpenClaw's envelope around each.
 _USER: Final = lognormal(20, 1.1, 3, 2_000)
 _ENVELOPE: Final = 60
-_REPLY: Final = lognormal(350, 0.45)  # Mooncake conversation: q50 350, q90 597 (kvcache-ai/Mooncake FAST25 traces)
-_STEP: Final = lognormal(130, 0.93)  # output of a call that leads to a tool; pi sessions: q50 103-133, q90 389-711
-_STEPS: Final = geometric(2, low=1)  # a mean of 3 where there are any: judgement, as is the share without
+_REPLY: Final = lognormal(
+    350, 0.45
+)  # Mooncake conversation: q50 350, q90 597 (kvcache-ai/Mooncake FAST25 traces)
+_STEP: Final = lognormal(
+    130, 0.93
+)  # output of a call that leads to a tool; pi sessions: q50 103-133, q90 389-711
+_STEPS: Final = geometric(
+    2, low=1
+)  # a mean of 3 where there are any: judgement, as is the share without
 _WITHOUT_TOOLS: Final = 0.4
-_RESULT: Final = lognormal(150, 1.6, 1, 4_000)  # pi q50 29-50, agentcgroup q50 156-165, q90 990-2,366; OpenClaw caps 16k characters
+_RESULT: Final = lognormal(
+    150, 1.6, 1, 4_000
+)  # pi q50 29-50, agentcgroup q50 156-165, q90 990-2,366; OpenClaw caps 16k characters
 # The best single fits to 988 calls of OpenClaw sessions, by their author (chus-chus/blogpost_agentic_workloads): heavier than pi's.
 _PRESETS: Final[dict[str, tuple[Distribution, Distribution]]] = {
     "pi": (_STEP, _RESULT),
     "openclaw": (inverse_gaussian(615, 145, 10, 8_000), inverse_gaussian(815, 200, 10, 8_000)),
 }
-_MESSAGES: Final = lognormal(40, 0.9, 1, 400)  # pi sessions: 55 and 88 user messages; OpenClaw resets no session by itself
+_MESSAGES: Final = lognormal(
+    40, 0.9, 1, 400
+)  # pi sessions: 55 and 88 user messages; OpenClaw resets no session by itself
 
 # OpenClaw docs/reference/session-management-compaction.md: 20k tokens reserved, the last 20k kept, memory flush 4k before.
 _RESERVE: Final = 20_000
@@ -90,7 +110,9 @@ def generate(
 ) -> Iterator[Session]:
     """Yield `sessions` sessions; before a share of user messages the system message's suffix changes (`suffix_changes`)."""
     # contextWindow 128000 is the example of OpenClaw's docs/providers/vllm.md; how often the suffix changes is judgement.
-    for number, start_s in enumerate(islice(starts(rng, rate_per_s=rate_per_s, cv=cv, peak=peak), sessions)):
+    for number, start_s in enumerate(
+        islice(starts(rng, rate_per_s=rate_per_s, cv=cv, peak=peak), sessions)
+    ):
         profile = f"chat{_PROFILE.pick(rng)}"
         talk = Talk(f"chat-{number}", workload="chat", prefix=profile, leads=PREFIXES[profile])
         step, result = _PRESETS[preset]
@@ -98,8 +120,16 @@ def generate(
         for message in range(tokens(rng, _MESSAGES)):
             if message and happens(rng, suffix_changes):
                 tools = PREFIXES[profile][2]
-                talk.reset(1, Segment(role="system", tokens=_SUFFIX, key=talk.key()), tools, *talk.rest(3))
-            _answer(rng, talk, Pause("user", seconds(rng, PI_USER)) if message else NO_PAUSE, step, result)
+                talk.reset(
+                    1, Segment(role="system", tokens=_SUFFIX, key=talk.key()), tools, *talk.rest(3)
+                )
+            _answer(
+                rng,
+                talk,
+                Pause("user", seconds(rng, PI_USER)) if message else NO_PAUSE,
+                step,
+                result,
+            )
             if not flushed and talk.tokens > window - _RESERVE - _FLUSH_BEFORE:
                 _flush(rng, talk)
                 flushed = True
@@ -109,7 +139,9 @@ def generate(
         yield talk.session(start_s)
 
 
-def _answer(rng: Random, talk: Talk, pause: Pause, step: Distribution, result: Distribution) -> None:
+def _answer(
+    rng: Random, talk: Talk, pause: Pause, step: Distribution, result: Distribution
+) -> None:
     steps = 0 if happens(rng, _WITHOUT_TOOLS) else round(_STEPS(rng.random()))
     talk.add("user", _ENVELOPE + tokens(rng, _USER))
     for _ in range(steps):

@@ -14,7 +14,17 @@ from typing import Final, Literal
 
 from agentload.model.trace import Segment, Session, TurnRef
 from agentload.plugins import Peak, Positive, Rate, Share, Spread
-from agentload.workloads.parts.draws import Choice, Distribution, even, happens, lognormal, quantiles, seconds, tokens, uniform
+from agentload.workloads.parts.draws import (
+    Choice,
+    Distribution,
+    even,
+    happens,
+    lognormal,
+    quantiles,
+    seconds,
+    tokens,
+    uniform,
+)
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk, recent
 from agentload.workloads.parts.targets import Range, Target
 from agentload.workloads.parts.times import CODE_TOOL, CODE_USER, starts
@@ -32,16 +42,46 @@ _FIRST: Final = quantiles(
     (0.99, 640_000),
     (1, 800_000),
 )
-_WENT_ON: Final = 80_000  # of such length: sessions that had been going on, with fewer calls to come
+_WENT_ON: Final = (
+    80_000  # of such length: sessions that had been going on, with fewer calls to come
+)
 _LEFT: Final = 0.5
-_CALLS: Final = quantiles((0, 1), (0.10, 8), (0.25, 19), (0.50, 46), (0.75, 94), (0.90, 157), (0.95, 233), (0.99, 380), (1, 500))
-_REQUEST: Final = quantiles((0, 1), (0.50, 2), (0.75, 5), (0.90, 15), (0.99, 72), (1, 120))  # calls that a message leads to
+_CALLS: Final = quantiles(
+    (0, 1),
+    (0.10, 8),
+    (0.25, 19),
+    (0.50, 46),
+    (0.75, 94),
+    (0.90, 157),
+    (0.95, 233),
+    (0.99, 380),
+    (1, 500),
+)
+_REQUEST: Final = quantiles(
+    (0, 1), (0.50, 2), (0.75, 5), (0.90, 15), (0.99, 72), (1, 120)
+)  # calls that a message leads to
 _MESSAGE: Final = lognormal(20, 1.1, 3, 2_000)  # pi sessions (badlogic/pi-mono)
 _OUTPUT: Final = quantiles(
-    (0, 20), (0.10, 107), (0.25, 141), (0.50, 224), (0.75, 431), (0.90, 880), (0.95, 1_450), (0.99, 3_550), (1, 8_000)
+    (0, 20),
+    (0.10, 107),
+    (0.25, 141),
+    (0.50, 224),
+    (0.75, 431),
+    (0.90, 880),
+    (0.95, 1_450),
+    (0.99, 3_550),
+    (1, 8_000),
 )
 _RESULT: Final = quantiles(
-    (0, 8), (0.10, 66), (0.25, 220), (0.50, 510), (0.75, 1_600), (0.90, 3_850), (0.95, 6_600), (0.99, 16_000), (1, 60_000)
+    (0, 8),
+    (0.10, 66),
+    (0.25, 220),
+    (0.50, 510),
+    (0.75, 1_600),
+    (0.90, 3_850),
+    (0.95, 6_600),
+    (0.99, 16_000),
+    (1, 60_000),
 )
 
 # Sub-agents in 19 of 739 sessions to 10 % (kv-cache-tester); first prompts of 9.6k (chus-chus/blogpost_agentic_workloads).
@@ -75,7 +115,9 @@ class _Preset:
     user: Distribution
 
 
-_MEASURED: Final = _Preset(prefix="code", first=_FIRST, result=_RESULT, output=_OUTPUT, tool=CODE_TOOL, user=CODE_USER)
+_MEASURED: Final = _Preset(
+    prefix="code", first=_FIRST, result=_RESULT, output=_OUTPUT, tool=CODE_TOOL, user=CODE_USER
+)
 # ai-dynamo/aiperf, manifest 1k_sessions_200k_ctx: heavier than what was measured.
 _AIPERF: Final = _Preset(
     prefix="code_aiperf",
@@ -89,7 +131,10 @@ _PRESETS: Final = {"measured": _MEASURED, "aiperf": _AIPERF}
 
 
 def _prefix(name: str, system: int, tools: int) -> tuple[Segment, ...]:
-    return (Segment(role="system", tokens=system, key=f"{name}.system"), Segment(role="tools", tokens=tools, key=f"{name}.tools"))
+    return (
+        Segment(role="system", tokens=system, key=f"{name}.system"),
+        Segment(role="tools", tokens=tools, key=f"{name}.tools"),
+    )
 
 
 PREFIXES: Final = {
@@ -132,14 +177,25 @@ def generate(
     """
     drawn = _PRESETS[preset]
     evenly = even(rng, 3)
-    for number, start_s in enumerate(islice(starts(rng, rate_per_s=rate_per_s, cv=cv, peak=peak), sessions)):
+    for number, start_s in enumerate(
+        islice(starts(rng, rate_per_s=rate_per_s, cv=cv, peak=peak), sessions)
+    ):
         length, worked, size = next(evenly)
         first = round(drawn.first(length))
         limit = _LIMITS[first > _LIMITS[0] or size < _LONG_SHARE]
         calls = max(1, round(_CALLS(worked) * (_LEFT if first > _WENT_ON else 1)))
         odds = _Odds(breaks=breaks, resets=resets, aborts=aborts)
-        agent = _Agent(rng, drawn, f"code-{number}", prefix=drawn.prefix, limit=min(limit, round(_FULL * window)), odds=odds)
-        agent.work(first, calls, delegates=int(rng.random() * calls) if happens(rng, subagents) else None)
+        agent = _Agent(
+            rng,
+            drawn,
+            f"code-{number}",
+            prefix=drawn.prefix,
+            limit=min(limit, round(_FULL * window)),
+            odds=odds,
+        )
+        agent.work(
+            first, calls, delegates=int(rng.random() * calls) if happens(rng, subagents) else None
+        )
         yield agent.talk.session(start_s)
         yield from agent.children
 
@@ -156,7 +212,16 @@ class _Odds:
 class _Agent:
     """One agent and its sub-agents."""
 
-    def __init__(self, rng: Random, drawn: _Preset, name: str, *, prefix: str, limit: int, odds: _Odds = _Odds()) -> None:
+    def __init__(
+        self,
+        rng: Random,
+        drawn: _Preset,
+        name: str,
+        *,
+        prefix: str,
+        limit: int,
+        odds: _Odds = _Odds(),
+    ) -> None:
         self.talk = Talk(name, workload="code", prefix=prefix, leads=PREFIXES[prefix])
         self._prefix = prefix
         self.children: list[Session] = []
@@ -212,14 +277,22 @@ class _Agent:
         return self.talk.use_tools(self._rng, self._drawn.result, self._drawn.tool)
 
     def _send_out(self) -> tuple[Session, ...]:
-        sent = tuple(self._child(f"{self.talk.name}.{number}") for number in range(round(_CHILDREN(self._rng.random()))))
+        sent = tuple(
+            self._child(f"{self.talk.name}.{number}")
+            for number in range(round(_CHILDREN(self._rng.random())))
+        )
         self.children.extend(sent)
         return sent
 
     def _join(self, sent: tuple[Session, ...]) -> tuple[TurnRef, ...]:
         ends = tuple(TurnRef(session=child.session, turn=-1) for child in sent)
-        reports = (Segment(role="tool", tokens=child.turns[-1].output, key=f"{child.session}.report") for child in sent)
-        self.talk.put(*(replace(report, source=end) for report, end in zip(reports, ends, strict=True)))
+        reports = (
+            Segment(role="tool", tokens=child.turns[-1].output, key=f"{child.session}.report")
+            for child in sent
+        )
+        self.talk.put(
+            *(replace(report, source=end) for report, end in zip(reports, ends, strict=True))
+        )
         return ends
 
     def _child(self, name: str) -> Session:

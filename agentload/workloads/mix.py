@@ -30,23 +30,35 @@ WEIGHTS: Final = {
     "cron": 4.0,
     "multimodal": 1.0,
 }
-PREFIXES: Final = {name: segments for other in _OTHERS.values() for name, segments in other.prefixes.items()}
+PREFIXES: Final = {
+    name: segments for other in _OTHERS.values() for name, segments in other.prefixes.items()
+}
 TARGETS: Final[dict[str, Target | Range]] = {}  # those of its parts
 
 
 def generate(
-    rng: Random, *, sessions: Positive = 400, rate_per_s: Rate = 1.0, weights: Mapping[str, Weight] = WEIGHTS
+    rng: Random,
+    *,
+    sessions: Positive = 400,
+    rate_per_s: Rate = 1.0,
+    weights: Mapping[str, Weight] = WEIGHTS,
 ) -> Iterator[Session]:
     """Yield `sessions` root sessions and those they spawn; `weights` are shares of sessions."""
     unknown = sorted(weights.keys() - _OTHERS.keys())
     if unknown:
-        raise UsageError(f"mix: weights: no workload '{unknown[0]}'", hint=f"there are {', '.join(_OTHERS)}")
+        raise UsageError(
+            f"mix: weights: no workload '{unknown[0]}'", hint=f"there are {', '.join(_OTHERS)}"
+        )
     total = sum(weights.values())
     if not total:
         raise UsageError("mix: weights sum to zero", hint="weights=chat:2,rag:1")
     # Each component draws from a generator of its own, so that its sessions do not depend on how the others interleave.
     streams = [
-        other.generate(Random(int(rng.random() * 2**53)), sessions=_WITHOUT_END, rate_per_s=rate_per_s * weights.get(name, 0) / total)
+        other.generate(
+            Random(int(rng.random() * 2**53)),
+            sessions=_WITHOUT_END,
+            rate_per_s=rate_per_s * weights.get(name, 0) / total,
+        )
         for name, other in _OTHERS.items()
         if weights.get(name, 0)
     ]

@@ -16,7 +16,17 @@ from agentload.model.trace import Segment, Session, TurnRef, image_tokens
 from agentload.plugins import Peak, Positive, Rate, Share, Spread
 from agentload.prompts.images import digits, sized
 from agentload.workloads.parts.clients import CLIENTS
-from agentload.workloads.parts.draws import Choice, Distribution, geometric, happens, lognormal, quantiles, seconds, tokens, uniform
+from agentload.workloads.parts.draws import (
+    Choice,
+    Distribution,
+    geometric,
+    happens,
+    lognormal,
+    quantiles,
+    seconds,
+    tokens,
+    uniform,
+)
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
 from agentload.workloads.parts.targets import Target
 from agentload.workloads.parts.times import OPENCLAW_TOOL, PI_USER, starts
@@ -26,18 +36,30 @@ _QUESTION: Final = "Which digits does the first image show?"
 _WORDS: Final = 12
 
 _CLIENT: Final = Choice(tuple(client.share for client in CLIENTS.values()))
-_STEPS: Final = geometric(0.15, low=0)  # of an agent, after its first call: judgement; what a tool says is as long as in chat
+_STEPS: Final = geometric(
+    0.15, low=0
+)  # of an agent, after its first call: judgement; what a tool says is as long as in chat
 _RESULT: Final = lognormal(150, 1.6, 1, 4_000)
 
 # What OpenClaw's conversations hand over: ServeGen's images, as above and whole, answers cut at 500 characters.
 _IMAGE: Final = quantiles(
-    (0, 4), (0.10, 6), (0.25, 252), (0.50, 841), (0.75, 1_196), (0.90, 1_224), (0.95, 1_232), (0.99, 1_265), (1, 1_300)
+    (0, 4),
+    (0.10, 6),
+    (0.25, 252),
+    (0.50, 841),
+    (0.75, 1_196),
+    (0.90, 1_224),
+    (0.95, 1_232),
+    (0.99, 1_265),
+    (1, 1_300),
 )
 _IMAGES: Final = quantiles((0, 0.6), (0.85, 1.4), (0.97, 3), (1, 8))
 _PROMPT: Final = uniform(40, 106)
 _DESCRIPTION: Final = lognormal(87, 0.8, 4, 125)
 
-_USER: Final = lognormal(20, 1.1, 3, 2_000)  # pi sessions (badlogic/pi-mono), and OpenClaw's envelope
+_USER: Final = lognormal(
+    20, 1.1, 3, 2_000
+)  # pi sessions (badlogic/pi-mono), and OpenClaw's envelope
 _ENVELOPE: Final = 60
 _REPLY: Final = lognormal(350, 0.45)  # as in chat
 _MESSAGES: Final = geometric(3, low=1)  # judgement
@@ -47,17 +69,25 @@ _INLINE_TURNS: Final = 3
 
 
 def _prefix(name: str, system: int, tools: int) -> tuple[Segment, ...]:
-    parts = (Segment(role="system", tokens=system, key=f"{name}.system"), Segment(role="tools", tokens=tools, key=f"{name}.tools"))
+    parts = (
+        Segment(role="system", tokens=system, key=f"{name}.system"),
+        Segment(role="tools", tokens=tools, key=f"{name}.tools"),
+    )
     return parts if tools else parts[:1]
 
 
 PREFIXES: Final = {
     "multimodal": _prefix("multimodal", 7_200, 8_800),
     "multimodal_vision": _prefix("multimodal_vision", 30, 0),  # judgement
-    **{f"multimodal_{name}": _prefix(f"multimodal_{name}", client.system, client.tools) for name, client in CLIENTS.items()},
+    **{
+        f"multimodal_{name}": _prefix(f"multimodal_{name}", client.system, client.tools)
+        for name, client in CLIENTS.items()
+    },
 }
 REAL: Final = "ServeGen mm-image (alibaba): single calls of 35 clients without sessions or contents"
-UNSAID: Final = "turns, tools and waits, what of a prompt is shared, in which order texts and images come"
+UNSAID: Final = (
+    "turns, tools and waits, what of a prompt is shared, in which order texts and images come"
+)
 TARGETS: Final = {
     "context": Target(1_310, 2_850, 7_200),
     "output": Target(97, 275, 625),
@@ -78,20 +108,39 @@ def generate(
     """Yield `sessions` sessions; with a `handoff`, conversations whose first message and a share of the others have images."""
     # Clients of the same ServeGen trace: CV q50 1.0, q75 4.0.
     converse = _handed if handoff == "text" else _inline
-    for number, start_s in enumerate(islice(starts(rng, rate_per_s=rate_per_s, cv=cv, peak=peak), sessions)):
+    for number, start_s in enumerate(
+        islice(starts(rng, rate_per_s=rate_per_s, cv=cv, peak=peak), sessions)
+    ):
         if handoff == "none":
             yield _asked(rng, f"multimodal-{number}", start_s)
             continue
-        seen = [True, *(happens(rng, image_share) for _ in range(round(_MESSAGES(rng.random())) - 1))]
+        seen = [
+            True,
+            *(happens(rng, image_share) for _ in range(round(_MESSAGES(rng.random())) - 1)),
+        ]
         yield from converse(rng, f"multimodal-{number}", start_s, seen)
 
 
 def _asked(rng: Random, name: str, start_s: float) -> Session:
     kind = list(CLIENTS)[_CLIENT.pick(rng)]
     client = CLIENTS[kind]
-    talk = Talk(name, workload="multimodal", prefix=f"multimodal_{kind}", leads=PREFIXES[f"multimodal_{kind}"])
+    talk = Talk(
+        name,
+        workload="multimodal",
+        prefix=f"multimodal_{kind}",
+        leads=PREFIXES[f"multimodal_{kind}"],
+    )
     images = _images(rng, talk, tokens(rng, client.images), client.image)
-    talk.put(*images, Segment(role="user", tokens=max(_WORDS, tokens(rng, client.text)), key=talk.key(), plant=_QUESTION, at=1.0))
+    talk.put(
+        *images,
+        Segment(
+            role="user",
+            tokens=max(_WORDS, tokens(rng, client.text)),
+            key=talk.key(),
+            plant=_QUESTION,
+            at=1.0,
+        ),
+    )
     talk.call(tokens(rng, client.answer), check=(Has(text=digits(images[0].key)),))
     for _ in range(round(_STEPS(rng.random())) if client.tools else 0):
         talk.add("tool", tokens(rng, _RESULT))
@@ -107,13 +156,27 @@ def _handed(rng: Random, name: str, start_s: float, seen: list[bool]) -> Iterato
         talk.add("user", _ENVELOPE + tokens(rng, _USER))
         after: tuple[TurnRef, ...] = ()
         if has_images:
-            perception = _perception(rng, _perceives(name, message), start_s=None if message else start_s, pause=pause)
+            perception = _perception(
+                rng, _perceives(name, message), start_s=None if message else start_s, pause=pause
+            )
             perceptions.append(perception)
             # The user's pause comes before the perception; the agent continues when that is done.
             after, pause = (TurnRef(session=perception.session, turn=-1),), NO_PAUSE
-            talk.put(Segment(role="user", tokens=perception.turns[-1].output, key=f"{perception.session}.text", source=after[0]))
+            talk.put(
+                Segment(
+                    role="user",
+                    tokens=perception.turns[-1].output,
+                    key=f"{perception.session}.text",
+                    source=after[0],
+                )
+            )
         next_sees = message + 1 < len(seen) and seen[message + 1]
-        talk.call(tokens(rng, _REPLY), pause, after=after, spawn=(_perceives(name, message + 1),) if next_sees else ())
+        talk.call(
+            tokens(rng, _REPLY),
+            pause,
+            after=after,
+            spawn=(_perceives(name, message + 1),) if next_sees else (),
+        )
     # The first perception starts by the clock like the conversation itself, the others are spawned by it.
     yield perceptions[0]
     yield talk.session(start_s)
@@ -125,9 +188,14 @@ def _perceives(name: str, message: int) -> str:
 
 
 def _perception(rng: Random, name: str, *, start_s: float | None, pause: Pause) -> Session:
-    talk = Talk(name, workload="multimodal", prefix="multimodal_vision", leads=PREFIXES["multimodal_vision"])
+    talk = Talk(
+        name, workload="multimodal", prefix="multimodal_vision", leads=PREFIXES["multimodal_vision"]
+    )
     images = _images(rng, talk, tokens(rng, _IMAGES), _IMAGE)
-    talk.put(*images, Segment(role="user", tokens=tokens(rng, _PROMPT), key=talk.key(), plant=_QUESTION, at=1.0))
+    talk.put(
+        *images,
+        Segment(role="user", tokens=tokens(rng, _PROMPT), key=talk.key(), plant=_QUESTION, at=1.0),
+    )
     talk.call(
         tokens(rng, _DESCRIPTION),
         pause,
@@ -141,7 +209,10 @@ def _perception(rng: Random, name: str, *, start_s: float | None, pause: Pause) 
 
 def _images(rng: Random, talk: Talk, count: int, image: Distribution) -> tuple[Segment, ...]:
     sizes = [sized(tokens(rng, image), aspect=_ASPECT(rng.random())) for _ in range(count)]
-    return tuple(Segment(role="image", tokens=image_tokens(size), key=talk.key(), size=size) for size in sizes)
+    return tuple(
+        Segment(role="image", tokens=image_tokens(size), key=talk.key(), size=size)
+        for size in sizes
+    )
 
 
 def _inline(rng: Random, name: str, start_s: float, seen: list[bool]) -> Iterator[Session]:
@@ -153,11 +224,17 @@ def _inline(rng: Random, name: str, start_s: float, seen: list[bool]) -> Iterato
         shown.append(_images(rng, talk, tokens(rng, _IMAGES), _IMAGE) if has_images else ())
         talk.put(*shown[-1])
         talk.add("user", _ENVELOPE + tokens(rng, _USER))
-        talk.call(tokens(rng, _REPLY), Pause("user", seconds(rng, PI_USER)) if message else NO_PAUSE)
+        talk.call(
+            tokens(rng, _REPLY), Pause("user", seconds(rng, PI_USER)) if message else NO_PAUSE
+        )
     yield talk.session(start_s)
 
 
 def _forget(talk: Talk, images: tuple[Segment, ...]) -> None:
     """Replace the images of an earlier message with one marker."""
     first = talk.context.index(images[0])
-    talk.reset(first, Segment(role="user", tokens=_MARKER, key="multimodal.marker"), *talk.rest(first + len(images)))
+    talk.reset(
+        first,
+        Segment(role="user", tokens=_MARKER, key="multimodal.marker"),
+        *talk.rest(first + len(images)),
+    )

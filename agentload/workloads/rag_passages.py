@@ -19,10 +19,14 @@ from agentload.workloads.parts.targets import Range, Target
 PREFIXES: Final = prefixes("rag_passages")
 
 # Documents: inference-perf's workload catalog has RAG prompts of 2k-60k tokens, Mooncake conversation q90 27k and q99 85k.
-_DOCUMENT: Final = mixture((0.7, uniform(1_600, 2_400)), (0.3, lognormal(30_000, 0.7, 2_400, 120_000)))
+_DOCUMENT: Final = mixture(
+    (0.7, uniform(1_600, 2_400)), (0.3, lognormal(30_000, 0.7, 2_400, 120_000))
+)
 
 VARIANTS: Final[tuple[dict[str, object], ...]] = ({}, {"documents": 0.2})
-REAL: Final = "RAGPulse (flashserve): a week of a university's assistant; its documents are judgement"
+REAL: Final = (
+    "RAGPulse (flashserve): a week of a university's assistant; its documents are judgement"
+)
 UNSAID: Final = "aborts, structured answers, how long an answer took (it is part of its waits)"
 TARGETS: Final = {
     **SHARED,
@@ -44,5 +48,7 @@ def generate(
 ) -> Iterator[Session]:
     """Yield `sessions` sessions; each question comes with this many `passages`, and a share asks about `documents`."""
     # CV 1.1 is a week's typical hour, the busiest hour 3.45 times the mean (RAGPulse).
-    made = Retrieval(workload="rag_passages", passages=passages, documents=documents, document=_DOCUMENT)
+    made = Retrieval(
+        workload="rag_passages", passages=passages, documents=documents, document=_DOCUMENT
+    )
     return made.sessions(rng, sessions, rate_per_s=rate_per_s, cv=cv, peak=peak)

@@ -8,7 +8,16 @@ from typing import Final, Literal
 
 from agentload.model.trace import Segment, Session
 from agentload.plugins import Peak, Positive, Rate, Spread
-from agentload.workloads.parts.draws import Choice, Distribution, even, exponential, lognormal, quantiles, seconds, tokens
+from agentload.workloads.parts.draws import (
+    Choice,
+    Distribution,
+    even,
+    exponential,
+    lognormal,
+    quantiles,
+    seconds,
+    tokens,
+)
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
 from agentload.workloads.parts.targets import Target
 from agentload.workloads.parts.times import PI_USER, starts
@@ -16,16 +25,36 @@ from agentload.workloads.parts.times import PI_USER, starts
 # ServeGen deepseek-r1 (alibaba/ServeGen, complete): a day of its 73 clients drawn, evened with its first hour, and the share of
 # thinking in an answer. Its requests have no sessions: a question is a whole prompt.
 _R1_QUESTION: Final = quantiles(
-    (0, 4), (0.10, 17), (0.25, 36), (0.50, 190), (0.75, 430), (0.90, 1_250), (0.95, 5_300), (0.99, 21_800), (1, 34_000)
+    (0, 4),
+    (0.10, 17),
+    (0.25, 36),
+    (0.50, 190),
+    (0.75, 430),
+    (0.90, 1_250),
+    (0.95, 5_300),
+    (0.99, 21_800),
+    (1, 34_000),
 )
 _R1_ANSWER: Final = quantiles(
-    (0, 60), (0.10, 300), (0.25, 450), (0.50, 850), (0.75, 1_450), (0.90, 2_650), (0.95, 4_600), (0.99, 12_000), (1, 32_000)
+    (0, 60),
+    (0.10, 300),
+    (0.25, 450),
+    (0.50, 850),
+    (0.75, 1_450),
+    (0.90, 2_650),
+    (0.95, 4_600),
+    (0.99, 12_000),
+    (1, 32_000),
 )
-_THINKING: Final = quantiles((0, 0.05), (0.10, 0.37), (0.25, 0.54), (0.50, 0.79), (0.75, 0.91), (0.90, 0.96), (1, 0.99))
+_THINKING: Final = quantiles(
+    (0, 0.05), (0.10, 0.37), (0.25, 0.54), (0.50, 0.79), (0.75, 0.91), (0.90, 0.96), (1, 0.99)
+)
 _TURNS: Final = Choice((0.9, 0.07, 0.03))  # 1 to 3 turns: judgement, as is what follows
 _FURTHER: Final = lognormal(20, 1.1, 3, 2_000)
 _TENANTS: Final = 12
-_TENANT: Final = Choice(tuple(rank**-1.2 for rank in range(1, _TENANTS + 1)))  # 10 of 73 clients make most requests
+_TENANT: Final = Choice(
+    tuple(rank**-1.2 for rank in range(1, _TENANTS + 1))
+)  # 10 of 73 clients make most requests
 _OWN_PROMPT: Final = 0.15  # of a question, as far as its tenant has asked for so much: judgement
 
 
@@ -37,7 +66,9 @@ class _Preset:
 
 _PRESETS: Final = {
     "r1": _Preset(_R1_QUESTION, _R1_ANSWER),
-    "heavy": _Preset(_R1_QUESTION, exponential(8_000, 64, 32_000)),  # answers of inference-perf's reasoning workload
+    "heavy": _Preset(
+        _R1_QUESTION, exponential(8_000, 64, 32_000)
+    ),  # answers of inference-perf's reasoning workload
 }
 
 PREFIXES: Final[dict[str, tuple[Segment, ...]]] = {}
@@ -64,7 +95,9 @@ def generate(
     # Clients of the same ServeGen trace: CV q50 1.0, q75 1.9.
     lengths = _PRESETS[preset]
     evenly = even(rng, 1)
-    for number, start_s in enumerate(islice(starts(rng, rate_per_s=rate_per_s, cv=cv, peak=peak), sessions)):
+    for number, start_s in enumerate(
+        islice(starts(rng, rate_per_s=rate_per_s, cv=cv, peak=peak), sessions)
+    ):
         talk = Talk(f"reasoning-{number}", workload="reasoning")
         question = max(2, round(lengths.question(next(evenly)[0])))
         # A shorter segment of a key is a prefix of a longer one: questions to a tenant begin with as much of its prompt as they have.

@@ -16,9 +16,27 @@ from agentload.workloads.parts.times import starts
 # further turns are among them, so first ones are drawn a little shorter.
 _SYSTEM: Final = 100  # judgement
 _FIRST: Final = quantiles(
-    (0, _SYSTEM + 20), (0.10, 180), (0.25, 345), (0.50, 920), (0.75, 1_150), (0.90, 2_450), (0.95, 3_700), (0.99, 4_000), (1, 6_200)
+    (0, _SYSTEM + 20),
+    (0.10, 180),
+    (0.25, 345),
+    (0.50, 920),
+    (0.75, 1_150),
+    (0.90, 2_450),
+    (0.95, 3_700),
+    (0.99, 4_000),
+    (1, 6_200),
 )
-_ANSWER: Final = quantiles((0, 4), (0.10, 54), (0.25, 85), (0.50, 129), (0.75, 395), (0.90, 424), (0.95, 451), (0.99, 601), (1, 1_000))
+_ANSWER: Final = quantiles(
+    (0, 4),
+    (0.10, 54),
+    (0.25, 85),
+    (0.50, 129),
+    (0.75, 395),
+    (0.90, 424),
+    (0.95, 451),
+    (0.99, 601),
+    (1, 1_000),
+)
 _FURTHER: Final = lognormal(20, 1.1, 3, 2_000)  # user messages of pi sessions (badlogic/pi-mono)
 # Mooncake conversation trace, linked by blocks: turns q90 3, q99 8, fewer here; gaps q10/50/90 42/123/483 s (kvcache-ai/Mooncake).
 _TURNS: Final = geometric(0.5, low=1)
@@ -34,11 +52,25 @@ TARGETS: Final = {
 }
 
 
-def generate(rng: Random, *, sessions: Positive = 500, rate_per_s: Rate = 1.0, cv: Spread = 1.1, peak: Peak = 1.0) -> Iterator[Session]:
+def generate(
+    rng: Random,
+    *,
+    sessions: Positive = 500,
+    rate_per_s: Rate = 1.0,
+    cv: Spread = 1.1,
+    peak: Peak = 1.0,
+) -> Iterator[Session]:
     """Yield `sessions` sessions."""
     # CV 1.09: the same Azure trace.
-    for number, start_s in enumerate(islice(starts(rng, rate_per_s=rate_per_s, cv=cv, peak=peak), sessions)):
-        talk = Talk(f"short_chat-{number}", workload="short_chat", prefix="short_chat", leads=PREFIXES["short_chat"])
+    for number, start_s in enumerate(
+        islice(starts(rng, rate_per_s=rate_per_s, cv=cv, peak=peak), sessions)
+    ):
+        talk = Talk(
+            f"short_chat-{number}",
+            workload="short_chat",
+            prefix="short_chat",
+            leads=PREFIXES["short_chat"],
+        )
         for turn in range(round(_TURNS(rng.random()))):
             talk.add("user", tokens(rng, _FURTHER) if turn else tokens(rng, _FIRST) - _SYSTEM)
             talk.call(tokens(rng, _ANSWER), Pause("user", seconds(rng, _GAP)) if turn else NO_PAUSE)

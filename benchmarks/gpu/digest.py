@@ -60,13 +60,23 @@ class Starts:
 
 def digest(folder: Path, house: Path, *, prediction: Path = PREDICTION) -> str:
     """Write what a folder comes to; return the page."""
-    data, done = plan.kit(), [json.loads(line) for line in (folder / "done.jsonl").read_text(encoding="utf-8").splitlines()]
+    data, done = (
+        plan.kit(),
+        [
+            json.loads(line)
+            for line in (folder / "done.jsonl").read_text(encoding="utf-8").splitlines()
+        ],
+    )
     places = sorted({line["place"] for line in done})
     is_real = places == ["gpu"]
     out = house / "reports" / "gpu"
     out.mkdir(parents=True, exist_ok=True)
     predicted = yaml.safe_load(prediction.read_text(encoding="utf-8"))
-    said = "on a GPU" if is_real else f"a rehearsal ({', '.join(places)}), whose figures say nothing of a GPU"
+    said = (
+        "on a GPU"
+        if is_real
+        else f"a rehearsal ({', '.join(places)}), whose figures say nothing of a GPU"
+    )
     parts = [f"# Measured by the kit: {said}", RANDOM, *_tried(done)]
     found: list[dict[str, Any]] = []
     levels: list[list[tuple[int, float]]] = []
@@ -76,15 +86,39 @@ def digest(folder: Path, house: Path, *, prediction: Path = PREDICTION) -> str:
         if not database.exists():
             continue
         with reading(database) as connection:
-            runs = [str(run) for (run,) in connection.execute("SELECT run_id FROM runs ORDER BY created_ns").fetchall()]
-            levels += [level for run in runs if run.startswith("restarts") for level in start_levels(connection, run)]
+            runs = [
+                str(run)
+                for (run,) in connection.execute(
+                    "SELECT run_id FROM runs ORDER BY created_ns"
+                ).fetchall()
+            ]
+            levels += [
+                level
+                for run in runs
+                if run.startswith("restarts")
+                for level in start_levels(connection, run)
+            ]
         for run in runs:
             report = _report(database, run, out / f"{model}-{run}")
-            found.append({"model": model, "run": run, "sha256": _sha256(database), "report": report})
+            found.append(
+                {"model": model, "run": run, "sha256": _sha256(database), "report": report}
+            )
         if "profile" in runs:
             suffix = "measured" if is_real else "rehearsal"
-            parts += _profile(data, model, database, (house / "profiles" if is_real else out) / f"{_stem(data, model)}-{suffix}.yaml")
-            lines = next((each["report"] for each in found if (each["model"], each["run"]) == (model, "profile")), None)
+            parts += _profile(
+                data,
+                model,
+                database,
+                (house / "profiles" if is_real else out) / f"{_stem(data, model)}-{suffix}.yaml",
+            )
+            lines = next(
+                (
+                    each["report"]
+                    for each in found
+                    if (each["model"], each["run"]) == (model, "profile")
+                ),
+                None,
+            )
             rows += list(figures(lines, f"{_stem(data, model)}-{suffix}"))
     starts = spread_of(levels)
     if starts is not None:
@@ -94,7 +128,9 @@ def digest(folder: Path, house: Path, *, prediction: Path = PREDICTION) -> str:
         )
     parts += [*_compared(predicted, found), *_of_starts(starts), *_kept(found)]
     if is_real:
-        publish(house / "benchmarks" / "published.yaml", rows, min(line["at"] for line in done)[:10])
+        publish(
+            house / "benchmarks" / "published.yaml", rows, min(line["at"] for line in done)[:10]
+        )
     page = "\n\n".join(parts) + "\n"
     (out / "README.md").write_text(page, encoding="utf-8")
     return page
@@ -102,10 +138,17 @@ def digest(folder: Path, house: Path, *, prediction: Path = PREDICTION) -> str:
 
 def start_levels(connection: duckdb.DuckDBPyConnection, run: str) -> list[list[tuple[int, float]]]:
     """Return, for each arm of a run, the start and the mean log latency of each of its pairs."""
-    began = {(play.arm, play.pair): play.restart for play in plays.plays(connection, run) if not play.is_void}
+    began = {
+        (play.arm, play.pair): play.restart
+        for play in plays.plays(connection, run)
+        if not play.is_void
+    }
     rows = connection.execute(LEVELS, [run]).fetchall()
     kept = [(arm, began[arm, pair], level) for arm, pair, level in rows if (arm, pair) in began]
-    return [[(start, level) for _, start, level in lines] for _, lines in groupby(kept, key=lambda row: row[0])]
+    return [
+        [(start, level) for _, start, level in lines]
+        for _, lines in groupby(kept, key=lambda row: row[0])
+    ]
 
 
 def spread_of(levels: Sequence[Sequence[tuple[int, float]]]) -> Starts | None:
@@ -113,18 +156,27 @@ def spread_of(levels: Sequence[Sequence[tuple[int, float]]]) -> Starts | None:
     between, within, count = [], [], 0
     each_start = []
     for arm in levels:
-        by_start = [[level for _, level in lines] for _, lines in groupby(sorted(arm), key=lambda line: line[0])]
+        by_start = [
+            [level for _, level in lines]
+            for _, lines in groupby(sorted(arm), key=lambda line: line[0])
+        ]
         if len(by_start) > 1:
             means = [float(np.mean(each)) for each in by_start]
             between.append((float(np.var(means, ddof=1)), len(means) - 1))
-            within += [(float(np.var(each, ddof=1)) / len(each), len(each) - 1) for each in by_start if len(each) > 1]
+            within += [
+                (float(np.var(each, ddof=1)) / len(each), len(each) - 1)
+                for each in by_start
+                if len(each) > 1
+            ]
             each_start += by_start
             count += len(by_start)
     freedom = sum(degrees for _, degrees in between)
     if freedom < 2:
         return None
     total = sum(value * degrees for value, degrees in between) / freedom
-    own = sum(value * degrees for value, degrees in within) / max(1, sum(degrees for _, degrees in within))
+    own = sum(value * degrees for value, degrees in within) / max(
+        1, sum(degrees for _, degrees in within)
+    )
     most = total * freedom / float(stats.chi2.ppf(0.025, freedom))
     return Starts(spread=max(0.0, total - own) ** 0.5, most=most**0.5, starts=count)
 
@@ -132,8 +184,17 @@ def spread_of(levels: Sequence[Sequence[tuple[int, float]]]) -> Starts | None:
 def figures(report: Mapping[str, Any] | None, profile: str) -> Iterator[dict[str, Any]]:
     """Yield the lines through the token latencies of a report as rows of published figures."""
     for line in [] if report is None else report["decision"]["itl"]:
-        for what, name, unit in (("slope", "slope_ms_per_token", "ms/token"), ("intercept", "intercept_ms", "ms")):
-            yield {"what": what, "unit": unit, "profile": profile, "arm": line["arm"], "value": float(f"{line[name]['value']:.4g}")}
+        for what, name, unit in (
+            ("slope", "slope_ms_per_token", "ms/token"),
+            ("intercept", "intercept_ms", "ms"),
+        ):
+            yield {
+                "what": what,
+                "unit": unit,
+                "profile": profile,
+                "arm": line["arm"],
+                "value": float(f"{line[name]['value']:.4g}"),
+            }
 
 
 def publish(path: Path, rows: Sequence[Mapping[str, Any]], date: str) -> None:
@@ -141,11 +202,19 @@ def publish(path: Path, rows: Sequence[Mapping[str, Any]], date: str) -> None:
     before, source = path.read_text(encoding="utf-8"), f"here-{date}"
     if f"  {source}:" in before or not rows:
         return
-    text = before.replace("sources:\n", f"sources:\n  {source}: measured here with random weights, {date}; reports/gpu\n", 1)
+    text = before.replace(
+        "sources:\n",
+        f"sources:\n  {source}: measured here with random weights, {date}; reports/gpu\n",
+        1,
+    )
     for (what, unit), group in groupby(
-        sorted(rows, key=lambda row: (row["what"], row["unit"])), key=lambda row: (row["what"], row["unit"])
+        sorted(rows, key=lambda row: (row["what"], row["unit"])),
+        key=lambda row: (row["what"], row["unit"]),
     ):
-        own = ", ".join(f"{{profile: {row['profile']}, arm: {row['arm']}, value: {row['value']}}}" for row in group)
+        own = ", ".join(
+            f"{{profile: {row['profile']}, arm: {row['arm']}, value: {row['value']}}}"
+            for row in group
+        )
         text += f"  - {{what: {what}, unit: {unit}, source: {source}, place: one request at a time, origin: fitted, tolerance: 0.1,\n"
         text += f"     figures: [{own}]}}\n"
     path.write_text(text, encoding="utf-8")
@@ -153,8 +222,21 @@ def publish(path: Path, rows: Sequence[Mapping[str, Any]], date: str) -> None:
 
 def _report(database: Path, run: str, out: Path) -> dict[str, Any] | None:
     """Write the report of a run; return its decision file, None where there is nothing to decide."""
-    command = [AGENTLOAD, "report", str(database), "--run", run, "-o", str(out), "--format", "md,json", "--quiet"]
-    if subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE).returncode:
+    command = [
+        AGENTLOAD,
+        "report",
+        str(database),
+        "--run",
+        run,
+        "-o",
+        str(out),
+        "--format",
+        "md,json",
+        "--quiet",
+    ]
+    if subprocess.run(
+        command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ).returncode:
         return None
     decided: dict[str, Any] = json.loads((out / "decision.json").read_text(encoding="utf-8"))
     page = out / "decision.md"
@@ -167,7 +249,19 @@ def _profile(data: Mapping[str, Any], model: str, database: Path, path: Path) ->
     path.parent.mkdir(parents=True, exist_ok=True)
     known, like = profiled(data, model), path.with_suffix(".like")
     like.write_text(text(known), encoding="utf-8")
-    command = [AGENTLOAD, "profile", "fit", str(database), "--run", "profile", "--like", str(like), "-o", str(path), "--quiet"]
+    command = [
+        AGENTLOAD,
+        "profile",
+        "fit",
+        str(database),
+        "--run",
+        "profile",
+        "--like",
+        str(like),
+        "-o",
+        str(path),
+        "--quiet",
+    ]
     fitted = subprocess.run(command, check=False, capture_output=True, text=True)
     like.unlink()
     head = f"## Profile of {model}"
@@ -176,7 +270,11 @@ def _profile(data: Mapping[str, Any], model: str, database: Path, path: Path) ->
     path.write_text(f"# {RANDOM}\n{path.read_text(encoding='utf-8')}", encoding="utf-8")
     measured = {arm.name: arm for arm in read(str(path)).arms}
     pairs = [(arm, measured[arm.name]) for arm in known.arms if arm.name in measured]
-    lines = [f"| {arm.name}, {length:,} tokens | {_off(arm, own, length)} |" for arm, own in pairs for length in LENGTHS]
+    lines = [
+        f"| {arm.name}, {length:,} tokens | {_off(arm, own, length)} |"
+        for arm, own in pairs
+        for length in LENGTHS
+    ]
     return [
         head,
         f"`{path.name}` / the profile that the kit goes by, of one request:",
@@ -191,27 +289,44 @@ def _off(arm: ArmProfile, own: ArmProfile, length: int) -> str:
         assert each.step is not None
         return each.step.decode_ms + each.step.decode_ms_per_token * length
 
-    both = [(1000 * prefill_s(own, length), 1000 * prefill_s(arm, length)), (token_ms(own), token_ms(arm))]
-    return " | ".join(f"{measured:,.2f} / {known:,.2f} ({measured / known - 1:+.1%})" for measured, known in both)
+    both = [
+        (1000 * prefill_s(own, length), 1000 * prefill_s(arm, length)),
+        (token_ms(own), token_ms(arm)),
+    ]
+    return " | ".join(
+        f"{measured:,.2f} / {known:,.2f} ({measured / known - 1:+.1%})" for measured, known in both
+    )
 
 
-def _compared(predicted: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]) -> list[str]:
+def _compared(
+    predicted: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]
+) -> list[str]:
     """Compare what was predicted of each decision with what was measured."""
     # A decision that gave a load up goes on as CHAT-2-sessions: the last one counts.
     reports = {(each["model"], each["run"].partition("-")[0]): each["report"] for each in found}
     lines = []
     for each in predicted:
         report = reports.get((each["model"], each["trace"]))
-        measured = {(row["arm"], row["metric"]): row for row in ([] if report is None else changes(report))}
+        measured = {
+            (row["arm"], row["metric"]): row for row in ([] if report is None else changes(report))
+        }
         for row in each["changes"]:
             own = measured.get((row["arm"], row["metric"]))
             name = f"{each['model']}, {each['trace']}, {row['arm']}, {row['metric'].removesuffix('_ms')}"
-            verdict = "not measured" if own is None else "held" if holds(row, own) else "did not hold"
-            lines.append(f"| {name} | {_shown(row)} | {'' if own is None else _shown(own)} | {verdict} |")
+            verdict = (
+                "not measured" if own is None else "held" if holds(row, own) else "did not hold"
+            )
+            lines.append(
+                f"| {name} | {_shown(row)} | {'' if own is None else _shown(own)} | {verdict} |"
+            )
     count = Counter(line.rpartition(" | ")[2].removesuffix(" |") for line in lines)
     held, failed, missing = (count[name] for name in ("held", "did not hold", "not measured"))
     said = f"Of {len(lines)} predicted changes {held} held, {failed} did not, {missing} were not measured."
-    return ["## Predicted and measured", said, _table("| decision, change | predicted | measured | |", lines)]
+    return [
+        "## Predicted and measured",
+        said,
+        _table("| decision, change | predicted | measured | |", lines),
+    ]
 
 
 def _shown(change: Mapping[str, float]) -> str:
@@ -221,9 +336,7 @@ def _shown(change: Mapping[str, float]) -> str:
 def _of_starts(starts: Starts | None) -> list[str]:
     told = "Too few starts to tell." if starts is None else ""
     if starts is not None:
-        told = (
-            f"{starts.starts} starts add {starts.spread:.1%} to a server's latency, at most {starts.most:.1%}: [starts.yaml](starts.yaml)."
-        )
+        told = f"{starts.starts} starts add {starts.spread:.1%} to a server's latency, at most {starts.most:.1%}: [starts.yaml](starts.yaml)."
     return ["## What a start adds", told]
 
 
@@ -239,9 +352,16 @@ def _kept(found: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = []
     for each in found:
         run, report = each["run"], each["report"]
-        named, said = (run, "no report") if report is None else (f"[{run}]({each['model']}-{run}/decision.md)", report["headline"])
+        named, said = (
+            (run, "no report")
+            if report is None
+            else (f"[{run}]({each['model']}-{run}/decision.md)", report["headline"])
+        )
         lines.append(f"| {each['model']} | {named} | {said} | `{each['sha256']}` |")
-    return ["## Reports, and the digest of each database", _table("| model | run | says | SHA-256 of its database |", lines)]
+    return [
+        "## Reports, and the digest of each database",
+        _table("| model | run | says | SHA-256 of its database |", lines),
+    ]
 
 
 def _table(head: str, lines: Sequence[str]) -> str:
@@ -258,9 +378,13 @@ def _sha256(path: Path) -> str:
 
 def main() -> None:
     """Digest a folder."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--house", type=Path, default=HOUSE, help="root of the repository that it is kept in")
+    parser.add_argument(
+        "--house", type=Path, default=HOUSE, help="root of the repository that it is kept in"
+    )
     given = parser.parse_args()
     sys.stdout.write(digest(given.folder, given.house))
 

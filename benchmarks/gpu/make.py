@@ -24,7 +24,10 @@ def make(data: Mapping[str, Any], site: Site, *, agentload: str) -> None:
     site.work.mkdir(parents=True, exist_ok=True)
     profile = profiled(data, site.model)
     plan.profile_path(site).write_text(text(profile), encoding="utf-8")
-    plan.arms_path(site).write_text(yaml.safe_dump(plan.arms(data, site, agentload=agentload), sort_keys=False), encoding="utf-8")
+    plan.arms_path(site).write_text(
+        yaml.safe_dump(plan.arms(data, site, agentload=agentload), sort_keys=False),
+        encoding="utf-8",
+    )
     window = data["places"][site.place]["values"]["window"]
     pool = data["places"][site.place].get("steps_pool")
     bounds = Bounds(
@@ -44,7 +47,11 @@ def profiled(data: Mapping[str, Any], model: str) -> Profile:
     wanted = data["models"][model]
     known = read(wanted["profile"])
     memory = wanted["kv_gib"] << 30
-    arms = [replace(arm, server=replace(arm.server, kv_cache_memory_bytes=memory)) for arm in known.arms if arm.name in wanted["arms"]]
+    arms = [
+        replace(arm, server=replace(arm.server, kv_cache_memory_bytes=memory))
+        for arm in known.arms
+        if arm.name in wanted["arms"]
+    ]
     return replace(known, arms=tuple(arms))
 
 
@@ -56,4 +63,6 @@ def _model(data: Mapping[str, Any], site: Site) -> None:
     if not (out / "tokenizer.json").exists():
         write_tokenizer(out, list(WORDS), length=plan.LENGTH, vocabulary=config["vocab_size"])
     (out / "config.json").write_text(json.dumps(config, indent=1))
-    (out / "generation_config.json").write_text(json.dumps({"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}))
+    (out / "generation_config.json").write_text(
+        json.dumps({"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0})
+    )

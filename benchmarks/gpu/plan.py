@@ -15,10 +15,21 @@ KIT: Final = Path(__file__).with_name("kit.yaml")
 PORT: Final = 18_400
 LENGTH: Final = 131_072
 # No network at run time; /server_info open.
-ENV: Final = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_SERVER_DEV_MODE": "1"}
+ENV: Final = {
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "VLLM_SERVER_DEV_MODE": "1",
+}
 # What random weights say most often, over and over, would be taken for a broken cache: they draw instead, without a seed of each request.
 DRAWN: Final = {"temperature": 1.0, "seed": None}
-COMMON: Final = {"max_position_embeddings": LENGTH, "rms_norm_eps": 1e-5, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+COMMON: Final = {
+    "max_position_embeddings": LENGTH,
+    "rms_norm_eps": 1e-5,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +77,18 @@ def values(data: Mapping[str, Any], site: Site, *, programs: Mapping[str, str]) 
     """Return what the words in braces mean at a site; *programs* are agentload and python."""
     place = data["places"][site.place]
     known = {name: str(value) for name, value in place["values"].items()}
-    known |= {"model": site.model, "vllm": site.vllm, "house": str(HOUSE), "folder": str(site.folder), "start_s": str(place["start_s"])}
-    known |= {"db": str(database(site)), "arms": str(arms_path(site)), "steps_trace": str(site.work / f"{site.model}-steps.jsonl")}
+    known |= {
+        "model": site.model,
+        "vllm": site.vllm,
+        "house": str(HOUSE),
+        "folder": str(site.folder),
+        "start_s": str(place["start_s"]),
+    }
+    known |= {
+        "db": str(database(site)),
+        "arms": str(arms_path(site)),
+        "steps_trace": str(site.work / f"{site.model}-steps.jsonl"),
+    }
     known["load"] = data["load"].format_map(known)
     return {**known, **programs}
 
@@ -86,15 +107,33 @@ def phase(
     steps = []
     for step, line in found["steps"].items():
         run, number = line.get("run_id", step), tries.get(step, 0) + 1
-        names = {"resume": f"--resume {run}" if run in begun else f"--run-id {run}", "anew": f"--run-id {run}-{number}"}
-        filled = [word for each in shlex.split(line["run"]) for word in _filled(each, {**known, **names})]
-        steps.append(Step(name=step, command=tuple(filled), limit_s=60 * line.get("minutes", found["minutes"])))
-    return Phase(name=name, limit_s=60 * (minutes or found["minutes"]), serves=found.get("serve", False), steps=tuple(steps))
+        names = {
+            "resume": f"--resume {run}" if run in begun else f"--run-id {run}",
+            "anew": f"--run-id {run}-{number}",
+        }
+        filled = [
+            word for each in shlex.split(line["run"]) for word in _filled(each, {**known, **names})
+        ]
+        steps.append(
+            Step(
+                name=step, command=tuple(filled), limit_s=60 * line.get("minutes", found["minutes"])
+            )
+        )
+    return Phase(
+        name=name,
+        limit_s=60 * (minutes or found["minutes"]),
+        serves=found.get("serve", False),
+        steps=tuple(steps),
+    )
 
 
 def _filled(word: str, known: Mapping[str, str]) -> list[str]:
     """Return a word with its values; one that is nothing but a value may be several words."""
-    return shlex.split(known[word[1:-1]]) if word in {"{load}", "{resume}", "{anew}"} else [word.format_map(known)]
+    return (
+        shlex.split(known[word[1:-1]])
+        if word in {"{load}", "{resume}", "{anew}"}
+        else [word.format_map(known)]
+    )
 
 
 def arms(data: Mapping[str, Any], site: Site, *, agentload: str) -> dict[str, Any]:
@@ -105,7 +144,15 @@ def arms(data: Mapping[str, Any], site: Site, *, agentload: str) -> dict[str, An
     for number, arm in enumerate(model["arms"]):
         port, way = str(PORT + number), data["arms"][arm]
         if site.place == "emulated":
-            command = [agentload, "emulate", f"{profile_path(site)}/{arm}", "--port", port, "--speed", str(place["speed"])]
+            command = [
+                agentload,
+                "emulate",
+                f"{profile_path(site)}/{arm}",
+                "--port",
+                port,
+                "--speed",
+                str(place["speed"]),
+            ]
         else:
             memory = "128M" if site.place == "cpu" else f"{model['kv_gib']}G"
             command = [
@@ -117,7 +164,15 @@ def arms(data: Mapping[str, Any], site: Site, *, agentload: str) -> dict[str, An
                 "--host",
                 "127.0.0.1",
             ]
-            command += ["--port", port, "--max-model-len", str(window), "--kv-cache-memory-bytes", memory, "--enable-prompt-tokens-details"]
+            command += [
+                "--port",
+                port,
+                "--max-model-len",
+                str(window),
+                "--kv-cache-memory-bytes",
+                memory,
+                "--enable-prompt-tokens-details",
+            ]
             command += [*place["flags"], *model.get("flags", ()), *way["flags"]]
         entries[arm] = {
             "url": f"http://127.0.0.1:{port}/v1",
@@ -125,7 +180,9 @@ def arms(data: Mapping[str, Any], site: Site, *, agentload: str) -> dict[str, An
             "expect": {**way["expect"], "prefix_caching": True, "max_model_len": window},
             "launch": {"command": command, "env": ENV},
         }
-    hardware = {"cpu": {"gpu": "CPU"}, "gpu": {"gpu": site.gpu} if site.gpu else {}}.get(site.place, {})
+    hardware = {"cpu": {"gpu": "CPU"}, "gpu": {"gpu": site.gpu} if site.gpu else {}}.get(
+        site.place, {}
+    )
     named = {} if site.place == "emulated" else {"model": f"random-{site.model}"}
     return {**named, **hardware, "machine": "this one", "extra_body": DRAWN, "arms": entries}
 
@@ -137,7 +194,12 @@ def config(data: Mapping[str, Any], model: str, *, small: bool) -> dict[str, Any
     own = {name: value for name, value in own.items() if value is not None}
     if pattern:
         own["layer_types"] = (pattern * own["num_hidden_layers"])[: own["num_hidden_layers"]]
-    defaults = {"attention_bias": False, "tie_word_embeddings": False, "dtype": "bfloat16", "torch_dtype": "bfloat16"}
+    defaults = {
+        "attention_bias": False,
+        "tie_word_embeddings": False,
+        "dtype": "bfloat16",
+        "torch_dtype": "bfloat16",
+    }
     return {**COMMON, **defaults, **own}
 
 

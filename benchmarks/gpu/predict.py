@@ -39,13 +39,18 @@ def changes(decided: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for each in decided["decision"]["changes"]:
         is_whole = each["workload"] is None and each["metric"] in METRICS
         if is_whole and each["relative"] is not None and each["relative"]["low"] is not None:
-            ends = {name: round(100 * each["relative"][name], 1) for name in ("value", "low", "high")}
+            ends = {
+                name: round(100 * each["relative"][name], 1) for name in ("value", "low", "high")
+            }
             yield {"arm": each["arm"], "metric": each["metric"], **ends}
 
 
 def holds(predicted: Mapping[str, float], measured: Mapping[str, float]) -> bool:
     """Tell whether two changes agree: their log ratios differ by no more than both intervals allow."""
-    logs = [[math.log1p(each[name] / 100) for name in ("low", "value", "high")] for each in (predicted, measured)]
+    logs = [
+        [math.log1p(each[name] / 100) for name in ("low", "value", "high")]
+        for each in (predicted, measured)
+    ]
     reach = math.hypot(*((high - low) / 2 for low, _, high in logs))
     return abs(logs[0][1] - logs[1][1]) <= reach
 
@@ -56,16 +61,37 @@ def decided(data: Mapping[str, Any], trace: str, model: str, folder: Path) -> di
     profile.write_text(text(profiled(data, model)), encoding="utf-8")
     given = data["places"]["gpu"]["values"]
     load = data["load"].format_map(given).split()
-    command = [AGENTLOAD, "decide", trace, "--profile", str(profile), "--arms", ",".join(data["models"][model]["arms"]), *load]
-    command += ["--budget", given["budget"], "--db", str(folder / "predicted.duckdb"), "-o", str(folder / f"{model}-{trace}"), "--quiet"]
+    command = [
+        AGENTLOAD,
+        "decide",
+        trace,
+        "--profile",
+        str(profile),
+        "--arms",
+        ",".join(data["models"][model]["arms"]),
+        *load,
+    ]
+    command += [
+        "--budget",
+        given["budget"],
+        "--db",
+        str(folder / "predicted.duckdb"),
+        "-o",
+        str(folder / f"{model}-{trace}"),
+        "--quiet",
+    ]
     subprocess.run(command, check=True, cwd=HOUSE, stdout=subprocess.DEVNULL)
-    found: dict[str, Any] = json.loads((folder / f"{model}-{trace}" / "decision.json").read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads(
+        (folder / f"{model}-{trace}" / "decision.json").read_text(encoding="utf-8")
+    )
     return found
 
 
 def main() -> None:
     """Write the prediction."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-o", "--out", type=Path, default=PREDICTION)
     given = parser.parse_args()
     data, out = plan.kit(), []
@@ -74,7 +100,12 @@ def main() -> None:
             for model in models:
                 found = decided(data, trace, model, Path(folder))
                 pairs = max((each["pairs"] for each in found["decision"]["changes"]), default=0)
-                said = {"trace": trace, "model": model, "profile": data["models"][model]["profile"], "headline": found["headline"]}
+                said = {
+                    "trace": trace,
+                    "model": model,
+                    "profile": data["models"][model]["profile"],
+                    "headline": found["headline"],
+                }
                 out.append({**said, "pairs": pairs, "changes": list(changes(found))})
                 print(f"{model} {trace}: {found['headline']}", file=sys.stderr, flush=True)
     lines = yaml.safe_dump(out, sort_keys=False, width=136, default_flow_style=None)

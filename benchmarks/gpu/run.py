@@ -39,25 +39,40 @@ Ending: TypeAlias = Literal["done", "failed", "stopped", "no time"]
 AGENTLOAD: Final = str(Path(sys.executable).with_name("agentload"))
 LEAST_S: Final = 2.0
 """A step with less time than this is not begun."""
-STOPPING: Final = ((signal.SIGINT, 0.5), (signal.SIGINT, 0.15), (signal.SIGTERM, 0.1), (signal.SIGKILL, 0.05))
+STOPPING: Final = (
+    (signal.SIGINT, 0.5),
+    (signal.SIGINT, 0.15),
+    (signal.SIGTERM, 0.1),
+    (signal.SIGKILL, 0.05),
+)
 """How a command that ran out of time is stopped, and which share of the grace each sign gets; servers end in what is left."""
 TAIL: Final = 200_000
 """Bytes that are kept of a log."""
 MEGABYTE: Final = 1 << 20
-SUBREAPER: Final = 36  # PR_SET_CHILD_SUBREAPER: whatever a killed command leaves behind becomes our child
+SUBREAPER: Final = (
+    36  # PR_SET_CHILD_SUBREAPER: whatever a killed command leaves behind becomes our child
+)
 
 
 def main() -> None:
     """Measure a phase."""
     data = plan.kit()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("phase", choices=[*data["phases"], "make"])
     parser.add_argument("--model", choices=data["models"], default="llama-8b")
     parser.add_argument("--place", choices=data["places"], default="gpu")
     parser.add_argument("--gpu", help="name of the card, such as H100")
-    parser.add_argument("--folder", type=Path, default=Path("build/gpu/kept"), help="for what is measured")
-    parser.add_argument("--work", type=Path, default=Path("build/gpu/work"), help="for what is made")
-    parser.add_argument("--vllm", default=os.environ.get("AGENTLOAD_VLLM", "vllm"), help="its executable")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("build/gpu/kept"), help="for what is measured"
+    )
+    parser.add_argument(
+        "--work", type=Path, default=Path("build/gpu/work"), help="for what is made"
+    )
+    parser.add_argument(
+        "--vllm", default=os.environ.get("AGENTLOAD_VLLM", "vllm"), help="its executable"
+    )
     parser.add_argument("--minutes", type=float, help="limit of the phase in place of its own")
     parser.add_argument("--keep-mb", type=float, default=60, help="most that the folder may hold")
     parser.add_argument("--pack", type=Path, help="folder for the kept folder as archives of 15 MB")
@@ -65,16 +80,27 @@ def main() -> None:
     given = parser.parse_args()
     began_s = time.monotonic() - age_s()
     site = Site(
-        place=given.place, model=given.model, folder=given.folder.resolve(), work=given.work.resolve(), vllm=given.vllm, gpu=given.gpu
+        place=given.place,
+        model=given.model,
+        folder=given.folder.resolve(),
+        work=given.work.resolve(),
+        vllm=given.vllm,
+        gpu=given.gpu,
     )
     if given.phase == "make":
         make(data, site, agentload=AGENTLOAD)
         return
     done = Done(site)
     known = plan.values(data, site, programs={"agentload": AGENTLOAD, "python": sys.executable})
-    runs = {line.get("run_id", name) for phase in data["phases"].values() for name, line in phase["steps"].items()}
+    runs = {
+        line.get("run_id", name)
+        for phase in data["phases"].values()
+        for name, line in phase["steps"].items()
+    }
     begun = [run for run in runs if began(plan.database(site), run) is not None]
-    phase = plan.phase(data, given.phase, known, tries=done.tries(given.phase), begun=begun, minutes=given.minutes)
+    phase = plan.phase(
+        data, given.phase, known, tries=done.tries(given.phase), begun=begun, minutes=given.minutes
+    )
     if given.dry_run:
         print("\n".join(" ".join(step.command) for step in phase.steps))
         return
@@ -82,7 +108,9 @@ def main() -> None:
     place = data["places"][given.place]
     until_s = began_s + phase.limit_s - place["grace_s"]
     with ended_by_signals():
-        ended = measure(phase, site, done, until_s=until_s, start_s=place["start_s"], grace_s=place["grace_s"])
+        ended = measure(
+            phase, site, done, until_s=until_s, start_s=place["start_s"], grace_s=place["grace_s"]
+        )
     kept_mb = trim(site.folder, given.keep_mb)
     took = f"{time.monotonic() - began_s:.0f} of {phase.limit_s:.0f} s"
     print(f"{given.phase}: {dict(ended)}; {took}; {kept_mb:.1f} MB in {given.folder}", flush=True)
@@ -100,7 +128,9 @@ class Done:
     def lines(self) -> list[dict[str, Any]]:
         """Return what was tried of this model."""
         text = self._file.read_text(encoding="utf-8") if self._file.exists() else ""
-        return [line for line in map(json.loads, text.splitlines()) if line["model"] == self._site.model]
+        return [
+            line for line in map(json.loads, text.splitlines()) if line["model"] == self._site.model
+        ]
 
     def tries(self, phase: str) -> Counter[str]:
         """Count the tries of each step of a phase."""
@@ -108,19 +138,36 @@ class Done:
 
     def has(self, phase: str, step: str) -> bool:
         """Tell whether a step came to its end."""
-        return any((line["phase"], line["step"], line["ended"]) == (phase, step, "done") for line in self.lines())
+        return any(
+            (line["phase"], line["step"], line["ended"]) == (phase, step, "done")
+            for line in self.lines()
+        )
 
-    def write(self, phase: str, step: str, ended: Ending, began_s: float, *, said: str = "") -> Ending:
+    def write(
+        self, phase: str, step: str, ended: Ending, began_s: float, *, said: str = ""
+    ) -> Ending:
         """Write down how a step ended."""
-        line: dict[str, object] = {"phase": phase, "model": self._site.model, "place": self._site.place, "step": step, "ended": ended}
-        line |= {"seconds": round(time.monotonic() - began_s, 1), "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "said": said}
+        line: dict[str, object] = {
+            "phase": phase,
+            "model": self._site.model,
+            "place": self._site.place,
+            "step": step,
+            "ended": ended,
+        }
+        line |= {
+            "seconds": round(time.monotonic() - began_s, 1),
+            "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "said": said,
+        }
         self._site.folder.mkdir(parents=True, exist_ok=True)
         with self._file.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         return ended
 
 
-def measure(phase: Phase, site: Site, done: Done, *, until_s: float, start_s: float, grace_s: float) -> Counter[str]:
+def measure(
+    phase: Phase, site: Site, done: Done, *, until_s: float, start_s: float, grace_s: float
+) -> Counter[str]:
     """Run the steps of a phase that are not done, as far as time reaches; count how they ended."""
     ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
     steps = [step for step in phase.steps if not done.has(phase.name, step.name)]
@@ -129,13 +176,19 @@ def measure(phase: Phase, site: Site, done: Done, *, until_s: float, start_s: fl
     try:
         with ExitStack() as stack:
             is_served = phase.serves and steps
-            servers = stack.enter_context(_standing(site, start_s=min(start_s, until_s - began_s))) if is_served else {}
+            servers = (
+                stack.enter_context(_standing(site, start_s=min(start_s, until_s - began_s)))
+                if is_served
+                else {}
+            )
             done.write(phase.name, "start", "done", began_s)
             for step in steps:
                 ended[_step(step, phase.name, site, done, until_s=until_s, grace_s=grace_s)] += 1
                 end_orphans(but=set(servers.values()))
     except (AgentloadError, KeyboardInterrupt) as error:
-        ended[done.write(phase.name, "start", "failed", began_s, said=str(error)[-TAIL // 100 :])] += 1
+        ended[
+            done.write(phase.name, "start", "failed", began_s, said=str(error)[-TAIL // 100 :])
+        ] += 1
     end_orphans(but=set())
     return ended
 
@@ -150,7 +203,9 @@ def _standing(site: Site, *, start_s: float) -> Iterator[Mapping[str, int]]:
         yield {name: running.pid for name, running in servers.items()}
 
 
-def _step(step: Step, phase: str, site: Site, done: Done, *, until_s: float, grace_s: float) -> Ending:
+def _step(
+    step: Step, phase: str, site: Site, done: Done, *, until_s: float, grace_s: float
+) -> Ending:
     began_s = time.monotonic()
     left_s = min(until_s - began_s, step.limit_s)
     if left_s < LEAST_S:
@@ -164,13 +219,26 @@ def _step(step: Step, phase: str, site: Site, done: Done, *, until_s: float, gra
             code = patient(step.command, text.fileno(), seconds=left_s, grace_s=grace_s)
         except OSError as error:
             return done.write(phase, step.name, "failed", began_s, said=str(error))
-    return done.write(phase, step.name, "stopped" if code is None else "failed" if code else "done", began_s, said=str(code))
+    return done.write(
+        phase,
+        step.name,
+        "stopped" if code is None else "failed" if code else "done",
+        began_s,
+        said=str(code),
+    )
 
 
 def patient(command: tuple[str, ...], out: int, *, seconds: float, grace_s: float) -> int | None:
     """Run a command; return its code, or None where it had to be stopped: by Ctrl-C, a second one, and at last for good."""
     env = {**os.environ, "PYTHONPATH": f"{HOUSE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=env, process_group=0)
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=out,
+        stderr=subprocess.STDOUT,
+        env=env,
+        process_group=0,
+    )
     try:
         return process.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -227,7 +295,9 @@ def trim(folder: Path, most_mb: float) -> float:
 
 def age_s() -> float:
     """Return for how long this process has run, its imports included."""
-    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])  # starttime (proc(5))
+    ticks = int(
+        Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+    )  # starttime (proc(5))
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 

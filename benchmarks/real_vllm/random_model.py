@@ -41,7 +41,12 @@ COMMON = {
     "torch_dtype": "bfloat16",
 }
 SHAPES: dict[str, dict[str, object]] = {
-    "llama": {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "rope_theta": 10_000.0},
+    "llama": {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_act": "silu",
+        "rope_theta": 10_000.0,
+    },
     # Five layers with a window to one without.
     "gemma3": {
         "architectures": ["Gemma3ForCausalLM"],
@@ -66,7 +71,10 @@ SHAPES: dict[str, dict[str, object]] = {
     },
 }
 # Which layers have a window, over and over.
-PATTERNS = {"gemma3": ["sliding_attention"] * 5 + ["full_attention"], "gpt_oss": ["sliding_attention", "full_attention"]}
+PATTERNS = {
+    "gemma3": ["sliding_attention"] * 5 + ["full_attention"],
+    "gpt_oss": ["sliding_attention", "full_attention"],
+}
 LAYERS = {"gemma3": 6}
 SPREAD = 0.08  # of the weights at a width of 256: wide enough that answers differ
 
@@ -96,17 +104,26 @@ def write(out: Path, shape: str, words: list[str], *, hidden: int, layers: int |
     _weights(out, SPREAD * (256 / hidden) ** 0.5)
     # Saving rewrote it in its own words; every reader shall see ours.
     (out / "config.json").write_text(ours)
-    (out / "generation_config.json").write_text(json.dumps({"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}))
+    (out / "generation_config.json").write_text(
+        json.dumps({"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0})
+    )
 
 
-def write_tokenizer(out: Path, words: list[str], *, length: int, vocabulary: int = VOCABULARY) -> None:
+def write_tokenizer(
+    out: Path, words: list[str], *, length: int, vocabulary: int = VOCABULARY
+) -> None:
     """Write a tokenizer; tokens beyond those that words and prose take are filled up to *vocabulary*, so that each has a text."""
     out.mkdir(parents=True, exist_ok=True)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=VOCABULARY, special_tokens=list(SPECIAL), show_progress=False, initial_alphabet=alphabet)
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=list(SPECIAL),
+        show_progress=False,
+        initial_alphabet=alphabet,
+    )
     tokenizer.train_from_iterator(_texts(words), trainer)
     made = json.loads(tokenizer.to_str())
     known = made["model"]["vocab"]
@@ -129,7 +146,9 @@ def _weights(out: Path, spread: float) -> None:
     import transformers  # type: ignore[import-not-found]  # as above
 
     torch.manual_seed(0)
-    model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(out), dtype=torch.float32)
+    model = transformers.AutoModelForCausalLM.from_config(
+        transformers.AutoConfig.from_pretrained(out), dtype=torch.float32
+    )
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim >= 2:
@@ -140,7 +159,9 @@ def _weights(out: Path, spread: float) -> None:
 def _texts(words: list[str]) -> Iterator[str]:
     for _ in range(200):
         yield " ".join(words) + "\n" + "\n".join(words) + "\n"
-    for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))[:60]:  # prose and code that every Python has
+    for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))[
+        :60
+    ]:  # prose and code that every Python has
         yield path.read_text(encoding="utf-8", errors="replace")
 
 
@@ -152,4 +173,10 @@ if __name__ == "__main__":
     parser.add_argument("--hidden", type=int, default=256, help="a multiple of 128")
     parser.add_argument("--layers", type=int)
     given = parser.parse_args()
-    write(given.out, given.shape, given.words.read_text(encoding="utf-8").split(), hidden=given.hidden, layers=given.layers)
+    write(
+        given.out,
+        given.shape,
+        given.words.read_text(encoding="utf-8").split(),
+        hidden=given.hidden,
+        layers=given.layers,
+    )

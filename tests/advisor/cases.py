@@ -7,10 +7,23 @@ from dataclasses import replace
 import numpy as np
 
 from advisor.deployment import Deployment, Gpu, Model
-from advisor.evidence import AccuracyBucket, Arm, Calls, CapacityPoint, ClientHealth, Evidence, Observation, Sweep, Telemetry, WorkloadClass
+from advisor.evidence import (
+    AccuracyBucket,
+    Arm,
+    Calls,
+    CapacityPoint,
+    ClientHealth,
+    Evidence,
+    Observation,
+    Sweep,
+    Telemetry,
+    WorkloadClass,
+)
 from tests.advisor.worlds import Noise, answers, simulated_calls, simulated_sweep
 
-H100 = Gpu(name="H100-SXM", sm=90, bf16_tflops=989, fp8_tflops=1979, hbm_tb_s=3.35, usd_per_hour=3.0)
+H100 = Gpu(
+    name="H100-SXM", sm=90, bf16_tflops=989, fp8_tflops=1979, hbm_tb_s=3.35, usd_per_hour=3.0
+)
 LLAMA = Model(
     name="Llama-3.1-8B",
     params=8.03e9,
@@ -63,9 +76,17 @@ def bare(**changes: object) -> Evidence:
     return replace(base, **changes)  # type: ignore[arg-type]  # a test names the field
 
 
-def observed(reference: Calls, arm: Calls, *, workload: str = "chat", name: str = "fp8", idle: bool = True) -> tuple[Observation, ...]:
+def observed(
+    reference: Calls, arm: Calls, *, workload: str = "chat", name: str = "fp8", idle: bool = True
+) -> tuple[Observation, ...]:
     """Return both observations of one workload; *idle* says that the pool was never in danger of filling."""
-    telemetry = Telemetry(peak_kv_usage=0.1, preemptions=0.0, minutes=30.0, hit_rate=0.6, ideal_hit_rate=0.6) if idle else None
+    telemetry = (
+        Telemetry(
+            peak_kv_usage=0.1, preemptions=0.0, minutes=30.0, hit_rate=0.6, ideal_hit_rate=0.6
+        )
+        if idle
+        else None
+    )
     return (
         Observation(workload=workload, arm="bf16", calls=reference, telemetry=telemetry),
         Observation(workload=workload, arm=name, calls=arm, telemetry=telemetry),
@@ -87,21 +108,42 @@ def compared(
     """Return evidence of one workload, with accuracy in six buckets; servers start for every pair, or *restarts* times."""
     rng = np.random.default_rng(seed)
     starts = pairs if restarts is None else restarts
-    calls = simulated_calls(rng, pairs=pairs, effect=effect, noise=noise or Noise(), swapped=False, restarts=starts)
+    calls = simulated_calls(
+        rng, pairs=pairs, effect=effect, noise=noise or Noise(), swapped=False, restarts=starts
+    )
     buckets: tuple[AccuracyBucket, ...] = tuple(
-        answers(rng, arm="fp8", task="needle", context_tokens=length, items=items, right=0.85, change=change, discordance=discordance)
+        answers(
+            rng,
+            arm="fp8",
+            task="needle",
+            context_tokens=length,
+            items=items,
+            right=0.85,
+            change=change,
+            discordance=discordance,
+        )
         for length in BUCKETS
         if items
     )
     base = bare(
         observations=observed(*calls),
         accuracy=buckets,
-        health=(ClientHealth(send_lag_p99_ms=0.2, loop_stall_max_ms=3.0, coalesced_share=0.0, stamp_source="kernel", foreign_requests=0),),
+        health=(
+            ClientHealth(
+                send_lag_p99_ms=0.2,
+                loop_stall_max_ms=3.0,
+                coalesced_share=0.0,
+                stamp_source="kernel",
+                foreign_requests=0,
+            ),
+        ),
     )
     return replace(base, **changes)  # type: ignore[arg-type]  # a test names the field
 
 
-def sweeps(seed: int = 1, *, fp8_intercept: float = 6.58, fp8_slope: float = 2.37e-5, pairs: int = 8) -> tuple[Sweep, ...]:
+def sweeps(
+    seed: int = 1, *, fp8_intercept: float = 6.58, fp8_slope: float = 2.37e-5, pairs: int = 8
+) -> tuple[Sweep, ...]:
     """Return sweeps of both arms with the published lines of Llama-3.1-8B on one H100."""
     rng = np.random.default_rng(seed)
     return (
@@ -110,9 +152,22 @@ def sweeps(seed: int = 1, *, fp8_intercept: float = 6.58, fp8_slope: float = 2.3
     )
 
 
-def search(arm: str, limit: float, *, workload: str | None = None, minutes: float = 15.0) -> tuple[CapacityPoint, ...]:
+def search(
+    arm: str, limit: float, *, workload: str | None = None, minutes: float = 15.0
+) -> tuple[CapacityPoint, ...]:
     """Return the trials of a search on an arm that carries so many agents: below it most turns hold, above it fewer and fewer."""
-    shares = {0.5: 0.99, 0.8: 0.99, 0.9: 0.98, 0.95: 0.97, 0.98: 0.96, 1.02: 0.94, 1.05: 0.92, 1.1: 0.85, 1.2: 0.7, 1.5: 0.3}
+    shares = {
+        0.5: 0.99,
+        0.8: 0.99,
+        0.9: 0.98,
+        0.95: 0.97,
+        0.98: 0.96,
+        1.02: 0.94,
+        1.05: 0.92,
+        1.1: 0.85,
+        1.2: 0.7,
+        1.5: 0.3,
+    }
     return tuple(
         CapacityPoint(
             arm=arm,

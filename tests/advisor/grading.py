@@ -52,7 +52,9 @@ class Cell:
     @property
     def name(self) -> str:
         """Return its name."""
-        return ", ".join(each for each in (self.world, self.starts, self.size, self.crossing) if each)
+        return ", ".join(
+            each for each in (self.world, self.starts, self.size, self.crossing) if each
+        )
 
     def rng(self, seed: int) -> np.random.Generator:
         """Return what this cell draws from."""
@@ -112,19 +114,32 @@ def planned(world: World, rng: np.random.Generator, *, each_pair: bool) -> tuple
         calls = drawn(rng, world, pairs=40, starts=40 if each_pair else 1, effect=log_of(2.0))
         table = paired.pair_table(*calls, "turn_ms")
         assert table is not None
-        found.append((starts.scatter(paired.pairs_of(table), scale=0.0).pair, float(table.value.mean())))
+        found.append(
+            (starts.scatter(paired.pairs_of(table), scale=0.0).pair, float(table.value.mean()))
+        )
     scatter = math.sqrt(float(np.mean([sd**2 for sd, _ in found])))
     pairs = units_needed(scatter, math.log1p(MARGIN))
-    return max(pairs, ENOUGH_STARTS if each_pair else FEW), float(np.mean([mean for _, mean in found]))
+    return max(pairs, ENOUGH_STARTS if each_pair else FEW), float(
+        np.mean([mean for _, mean in found])
+    )
 
 
 def offset(world: World, rng: np.random.Generator) -> float:
     """Return what a world adds to the arm on average."""
-    many = (paired.pair_table(*drawn(rng, replace(world, limit=None), pairs=400, starts=400), "turn_ms") for _ in range(4))
-    return float(np.mean([table.value.mean() for table in many if table is not None])) if world.shifts else 0.0
+    many = (
+        paired.pair_table(*drawn(rng, replace(world, limit=None), pairs=400, starts=400), "turn_ms")
+        for _ in range(4)
+    )
+    return (
+        float(np.mean([table.value.mean() for table in many if table is not None]))
+        if world.shifts
+        else 0.0
+    )
 
 
-def _decided(calls: tuple[Calls, Calls], *, truths: Sequence[float], added: float) -> Iterator[tuple[float, LegState, bool, bool]]:
+def _decided(
+    calls: tuple[Calls, Calls], *, truths: Sequence[float], added: float
+) -> Iterator[tuple[float, LegState, bool, bool]]:
     """Yield (truth, what is said, whether behind a canary, whether the interval covers, where one is given) of one deployment.
 
     What was *added* to its arm is taken off, so that the effect is each truth's.
@@ -135,21 +150,33 @@ def _decided(calls: tuple[Calls, Calls], *, truths: Sequence[float], added: floa
     scale, count = start_scale(evidence, POLICY), paired.pairs_of(table).starts
     scales = (scale, 2 * scale) if count < OWN_STARTS else (scale,)
     stopped = any(
-        gate.status == "fail" for check in (dropped_turns.check, one_mode.check, no_trend.check) for gate in check(evidence, POLICY)
+        gate.status == "fail"
+        for check in (dropped_turns.check, one_mode.check, no_trend.check)
+        for gate in check(evidence, POLICY)
     )
     spreads = [spread for each in scales if (spread := estimated(table, each)) is not None]
     intervals = [(low, each.value, high) for each in spreads for low, high in (each.interval(),)]
     for truth in truths:
         by = log_of(truth) - added
-        said, *others = (_claimed(low + by, value + by, high + by) for low, value, high in intervals)
+        said, *others = (
+            _claimed(low + by, value + by, high + by) for low, value, high in intervals
+        )
         said = "unclear" if stopped else said
         covers = stopped or intervals[0][0] <= added <= intervals[0][2]
-        yield truth, said, said == "yes" and (count == 1 or any(other != said for other in others)), covers
+        yield (
+            truth,
+            said,
+            said == "yes" and (count == 1 or any(other != said for other in others)),
+            covers,
+        )
 
 
 def _claimed(low: float, value: float, high: float) -> LegState:
     ends = [math.expm1(each) for each in (value, low, high)]
-    return claim(Estimate(value=ends[0], low=ends[1], high=ends[2], n=1, unit="relative", method=""), margin=MARGIN)
+    return claim(
+        Estimate(value=ends[0], low=ends[1], high=ends[2], n=1, unit="relative", method=""),
+        margin=MARGIN,
+    )
 
 
 def graded(cell: Cell, draws: int, seed: int) -> Graded:
@@ -159,7 +186,9 @@ def graded(cell: Cell, draws: int, seed: int) -> Graded:
     if not cell.world:
         return Graded(pairs=LOOKS[-1], counts={0.99: looked(cell, draws, seed)})
     world, each_pair, rng = WORLDS[cell.world], cell.starts == STARTS[-1], cell.rng(seed)
-    pairs = min(MOST, planned(world, rng, each_pair=each_pair)[0]) if cell.size == "planned" else FEW
+    pairs = (
+        min(MOST, planned(world, rng, each_pair=each_pair)[0]) if cell.size == "planned" else FEW
+    )
     starts_of = {"one start": 1, "three starts": 3}.get(cell.starts, pairs)
     added = offset(world, rng)
     counts = {truth: Count(draws=draws) for truth in TRUTHS}
@@ -190,7 +219,9 @@ def looked(cell: Cell, draws: int, seed: int) -> Count:
         values += 0.0 if each_pair else rng.normal(0.0, abs(rng.normal(0.0, scale)))
         for look, n in enumerate(LOOKS, 1):
             start = np.arange(n) if each_pair else np.zeros(n, dtype=np.int64)
-            found = starts.spread(Pairs(values=values[:n], start=start, other_start=start), scale=scale)
+            found = starts.spread(
+                Pairs(values=values[:n], start=start, other_start=start), scale=scale
+            )
             low, high = found.interval(1 - 2 * look_level(look, POLICY.alpha))
             if _claimed(low, found.value, high) == "yes":
                 count.wrong += 1
@@ -202,16 +233,35 @@ def crossed(cell: Cell, draws: int, seed: int) -> Count:
     """Count break-even sets that hold the length at which two token latency lines cross, and those that are bounded."""
     kind, rng, count = cell.crossing, cell.rng(seed), Count(draws=draws)
     for _ in range(draws):
-        slope, ratio, truth = rng.uniform(1e-5, 5e-5), rng.uniform(0.5, 0.9), rng.uniform(4_000, 60_000)
+        slope, ratio, truth = (
+            rng.uniform(1e-5, 5e-5),
+            rng.uniform(0.5, 0.9),
+            rng.uniform(4_000, 60_000),
+        )
         base = rng.uniform(3, 8)
         pairs, users = int(rng.choice([3, 6, 12])), int(rng.choice([1, 8]))
         lines = ((base, slope), (base + slope * (1 - ratio) * truth * users, slope * ratio))
         scatter = 0.02 if kind == "heavy tails" else 0.005
         sides = [
-            simulated_sweep(rng, arm=arm, intercept=intercept, slope=each, pairs=pairs, users=users, noise=scatter)
+            simulated_sweep(
+                rng,
+                arm=arm,
+                intercept=intercept,
+                slope=each,
+                pairs=pairs,
+                users=users,
+                noise=scatter,
+            )
             for arm, (intercept, each) in zip(("bf16", "fp8"), lines, strict=True)
         ]
-        sides = [replace(side, itl_ms=side.itl_ms * np.exp(_of_sweep(kind, rng, side.pair, side.context_tokens, truth))) for side in sides]
+        sides = [
+            replace(
+                side,
+                itl_ms=side.itl_ms
+                * np.exp(_of_sweep(kind, rng, side.pair, side.context_tokens, truth)),
+            )
+            for side in sides
+        ]
         found = break_even(*sides, users=users, spread=POLICY.start_spread)
         assert found is not None
         low = found.low if found.low is not None else 0.0
@@ -222,7 +272,9 @@ def crossed(cell: Cell, draws: int, seed: int) -> Count:
     return count
 
 
-def _of_sweep(kind: str, rng: np.random.Generator, pair: np.ndarray, context: np.ndarray, truth: float) -> np.ndarray:
+def _of_sweep(
+    kind: str, rng: np.random.Generator, pair: np.ndarray, context: np.ndarray, truth: float
+) -> np.ndarray:
     """Return what disturbs one arm's sweep, log units."""
     names = np.unique(pair)
     match kind:

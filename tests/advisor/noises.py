@@ -36,7 +36,9 @@ class Scene:
     def per_start(self, drawn: Callable[[int], ArrayLike]) -> Floats:
         """Return what each arm's starts add, drawn anew for every start."""
         starts = int(self.start.max()) + 1
-        return np.asarray(drawn(2 * starts), dtype=np.float64).reshape(starts, 2)[self.start][:, :, None, None]
+        return np.asarray(drawn(2 * starts), dtype=np.float64).reshape(starts, 2)[self.start][
+            :, :, None, None
+        ]
 
     def calls(self) -> tuple[int, int, int, int]:
         """Return the shape of all calls."""
@@ -55,7 +57,9 @@ def plain(scene: Scene) -> Floats:
 
 
 def pareto(scene: Scene) -> Floats:
-    return np.where(scene.rng.random(scene.calls()) < 0.03, 0.15 * scene.rng.pareto(2.5, scene.calls()), 0.0)
+    return np.where(
+        scene.rng.random(scene.calls()) < 0.03, 0.15 * scene.rng.pareto(2.5, scene.calls()), 0.0
+    )
 
 
 def neighbour(scene: Scene) -> Floats:
@@ -81,7 +85,12 @@ def storms(scene: Scene) -> Floats:
 def wander(scene: Scene) -> Floats:
     """A server wanders while it runs: each start begins anew."""
     phi, sd = scene.rng.uniform(0.8, 0.97), scene.rng.uniform(0.01, 0.03)
-    return sd * _only(1, _wandering(scene.rng, phi, np.diff(scene.start, prepend=-1) > 0))[:, :, None, None]
+    return (
+        sd
+        * _only(1, _wandering(scene.rng, phi, np.diff(scene.start, prepend=-1) > 0))[
+            :, :, None, None
+        ]
+    )
 
 
 def wander_across_starts(scene: Scene) -> Floats:
@@ -110,7 +119,9 @@ def starts(scene: Scene) -> Floats:
 
 
 def starts_of_the_prior(scene: Scene) -> Floats:
-    return scene.per_start(lambda n: abs(scene.rng.normal(0.0, 0.015)) * scene.rng.standard_normal(n))
+    return scene.per_start(
+        lambda n: abs(scene.rng.normal(0.0, 0.015)) * scene.rng.standard_normal(n)
+    )
 
 
 def starts_of_twice_the_prior(scene: Scene) -> Floats:
@@ -160,7 +171,12 @@ def warming(scene: Scene) -> Floats:
 
 def thermal(scene: Scene) -> Floats:
     warming = 1 - np.exp(-np.arange(TURNS) / 2)
-    added: Floats = 0.06 * warming * np.array([1.0, 0.6])[:, None, None] * (1 + 0.2 * scene.rng.standard_normal((scene.pairs, 2, 1, 1)))
+    added: Floats = (
+        0.06
+        * warming
+        * np.array([1.0, 0.6])[:, None, None]
+        * (1 + 0.2 * scene.rng.standard_normal((scene.pairs, 2, 1, 1)))
+    )
     return added
 
 
@@ -169,7 +185,9 @@ def timeouts(scene: Scene) -> Floats:
 
 
 def two_classes(scene: Scene) -> Floats:
-    return _only(1, np.tile(np.where(np.arange(SESSIONS) % 2, 0.06, -0.06), (scene.pairs, 1)))[:, :, :, None]
+    return _only(1, np.tile(np.where(np.arange(SESSIONS) % 2, 0.06, -0.06), (scene.pairs, 1)))[
+        :, :, :, None
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,10 +195,14 @@ class World:
     """Hold one world and what is promised in it."""
 
     disturbance: Disturbance
-    one_start: Literal["right", "canary", "open"] = "right"  # wrong seldom; wrong without a canary seldom; nothing is promised
+    one_start: Literal["right", "canary", "open"] = (
+        "right"  # wrong seldom; wrong without a canary seldom; nothing is promised
+    )
     few_starts: Literal["right", "canary", "open"] = "right"
     many_starts: Literal["right", "open"] = "right"
-    shifts: bool = False  # what it adds to the arm has a mean of its own, which belongs to the truth
+    shifts: bool = (
+        False  # what it adds to the arm has a mean of its own, which belongs to the truth
+    )
     loaded: bool = False  # the effect grows with the load of the pair
     limit: float | None = None  # log latency above which a turn times out
     apart: bool = False  # each arm is on a machine of its own
@@ -199,7 +221,9 @@ WORLDS: Mapping[str, World] = {
     "an arm on each machine": World(disturbance=wandering_machines, apart=True),
     "starts +-3 %": World(disturbance=starts),
     "starts of the prior": World(disturbance=starts_of_the_prior),
-    "starts of twice the prior": World(disturbance=starts_of_twice_the_prior, one_start="canary", few_starts="canary"),
+    "starts of twice the prior": World(
+        disturbance=starts_of_twice_the_prior, one_start="canary", few_starts="canary"
+    ),
     "starts on either of two machines": World(disturbance=placed_starts),
     "starts in two modes": World(disturbance=modal_starts, one_start="open"),
     "sign changes with length": World(disturbance=by_length, shifts=True),
@@ -243,7 +267,12 @@ def drawn(
     load = rng.uniform(0.5, 1.5, pairs) if world.loaded else np.ones(pairs)
     shape = scene.calls()
     content = rng.normal(0.0, 0.5, (pairs, 1, SESSIONS, TURNS))
-    log = content + world.disturbance(scene) + CALL * rng.standard_normal(shape) + BLOCK * rng.standard_normal((pairs, 2, 1, 1))
+    log = (
+        content
+        + world.disturbance(scene)
+        + CALL * rng.standard_normal(shape)
+        + BLOCK * rng.standard_normal((pairs, 2, 1, 1))
+    )
     log = log + (effect * load)[:, None, None, None] * np.array([0.0, 1.0])[:, None, None]
     ok = np.ones(shape, dtype=bool) if world.limit is None else log - content < world.limit
     pair, _, session, turn = np.indices(shape)

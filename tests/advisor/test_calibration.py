@@ -13,19 +13,38 @@ from tests.advisor.grading import Cell, crossed, graded, is_opposite, is_wrong, 
 PLAIN = Cell(world="plain", starts="one start", size="six pairs")
 
 
-@pytest.mark.parametrize("world", ["plain", "wander of one arm", "starts +-3 %", "starts of twice the prior", "starts in two modes"])
+@pytest.mark.parametrize(
+    "world",
+    [
+        "plain",
+        "wander of one arm",
+        "starts +-3 %",
+        "starts of twice the prior",
+        "starts in two modes",
+    ],
+)
 @pytest.mark.parametrize("starts", ["one start", "a start a pair"])
-def test_the_advisor_is_seldom_wrong_in_worlds_whose_truth_is_known(world: str, starts: str) -> None:
+def test_the_advisor_is_seldom_wrong_in_worlds_whose_truth_is_known(
+    world: str, starts: str
+) -> None:
     counts = graded(Cell(world=world, starts=starts, size="planned"), 40, 1).counts
     apart = starts == "one start" and world in ("starts of twice the prior", "starts in two modes")
-    assert {truth: count.wrong for truth, count in counts.items() if count.wrong > 5 and not apart} == {}
-    assert {truth: count.bare_wrong for truth, count in counts.items() if count.bare_wrong > 5} == {}
+    assert {
+        truth: count.wrong for truth, count in counts.items() if count.wrong > 5 and not apart
+    } == {}
+    assert {
+        truth: count.bare_wrong for truth, count in counts.items() if count.bare_wrong > 5
+    } == {}
     assert all(count.covered >= 32 for count in counts.values() if not apart)
 
 
 def test_a_start_for_each_pair_settles_two_margins_at_the_size_that_is_planned_for_it() -> None:
-    counts = graded(Cell(world="starts +-3 %", starts="a start a pair", size="planned"), 60, 2).counts
-    assert {truth for truth, count in counts.items() if abs(truth) >= 2 and count.decisive < 48} == set()
+    counts = graded(
+        Cell(world="starts +-3 %", starts="a start a pair", size="planned"), 60, 2
+    ).counts
+    assert {
+        truth for truth, count in counts.items() if abs(truth) >= 2 and count.decisive < 48
+    } == set()
 
 
 def test_looking_six_times_is_not_being_wrong_six_times() -> None:
@@ -57,7 +76,10 @@ def test_between_one_and_two_margins_both_answers_are_right(
 
 def test_a_promise_is_broken_by_what_is_surely_too_much_and_not_by_one_cell_in_many() -> None:
     def cells(hits: int, count: int) -> list[Promise]:
-        return [Promise(name="wrong", cell=str(place), hits=hits, draws=100, most=0.05) for place in range(count)]
+        return [
+            Promise(name="wrong", cell=str(place), hits=hits, draws=100, most=0.05)
+            for place in range(count)
+        ]
 
     assert broken(cells(10, 1)) == cells(10, 1)
     assert broken(cells(10, 20)) == []
@@ -73,7 +95,9 @@ def test_the_table_has_a_line_for_every_size_and_the_program_says_whether_a_prom
 
 
 @pytest.mark.slow
-def test_a_card_that_was_interrupted_continues_with_the_cells_that_are_missing(tmp_path: Path) -> None:
+def test_a_card_that_was_interrupted_continues_with_the_cells_that_are_missing(
+    tmp_path: Path,
+) -> None:
     into = tmp_path / "card.jsonl"
     options = ["--draws", "3", "--world", "plain", "--processes", "1", "--into", str(into)]
     first: list[str] = []

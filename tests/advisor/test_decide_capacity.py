@@ -17,11 +17,22 @@ QUIET = Noise(call=0.05, wander=0.02, phi=0.3, block=0.005)
 
 
 def _long_thinkers(points: tuple[CapacityPoint, ...]) -> Evidence:
-    evidence = compared(effect=0.0, noise=QUIET, pairs=20, restarts=1, starts=StartHistory(spread=0.002, source="60 starts"))
+    evidence = compared(
+        effect=0.0,
+        noise=QUIET,
+        pairs=20,
+        restarts=1,
+        starts=StartHistory(spread=0.002, source="60 starts"),
+    )
     return replace(
         evidence,
-        observations=tuple(replace(each, telemetry=Telemetry(peak_kv_usage=0.3, fill_minutes=25.0)) for each in evidence.observations),
-        workloads=(WorkloadClass(name="chat", gpu_time_share=1.0, working_set_tokens=24 * 90_000.0),),
+        observations=tuple(
+            replace(each, telemetry=Telemetry(peak_kv_usage=0.3, fill_minutes=25.0))
+            for each in evidence.observations
+        ),
+        workloads=(
+            WorkloadClass(name="chat", gpu_time_share=1.0, working_set_tokens=24 * 90_000.0),
+        ),
         capacity=points,
     )
 
@@ -36,7 +47,12 @@ def test_a_larger_pool_is_never_no_difference_when_the_load_would_fill_it() -> N
 
 def test_runs_that_filled_the_pool_find_the_agents_it_carries() -> None:
     points = (*search("bf16", 16.5), *search("fp8", 33.0))
-    decision = decide(replace(_long_thinkers(points), deployment=Deployment(version="0.33.0", gpu=H100, machines=("a",), peak_agents=60)))
+    decision = decide(
+        replace(
+            _long_thinkers(points),
+            deployment=Deployment(version="0.33.0", gpu=H100, machines=("a",), peak_agents=60),
+        )
+    )
     (verdict,) = decision.server
     assert verdict.verdict == "use"
     assert re.match(r"3[1-4] agents per GPU for 1[56] on bf16", verdict.pays.reason)
@@ -49,13 +65,20 @@ def test_runs_that_filled_the_pool_find_the_agents_it_carries() -> None:
 
 
 def test_runs_that_never_filled_the_pool_say_nothing_about_capacity() -> None:
-    points = tuple(CapacityPoint(arm=arm, agents=24, turns=500, within_slo=495, minutes=2.0, pool_filled=False) for arm in ("bf16", "fp8"))
+    points = tuple(
+        CapacityPoint(arm=arm, agents=24, turns=500, within_slo=495, minutes=2.0, pool_filled=False)
+        for arm in ("bf16", "fp8")
+    )
     decision = decide(_long_thinkers(points))
-    assert [(each.agents_per_gpu, each.reason) for each in decision.capacity] == [(None, "the KV pool never filled")] * 2
+    assert [(each.agents_per_gpu, each.reason) for each in decision.capacity] == [
+        (None, "the KV pool never filled")
+    ] * 2
     assert [each.verdict for each in decision.server] == ["test further"]
 
 
 def test_slower_turns_are_a_harm_that_more_agents_do_not_undo() -> None:
-    (verdict,) = decide(compared(effect=0.1, capacity=(*search("bf16", 16.5), *search("fp8", 33.0)))).server
+    (verdict,) = decide(
+        compared(effect=0.1, capacity=(*search("bf16", 16.5), *search("fp8", 33.0)))
+    ).server
     assert verdict.verdict == "avoid"
     assert "the service level has to choose" in verdict.pays.reason

@@ -35,7 +35,9 @@ def _statuses(gate: ModuleType, evidence: Evidence) -> list[str]:
 
 
 def _calls(**columns: object) -> tuple[Calls, Calls]:
-    reference, arm = simulated_calls(np.random.default_rng(1), pairs=20, effect=0.0, noise=Noise(call=0.01, wander=0.01))
+    reference, arm = simulated_calls(
+        np.random.default_rng(1), pairs=20, effect=0.0, noise=Noise(call=0.01, wander=0.01)
+    )
     return reference, replace(arm, **columns)  # type: ignore[arg-type]  # a test names the column
 
 
@@ -64,9 +66,16 @@ def test_every_gate_is_found_by_its_file_name_and_explains_itself() -> None:
 def test_the_published_prompts_up_to_16k_are_faster_than_the_gpu() -> None:
     points = LLAMA_TTFT_SHORT_MS
     sweep = plotted_sweep("fp8", dict.fromkeys(points, 6.6), points)
-    floor = compute_floor.floor_ms(bare(), BF16, np.array(list(points), dtype=np.float64), np.array(list(points), dtype=np.float64))
+    floor = compute_floor.floor_ms(
+        bare(),
+        BF16,
+        np.array(list(points), dtype=np.float64),
+        np.array(list(points), dtype=np.float64),
+    )
     assert floor is not None
-    assert floor == pytest.approx([67, 104, 142, 183, 320], rel=0.01)  # the floors that the post's own peak gives
+    assert floor == pytest.approx(
+        [67, 104, 142, 183, 320], rel=0.01
+    )  # the floors that the post's own peak gives
     (gate,) = compute_floor.check(bare(sweeps=(sweep,)), Policy())
     assert (gate.status, gate.spoils) == ("fail", ("prefill sweep",))
     assert gate.message == (
@@ -84,8 +93,15 @@ def test_the_published_prompts_from_32k_are_possible() -> None:
 def test_a_hidden_cache_hit_in_a_workload_fails_the_compute_floor() -> None:
     reference, arm = _calls()
     cold = np.full(len(arm), 30_000.0)
-    honest = replace(reference, computed_tokens=cold, prompt_tokens=cold, ttft_ms=np.full(len(arm), 1200.0))
-    hidden = replace(arm, computed_tokens=cold, prompt_tokens=cold, ttft_ms=np.where(np.arange(len(arm)) % 10 == 0, 60.0, 1200.0))
+    honest = replace(
+        reference, computed_tokens=cold, prompt_tokens=cold, ttft_ms=np.full(len(arm), 1200.0)
+    )
+    hidden = replace(
+        arm,
+        computed_tokens=cold,
+        prompt_tokens=cold,
+        ttft_ms=np.where(np.arange(len(arm)) % 10 == 0, 60.0, 1200.0),
+    )
     assert _statuses(compute_floor, bare(observations=observed(honest, hidden))) == ["pass", "fail"]
 
 
@@ -99,10 +115,16 @@ def test_published_slopes_stay_below_the_memory_and_half_a_slope_does_not() -> N
     published = tuple(plotted_sweep(arm, ITL_MS["llama-h100", arm]) for arm in ("bf16", "fp8"))
     found = tuple(bandwidth.check(bare(sweeps=published), Policy()))
     assert [each.status for each in found] == ["pass", "pass"]
-    assert [each.observed for each in found] == pytest.approx([2.97, 2.64], rel=0.02)  # TB/s of 3.35, as the lines drawn in the figure
-    lengths = {length: 6.3 + (value - 6.3) / 2 for length, value in ITL_MS["llama-h100", "bf16"].items()}
+    assert [each.observed for each in found] == pytest.approx(
+        [2.97, 2.64], rel=0.02
+    )  # TB/s of 3.35, as the lines drawn in the figure
+    lengths = {
+        length: 6.3 + (value - 6.3) / 2 for length, value in ITL_MS["llama-h100", "bf16"].items()
+    }
     assert _statuses(bandwidth, bare(sweeps=(plotted_sweep("bf16", lengths),))) == ["fail"]
-    assert _statuses(bandwidth, bare(arms=(replace(BF16, kv_bytes_per_token=None), FP8), sweeps=published[:1])) == ["not observed"]
+    assert _statuses(
+        bandwidth, bare(arms=(replace(BF16, kv_bytes_per_token=None), FP8), sweeps=published[:1])
+    ) == ["not observed"]
 
 
 def test_an_arm_that_stops_early_is_not_compared() -> None:
@@ -131,7 +153,9 @@ def test_hits_that_cannot_be_fail(telemetry: Telemetry, expected: list[str]) -> 
 
 
 @pytest.mark.parametrize("ideal", [None, 0.6])
-def test_a_server_that_counts_more_tokens_as_cached_than_were_asked_loses_its_hits_and_nothing_that_we_timed(ideal: float | None) -> None:
+def test_a_server_that_counts_more_tokens_as_cached_than_were_asked_loses_its_hits_and_nothing_that_we_timed(
+    ideal: float | None,
+) -> None:
     telemetry = Telemetry(hit_rate=1.2, ideal_hit_rate=ideal)
     (gate,) = impossible_hits.check(bare(server=(("fp8", telemetry),)), Policy())
     assert (gate.status, gate.spoils, gate.observed, gate.limit) == ("fail", ("hits",), 1.2, 1.0)
@@ -141,9 +165,15 @@ def test_a_server_that_counts_more_tokens_as_cached_than_were_asked_loses_its_hi
 @pytest.mark.parametrize(
     ("health", "expected"),
     [
-        (ClientHealth(send_lag_p99_ms=0.4, loop_stall_max_ms=12.0, coalesced_share=0.001), ["pass"]),
+        (
+            ClientHealth(send_lag_p99_ms=0.4, loop_stall_max_ms=12.0, coalesced_share=0.001),
+            ["pass"],
+        ),
         (ClientHealth(arm="fp8", send_lag_p99_ms=30.0), ["fail"]),
-        (ClientHealth(send_lag_p99_ms=30.0, loop_stall_max_ms=900.0, coalesced_share=0.4), ["fail", "fail", "fail"]),
+        (
+            ClientHealth(send_lag_p99_ms=30.0, loop_stall_max_ms=900.0, coalesced_share=0.4),
+            ["fail", "fail", "fail"],
+        ),
         (ClientHealth(clock_steps=1.0), ["fail"]),
         (ClientHealth(clock_steps=0.0, dropped_share=0.005), ["pass"]),
         (ClientHealth(dropped_share=0.05), ["fail"]),
@@ -160,8 +190,12 @@ def test_a_client_that_nobody_watched_is_not_healthy() -> None:
 
 def test_foreign_requests_above_one_percent_fail() -> None:
     calls = observed(*_calls())  # 1,200 calls of ours
-    assert _statuses(alone, bare(observations=calls, health=(ClientHealth(foreign_requests=5),))) == ["pass"]
-    assert _statuses(alone, bare(observations=calls, health=(ClientHealth(foreign_requests=50),))) == ["fail"]
+    assert _statuses(
+        alone, bare(observations=calls, health=(ClientHealth(foreign_requests=5),))
+    ) == ["pass"]
+    assert _statuses(
+        alone, bare(observations=calls, health=(ClientHealth(foreign_requests=50),))
+    ) == ["fail"]
     assert _statuses(alone, bare(observations=calls, health=(ClientHealth(),))) == []
 
 
@@ -181,16 +215,23 @@ def test_arms_that_both_drop_many_turns_are_compared_on_another_load_than_was_se
     many = np.ones(600, dtype=bool)
     many[:60] = False
     reference, arm = _calls(ok=many)
-    (gate,) = dropped_turns.check(bare(observations=observed(replace(reference, ok=many), arm)), Policy())
+    (gate,) = dropped_turns.check(
+        bare(observations=observed(replace(reference, ok=many), arm)), Policy()
+    )
     assert (gate.status, gate.limit, "turn" in gate.spoils) == ("fail", 0.05, True)
-    assert gate.message == "10.0% of the turns dropped, 10.0% on bf16: what is left are the turns that are quick enough"
+    assert (
+        gate.message
+        == "10.0% of the turns dropped, 10.0% on bf16: what is left are the turns that are quick enough"
+    )
 
 
 def test_where_every_turn_was_dropped_nothing_is_left_that_could_be_quick() -> None:
     none = np.zeros(600, dtype=bool)
     reference, arm = _calls(ok=none)
     (alone,) = dropped_turns.check(bare(observations=observed(reference, arm)), Policy())
-    (both,) = dropped_turns.check(bare(observations=observed(replace(reference, ok=none), arm)), Policy())
+    (both,) = dropped_turns.check(
+        bare(observations=observed(replace(reference, ok=none), arm)), Policy()
+    )
     assert alone.message == "100.0% of the turns dropped, 0.0% on bf16: nothing is left to compare"
     assert both.message == "100.0% of the turns dropped, 100.0% on bf16: nothing is left to compare"
 
@@ -215,9 +256,19 @@ def _answered(*right: int, garbage: int | None = None) -> tuple[AccuracyBucket, 
     ("buckets", "status", "spoils", "message"),
     [
         ((91, 80), "pass", (), "bf16 answers 86% right"),
-        ((57, 3), "fail", (), "bf16 answers 30% right, next to none of needle at 16k: what is asked there counts for nothing"),
+        (
+            (57, 3),
+            "fail",
+            (),
+            "bf16 answers 30% right, next to none of needle at 16k: what is asked there counts for nothing",
+        ),
         ((76, 16), "pass", (), "bf16 answers 46% right"),  # as published for MRCR at 8k and 128k
-        ((91, 5), "fail", (), "bf16 answers 48% right, next to none of needle at 16k: what is asked there counts for nothing"),
+        (
+            (91, 5),
+            "fail",
+            (),
+            "bf16 answers 48% right, next to none of needle at 16k: what is asked there counts for nothing",
+        ),
         (
             (0, 3),
             "fail",
@@ -232,7 +283,9 @@ def _answered(*right: int, garbage: int | None = None) -> tuple[AccuracyBucket, 
 def test_a_reference_that_knows_next_to_nothing_can_lose_nothing(
     buckets: tuple[int, ...], status: str, spoils: tuple[str, ...], message: str
 ) -> None:
-    (gate,) = answers_possible.check(bare(accuracy=_answered(*buckets, garbage=90 if spoils else None)), Policy())
+    (gate,) = answers_possible.check(
+        bare(accuracy=_answered(*buckets, garbage=90 if spoils else None)), Policy()
+    )
     assert (gate.status, gate.spoils, gate.message) == (status, spoils, message)
 
 
@@ -242,7 +295,9 @@ def test_an_arm_that_kept_its_dtype_is_no_arm() -> None:
     assert _statuses(identity, bare()) == ["pass", "pass"]
     assert _statuses(identity, bare(arms=(BF16, silent))) == ["pass", "fail"]
     assert _statuses(identity, bare(arms=(BF16, unread))) == ["pass", "not observed"]
-    assert _statuses(identity, bare(arms=(replace(BF16, expected_dtype="bfloat16", observed_dtype="auto"),))) == ["pass"]
+    assert _statuses(
+        identity, bare(arms=(replace(BF16, expected_dtype="bfloat16", observed_dtype="auto"),))
+    ) == ["pass"]
 
 
 def test_a_pool_that_its_pages_cannot_explain_spoils_capacity() -> None:
@@ -261,12 +316,20 @@ def test_a_drift_is_told_and_a_level_server_passes() -> None:
 
 def test_plausible_evidence_passes_every_gate() -> None:
     evidence = replace(compared(effect=-0.1), sweeps=sweeps())
-    statuses = {gate.status for module in rulebook.modules(gates) for gate in module.check(evidence, Policy())}
+    statuses = {
+        gate.status
+        for module in rulebook.modules(gates)
+        for gate in module.check(evidence, Policy())
+    }
     assert statuses == {"pass"}
 
 
-@pytest.mark.parametrize(("share", "said"), [(None, []), (0.0, []), (0.01, ["pass"]), (0.02, ["fail"])])
-def test_more_than_one_call_in_a_hundred_answered_429_is_the_limiters_latency(share: float | None, said: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("share", "said"), [(None, []), (0.0, []), (0.01, ["pass"]), (0.02, ["fail"])]
+)
+def test_more_than_one_call_in_a_hundred_answered_429_is_the_limiters_latency(
+    share: float | None, said: list[str]
+) -> None:
     evidence = replace(bare(), health=(ClientHealth(arm="fp8", limited_share=share),))
     assert _statuses(limiter, evidence) == said
     spoiled = {what for gate in limiter.check(evidence, Policy()) for what in gate.spoils}
@@ -278,13 +341,18 @@ def test_more_than_one_call_in_a_hundred_answered_429_is_the_limiters_latency(sh
     [
         (Telemetry(clock_mhz=1700.0), ["fp8"]),
         (Telemetry(clock_mhz=1800.0), []),  # a tenth is no other mode
-        (Telemetry(clock_mhz=1700.0, power_capped_share=0.3), []),  # what it draws is the arm's own doing
+        (
+            Telemetry(clock_mhz=1700.0, power_capped_share=0.3),
+            [],
+        ),  # what it draws is the arm's own doing
         (Telemetry(clock_mhz=1700.0, throttled_share=0.05), ["fp8"]),
         (Telemetry(clock_mhz=2300.0), ["bf16"]),
         (Telemetry(), []),
     ],
 )
-def test_clocks_that_were_set_for_one_gpu_are_not_the_arm(fp8: Telemetry, failed: list[str]) -> None:
+def test_clocks_that_were_set_for_one_gpu_are_not_the_arm(
+    fp8: Telemetry, failed: list[str]
+) -> None:
     evidence = bare(kind="measured", server=(("bf16", Telemetry(clock_mhz=1980.0)), ("fp8", fp8)))
     found = [gate for gate in throttled.check(evidence, Policy()) if gate.unit == "MHz"]
     assert [gate.arm for gate in found] == failed
@@ -294,7 +362,11 @@ def test_clocks_that_were_set_for_one_gpu_are_not_the_arm(fp8: Telemetry, failed
 @pytest.mark.parametrize(
     ("figures", "status", "message"),
     [
-        (Telemetry(throttled_share=0.0), "pass", "GPUs were throttled (thermal or power brake) for 0.0% of the time"),
+        (
+            Telemetry(throttled_share=0.0),
+            "pass",
+            "GPUs were throttled (thermal or power brake) for 0.0% of the time",
+        ),
         (
             Telemetry(throttled_share=0.02, power_capped_share=0.4),
             "pass",
@@ -305,10 +377,16 @@ def test_clocks_that_were_set_for_one_gpu_are_not_the_arm(fp8: Telemetry, failed
             "fail",
             "a GPU was throttled (thermal or power brake) for 30.0% of the time: its cooling was measured, not the arm",
         ),
-        (Telemetry(), "not observed", "GPU throttling unknown: set `gpu_metrics` to a DCGM exporter"),
+        (
+            Telemetry(),
+            "not observed",
+            "GPU throttling unknown: set `gpu_metrics` to a DCGM exporter",
+        ),
     ],
 )
-def test_a_gpu_that_was_slowed_for_long_is_not_the_arm(figures: Telemetry, status: str, message: str) -> None:
+def test_a_gpu_that_was_slowed_for_long_is_not_the_arm(
+    figures: Telemetry, status: str, message: str
+) -> None:
     evidence = bare(kind="measured", server=(("fp8", figures),))
     (gate,) = throttled.check(evidence, Policy())
     assert (gate.status, gate.message, bool(gate.spoils)) == (status, message, status == "fail")
@@ -319,8 +397,14 @@ def test_two_arms_that_nothing_tells_apart_are_a_control_and_never_a_verdict() -
     # 8 % slower and surely so: the machine's, or the start's, and no choice between two ways to serve.
     evidence = compared(effect=0.08)
     assert decide(evidence).server[0].verdict == "avoid"
-    twins = replace(evidence, arms=tuple(replace(arm, twin=arm.name != evidence.reference) for arm in evidence.arms))
+    twins = replace(
+        evidence,
+        arms=tuple(replace(arm, twin=arm.name != evidence.reference) for arm in evidence.arms),
+    )
     decision = decide(twins)
     (gate,) = (each for each in decision.gates if each.name == "identity" and each.status == "fail")
-    assert gate.message == "the same configuration as bf16 by all that both say: a control, and no choice"
+    assert (
+        gate.message
+        == "the same configuration as bf16 by all that both say: a control, and no choice"
+    )
     assert {each.verdict for each in (*decision.server, *decision.classes)} == {"test further"}

@@ -63,14 +63,26 @@ def test_the_first_screen_shows_a_decision_of_each_kind() -> None:
         "Need further testing for: ",
         "No difference for: ",
     )
-    assert [next((word for word in said if line.startswith(word)), None) for line in screen if line.startswith(said)] == list(said)
+    assert [
+        next((word for word in said if line.startswith(word)), None)
+        for line in screen
+        if line.startswith(said)
+    ] == list(said)
 
 
-def test_one_command_plans_speed_capacity_and_answers_within_a_budget(capsys: pytest.CaptureFixture[str]) -> None:
-    agentload("decide chat --endpoints emulated:llama-3.1-8b-h100 --slo ttft=2s,tpot=50ms --agents 400 --budget 45m --dry-run")
+def test_one_command_plans_speed_capacity_and_answers_within_a_budget(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    agentload(
+        "decide chat --endpoints emulated:llama-3.1-8b-h100 --slo ttft=2s,tpot=50ms --agents 400 --budget 45m --dry-run"
+    )
     lines = capsys.readouterr().out.splitlines()
     criteria = ("speed", "step times", "capacity", "accuracy")
-    assert [next(each for each in criteria if line.startswith(each)) for line in lines if line.startswith(criteria)] == list(criteria)
+    assert [
+        next(each for each in criteria if line.startswith(each))
+        for line in lines
+        if line.startswith(criteria)
+    ] == list(criteria)
     (sum_of_all,) = (line for line in lines if line.startswith("all of it: "))
     planned, budget = map(int, re.findall(r"\d+", sum_of_all))
     assert planned <= budget == 45

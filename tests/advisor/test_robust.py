@@ -11,7 +11,16 @@ import pytest
 
 from advisor.decide import decide
 from advisor.deployment import Gpu, Model
-from advisor.evidence import AccuracyBucket, Arm, CapacityPoint, Evidence, Observation, Sweep, Telemetry, WorkloadClass
+from advisor.evidence import (
+    AccuracyBucket,
+    Arm,
+    CapacityPoint,
+    Evidence,
+    Observation,
+    Sweep,
+    Telemetry,
+    WorkloadClass,
+)
 from advisor.policy import Policy, Slo
 from tests.advisor.cases import compared, sweeps
 
@@ -20,13 +29,17 @@ def _blanked(rng: np.random.Generator, evidence: Evidence) -> Evidence:
     """Return *evidence* with facts taken away at random."""
 
     def maybe(thing: Arm | Model | Gpu, keep: tuple[str, ...]) -> dict[str, object]:
-        defaults = {each.name: each.default for each in dataclasses.fields(thing) if each.name not in keep}
+        defaults = {
+            each.name: each.default for each in dataclasses.fields(thing) if each.name not in keep
+        }
         return {name: default for name, default in defaults.items() if rng.random() < 0.4}
 
     arms = tuple(replace(arm, **maybe(arm, ("name",))) for arm in evidence.arms)  # type: ignore[arg-type]  # defaults of the same fields
     gpu = replace(evidence.deployment.gpu, **maybe(evidence.deployment.gpu, ("name",)))  # type: ignore[arg-type]  # as above
     model = replace(evidence.model, **maybe(evidence.model, ("name",)))  # type: ignore[arg-type]  # as above
-    return replace(evidence, arms=arms, model=model, deployment=replace(evidence.deployment, gpu=gpu))
+    return replace(
+        evidence, arms=arms, model=model, deployment=replace(evidence.deployment, gpu=gpu)
+    )
 
 
 def _spoiled(rng: np.random.Generator, evidence: Evidence) -> Evidence:
@@ -40,12 +53,32 @@ def _spoiled(rng: np.random.Generator, evidence: Evidence) -> Evidence:
             holes = rng.random(len(calls)) < rng.choice([0.0, 0.3, 1.0])
             lost = [name for name in ("ttft_ms", "tpot_ms", "turn_ms") if rng.random() < 0.4]
             columns = {name: np.where(holes, np.nan, getattr(calls, name)) for name in lost}
-            columns |= {name: np.full(len(calls), np.nan) for name in ("prompt_tokens", "output_tokens") if rng.random() < 0.15}
-            calls = replace(calls, ok=rng.random(len(calls)) < rng.choice([1.0, 0.9, 0.0]), **columns)
-        telemetry = (None, Telemetry(), Telemetry(peak_kv_usage=0.99), each.telemetry)[rng.integers(4)]
-        observations.append(replace(each, calls=calls if rng.random() > 0.1 else None, telemetry=telemetry))
-    kept: tuple[Sweep, ...] = tuple(sweep for sweep in sweeps(pairs=int(rng.integers(1, 6))) if rng.random() > 0.3)
-    empty = AccuracyBucket(arm="fp8", task="none", context_tokens=1024.0, both=0, reference_only=0, arm_only=0, neither=0)
+            columns |= {
+                name: np.full(len(calls), np.nan)
+                for name in ("prompt_tokens", "output_tokens")
+                if rng.random() < 0.15
+            }
+            calls = replace(
+                calls, ok=rng.random(len(calls)) < rng.choice([1.0, 0.9, 0.0]), **columns
+            )
+        telemetry = (None, Telemetry(), Telemetry(peak_kv_usage=0.99), each.telemetry)[
+            rng.integers(4)
+        ]
+        observations.append(
+            replace(each, calls=calls if rng.random() > 0.1 else None, telemetry=telemetry)
+        )
+    kept: tuple[Sweep, ...] = tuple(
+        sweep for sweep in sweeps(pairs=int(rng.integers(1, 6))) if rng.random() > 0.3
+    )
+    empty = AccuracyBucket(
+        arm="fp8",
+        task="none",
+        context_tokens=1024.0,
+        both=0,
+        reference_only=0,
+        arm_only=0,
+        neither=0,
+    )
     accuracy = tuple(bucket for bucket in evidence.accuracy if rng.random() > 0.5)
     steps = tuple(
         CapacityPoint(
@@ -73,7 +106,9 @@ def _spoiled(rng: np.random.Generator, evidence: Evidence) -> Evidence:
 def test_any_hole_in_the_evidence_leaves_a_decision_of_plain_data(seed: int) -> None:
     rng = np.random.default_rng(seed)
     evidence = compared(effect=float(rng.normal(0, 0.1)), pairs=int(rng.integers(1, 8)), seed=seed)
-    decision = decide(_spoiled(rng, _blanked(rng, evidence)), Policy(slos=(Slo(ttft_ms=1000.0, tpot_ms=20.0),)))
+    decision = decide(
+        _spoiled(rng, _blanked(rng, evidence)), Policy(slos=(Slo(ttft_ms=1000.0, tpot_ms=20.0),))
+    )
     json.dumps(dataclasses.asdict(decision), allow_nan=False)
     assert {verdict.verdict for verdict in (*decision.server, *decision.classes)} <= {
         "use",

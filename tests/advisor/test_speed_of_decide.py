@@ -19,7 +19,9 @@ def test_a_million_calls_are_decided_in_seconds() -> None:
     classes = ("chat", "code", "rag", "cron", "reasoning")
     observations: list[Observation] = []
     for name in classes:
-        calls = simulated_calls(rng, pairs=25, sessions=400, turns=10, effect=-0.12, noise=Noise(), swapped=False)
+        calls = simulated_calls(
+            rng, pairs=25, sessions=400, turns=10, effect=-0.12, noise=Noise(), swapped=False
+        )
         observations.extend(observed(*calls, workload=name))
     evidence = compared(
         effect=0.0,
@@ -31,5 +33,7 @@ def test_a_million_calls_are_decided_in_seconds() -> None:
     assert sum(len(each.calls) for each in observations if each.calls is not None) == 1_000_000
     started = process_time()
     decision = decide(evidence, Policy(slos=(Slo(ttft_ms=8000.0),)))
-    assert process_time() - started < 6.0  # one to two on an idle machine; what is quadratic takes minutes
+    assert (
+        process_time() - started < 6.0
+    )  # one to two on an idle machine; what is quadratic takes minutes
     assert decision.choice.arm == "fp8"

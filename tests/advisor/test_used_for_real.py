@@ -29,16 +29,26 @@ def server(decision: Decision, arm: str = "fp8") -> ArmVerdict:
 
 def searched(evidence: Evidence, **agents: int) -> Evidence:
     """Add a capacity search in which each arm carries so many agents."""
-    return replace(evidence, capacity=tuple(point for arm, most in agents.items() for point in search(arm, most)))
+    return replace(
+        evidence,
+        capacity=tuple(point for arm, most in agents.items() for point in search(arm, most)),
+    )
 
 
 @pytest.mark.parametrize("effect", [-0.045, -0.06])
 @pytest.mark.parametrize("others", [0, 2])
 @pytest.mark.parametrize("capacity", [False, True])
 @pytest.mark.parametrize("seed", range(3))
-def test_the_interval_that_is_printed_is_the_one_that_decides(effect: float, others: int, capacity: bool, seed: int) -> None:  # noqa: FBT001
+def test_the_interval_that_is_printed_is_the_one_that_decides(
+    effect: float,
+    others: int,
+    capacity: bool,  # noqa: FBT001
+    seed: int,
+) -> None:
     evidence = compared(effect=effect, pairs=8, noise=QUIET, seed=seed)
-    evidence = replace(evidence, arms=(BF16, FP8, *(replace(FP8, name=f"other-{each}") for each in range(others))))
+    evidence = replace(
+        evidence, arms=(BF16, FP8, *(replace(FP8, name=f"other-{each}") for each in range(others)))
+    )
     decision = decide(searched(evidence, bf16=16, fp8=16) if capacity else evidence)
     case = assess(searched(evidence, bf16=16, fp8=16) if capacity else evidence, Policy())
     pays = speed_leg(case, "fp8", None).leg
@@ -46,10 +56,19 @@ def test_the_interval_that_is_printed_is_the_one_that_decides(effect: float, oth
     assert pays.estimate.high is not None
     assert (pays.state == "yes") == (pays.estimate.high < -0.03)
     assert pays.estimate.level == pytest.approx(1 - 0.05 / (1 + others) / (2 if capacity else 1))
-    assert next(each.relative for each in decision.changes if each.arm == "fp8" and each.workload is None) is not None
+    assert (
+        next(
+            each.relative
+            for each in decision.changes
+            if each.arm == "fp8" and each.workload is None
+        )
+        is not None
+    )
     assert pays.estimate in [each.relative for each in decision.changes]
     verdict = server(decision)
-    assert not any("the whole interval" in each for each in verdict.flips) or pays.state == "unclear"
+    assert (
+        not any("the whole interval" in each for each in verdict.flips) or pays.state == "unclear"
+    )
 
 
 @pytest.mark.parametrize("items", range(90, 330, 40))
@@ -63,12 +82,17 @@ def test_answers_are_as_good_exactly_where_the_interval_that_is_printed_says_so(
 def _between(evidence: Evidence) -> bool:
     """Say whether both criteria are proven, and neither would be if they shared the error."""
     case = assess(evidence, Policy())
-    return all(0.0125 < (leg(case, "fp8", None).p_for or 0.0) < 0.025 for leg in (speed_leg, safe_leg))
+    return all(
+        0.0125 < (leg(case, "fp8", None).p_for or 0.0) < 0.025 for leg in (speed_leg, safe_leg)
+    )
 
 
 def test_two_criteria_that_are_both_needed_do_not_share_the_error() -> None:
     # No seed before 337 is between.
-    drawn = (compared(effect=-0.05, pairs=8, items=170, seed=seed, noise=QUIET) for seed in range(337, 800))
+    drawn = (
+        compared(effect=-0.05, pairs=8, items=170, seed=seed, noise=QUIET)
+        for seed in range(337, 800)
+    )
     evidence = next(each for each in drawn if _between(each))
     assert server(decide(evidence)).verdict == "use"
 
@@ -77,18 +101,31 @@ def test_every_number_of_items_has_its_minutes_and_its_cost() -> None:
     need = questions.first(assess(bare(), Policy()), "fp8", "chat")
     # 1,198 items of 8k to 128k at 10,000 tokens a second, on two GPUs at 3 USD an hour.
     assert need.minutes is not None
-    assert need.minutes == pytest.approx((need.pairs or 0) * sum((8, 16, 32, 64, 128)) * 1024 / 5 / 10_000 / 60)
+    assert need.minutes == pytest.approx(
+        (need.pairs or 0) * sum((8, 16, 32, 64, 128)) * 1024 / 5 / 10_000 / 60
+    )
     assert need.usd == pytest.approx(2 * 3.0 * need.minutes / 60)
 
 
-def scaled(evidence: Evidence, factor: np.ndarray[tuple[int], np.dtype[np.float64]] | float, *metrics: str, arm: str = "fp8") -> Evidence:
+def scaled(
+    evidence: Evidence,
+    factor: np.ndarray[tuple[int], np.dtype[np.float64]] | float,
+    *metrics: str,
+    arm: str = "fp8",
+) -> Evidence:
     """Multiply what turns of an arm took."""
 
     def slower(each: Observation) -> Observation:
         calls = each.calls
         if each.arm != arm or calls is None:
             return each
-        return replace(each, calls=replace(calls, **{metric: getattr(calls, metric) * factor for metric in metrics or ("turn_ms",)}))
+        return replace(
+            each,
+            calls=replace(
+                calls,
+                **{metric: getattr(calls, metric) * factor for metric in metrics or ("turn_ms",)},
+            ),
+        )
 
     return replace(evidence, observations=tuple(slower(each) for each in evidence.observations))
 
@@ -117,8 +154,12 @@ def test_a_gain_of_long_turns_is_no_difference_to_nobody() -> None:
     assert "counts" in verdict.pays.reason
 
 
-@pytest.mark.parametrize(("counts", "word"), [("turns", "no difference"), ("time", "use"), ("both", "test further")])
-def test_the_policy_says_whether_turns_or_time_count(counts: Literal["both", "turns", "time"], word: str) -> None:
+@pytest.mark.parametrize(
+    ("counts", "word"), [("turns", "no difference"), ("time", "use"), ("both", "test further")]
+)
+def test_the_policy_says_whether_turns_or_time_count(
+    counts: Literal["both", "turns", "time"], word: str
+) -> None:
     evidence = of_two_kinds(1.08, 0.82, pairs=48)
     assert server(decide(evidence, Policy(counts=counts))).verdict == word
 
@@ -127,7 +168,9 @@ def test_a_gain_of_short_turns_that_long_ones_pay_for_is_no_use() -> None:
     assert server(decide(of_two_kinds(0.86, 1.06))).verdict == "test further"
 
 
-@pytest.mark.parametrize(("effect", "word"), [(-0.1, "use"), (0.0, "no difference"), (0.1, "avoid")])
+@pytest.mark.parametrize(
+    ("effect", "word"), [(-0.1, "use"), (0.0, "no difference"), (0.1, "avoid")]
+)
 def test_turns_that_all_change_alike_are_decided_as_before(effect: float, word: str) -> None:
     assert server(decide(compared(effect=effect, pairs=24, noise=QUIET))).verdict == word
 
@@ -146,9 +189,14 @@ def with_tail(evidence: Evidence, share: float, times: float, *metrics: str) -> 
 
 @pytest.mark.parametrize("effect", [0.0, -0.1])
 @pytest.mark.parametrize("metric", METRICS)
-def test_a_tail_that_is_surely_longer_opposes_use_and_no_difference_without_a_service_level(effect: float, metric: str) -> None:
+def test_a_tail_that_is_surely_longer_opposes_use_and_no_difference_without_a_service_level(
+    effect: float, metric: str
+) -> None:
     evidence = compared(effect=effect, pairs=48, noise=QUIET)
-    plain, slow = decide(with_tail(evidence, 0.0, 1.0)), decide(with_tail(evidence, 0.03, 1.5, metric))
+    plain, slow = (
+        decide(with_tail(evidence, 0.0, 1.0)),
+        decide(with_tail(evidence, 0.03, 1.5, metric)),
+    )
     assert server(plain).verdict in ("use", "no difference")
     assert server(slow).verdict == "test further"
     assert ("TTFT p99" if metric == "ttft_ms" else "turn latency p99") in server(slow).reason
@@ -156,15 +204,23 @@ def test_a_tail_that_is_surely_longer_opposes_use_and_no_difference_without_a_se
 
 def taken(calls: Calls, rows: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Calls:
     columns: dict[str, Any] = {each.name: getattr(calls, each.name) for each in fields(Calls)}
-    kept: dict[str, Any] = {name: None if column is None else column[rows] for name, column in columns.items()}
+    kept: dict[str, Any] = {
+        name: None if column is None else column[rows] for name, column in columns.items()
+    }
     return Calls(**kept)
 
 
 def test_a_tail_of_too_few_turns_is_not_known_and_vetoes_nothing() -> None:
     evidence = with_tail(compared(effect=-0.1, pairs=6, noise=QUIET, seed=3), 0.0, 1.0)
-    few = tuple(replace(each, calls=taken(each.calls, each.calls.turn == 0)) for each in evidence.observations if each.calls is not None)
+    few = tuple(
+        replace(each, calls=taken(each.calls, each.calls.turn == 0))
+        for each in evidence.observations
+        if each.calls is not None
+    )
     decision = decide(replace(evidence, observations=few))
-    assert any(each.rule == "tail" and "is not known: 3" in each.message for each in decision.findings)
+    assert any(
+        each.rule == "tail" and "is not known: 3" in each.message for each in decision.findings
+    )
     assert not any(each.rule == "tail" and each.asks_for is not None for each in decision.findings)
 
 
@@ -180,11 +236,22 @@ SHIFTED = {"items": 300, "change": -0.16, "discordance": 0.3}
 
 
 def scaled_by(scales: Scales | None, **changes: object) -> Evidence:
-    return compared(effect=-0.12, noise=QUIET, **SHIFTED, arms=(BF16, replace(FP8, scales=scales)), **changes)  # type: ignore[arg-type]
+    return compared(
+        effect=-0.12,
+        noise=QUIET,
+        **SHIFTED,  # type: ignore[arg-type]
+        arms=(BF16, replace(FP8, scales=scales)),
+        **changes,  # type: ignore[arg-type]
+    )
 
 
-@pytest.mark.parametrize(("scales", "word"), [("default", "calibrate"), (None, "calibrate"), ("calibrated", "avoid"), ("dynamic", "avoid")])
-def test_faster_but_less_accurate_with_scales_that_nobody_calibrated_is_to_be_calibrated(scales: Scales | None, word: str) -> None:
+@pytest.mark.parametrize(
+    ("scales", "word"),
+    [("default", "calibrate"), (None, "calibrate"), ("calibrated", "avoid"), ("dynamic", "avoid")],
+)
+def test_faster_but_less_accurate_with_scales_that_nobody_calibrated_is_to_be_calibrated(
+    scales: Scales | None, word: str
+) -> None:
     decision = decide(scaled_by(scales))
     verdict = server(decision)
     assert (verdict.verdict, verdict.safe.state, verdict.pays.state) == (word, "no", "yes")
@@ -197,11 +264,18 @@ def test_less_accurate_and_no_faster_is_avoided_whatever_its_scales_are() -> Non
 
 
 def old_kernel(**changes: object) -> Evidence:
-    return compared(effect=-0.12, noise=QUIET, deployment=Deployment(version="0.10.2", gpu=H100, machines=("a",)), **changes)  # type: ignore[arg-type]
+    return compared(
+        effect=-0.12,
+        noise=QUIET,
+        deployment=Deployment(version="0.10.2", gpu=H100, machines=("a",)),
+        **changes,  # type: ignore[arg-type]
+    )
 
 
 @pytest.mark.parametrize("items", [0, 300])
-def test_a_known_kernel_bug_says_which_version_to_upgrade_to_before_and_after_answers_were_asked(items: int) -> None:
+def test_a_known_kernel_bug_says_which_version_to_upgrade_to_before_and_after_answers_were_asked(
+    items: int,
+) -> None:
     decision = decide(old_kernel(items=items, change=-0.16, discordance=0.3))
     verdict = server(decision)
     assert verdict.verdict == "avoid"
@@ -210,7 +284,9 @@ def test_a_known_kernel_bug_says_which_version_to_upgrade_to_before_and_after_an
     assert "upgrade vLLM to 0.19.1" in verdict.reason.lower().replace("vllm", "vLLM")
 
 
-def wrong_above(length: float, *, scales: Scales | None = "calibrated", change: float = -0.5) -> Evidence:
+def wrong_above(
+    length: float, *, scales: Scales | None = "calibrated", change: float = -0.5
+) -> Evidence:
     rng = np.random.default_rng(6)
     buckets = tuple(
         answers(
@@ -225,19 +301,29 @@ def wrong_above(length: float, *, scales: Scales | None = "calibrated", change: 
         )
         for context in BUCKETS
     )
-    return compared(effect=-0.15, noise=QUIET, accuracy=buckets, arms=(BF16, replace(FP8, scales=scales)))
+    return compared(
+        effect=-0.15, noise=QUIET, accuracy=buckets, arms=(BF16, replace(FP8, scales=scales))
+    )
 
 
 def test_wrong_only_above_a_length_says_where_to_cap_the_context() -> None:
     decision = decide(wrong_above(70_000))
     verdict = server(decision)
     assert verdict.verdict == "avoid"
-    assert "Cap the context at 64k (--max-model-len 65536), or route longer calls to bf16" in verdict.reason
+    assert (
+        "Cap the context at 64k (--max-model-len 65536), or route longer calls to bf16"
+        in verdict.reason
+    )
     assert "cap the context at 64k" in decision.choice.headline
 
 
 def test_wrong_at_every_length_says_nothing_of_a_cap() -> None:
-    assert "context at" not in server(decide(compared(effect=-0.15, noise=QUIET, items=200, change=-0.5, discordance=0.55))).reason.lower()
+    assert (
+        "context at"
+        not in server(
+            decide(compared(effect=-0.15, noise=QUIET, items=200, change=-0.5, discordance=0.55))
+        ).reason.lower()
+    )
 
 
 def test_agents_that_are_known_without_a_peak_ask_for_it_by_name() -> None:
@@ -253,16 +339,28 @@ def test_a_class_that_was_not_searched_alone_agrees_with_the_search_of_the_mix()
     assert {each.pays.state for each in decision.classes} == {"yes"}
 
 
-def asked(evidence: Evidence, *, peak: int | None, working_set: float, pool: float = 420_000.0) -> Evidence:
+def asked(
+    evidence: Evidence, *, peak: int | None, working_set: float, pool: float = 420_000.0
+) -> Evidence:
     """Return evidence of a load whose sessions hold so many tokens at once."""
     workload = replace(evidence.workloads[0], working_set_tokens=working_set)
     deployment = replace(evidence.deployment, peak_agents=peak)
-    return replace(evidence, workloads=(workload,), deployment=deployment, arms=(replace(BF16, pool_tokens=pool), FP8))
+    return replace(
+        evidence,
+        workloads=(workload,),
+        deployment=deployment,
+        arms=(replace(BF16, pool_tokens=pool), FP8),
+    )
 
 
-def test_a_larger_pool_is_no_difference_only_where_the_load_that_was_asked_for_leaves_it_empty() -> None:
+def test_a_larger_pool_is_no_difference_only_where_the_load_that_was_asked_for_leaves_it_empty() -> (
+    None
+):
     equal = compared(effect=0.0, pairs=24, noise=QUIET)
-    idle, full = (server(decide(asked(equal, peak=8, working_set=tokens))) for tokens in (100_000.0, 400_000.0))
+    idle, full = (
+        server(decide(asked(equal, peak=8, working_set=tokens)))
+        for tokens in (100_000.0, 400_000.0)
+    )
     assert (idle.verdict, full.verdict) == ("no difference", "test further")
     assert any(isinstance(each.step, Search) for each in full.needs)
     found = server(decide(searched(asked(equal, peak=8, working_set=400_000.0), bf16=9, fp8=20)))
@@ -270,7 +368,9 @@ def test_a_larger_pool_is_no_difference_only_where_the_load_that_was_asked_for_l
     assert "agents per GPU for" in found.pays.reason
 
 
-@pytest.mark.parametrize(("longest", "word", "holds_to"), [(128 * 1024, "avoid", None), (32 * 1024, "use", 32 * 1024)])
+@pytest.mark.parametrize(
+    ("longest", "word", "holds_to"), [(128 * 1024, "avoid", None), (32 * 1024, "use", 32 * 1024)]
+)
 def test_an_arm_that_breaks_above_64k_is_avoided_with_the_cap_or_not_judged_where_that_was_not_asked(
     longest: int, word: str, holds_to: float | None
 ) -> None:
@@ -288,10 +388,16 @@ def test_an_arm_that_breaks_above_64k_is_avoided_with_the_cap_or_not_judged_wher
         assert "cap the context at 64k" in verdict.remedy
     else:
         assert "for contexts up to 32k: 77% of your calls are longer" in verdict.reason
-        assert any(isinstance(each.step, Questions) and max(each.step.lengths) == 118 * 1024 for each in verdict.needs)
+        assert any(
+            isinstance(each.step, Questions) and max(each.step.lengths) == 118 * 1024
+            for each in verdict.needs
+        )
 
 
-@pytest.mark.parametrize(("machines", "swapped", "canary"), [(("a",), False, False), (("a", "b"), False, True), (("a", "b"), True, False)])
+@pytest.mark.parametrize(
+    ("machines", "swapped", "canary"),
+    [(("a",), False, False), (("a", "b"), False, True), (("a", "b"), True, False)],
+)
 def test_arms_on_two_machines_that_never_changed_places_are_behind_a_canary_at_most(
     machines: tuple[str, ...],
     swapped: bool,  # noqa: FBT001  # a case
@@ -299,26 +405,50 @@ def test_arms_on_two_machines_that_never_changed_places_are_behind_a_canary_at_m
 ) -> None:
     evidence = compared(effect=-0.2, pairs=24, noise=QUIET, items=400)
     deployment = replace(evidence.deployment, machines=machines, swapped=swapped)
-    arms = tuple(replace(arm, machine=None if swapped else machine) for arm, machine in zip((BF16, FP8), (machines * 2)[:2], strict=True))
+    arms = tuple(
+        replace(arm, machine=None if swapped else machine)
+        for arm, machine in zip((BF16, FP8), (machines * 2)[:2], strict=True)
+    )
     on = {"bf16": 0, "fp8": len(machines) - 1}
 
     def placed(each: Observation) -> Observation:
         calls = each.calls
         assert calls is not None
         half = (calls.pair >= 12) & swapped
-        return replace(each, calls=replace(calls, machine=np.where(half, len(machines) - 1 - on[each.arm], on[each.arm])))
+        return replace(
+            each,
+            calls=replace(
+                calls, machine=np.where(half, len(machines) - 1 - on[each.arm], on[each.arm])
+            ),
+        )
 
-    decision = decide(replace(evidence, deployment=deployment, arms=arms, observations=tuple(map(placed, evidence.observations))))
+    decision = decide(
+        replace(
+            evidence,
+            deployment=deployment,
+            arms=arms,
+            observations=tuple(map(placed, evidence.observations)),
+        )
+    )
     assert (decision.choice.verdict, decision.choice.canary) == ("use", canary)
     assert any("Each arm had one machine" in each for each in decision.caveats) == canary
 
 
 def p95(evidence: Evidence, arm: str) -> float:
-    return next(each.estimate.value for each in decide(evidence).figures if (each.name, each.arm) == ("ttft_ms.p95", arm))
+    return next(
+        each.estimate.value
+        for each in decide(evidence).figures
+        if (each.name, each.arm) == ("ttft_ms.p95", arm)
+    )
 
 
-@pytest.mark.parametrize(("limit", "word", "pays"), [(1.2, "avoid", "no"), (1.48, "test further", "yes"), (2.0, "use", "yes")])
-def test_a_service_level_that_is_missed_is_in_the_reason_and_in_the_criterion(limit: float, word: str, pays: str) -> None:
+@pytest.mark.parametrize(
+    ("limit", "word", "pays"),
+    [(1.2, "avoid", "no"), (1.48, "test further", "yes"), (2.0, "use", "yes")],
+)
+def test_a_service_level_that_is_missed_is_in_the_reason_and_in_the_criterion(
+    limit: float, word: str, pays: str
+) -> None:
     evidence = scaled(compared(effect=-0.12, pairs=48, noise=QUIET), 1.5 / 0.88, "ttft_ms")
     policy = Policy(slos=(Slo(ttft_ms=limit * p95(evidence, "bf16"), share=0.95),), counts="turns")
     decision = decide(evidence, policy)
@@ -343,7 +473,11 @@ def test_harm_on_any_criterion_is_a_reason_to_stay_away() -> None:
 
 def test_the_arm_in_use_is_the_one_to_stay_on_whatever_it_is_called() -> None:
     evidence = compared(effect=-0.12, pairs=24, noise=QUIET)
-    swapped = replace(evidence, reference="fp8", accuracy=tuple(replace(each, arm="bf16") for each in evidence.accuracy))
+    swapped = replace(
+        evidence,
+        reference="fp8",
+        accuracy=tuple(replace(each, arm="bf16") for each in evidence.accuracy),
+    )
     decision = decide(swapped)
     assert decision.choice.headline == "stay on fp8: avoid bf16"
     assert server(decision, "bf16").verdict == "avoid"

@@ -20,7 +20,10 @@ OPEN = Estimate(value=2.4, low=None, high=None, n=5, unit="ms", method="mean")
         (words.change(OPEN), "+240.0 % (no bound)"),
         (words.points(ESTIMATE), "+1.2 pp [-4.5, +67.8]"),
         (words.points(OPEN), "+240.0 pp (no bound)"),
-        (words.latency(Estimate(value=12.4, low=9.6, high=None, n=3, unit="ms", method="mean")), "12 ms (at least 10)"),
+        (
+            words.latency(Estimate(value=12.4, low=9.6, high=None, n=3, unit="ms", method="mean")),
+            "12 ms (at least 10)",
+        ),
         (words.tokens(9_999), "9,999"),
         (words.tokens(10_000), "10k"),
         (words.tokens(1_234_567), "1,235k"),
@@ -46,8 +49,18 @@ OPEN = Estimate(value=2.4, low=None, high=None, n=5, unit="ms", method="mean")
         (words.money(1.0), "1 USD"),
         (words.money(0.999), "1.00 USD"),
         (words.money(1234.5), "1,234 USD"),
-        (words.change(Estimate(value=-0.24, low=None, high=-0.24, n=4, unit="relative", method="m")), "at least 24.0 % less"),
-        (words.change(Estimate(value=0.08, low=0.08, high=None, n=4, unit="relative", method="m")), "at least 8.0 % more"),
+        (
+            words.change(
+                Estimate(value=-0.24, low=None, high=-0.24, n=4, unit="relative", method="m")
+            ),
+            "at least 24.0 % less",
+        ),
+        (
+            words.change(
+                Estimate(value=0.08, low=0.08, high=None, n=4, unit="relative", method="m")
+            ),
+            "at least 8.0 % more",
+        ),
         (words.scope(None), "the mix"),
         (words.scope("chat"), "chat"),
     ],

@@ -48,7 +48,9 @@ def simulated_calls(
     is_arm = (second == 0) == first[pair]
     ability = rng.standard_normal(rows.size)
     wander = signal.lfilter([np.sqrt(1 - noise.phi**2)], [1, -noise.phi], ability) * noise.wander
-    stall = np.where(rng.random(rows.size) < noise.stall_share, rng.exponential(noise.stall, rows.size), 0.0)
+    stall = np.where(
+        rng.random(rows.size) < noise.stall_share, rng.exponential(noise.stall, rows.size), 0.0
+    )
     restart = pair * restarts // pairs
     session = pair * sessions + rows % per // turns
     own_effect = effect + noise.session_effect * rng.standard_normal(pairs * sessions)
@@ -63,7 +65,9 @@ def simulated_calls(
         + noise.restart * rng.standard_normal((restarts, 2))[restart, is_arm.astype(int)]
     )
     half = (pair >= pairs // 2) & swapped
-    machine = is_arm ^ half if swapped or machine_effect else np.zeros_like(is_arm)  # one for both, where nothing tells them apart
+    machine = (
+        is_arm ^ half if swapped or machine_effect else np.zeros_like(is_arm)
+    )  # one for both, where nothing tells them apart
     level += machine_effect * machine
     within = rows % per
     content = rng.normal(0.0, 0.5, size=(pairs, per))[pair, within]
@@ -110,9 +114,13 @@ def simulated_sweep(
     pair, length, _ = np.indices(shape)
     context = lengths[length]
     # A pair shifts all lengths and tilts the line: clocks and temperature move slowly.
-    shift = pair_noise * rng.standard_normal((pairs, 1, 1)) + pair_noise * rng.standard_normal((pairs, 1, 1)) * (context / lengths.max())
+    shift = pair_noise * rng.standard_normal((pairs, 1, 1)) + pair_noise * rng.standard_normal(
+        (pairs, 1, 1)
+    ) * (context / lengths.max())
     stall = np.where(rng.random(shape) < 0.02, rng.exponential(0.5, shape), 0.0)
-    itl = (intercept + slope * users * context) * np.exp(shift + noise * rng.standard_normal(shape) + stall)
+    itl = (intercept + slope * users * context) * np.exp(
+        shift + noise * rng.standard_normal(shape) + stall
+    )
     return Sweep(
         arm=arm,
         pair=pair.ravel().astype(np.int64),
@@ -123,11 +131,27 @@ def simulated_sweep(
 
 
 def answers(
-    rng: np.random.Generator, *, arm: str, task: str, context_tokens: float, items: int, right: float, change: float, discordance: float
+    rng: np.random.Generator,
+    *,
+    arm: str,
+    task: str,
+    context_tokens: float,
+    items: int,
+    right: float,
+    change: float,
+    discordance: float,
 ) -> AccuracyBucket:
     """Return paired questions whose true difference is *change*, *discordance* the share of items that differ."""
     lost, won = (discordance - change) / 2, (discordance + change) / 2
     both = right - lost
     counts = rng.multinomial(items, [both, lost, won, 1 - both - lost - won])
     a, b, c, d = (int(each) for each in counts)
-    return AccuracyBucket(arm=arm, task=task, context_tokens=context_tokens, both=a, reference_only=b, arm_only=c, neither=d)
+    return AccuracyBucket(
+        arm=arm,
+        task=task,
+        context_tokens=context_tokens,
+        both=a,
+        reference_only=b,
+        arm_only=c,
+        neither=d,
+    )

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from tests.live.scripted import END, STREAM, Peer
 
-KNOWN = frozenset({"model", "messages", "tools", "max_tokens", "temperature", "seed", "stream", "stream_options"})
+KNOWN = frozenset(
+    {"model", "messages", "tools", "max_tokens", "temperature", "seed", "stream", "stream_options"}
+)
 STREAMED = (Path(__file__).parents[1] / "fixtures" / "wire" / "transformers_chat.sse").read_bytes()
 TOKENS = 6
 

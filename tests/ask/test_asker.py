@@ -17,20 +17,35 @@ SECRETS = {"KEY": "plainkeyword", "TEAM_KEY": "tobeornottobe"}
 
 async def echo(peer: Peer) -> None:
     headers = peer.request.headers
-    message = f"{headers['authorization']} of {headers['x-team']} said: {peer.request.body.decode()}"
+    message = (
+        f"{headers['authorization']} of {headers['x-team']} said: {peer.request.body.decode()}"
+    )
     body = json.dumps({"error": {"message": message, "type": "BadRequest"}}).encode()
-    await peer.send(b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+    await peer.send(
+        b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+        % (len(body), body)
+    )
 
 
 @pytest.mark.loopback
-async def test_a_server_that_echoes_key_and_prompt_gives_neither_away(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_echoes_key_and_prompt_gives_neither_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
     prompt = "the launch code is four words long " * 50
     async with serving(echo) as server:
-        endpoint = Endpoint(name="a", url=server.url, key_env="KEY", header_env={"X-Team": "TEAM_KEY"})
+        endpoint = Endpoint(
+            name="a", url=server.url, key_env="KEY", header_env={"X-Team": "TEAM_KEY"}
+        )
         async with Asker(endpoint, "m") as asker:
-            failed = await asker.ask([{"role": "user", "content": prompt}], tools=(), output_tokens=4, seed=0, request_id="r1")
+            failed = await asker.ask(
+                [{"role": "user", "content": prompt}],
+                tools=(),
+                output_tokens=4,
+                seed=0,
+                request_id="r1",
+            )
     assert isinstance(failed, NotAnswered)
     assert failed.http_status == 400
     assert failed.error.startswith("400: BadRequest: ")
@@ -40,11 +55,18 @@ async def test_a_server_that_echoes_key_and_prompt_gives_neither_away(monkeypatc
 
 
 @pytest.mark.loopback
-async def test_a_proxy_of_the_environment_is_not_taken_as_timed_calls_do_not_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_proxy_of_the_environment_is_not_taken_as_timed_calls_do_not_take_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.delenv("no_proxy", raising=False)
-    async with serving(echo) as server, Asker(Endpoint(name="a", url=server.url, headers={"X-Team": "t"}), "m") as asker:
-        failed = await asker.ask([{"role": "user", "content": "so"}], tools=(), output_tokens=4, seed=0, request_id="r1")
+    async with (
+        serving(echo) as server,
+        Asker(Endpoint(name="a", url=server.url, headers={"X-Team": "t"}), "m") as asker,
+    ):
+        failed = await asker.ask(
+            [{"role": "user", "content": "so"}], tools=(), output_tokens=4, seed=0, request_id="r1"
+        )
     assert isinstance(failed, NotAnswered)
     assert failed.http_status == 400  # the server's own answer
 
@@ -55,7 +77,9 @@ async def test_a_server_on_a_unix_socket_is_asked_like_any_other(tmp_path: Path)
         serving(echo, path=str(tmp_path / "s.sock")) as server,
         Asker(Endpoint(name="a", url=server.url, headers={"X-Team": "t"}), "m") as asker,
     ):
-        failed = await asker.ask([{"role": "user", "content": "so"}], tools=(), output_tokens=4, seed=0, request_id="r1")
+        failed = await asker.ask(
+            [{"role": "user", "content": "so"}], tools=(), output_tokens=4, seed=0, request_id="r1"
+        )
     assert isinstance(failed, NotAnswered)
     assert failed.http_status == 400
     assert {request.line for request in server.requests} == {"POST /v1/chat/completions HTTP/1.1"}

@@ -16,13 +16,17 @@ from tests.serve.arms import arm
 from tests.serve.serving import served
 
 LISTED = st.dictionaries(st.sampled_from("abcdefgh"), st.floats(0.001, 1.0), min_size=1).map(
-    lambda weights: {token: math.log(weight / (1.1 * sum(weights.values()))) for token, weight in weights.items()}
+    lambda weights: {
+        token: math.log(weight / (1.1 * sum(weights.values()))) for token, weight in weights.items()
+    }
 )
 PROMPT = [*range(100)]
 
 
 @given(LISTED, LISTED, LISTED)
-def test_a_distance_is_one(one: dict[str, float], other: dict[str, float], third: dict[str, float]) -> None:
+def test_a_distance_is_one(
+    one: dict[str, float], other: dict[str, float], third: dict[str, float]
+) -> None:
     assert variation(one, one) == pytest.approx(0, abs=1e-12)
     assert variation(one, other) == pytest.approx(variation(other, one))
     assert 0 <= variation(one, other) <= 1
@@ -37,7 +41,10 @@ def test_lists_without_a_common_token_are_as_far_apart_as_what_they_list() -> No
 
 async def asked(logprobs: Logprobs) -> int | str:
     listing = replace(arm(step_ms=0.2), logprobs=logprobs)
-    async with served(listing) as server, Scorer(Endpoint(name="plain", url=server.url), "tiny") as scorer:
+    async with (
+        served(listing) as server,
+        Scorer(Endpoint(name="plain", url=server.url), "tiny") as scorer,
+    ):
         return await longest_list(scorer, PROMPT)
 
 
@@ -56,7 +63,10 @@ async def test_a_server_that_lists_nothing_says_why() -> None:
 
 @pytest.mark.loopback
 async def test_single_tokens_are_read_behind_the_cache_and_a_scored_prompt_is_not() -> None:
-    async with served(arm(step_ms=0.2)) as server, Scorer(Endpoint(name="plain", url=server.url), "tiny") as scorer:
+    async with (
+        served(arm(step_ms=0.2)) as server,
+        Scorer(Endpoint(name="plain", url=server.url), "tiny") as scorer,
+    ):
         warm, behind = await scorer.behind(PROMPT, most=5), await scorer.behind(PROMPT[:97], most=5)
         within = await scorer.within(PROMPT, most=5)
     assert isinstance(warm, Likely)
@@ -65,7 +75,13 @@ async def test_single_tokens_are_read_behind_the_cache_and_a_scored_prompt_is_no
     assert (warm.cached_tokens, behind.cached_tokens, within[0].cached_tokens) == (0, 96, 0)
     assert len(within) == 99
     # What stands behind 97 tokens is what is likely in the place of the 98th.
-    assert variation(behind.listed, {token: value for token, value in within[96].listed.items() if token in behind.listed}) >= 0
+    assert (
+        variation(
+            behind.listed,
+            {token: value for token, value in within[96].listed.items() if token in behind.listed},
+        )
+        >= 0
+    )
 
 
 @pytest.mark.loopback

@@ -25,12 +25,42 @@ LOOP = said("!" * 24, *[5] * 24)
         (
             SOUND,
             STRANGE,
-            Agreement(arm="a", prompts=4, first_token=0, whole=0, failed=0, wrong="no first token is that of the reference"),
+            Agreement(
+                arm="a",
+                prompts=4,
+                first_token=0,
+                whole=0,
+                failed=0,
+                wrong="no first token is that of the reference",
+            ),
         ),
-        (SOUND[:3], STRANGE[:3], Agreement(arm="a", prompts=3, first_token=0, whole=0, failed=0)),  # too few to tell
-        (SOUND, [None, *SOUND[1:]], Agreement(arm="a", prompts=3, first_token=3, whole=3, failed=1)),
-        (SOUND, [*SOUND[:3], LOOP], Agreement(arm="a", prompts=4, first_token=3, whole=3, failed=0, wrong="repetition: nothing but '!'")),
-        ([*SOUND[:3], LOOP], [*SOUND[:3], LOOP], Agreement(arm="a", prompts=4, first_token=4, whole=4, failed=0)),  # the model is so
+        (
+            SOUND[:3],
+            STRANGE[:3],
+            Agreement(arm="a", prompts=3, first_token=0, whole=0, failed=0),
+        ),  # too few to tell
+        (
+            SOUND,
+            [None, *SOUND[1:]],
+            Agreement(arm="a", prompts=3, first_token=3, whole=3, failed=1),
+        ),
+        (
+            SOUND,
+            [*SOUND[:3], LOOP],
+            Agreement(
+                arm="a",
+                prompts=4,
+                first_token=3,
+                whole=3,
+                failed=0,
+                wrong="repetition: nothing but '!'",
+            ),
+        ),
+        (
+            [*SOUND[:3], LOOP],
+            [*SOUND[:3], LOOP],
+            Agreement(arm="a", prompts=4, first_token=4, whole=4, failed=0),
+        ),  # the model is so
     ],
 )
 def test_a_cache_that_shifts_answers_is_told_from_one_that_is_broken(

@@ -16,14 +16,25 @@ from tests.serve.serving import served
 
 @pytest.mark.parametrize(
     ("dtypes", "place"),
-    [(("fp8", "bfloat16"), 1), (("fp8_e4m3", "auto", "bfloat16"), 1), (("fp8", None), None), (("fp8", "fp8"), None)],
+    [
+        (("fp8", "bfloat16"), 1),
+        (("fp8_e4m3", "auto", "bfloat16"), 1),
+        (("fp8", None), None),
+        (("fp8", "fp8"), None),
+    ],
 )
-def test_answers_are_held_against_the_first_arm_whose_cache_has_sixteen_bits(dtypes: tuple[str | None, ...], place: int | None) -> None:
+def test_answers_are_held_against_the_first_arm_whose_cache_has_sixteen_bits(
+    dtypes: tuple[str | None, ...], place: int | None
+) -> None:
     assert sixteen_bit([{"kv_cache_dtype": dtype} for dtype in dtypes]) == place
 
 
 FINE = Probed(
-    reuse=(Reuse(arm="a", verdict="hit"), Reuse(arm="b", verdict="not told"), Reuse(arm="c", verdict="off")),
+    reuse=(
+        Reuse(arm="a", verdict="hit"),
+        Reuse(arm="b", verdict="not told"),
+        Reuse(arm="c", verdict="off"),
+    ),
     crossed=(Reuse(arm="b", verdict="no hit"), Reuse(arm="c", verdict="off")),
     reference="a",
     agreement=(Agreement(arm="b", prompts=8, first_token=7, whole=2, failed=0),),
@@ -36,20 +47,38 @@ FINE = Probed(
     ("found", "troubles"),
     [
         (FINE, ()),
-        (replace(FINE, mismatches=("b: kv_cache_dtype: expected fp8",)), ("b: kv_cache_dtype: expected fp8",)),
-        (replace(FINE, reuse=(Reuse(arm="a", verdict="no hit"), Reuse(arm="b", verdict="failed"))), ("no prefix reuse on a, b",)),
-        (replace(FINE, crossed=(Reuse(arm="b", verdict="hit"),)), ("b answers from another arm's cache",)),
+        (
+            replace(FINE, mismatches=("b: kv_cache_dtype: expected fp8",)),
+            ("b: kv_cache_dtype: expected fp8",),
+        ),
+        (
+            replace(
+                FINE, reuse=(Reuse(arm="a", verdict="no hit"), Reuse(arm="b", verdict="failed"))
+            ),
+            ("no prefix reuse on a, b",),
+        ),
+        (
+            replace(FINE, crossed=(Reuse(arm="b", verdict="hit"),)),
+            ("b answers from another arm's cache",),
+        ),
         (replace(FINE, agreement=(replace(FINE.agreement[0], wrong="garbage"),)), ("b: garbage",)),
-        (replace(FINE, agreement=(replace(FINE.agreement[0], prompts=0, failed=8),)), ("b: no prompt was answered",)),
+        (
+            replace(FINE, agreement=(replace(FINE.agreement[0], prompts=0, failed=8),)),
+            ("b: no prompt was answered",),
+        ),
     ],
 )
-def test_whatever_unfits_arms_for_a_comparison_is_a_trouble(found: Probed, troubles: tuple[str, ...]) -> None:
+def test_whatever_unfits_arms_for_a_comparison_is_a_trouble(
+    found: Probed, troubles: tuple[str, ...]
+) -> None:
     assert tuple(found.troubles()) == troubles
 
 
 def test_a_prompt_that_may_be_no_whole_block_is_said() -> None:
     assert list(short(2048)) == []
-    assert list(short(30)) == ["a prompt of 30 tokens may be no whole block of a cache: take 2,048 or more"]
+    assert list(short(30)) == [
+        "a prompt of 30 tokens may be no whole block of a cache: take 2,048 or more"
+    ]
 
 
 def streamed(cached: int | None) -> Streamed:
@@ -77,17 +106,31 @@ def test_a_hit_is_what_the_usage_or_the_counters_tell_and_silence_is_none(
 
 @pytest.mark.parametrize(
     ("ttft_ms", "said"),
-    [((300.0, 40.0), "TTFT 300 → 40 ms, 7.5 times as fast"), ((300.0, None), "TTFT 300 ms"), ((None, None), "TTFT – ms")],
+    [
+        ((300.0, 40.0), "TTFT 300 → 40 ms, 7.5 times as fast"),
+        ((300.0, None), "TTFT 300 ms"),
+        ((None, None), "TTFT – ms"),
+    ],
 )
-def test_times_to_first_token_stand_beside_what_was_told(ttft_ms: tuple[float | None, float | None], said: str) -> None:
-    found = Reuse(arm="a", verdict="not told", prompt_tokens=9, first_ttft_ms=ttft_ms[0], second_ttft_ms=ttft_ms[1])
+def test_times_to_first_token_stand_beside_what_was_told(
+    ttft_ms: tuple[float | None, float | None], said: str
+) -> None:
+    found = Reuse(
+        arm="a",
+        verdict="not told",
+        prompt_tokens=9,
+        first_ttft_ms=ttft_ms[0],
+        second_ttft_ms=ttft_ms[1],
+    )
     assert found.detail() == f"9 tokens; cached not told, counters not told; {said}"
 
 
 @pytest.mark.loopback
 async def test_a_server_that_tells_neither_usage_nor_counters_has_not_failed() -> None:
     async with serving(refusing) as server:
-        endpoint = Endpoint(name="a", url=server.url, model="m", force_lengths=False, counting="usage")
+        endpoint = Endpoint(
+            name="a", url=server.url, model="m", force_lengths=False, counting="usage"
+        )
         found = await reuse(endpoint, "m")
     assert (found.verdict, found.is_same, found.error) == ("not told", True, None)
 
@@ -95,7 +138,11 @@ async def test_a_server_that_tells_neither_usage_nor_counters_has_not_failed() -
 @pytest.mark.loopback
 async def test_two_arms_of_one_server_answer_from_one_cache_and_two_servers_do_not() -> None:
     async with served(arm()) as one, served(arm()) as other:
-        arms = [Endpoint(name="a", url=one.url), Endpoint(name="b", url=one.url), Endpoint(name="c", url=other.url)]
+        arms = [
+            Endpoint(name="a", url=one.url),
+            Endpoint(name="b", url=one.url),
+            Endpoint(name="c", url=other.url),
+        ]
         model = await _model(arms[0])
         found = await crossed(arms, [model] * 3)
     assert [(each.arm, each.verdict) for each in found] == [("b", "hit"), ("c", "no hit")]

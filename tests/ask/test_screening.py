@@ -30,18 +30,27 @@ class Counting:
 
     async def behind(self, prompt: Prompt, *, most: int) -> Likely | Failed:
         self.asked.append(len(prompt))
-        return Failed(error="gone") if len(self.asked) >= self.fails_at else await self.source.behind(prompt, most=most)
+        return (
+            Failed(error="gone")
+            if len(self.asked) >= self.fails_at
+            else await self.source.behind(prompt, most=most)
+        )
 
     async def within(self, prompt: Prompt, *, most: int) -> tuple[Likely, ...] | Failed:
         return await self.source.within(prompt, most=most)
 
 
 def source(**said: float) -> Counting:
-    return Counting(Modelled(arm=replace(PLAIN, name=f"arm{said}", logprobs=Logprobs(**said)), seed=0))  # type: ignore[arg-type]  # as given
+    return Counting(
+        Modelled(arm=replace(PLAIN, name=f"arm{said}", logprobs=Logprobs(**said)), seed=0)  # type: ignore[arg-type]  # as given
+    )
 
 
 def passages(count: int = 8) -> list[Passage]:
-    salted = [{salt: [*map(hash, salt * 4), *range(1000 * n, 1000 * n + 1100)] for salt in "abc"} for n in range(count)]
+    salted = [
+        {salt: [*map(hash, salt * 4), *range(1000 * n, 1000 * n + 1100)] for salt in "abc"}
+        for n in range(count)
+    ]
     return [Passage(number=n, salted=each) for n, each in enumerate(salted)]
 
 
@@ -58,17 +67,27 @@ def screening(**said: object) -> Screening:
     return Screening(**made | said)  # type: ignore[arg-type]  # a test names the field
 
 
-def kept(of: Screening, outcome: str = "compared") -> list[tuple[str, dict[str, object], dict[str, object]]]:
-    return [(row.arm, json.loads(row.settings), json.loads(row.detail or "{}")) for row in of.rows if row.outcome == outcome]
+def kept(
+    of: Screening, outcome: str = "compared"
+) -> list[tuple[str, dict[str, object], dict[str, object]]]:
+    return [
+        (row.arm, json.loads(row.settings), json.loads(row.detail or "{}"))
+        for row in of.rows
+        if row.outcome == outcome
+    ]
 
 
 async def test_every_prompt_and_length_is_a_row_and_the_reference_is_asked_four_times() -> None:
     made, base, other = screening(), source(batch=0.02), source(error=0.2)
     await made.ask({"bf16": base, "fp8": other})
     rows = [row for row in kept(made) if row[1]["path"] == "cache"]
-    assert [(row[1]["prompt"], row[1]["length"]) for row in rows] == [(n, length) for n in range(8) for length in LENGTHS]
+    assert [(row[1]["prompt"], row[1]["length"]) for row in rows] == [
+        (n, length) for n in range(8) for length in LENGTHS
+    ]
     assert all(len(row[2]["own"]) == 3 and min(row[2]["own"]) > 0 for row in rows)  # type: ignore[arg-type,call-overload]  # JSON
-    alone = 3 + 8 * (1 + 2 * PLACES)  # three lists of growing length, then the whole prompt and its places
+    alone = 3 + 8 * (
+        1 + 2 * PLACES
+    )  # three lists of growing length, then the whole prompt and its places
     assert (len(base.asked), len(other.asked)) == (3 + 4 * (alone - 3), alone)
 
 
@@ -78,7 +97,9 @@ async def test_each_place_is_one_token_past_a_whole_block() -> None:
     assert all(asked % 16 == 1 for asked in base.asked[3:])
 
 
-async def test_equal_servers_are_no_distance_apart_and_broken_ones_are_asked_three_prompts() -> None:
+async def test_equal_servers_are_no_distance_apart_and_broken_ones_are_asked_three_prompts() -> (
+    None
+):
     made, same, broken = screening(), source(), source(broken_from=500, broken_error=20.0)
     await made.ask({"bf16": source(), "same": same, "fp8": broken})
     assert {row[2]["variation"] for row in kept(made) if row[0] == "same"} == {0.0}
@@ -87,7 +108,9 @@ async def test_equal_servers_are_no_distance_apart_and_broken_ones_are_asked_thr
 
 
 @pytest.mark.parametrize("fails_at", [1, 2, 4, 30])
-async def test_a_server_that_fails_is_asked_nothing_more_and_the_others_go_on(fails_at: int) -> None:
+async def test_a_server_that_fails_is_asked_nothing_more_and_the_others_go_on(
+    fails_at: int,
+) -> None:
     made, failing, other = screening(), replace_fails(source(), fails_at), source()
     await made.ask({"bf16": source(), "fp8": failing, "int8": other})
     ((who, _, why),) = kept(made, "not screened")
@@ -115,8 +138,13 @@ async def test_all_servers_list_as_many_as_the_one_that_lists_least() -> None:
     assert {row[2]["listed"] for row in kept(made) if row[1]["path"] == "cache"} == {5}
 
 
-@pytest.mark.parametrize(("shortest", "longest", "expected"), [(900, 5000, (1024, 2048, 4096)), (3000, 3000, (2048,)), (10, 300, (300,))])
-def test_lengths_double_between_those_of_the_calls(shortest: int, longest: int, expected: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("shortest", "longest", "expected"),
+    [(900, 5000, (1024, 2048, 4096)), (3000, 3000, (2048,)), (10, 300, (300,))],
+)
+def test_lengths_double_between_those_of_the_calls(
+    shortest: int, longest: int, expected: tuple[int, ...]
+) -> None:
     assert ladder(shortest, longest) == expected
 
 
@@ -133,13 +161,20 @@ def test_the_users_own_prompts_are_the_longest_contexts_of_the_longest_sessions(
             session=f"s{number}",
             workload="w",
             start_s=float(number),
-            turns=tuple(Turn(add=(Segment(role="user", tokens=1000, key=f"k{number}.{turn}"),), output=1) for turn in range(number + 1)),
+            turns=tuple(
+                Turn(add=(Segment(role="user", tokens=1000, key=f"k{number}.{turn}"),), output=1)
+                for turn in range(number + 1)
+            ),
         )
 
     trace = Trace(header=Header(name="t"), sessions=tuple(session(number) for number in range(12)))
     found = own(trace)
-    assert [sum(each.tokens for each in context) for context in found.contexts] == [1000 * n for n in range(12, 4, -1)]
+    assert [sum(each.tokens for each in context) for context in found.contexts] == [
+        1000 * n for n in range(12, 4, -1)
+    ]
     assert (found.lengths, found.is_own) == ((1024, 2048, 4096, 8192), True)
     few = own(replace(trace, sessions=trace.sessions[:2]))  # type: ignore[index]  # a tuple here
-    assert len({context[0].key for context in few.contexts}) == 8  # gone through again, with other content
+    assert (
+        len({context[0].key for context in few.contexts}) == 8
+    )  # gone through again, with other content
     assert drawn((4096,), seed=1).contexts[0][0].tokens == 4096

@@ -30,9 +30,13 @@ def test_every_figure_says_where_it_is_printed_and_how_far_off_is_too_far() -> N
 
 
 @pytest.mark.parametrize(
-    "figure", [each for each in PRINTED if each.what in QUICK], ids=lambda each: f"{each.profile} {each.arm} {each.what}"
+    "figure",
+    [each for each in PRINTED if each.what in QUICK],
+    ids=lambda each: f"{each.profile} {each.arm} {each.what}",
 )
-def test_the_product_meets_what_is_printed_and_no_other_figure(figure: Figure, product: Product) -> None:
+def test_the_product_meets_what_is_printed_and_no_other_figure(
+    figure: Figure, product: Product
+) -> None:
     found = product.found(figure)
     assert mark(figure, found) == "✓"
     for factor in (1 - 2.5 * figure.tolerance, 1 + 2.5 * figure.tolerance):
@@ -68,7 +72,17 @@ def test_a_fit_to_a_profile_that_is_not_as_printed_gets_no_tick(product: Product
     ],
 )
 def test_a_figure_is_met_without_noise_and_not_denied_with_it(found: Found, said: str) -> None:
-    figure = Figure(what="slope", profile="p", arm="a", value=100.0, unit="ms", source="s", place="p", tolerance=0.01, origin="printed")
+    figure = Figure(
+        what="slope",
+        profile="p",
+        arm="a",
+        value=100.0,
+        unit="ms",
+        source="s",
+        place="p",
+        tolerance=0.01,
+        origin="printed",
+    )
     assert mark(figure, found) == said
 
 
@@ -76,11 +90,15 @@ def test_a_profile_quotes_the_load_tests_as_they_are_printed() -> None:
     arms: dict[tuple[str, str], ArmProfile] = {}
     for each in (each for each in PRINTED if each.what.startswith("load_")):
         arm = arms.setdefault((each.profile, each.arm), *arms_of(each.profile, [each.arm]))
-        assert [getattr(row, each.what.removeprefix("load_")) for row in arm.load_tests] == [each.value]
+        assert [getattr(row, each.what.removeprefix("load_")) for row in arm.load_tests] == [
+            each.value
+        ]
     assert len(arms) == 5
 
 
 def test_a_figure_that_is_changed_in_the_list_is_read_as_changed(tmp_path: Path) -> None:
     other = tmp_path / "other.yaml"
-    other.write_text(FIGURES.read_text(encoding="utf-8").replace("4.37e-5", "4.47e-5"), encoding="utf-8")
+    other.write_text(
+        FIGURES.read_text(encoding="utf-8").replace("4.37e-5", "4.47e-5"), encoding="utf-8"
+    )
     assert sum(one != two for one, two in zip(figures(other), PRINTED, strict=True)) == 1

@@ -13,7 +13,17 @@ SCRIPT = Path(__file__).parent.parent.parent / "benchmarks" / "transport.py"
 @pytest.mark.loopback
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux stamps")
 def test_the_transport_is_true_to_the_truth_and_loses_nothing() -> None:
-    load = ("--clients", "agentload", "--streams", "64", "--rates", "25", "--seconds", "4", "--json")
+    load = (
+        "--clients",
+        "agentload",
+        "--streams",
+        "64",
+        "--rates",
+        "25",
+        "--seconds",
+        "4",
+        "--json",
+    )
     found = subprocess.run([sys.executable, str(SCRIPT), *load], check=True, capture_output=True)
     lines = json.loads(found.stdout)
     for closed, opened in (lines[:2], lines[2:]):  # processes that hold the sockets

@@ -69,7 +69,9 @@ def killed(verb: Verb, number: int, *, folder: Path, seed: int, a_run: int = A_R
         return count
     kills_ns: list[int] = []
     stored: list[str] = []
-    with _servers(folder, speed=3.0 if verb == "decide" else 20.0) as endpoints:  # a decision ends where chunks cannot be told apart
+    with _servers(
+        folder, speed=3.0 if verb == "decide" else 20.0
+    ) as endpoints:  # a decision ends where chunks cannot be told apart
         while count.kills < number:
             database = folder / f"x{count.kills}.duckdb"
             command = _command(verb, endpoints, database)
@@ -78,21 +80,40 @@ def killed(verb: Verb, number: int, *, folder: Path, seed: int, a_run: int = A_R
                 if _was_killed([*command, *_on(verb, database)], database, rng, begins=begins):
                     kills_ns.append(time.monotonic_ns())
                 count.kills += 1
-            done = subprocess.run([*command, *_on(verb, database)], capture_output=True, text=True, check=False, timeout=300)
+            done = subprocess.run(
+                [*command, *_on(verb, database)],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=300,
+            )
             if not _has_ended(verb, done):
                 count.stuck.append(done.stderr)
-            loaded = subprocess.run([*AGENTLOAD, "runs", "load", "--db", str(database)], capture_output=True, text=True, check=False)
+            loaded = subprocess.run(
+                [*AGENTLOAD, "runs", "load", "--db", str(database)],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
             if loaded.returncode:
                 count.stuck.append(loaded.stderr)
                 continue
             with duckdb.connect(str(database), read_only=True) as connection:
-                names = connection.execute("SELECT request_id FROM calls_row UNION ALL SELECT request_id FROM answers").fetchall()
-                pairs = connection.execute("SELECT pair FROM blocks WHERE void IS NULL GROUP BY pair, salt HAVING count(DISTINCT arm) = 2")
+                names = connection.execute(
+                    "SELECT request_id FROM calls_row UNION ALL SELECT request_id FROM answers"
+                ).fetchall()
+                pairs = connection.execute(
+                    "SELECT pair FROM blocks WHERE void IS NULL GROUP BY pair, salt HAVING count(DISTINCT arm) = 2"
+                )
                 whole = sorted(pair for (pair,) in pairs.fetchall())
             stored += [name for (name,) in names]
             if verb in {"replay", "workers"} and whole != list(range(PAIRS)):
                 count.stuck.append(f"whole are the pairs {whole}")
-    count.twice = sorted({name for name in stored if name and stored.count(name) > 1}) if len(stored) != len(set(stored)) else []
+    count.twice = (
+        sorted({name for name in stored if name and stored.count(name) > 1})
+        if len(stored) != len(set(stored))
+        else []
+    )
     known = set(stored)
     for path in folder.glob("truth-*.jsonl"):
         for name, ended_ns in answered(path):
@@ -107,7 +128,11 @@ def answered(path: Path) -> Iterator[tuple[str, int]]:
     for line in path.read_bytes().splitlines():
         entry = msgspec.json.decode(line)
         # With one token it is asked how long a prompt is.
-        if entry.get("end") == "done" and entry["output_tokens"] > 1 and len(entry["request_id"]) == NAMED:
+        if (
+            entry.get("end") == "done"
+            and entry["output_tokens"] > 1
+            and len(entry["request_id"]) == NAMED
+        ):
             yield entry["request_id"], entry["ended_ns"]
 
 
@@ -125,7 +150,9 @@ def _has_ended(verb: Verb, done: subprocess.CompletedProcess[str]) -> bool:
 @contextmanager
 def _servers(folder: Path, *, speed: float = 20.0) -> Iterator[str]:
     truth = folder / "truth.jsonl"
-    with start(arms_of("llama-3.1-8b-h100", ["bf16", "fp8"]), noise=False, speed=speed, truth=truth) as servers:
+    with start(
+        arms_of("llama-3.1-8b-h100", ["bf16", "fp8"]), noise=False, speed=speed, truth=truth
+    ) as servers:
         yield ",".join(f"{arm}={url}" for arm, url in servers.urls.items())
 
 
@@ -134,13 +161,50 @@ def _command(verb: Verb, endpoints: str, database: Path) -> list[str]:
     match verb:
         case "replay" | "workers":
             workers = ["--workers", "2" if verb == "workers" else "1"]
-            return [*AGENTLOAD, "replay", str(_trace(database.parent)), *at, "--pairs", str(PAIRS), *workers]
+            return [
+                *AGENTLOAD,
+                "replay",
+                str(_trace(database.parent)),
+                *at,
+                "--pairs",
+                str(PAIRS),
+                *workers,
+            ]
         case "eval":
-            return [*AGENTLOAD, "eval", *at, "--contexts", "1k", "--tasks", "json_recall", "--items", "600"]
+            return [
+                *AGENTLOAD,
+                "eval",
+                *at,
+                "--contexts",
+                "1k",
+                "--tasks",
+                "json_recall",
+                "--items",
+                "600",
+            ]
         case "sweep":
-            return [*AGENTLOAD, "sweep", *at, "--contexts", "512,1k,2k", "--pairs", "30", "--output", "64"]
+            return [
+                *AGENTLOAD,
+                "sweep",
+                *at,
+                "--contexts",
+                "512,1k,2k",
+                "--pairs",
+                "30",
+                "--output",
+                "64",
+            ]
         case "decide":
-            return [*AGENTLOAD, "decide", str(_trace(database.parent)), *at, "--budget", "3m", "-o", str(database.parent / "report")]
+            return [
+                *AGENTLOAD,
+                "decide",
+                str(_trace(database.parent)),
+                *at,
+                "--budget",
+                "3m",
+                "-o",
+                str(database.parent / "report"),
+            ]
         case "watch":
             entry = {
                 "traces": [str(_trace(database.parent))],
@@ -160,7 +224,11 @@ def _on(verb: Verb, database: Path) -> Sequence[str]:
     known = journalled_runs(database)
     if not known or verb in {"watch", "load"}:
         return ()
-    return ("--into" if verb == "sweep" else "--resume", known[0]) if verb != "sweep" or database.exists() else ()
+    return (
+        ("--into" if verb == "sweep" else "--resume", known[0])
+        if verb != "sweep" or database.exists()
+        else ()
+    )
 
 
 def _was_killed(command: Sequence[str], database: Path, rng: Random, *, begins: bool) -> bool:
@@ -168,7 +236,12 @@ def _was_killed(command: Sequence[str], database: Path, rng: Random, *, begins: 
     written = _written(database)
     running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     until_s = time.monotonic() + 60
-    while begins and _written(database) == written and running.poll() is None and time.monotonic() < until_s:
+    while (
+        begins
+        and _written(database) == written
+        and running.poll() is None
+        and time.monotonic() < until_s
+    ):
         time.sleep(0.05)
     try:
         running.wait(rng.uniform(0.3, 4.0))
@@ -181,7 +254,10 @@ def _was_killed(command: Sequence[str], database: Path, rng: Random, *, begins: 
 
 def _written(database: Path) -> int:
     """Return when any journal was last written."""
-    return max((path.stat().st_mtime_ns for path in database.with_suffix(".journal").rglob("*.journal")), default=0)
+    return max(
+        (path.stat().st_mtime_ns for path in database.with_suffix(".journal").rglob("*.journal")),
+        default=0,
+    )
 
 
 def _loads(number: int, folder: Path, rng: Random, count: Count) -> None:
@@ -203,7 +279,9 @@ def _loads(number: int, folder: Path, rng: Random, count: Count) -> None:
             count.stuck.append(done.stderr)
             continue
         with duckdb.connect(str(database), read_only=True) as connection:
-            ((calls, names),) = connection.execute("SELECT count(*), count(DISTINCT request_id) FROM calls_row").fetchall()
+            ((calls, names),) = connection.execute(
+                "SELECT count(*), count(DISTINCT request_id) FROM calls_row"
+            ).fetchall()
         count.answers += CALLS
         count.lost += ["a call"] * (CALLS - names)
         count.twice += ["a call"] * (calls - names)
@@ -213,14 +291,23 @@ def _trace(folder: Path) -> Path:
     path = folder / "t.jsonl"
     if not path.exists():
         prefix = {"P": (Segment(role="system", tokens=100, key="sys"),)}
-        write(path, Trace(header=Header(name="t", seed=1, prefixes=prefix), sessions=tuple(map(_session, range(6)))))
+        write(
+            path,
+            Trace(
+                header=Header(name="t", seed=1, prefixes=prefix),
+                sessions=tuple(map(_session, range(6))),
+            ),
+        )
     return path
 
 
 def _session(number: int) -> Session:
     name = f"s{number}"
     first = Turn(add=(Segment(role="user", tokens=60, key=f"{name}.0"),), output=8)
-    said = (Segment(role="assistant", tokens=8, key=f"{name}.a"), Segment(role="user", tokens=30, key=f"{name}.1"))
+    said = (
+        Segment(role="assistant", tokens=8, key=f"{name}.a"),
+        Segment(role="user", tokens=30, key=f"{name}.1"),
+    )
     turns = (first, Turn(add=said, output=5, wait="user", wait_s=0.7))
     return Session(session=name, workload="chat", start_s=0.02 * number, prefix="P", turns=turns)
 

@@ -70,7 +70,13 @@ class Played:
     def is_clean(self) -> bool:
         """Tell whether it was played until it was stopped, nothing was lost or told twice, and nothing grew."""
         before, after = self.growth
-        return self.calls > 0 and self.code == 130 and not self.lost and not self.twice and after <= GROWTH * before + SLACK
+        return (
+            self.calls > 0
+            and self.code == 130
+            and not self.lost
+            and not self.twice
+            and after <= GROWTH * before + SLACK
+        )
 
 
 def soaked(minutes: float, folder: Path) -> dict[str, Played]:
@@ -81,9 +87,23 @@ def soaked(minutes: float, folder: Path) -> dict[str, Played]:
     for (name, played), script in zip(found.items(), (FAULTS, None), strict=True):
         place = folder / name
         place.mkdir()
-        servers = start(arms_of("llama-3.1-8b-h100", ["fp8"]), noise=False, speed=1000.0, truth=place / "truth-fp8.jsonl", faults=script)
+        servers = start(
+            arms_of("llama-3.1-8b-h100", ["fp8"]),
+            noise=False,
+            speed=1000.0,
+            truth=place / "truth-fp8.jsonl",
+            faults=script,
+        )
         said = (place / "said").open("w+")
-        command = [*AGENTLOAD, "replay", str(trace), "--endpoints", f"fp8={servers.urls['fp8']}", "--db", str(place / "x.duckdb")]
+        command = [
+            *AGENTLOAD,
+            "replay",
+            str(trace),
+            "--endpoints",
+            f"fp8={servers.urls['fp8']}",
+            "--db",
+            str(place / "x.duckdb"),
+        ]
         command += [
             "--pairs",
             str(round(A_MINUTE * max(1.0, minutes)) // A_BLOCK),
@@ -96,9 +116,13 @@ def soaked(minutes: float, folder: Path) -> dict[str, Played]:
             "--total-timeout",  # answers that trickle hold up the end of their block
             "10",
         ]
-        sides.append((played, place, servers, subprocess.Popen(command, stdout=said, stderr=said), said))
+        sides.append(
+            (played, place, servers, subprocess.Popen(command, stdout=said, stderr=said), said)
+        )
     began_s = time.monotonic()
-    while time.monotonic() - began_s < 60 * minutes and all(running.poll() is None for *_, running, _ in sides):
+    while time.monotonic() - began_s < 60 * minutes and all(
+        running.poll() is None for *_, running, _ in sides
+    ):
         time.sleep(1)
         for played, _, _, running, _ in sides:
             played.kib += _kib(running.pid)
@@ -120,8 +144,14 @@ def _count(played: Played, place: Path) -> None:
     if not (place / "x.duckdb").exists():
         return
     with duckdb.connect(str(place / "x.duckdb"), read_only=True) as connection:
-        names = [name for (name,) in connection.execute("SELECT request_id FROM calls_row").fetchall()]
-        played.statuses = dict(connection.execute("SELECT status, count(*) FROM calls_row GROUP BY ALL ORDER BY 2 DESC").fetchall())
+        names = [
+            name for (name,) in connection.execute("SELECT request_id FROM calls_row").fetchall()
+        ]
+        played.statuses = dict(
+            connection.execute(
+                "SELECT status, count(*) FROM calls_row GROUP BY ALL ORDER BY 2 DESC"
+            ).fetchall()
+        )
     known = set(names)
     whole = [name for name, _ in answered(place / "truth-fp8.jsonl")]
     played.calls, played.answers = len(names), len(whole)
@@ -138,12 +168,17 @@ def _kib(pid: int) -> list[int]:
 
 def _trace(folder: Path, sessions: int) -> Path:
     path = folder / "t.jsonl"
-    write(path, Trace(header=Header(name="t", seed=1), sessions=tuple(map(_session, range(sessions)))))
+    write(
+        path, Trace(header=Header(name="t", seed=1), sessions=tuple(map(_session, range(sessions))))
+    )
     return path
 
 
 def _session(number: int) -> Session:
-    turns = tuple(Turn(add=(Segment(role="user", tokens=60, key=f"s{number}.{turn}"),), output=6) for turn in range(10))
+    turns = tuple(
+        Turn(add=(Segment(role="user", tokens=60, key=f"s{number}.{turn}"),), output=6)
+        for turn in range(10)
+    )
     return Session(session=f"s{number}", workload="chat", start_s=0.001 * number, turns=turns)
 
 

@@ -27,7 +27,9 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def agentload(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+def agentload(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[int, str, str]:
     monkeypatch.setattr(sys, "argv", ["agentload", *arguments])
     capsys.readouterr()
     code = cli.main()
@@ -38,7 +40,9 @@ def agentload(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
 def test_advise_prints_the_decision_and_fails_the_gate_that_was_asked_for(
     database: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, error = agentload(monkeypatch, capsys, "advise", str(database), "--fail-on", "avoid,test-further")
+    code, out, error = agentload(
+        monkeypatch, capsys, "advise", str(database), "--fail-on", "avoid,test-further"
+    )
     assert code == 3
     assert out.startswith("Simulated:")
     assert "Stay on BF16" in out
@@ -49,7 +53,9 @@ def test_advise_prints_the_decision_and_fails_the_gate_that_was_asked_for(
 def test_advise_prints_json_and_passes_a_gate_of_another_verdict(
     database: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, error = agentload(monkeypatch, capsys, "advise", str(database), "--fail-on", "avoid,gates", "--json")
+    code, out, error = agentload(
+        monkeypatch, capsys, "advise", str(database), "--fail-on", "avoid,gates", "--json"
+    )
     assert (code, error) == (0, "")
     assert json.loads(out)["format"] == "agentload-decision/1"
 
@@ -65,9 +71,21 @@ def test_a_verdict_that_does_not_exist_is_a_usage_error(
 
 
 def test_report_writes_the_formats_asked_for_and_names_them(
-    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    database: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    code, out, _ = agentload(monkeypatch, capsys, "report", str(database), "-o", str(tmp_path / "r"), "--format", "json,md")
+    code, out, _ = agentload(
+        monkeypatch,
+        capsys,
+        "report",
+        str(database),
+        "-o",
+        str(tmp_path / "r"),
+        "--format",
+        "json,md",
+    )
     headline, *paths = out.splitlines()
     assert code == 0
     assert headline.startswith("stay on BF16")
@@ -83,19 +101,36 @@ def test_report_refuses_a_format_it_does_not_know(
 
 
 def test_compare_prints_the_verdict_on_the_later_run_and_writes_it(
-    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    database: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     names = sorted(folder.name for folder in database.with_suffix(".journal").iterdir())
-    code, out, _ = agentload(monkeypatch, capsys, "compare", str(database), "--runs", ",".join(names), "-o", str(tmp_path))
+    code, out, _ = agentload(
+        monkeypatch,
+        capsys,
+        "compare",
+        str(database),
+        "--runs",
+        ",".join(names),
+        "-o",
+        str(tmp_path),
+    )
     assert code == 0
     assert f"{names[1]} against {names[0]} on gpt-oss-20b" in out
     assert (tmp_path / "decision.html").is_file()
 
 
 @pytest.mark.parametrize("runs", ["a", "a,a", "a,", "a,b,c"])
-def test_compare_wants_two_runs(database: Path, runs: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_wants_two_runs(
+    database: Path, runs: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, _, error = agentload(monkeypatch, capsys, "compare", str(database), "--runs", runs)
-    assert (code, error) == (2, f"error: --runs: expected two runs, got '{runs}'\nhint: --runs BEFORE,AFTER\n")
+    assert (code, error) == (
+        2,
+        f"error: --runs: expected two runs, got '{runs}'\nhint: --runs BEFORE,AFTER\n",
+    )
 
 
 def test_a_database_that_is_not_there_is_an_error_with_a_hint(
@@ -107,19 +142,38 @@ def test_a_database_that_is_not_there_is_an_error_with_a_hint(
 
 
 def test_a_report_says_how_its_load_compares_with_production_if_it_may_ask(
-    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    database: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     code, out, _ = agentload(monkeypatch, capsys, "advise", str(database))
     assert (code, "likeness to production (report --against)" in out) == (0, True)
     metrics = tmp_path / "m.prom"
     metrics.write_text(test_prometheus.CHAT)
-    code, out, _ = agentload(monkeypatch, capsys, "advise", str(database), "--against", f"prometheus={metrics}", "--json")
+    code, out, _ = agentload(
+        monkeypatch, capsys, "advise", str(database), "--against", f"prometheus={metrics}", "--json"
+    )
     found = json.loads(out)
-    assert (code, found["made"]["origin"].partition(" ")[0], len(found["production"])) == (0, "synthetic", 9)
-    code, _, error = agentload(monkeypatch, capsys, "report", str(database), "--against", f"prometheus={tmp_path / 'none'}")
-    assert (code, error) == (1, f"error: {tmp_path / 'none'}: No such file or directory\nhint: curl SERVER/metrics > FILE\n")
-    code, _, error = agentload(monkeypatch, capsys, "report", str(database), "--against", str(metrics))
-    assert (code, error.startswith("error: --against takes prometheus=URL or prometheus=FILE, got ")) == (2, True)
+    assert (code, found["made"]["origin"].partition(" ")[0], len(found["production"])) == (
+        0,
+        "synthetic",
+        9,
+    )
+    code, _, error = agentload(
+        monkeypatch, capsys, "report", str(database), "--against", f"prometheus={tmp_path / 'none'}"
+    )
+    assert (code, error) == (
+        1,
+        f"error: {tmp_path / 'none'}: No such file or directory\nhint: curl SERVER/metrics > FILE\n",
+    )
+    code, _, error = agentload(
+        monkeypatch, capsys, "report", str(database), "--against", str(metrics)
+    )
+    assert (
+        code,
+        error.startswith("error: --against takes prometheus=URL or prometheus=FILE, got "),
+    ) == (2, True)
 
 
 def test_a_decision_in_virtual_time_that_was_stopped_is_made_anew_by_the_command_that_is_printed(
@@ -130,7 +184,11 @@ def test_a_decision_in_virtual_time_that_was_stopped_is_made_anew_by_the_command
             raise KeyboardInterrupt
 
     monkeypatch.setattr(_decide, "terminal", lambda _: Audience(notice=interrupted))
-    made = Decide(traces=(TraceRef(path="demo-chat"),), servers=Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8")), budget_s=300.0)
+    made = Decide(
+        traces=(TraceRef(path="demo-chat"),),
+        servers=Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8")),
+        budget_s=300.0,
+    )
     with pytest.raises(InterruptError) as stopped:
         _decide.decide(made, Place(database=tmp_path / "x.duckdb"), is_dry=False, as_json=False)
     said, _, typed = str(stopped.value.hint).partition(": agentload ")

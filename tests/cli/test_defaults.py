@@ -30,7 +30,9 @@ def test_what_is_typed_comes_before_the_nearer_file_and_that_before_the_users_ow
     places: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     here, own = places
-    own.write_text('endpoints = "emulated:llama-3.1-8b-h100"\npairs = 9\n[replay]\nseed = 5\nlenient = true\n')
+    own.write_text(
+        'endpoints = "emulated:llama-3.1-8b-h100"\npairs = 9\n[replay]\nseed = 5\nlenient = true\n'
+    )
     here.write_text('pairs = 8\n[replay]\nsessions = 4\nwait-cap = ["user=1", "tool=2"]\n')
     found = study(capsys, "--sessions", "3")
     load = found["load"]
@@ -49,12 +51,22 @@ def test_a_study_that_is_run_or_resumed_takes_nothing_from_files() -> None:
 @pytest.mark.parametrize(
     ("text", "said", "hint"),
     [
-        ("[replay]\nsesions = 4\n", "agentload.toml: [replay]: no option 'sesions'", "did you mean sessions?"),
+        (
+            "[replay]\nsesions = 4\n",
+            "agentload.toml: [replay]: no option 'sesions'",
+            "did you mean sessions?",
+        ),
         ("replay = 4\n", "agentload.toml: 'replay' is a verb, and takes a table", "[replay]"),
-        ("[replay\n", "agentload.toml: Expected ']'", 'keys are options without their dashes: db = "bench.duckdb"'),
+        (
+            "[replay\n",
+            "agentload.toml: Expected ']'",
+            'keys are options without their dashes: db = "bench.duckdb"',
+        ),
     ],
 )
-def test_a_file_that_cannot_be_meant_is_refused(places: tuple[Path, Path], text: str, said: str, hint: str) -> None:
+def test_a_file_that_cannot_be_meant_is_refused(
+    places: tuple[Path, Path], text: str, said: str, hint: str
+) -> None:
     places[0].write_text(text)
     with pytest.raises(UsageError) as caught:
         run(["replay", "demo-rag", "--endpoints", "x=http://x/v1", "--dry-run"])
@@ -62,16 +74,27 @@ def test_a_file_that_cannot_be_meant_is_refused(places: tuple[Path, Path], text:
     assert caught.value.hint == hint
 
 
-def test_defaults_are_said_when_they_are_taken_and_not_with_quiet(places: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_defaults_are_said_when_they_are_taken_and_not_with_quiet(
+    places: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     places[0].write_text('db = "bench.duckdb"\n[kv]\ngpu = "H100"\nrules = false\n')
-    shape = ("--shape", "layers=32,kv_heads=8,head_dim=128", "--max-model-len", "32768", "--kv-memory", "40G")
+    shape = (
+        "--shape",
+        "layers=32,kv_heads=8,head_dim=128",
+        "--max-model-len",
+        "32768",
+        "--kv-memory",
+        "40G",
+    )
     assert run(["kv", *shape]) == 0
     assert capsys.readouterr().err == "defaults from agentload.toml: gpu = H100, rules = false\n"
     assert run(["kv", *shape, "--quiet"]) == 0
     assert capsys.readouterr().err == ""
 
 
-def test_a_database_is_the_default_of_verbs_that_read_too(places: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_database_is_the_default_of_verbs_that_read_too(
+    places: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     places[0].write_text('db = "bench.duckdb"\n')
     with pytest.raises(Exception, match=r"bench\.duckdb: no such database"):
         run(["runs", "list"])

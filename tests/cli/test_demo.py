@@ -20,13 +20,18 @@ IN_TIME = Gate(name="client", status="pass", message="requests left in time")
 def measured(gate: Gate) -> Measured:
     decision = replace(sample.decision(), gates=(gate,))
     return Measured(
-        model="live", document=document(decision, sample.evidence(), sample.facts(), policy=Policy()), evidence=sample.evidence()
+        model="live",
+        document=document(decision, sample.evidence(), sample.facts(), policy=Policy()),
+        evidence=sample.evidence(),
     )
 
 
 @pytest.mark.parametrize("gates", [(IN_TIME,), (LATE, IN_TIME), (LATE, LATE)])
 def test_the_live_comparison_is_played_with_fewer_sessions_until_requests_leave_in_time(
-    gates: tuple[Gate, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    gates: tuple[Gate, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     left, tried = list(gates), []
 

@@ -15,7 +15,12 @@ from agentload.cli import main as cli
 from agentload.cli.doctor import Check
 
 FINE = Check(name="python", state="ok", seen="CPython 3.11.7")
-POOR = Check(name="open files", state="warn", seen="256", advice="more than 128 streams need `ulimit -n 4096`")
+POOR = Check(
+    name="open files",
+    state="warn",
+    seen="256",
+    advice="more than 128 streams need `ulimit -n 4096`",
+)
 BAD = Check(name="traces", state="fail", seen="none found", advice="reinstall")
 
 
@@ -25,7 +30,9 @@ def invoke(monkeypatch: pytest.MonkeyPatch, checks: tuple[Check, ...], *options:
     return cli.main()
 
 
-def test_each_check_is_a_line_and_each_advice_another(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_check_is_a_line_and_each_advice_another(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert invoke(monkeypatch, (FINE, POOR)) == 0
     assert capsys.readouterr().out == (
         "ok    python      CPython 3.11.7\n"
@@ -34,12 +41,16 @@ def test_each_check_is_a_line_and_each_advice_another(monkeypatch: pytest.Monkey
     )  # fmt: skip
 
 
-def test_a_failed_check_exits_with_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_check_exits_with_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert invoke(monkeypatch, (FINE, BAD)) == 1
     assert "fail  traces" in capsys.readouterr().out
 
 
-def test_json_holds_what_the_lines_hold(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_holds_what_the_lines_hold(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert invoke(monkeypatch, (FINE, BAD), "--json") == 1
     assert json.loads(capsys.readouterr().out) == [
         {"name": "python", "state": "ok", "seen": "CPython 3.11.7", "advice": None},
@@ -80,7 +91,9 @@ def test_few_open_files_name_the_command_that_raises_them(
         ((True, False), "warn", "send yes, receive no"),
     ],
 )
-def test_missing_kernel_timestamps_are_a_warning(monkeypatch: pytest.MonkeyPatch, stamps: tuple[bool, bool], state: str, seen: str) -> None:
+def test_missing_kernel_timestamps_are_a_warning(
+    monkeypatch: pytest.MonkeyPatch, stamps: tuple[bool, bool], state: str, seen: str
+) -> None:
     monkeypatch.setattr(doctor, "_stamps", lambda: stamps)
     check = doctor._kernel_timestamps()
     assert (check.state, check.seen) == (state, seen)
@@ -104,7 +117,9 @@ def test_a_missing_library_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ray_is_named_where_it_is_installed_and_where_it_is_not() -> None:
-    assert re.search(r"ray \d|no ray \(--on ray: pip install 'agentload\[ray\]'\)", doctor._libraries().seen)
+    assert re.search(
+        r"ray \d|no ray \(--on ray: pip install 'agentload\[ray\]'\)", doctor._libraries().seen
+    )
 
 
 def test_missing_data_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +127,9 @@ def test_missing_data_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor._shipped("traces").state == "fail"
 
 
-def test_a_working_directory_that_takes_no_file_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_working_directory_that_takes_no_file_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def refuse(*, dir: Path) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
@@ -122,11 +139,21 @@ def test_a_working_directory_that_takes_no_file_fails(monkeypatch: pytest.Monkey
     assert (check.state, check.seen) == ("fail", f"{tmp_path}: Permission denied")
 
 
-def test_defaults_in_files_are_shown_with_what_no_verb_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_defaults_in_files_are_shown_with_what_no_verb_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    assert (doctor._defaults_in_files().state, doctor._defaults_in_files().seen) == ("ok", "no agentload.toml")
-    (tmp_path / "agentload.toml").write_text('db = "x.duckdb"\nsesions = 3\n[watch.add]\npairs = 4\n[replay]\nfoo = 2\n')
+    assert (doctor._defaults_in_files().state, doctor._defaults_in_files().seen) == (
+        "ok",
+        "no agentload.toml",
+    )
+    (tmp_path / "agentload.toml").write_text(
+        'db = "x.duckdb"\nsesions = 3\n[watch.add]\npairs = 4\n[replay]\nfoo = 2\n'
+    )
     found = doctor._defaults_in_files()
-    assert (found.state, found.seen) == ("warn", "agentload.toml: db, sesions, [watch add] pairs, [replay] foo")
+    assert (found.state, found.seen) == (
+        "warn",
+        "agentload.toml: db, sesions, [watch add] pairs, [replay] foo",
+    )
     assert found.advice == "no verb has: agentload.toml: sesions, agentload.toml: foo"

@@ -49,20 +49,39 @@ async def test_a_second_signal_ends_what_the_first_lets_end(
     trace = traced(tmp_path / "t.jsonl", wait_s=0.02)
     async with serving(slow) as server:
         options = ["--pairs", "1", "--workers", str(workers), "--db", "x.duckdb", "--force"]
-        running = spawn([*AGENTLOAD, "replay", trace, "--endpoints", f"a={server.url}", "--model", "m", *options], tmp_path)
+        running = spawn(
+            [
+                *AGENTLOAD,
+                "replay",
+                trace,
+                "--endpoints",
+                f"a={server.url}",
+                "--model",
+                "m",
+                *options,
+            ],
+            tmp_path,
+        )
         await asyncio.wait_for(begun.wait(), 300)
         await asyncio.sleep(0.5)
         for position, number in enumerate(signals):
             running.send_signal(number)
             if position == 0:
                 await asyncio.sleep(1.0)
-                assert running.poll() is None, "the first signal lets what is in flight come to its end"
+                assert running.poll() is None, (
+                    "the first signal lets what is in flight come to its end"
+                )
         if len(signals) == 1:
             ends.set()
         _, errors = await asyncio.to_thread(running.communicate, timeout=30)
     assert (running.returncode, "Traceback" in errors) == (130, False), errors
     (run,) = journalled_runs(tmp_path / "x.duckdb")
-    rows = [row for path in journals(tmp_path / "x.duckdb", run) for row in journal.read(path) if isinstance(row, CallRow)]
+    rows = [
+        row
+        for path in journals(tmp_path / "x.duckdb", run)
+        for row in journal.read(path)
+        if isinstance(row, CallRow)
+    ]
     assert rows
     assert {row.status for row in rows} <= ({"long"} if len(signals) == 1 else {"stopped"})
     assert "--resume" in errors

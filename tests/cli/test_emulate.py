@@ -38,7 +38,9 @@ def test_one_arm_is_served_here_and_logs_as_vllm_does(capsys: pytest.CaptureFixt
         ("profiles/llama-3.1-8b-h100.yaml/fp8", ("profiles/llama-3.1-8b-h100.yaml", ("fp8",))),
     ],
 )
-def test_a_profile_may_be_a_path_and_an_arm_follows_the_last_slash(text: str, expected: tuple[str, tuple[str, ...]]) -> None:
+def test_a_profile_may_be_a_path_and_an_arm_follows_the_last_slash(
+    text: str, expected: tuple[str, tuple[str, ...]]
+) -> None:
     assert _names(text) == expected
 
 
@@ -53,12 +55,16 @@ def test_an_unknown_profile_or_arm_is_told_with_those_that_exist() -> None:
 def test_a_script_of_faults_is_checked_before_any_server_starts(tmp_path: Path) -> None:
     script = tmp_path / "faults.yaml"
     script.write_text("faults: [{kind: nope}]")
-    with pytest.raises(ProfileError, match=r"faults\.yaml: faults\[0\]\.kind: expected one of busy, "):
+    with pytest.raises(
+        ProfileError, match=r"faults\.yaml: faults\[0\]\.kind: expected one of busy, "
+    ):
         emulate("llama-3.1-8b-h100", port=0, faults=script)
 
 
 def test_ctrl_c_stops_all_servers_without_a_word(spawn: Spawn) -> None:
-    process = spawn([sys.executable, "-m", "agentload", "emulate", "llama-3.1-8b-h100", "--port", "0"])
+    process = spawn(
+        [sys.executable, "-m", "agentload", "emulate", "llama-3.1-8b-h100", "--port", "0"]
+    )
     assert process.stdout
     pids = [int(process.stdout.readline().split()[-1]) for _ in range(2)]
     process.send_signal(signal.SIGINT)
@@ -69,7 +75,9 @@ def test_ctrl_c_stops_all_servers_without_a_word(spawn: Spawn) -> None:
             os.kill(pid, 0)
 
 
-def test_the_key_that_clients_must_send_may_stand_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_that_clients_must_send_may_stand_in_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     taken: list[str | None] = []
     monkeypatch.setattr(servers, "serve", lambda arm, options, **_: taken.append(options.api_key))
     monkeypatch.setenv("SECRET_OF_OURS", "plainkeyword")
@@ -82,7 +90,9 @@ def test_the_key_that_clients_must_send_may_stand_in_the_environment(monkeypatch
 def test_a_variable_without_a_key_and_two_keys_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMPTY", "")
     for name in ("EMPTY", "NO_SUCH_VARIABLE"):
-        with pytest.raises(AgentloadError, match=f"environment variable {name} is not set") as caught:
+        with pytest.raises(
+            AgentloadError, match=f"environment variable {name} is not set"
+        ) as caught:
             emulate("llama-3.1-8b-h100", api_key_env=name)
         assert caught.value.hint == f"export {name}=…"
     with pytest.raises(UsageError, match="--api-key and --api-key-env"):

@@ -43,7 +43,9 @@ class Agentload(Protocol):
 
 
 @pytest.fixture
-def agentload(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Agentload:
+def agentload(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> Agentload:
     """Run the command in this process and in the test's folder: another process takes a second to begin."""
 
     def called(*arguments: str | Path) -> Done:
@@ -61,9 +63,24 @@ def rows(database: Path, query: str) -> list[tuple[object, ...]]:
         return connection.execute(query).fetchall()
 
 
-def test_every_arm_is_asked_the_same_and_measured_rates_are_the_true_ones(servers: Servers, agentload: Agentload, tmp_path: Path) -> None:
-    asked = ("--tasks", "needle,json_recall,variable_tracking", "--contexts", "24k", "--depths", "4", "--items", "60", "--aa", "bf16")
-    done = agentload("eval", "--endpoints", endpoints(servers), *asked, "--db", "x.duckdb", "--json")
+def test_every_arm_is_asked_the_same_and_measured_rates_are_the_true_ones(
+    servers: Servers, agentload: Agentload, tmp_path: Path
+) -> None:
+    asked = (
+        "--tasks",
+        "needle,json_recall,variable_tracking",
+        "--contexts",
+        "24k",
+        "--depths",
+        "4",
+        "--items",
+        "60",
+        "--aa",
+        "bf16",
+    )
+    done = agentload(
+        "eval", "--endpoints", endpoints(servers), *asked, "--db", "x.duckdb", "--json"
+    )
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     arms = {each["arm"]: each for each in summary["arms"]}
@@ -75,21 +92,48 @@ def test_every_arm_is_asked_the_same_and_measured_rates_are_the_true_ones(server
         assert interval.low <= success_rate(arm, 24_500) <= interval.high
     # The same server twice, with the same seed, is the same here: real ones differ, and this is where it shows.
     control = arms["bf16@aa"]
-    assert (control["right"], control["lost"], control["won"], control["agreement"]) == (arms["bf16"]["right"], 0, 0, 1.0)
+    assert (control["right"], control["lost"], control["won"], control["agreement"]) == (
+        arms["bf16"]["right"],
+        0,
+        0,
+        1.0,
+    )
     database = tmp_path / "x.duckdb"
-    paired = rows(database, "SELECT count(DISTINCT arm), count(*) FROM answers GROUP BY task, context_tokens, item, depth, repetition")
+    paired = rows(
+        database,
+        "SELECT count(DISTINCT arm), count(*) FROM answers GROUP BY task, context_tokens, item, depth, repetition",
+    )
     assert paired == [(3, 3)] * 60
-    lengths = rows(database, "SELECT DISTINCT context_tokens - (signals ->> 'prompt_tokens')::INT BETWEEN 60 AND 400 FROM answers")
+    lengths = rows(
+        database,
+        "SELECT DISTINCT context_tokens - (signals ->> 'prompt_tokens')::INT BETWEEN 60 AND 400 FROM answers",
+    )
     assert lengths == [(True,)]
-    garbage = rows(database, "SELECT arm, count(*) > 2 FROM answers WHERE signals ->> 'garbage' IS NOT NULL GROUP BY arm")
+    garbage = rows(
+        database,
+        "SELECT arm, count(*) > 2 FROM answers WHERE signals ->> 'garbage' IS NOT NULL GROUP BY arm",
+    )
     assert garbage == [("fp8", True)]
     decided = agentload("advise", "x.duckdb")
     assert "Answers are worse: accuracy" in decided.stdout
     assert "avoid FP8" in decided.stdout
 
 
-def test_what_every_arm_answered_is_not_asked_again(servers: Servers, agentload: Agentload, tmp_path: Path) -> None:
-    asked = ("--endpoints", endpoints(servers), "--tasks", "needle", "--contexts", "2k", "--depths", "2", "--db", "x.duckdb")
+def test_what_every_arm_answered_is_not_asked_again(
+    servers: Servers, agentload: Agentload, tmp_path: Path
+) -> None:
+    asked = (
+        "--endpoints",
+        endpoints(servers),
+        "--tasks",
+        "needle",
+        "--contexts",
+        "2k",
+        "--depths",
+        "2",
+        "--db",
+        "x.duckdb",
+    )
     first = agentload("eval", *asked, "--json")
     run = json.loads(first.stdout)["run_id"]
     database = tmp_path / "x.duckdb"
@@ -99,35 +143,83 @@ def test_what_every_arm_answered_is_not_asked_again(servers: Servers, agentload:
     assert rows(database, "FROM answers ORDER BY ALL") == before
     assert rows(database, "SELECT leg, status FROM legs ORDER BY leg") == [(1, "done"), (2, "done")]
     other = agentload("eval", *asked, "--resume", run, "--items", "9")
-    assert (other.returncode, other.stderr.splitlines()[0]) == (1, f"error: run {run} began with other items")
+    assert (other.returncode, other.stderr.splitlines()[0]) == (
+        1,
+        f"error: run {run} began with other items",
+    )
 
 
-def test_questions_to_servers_that_run_only_while_they_are_asked_are_resumed(agentload: Agentload, tmp_path: Path) -> None:
-    asked = ("--endpoints", "emulated:llama-3.1-8b-h100", "--tasks", "needle", "--contexts", "2k", "--depths", "2", "--db", "x.duckdb")
+def test_questions_to_servers_that_run_only_while_they_are_asked_are_resumed(
+    agentload: Agentload, tmp_path: Path
+) -> None:
+    asked = (
+        "--endpoints",
+        "emulated:llama-3.1-8b-h100",
+        "--tasks",
+        "needle",
+        "--contexts",
+        "2k",
+        "--depths",
+        "2",
+        "--db",
+        "x.duckdb",
+    )
     first = agentload("eval", *asked, "--json")
     again = agentload("eval", *asked, "--resume", json.loads(first.stdout)["run_id"])
     assert again.returncode == 0, again.stderr
-    assert rows(tmp_path / "x.duckdb", "SELECT leg, status FROM legs ORDER BY leg") == [(1, "done"), (2, "done")]
+    assert rows(tmp_path / "x.duckdb", "SELECT leg, status FROM legs ORDER BY leg") == [
+        (1, "done"),
+        (2, "done"),
+    ]
 
 
-def test_answers_may_join_a_run_of_the_same_arms(servers: Servers, agentload: Agentload, tmp_path: Path) -> None:
-    asked = ("--endpoints", endpoints(servers), "--contexts", "2k", "--depths", "2", "--db", "x.duckdb", "--json")
+def test_answers_may_join_a_run_of_the_same_arms(
+    servers: Servers, agentload: Agentload, tmp_path: Path
+) -> None:
+    asked = (
+        "--endpoints",
+        endpoints(servers),
+        "--contexts",
+        "2k",
+        "--depths",
+        "2",
+        "--db",
+        "x.duckdb",
+        "--json",
+    )
     run = json.loads(agentload("eval", *asked, "--tasks", "needle").stdout)["run_id"]
     for _ in range(2):  # the second time nothing is left to ask
         joined = agentload("eval", *asked, "--tasks", "pointer_chase", "--into", run)
         assert joined.returncode == 0, joined.stderr
-    counted = rows(tmp_path / "x.duckdb", "SELECT run_id, task, count(*) FROM answers GROUP BY ALL ORDER BY task")
+    counted = rows(
+        tmp_path / "x.duckdb",
+        "SELECT run_id, task, count(*) FROM answers GROUP BY ALL ORDER BY task",
+    )
     assert counted == [(run, "needle", 4), (run, "pointer_chase", 4)]
     assert rows(tmp_path / "x.duckdb", "SELECT count(*) FROM legs") == [(1,)]
-    stranger = agentload("eval", "--endpoints", f"other={next(iter(servers.urls.values()))}", *asked[2:], "--into", run)
+    stranger = agentload(
+        "eval",
+        "--endpoints",
+        f"other={next(iter(servers.urls.values()))}",
+        *asked[2:],
+        "--into",
+        run,
+    )
     assert stranger.stderr.splitlines()[-2] == f"error: run {run} has no arm 'other'"
 
 
-def test_an_endpoint_that_fails_leaves_rows_without_a_grade(servers: Servers, agentload: Agentload, tmp_path: Path) -> None:
+def test_an_endpoint_that_fails_leaves_rows_without_a_grade(
+    servers: Servers, agentload: Agentload, tmp_path: Path
+) -> None:
     # Its window is shorter than this prompt: the server refuses it, which says nothing of its answers.
     text = " ".join(["word"] * 140_000)
     items = [
-        {"id": "long", "messages": [{"role": "user", "content": text}], "grader": {"has": "x"}, "context": 4096},
+        {
+            "id": "long",
+            "messages": [{"role": "user", "content": text}],
+            "grader": {"has": "x"},
+            "context": 4096,
+        },
         {
             "id": "short",
             "messages": [{"role": "user", "content": 'Reply with exactly "ready to go".'}],
@@ -145,7 +237,9 @@ def test_an_endpoint_that_fails_leaves_rows_without_a_grade(servers: Servers, ag
     assert found == [("long", None, None, 400), ("short", True, 1.0, None)]
 
 
-def test_a_dry_run_tells_items_tokens_and_minutes_and_sends_nothing(agentload: Agentload, tmp_path: Path) -> None:
+def test_a_dry_run_tells_items_tokens_and_minutes_and_sends_nothing(
+    agentload: Agentload, tmp_path: Path
+) -> None:
     asked = ("--contexts", "4k..128k", "--items", "1380", "--dry-run")
     done = agentload("eval", "--endpoints", f"emulated:{PROFILE}", *asked)
     assert done.stdout.splitlines() == [
@@ -176,24 +270,50 @@ def test_what_cannot_be_asked_is_said_in_a_line(
 
 
 @pytest.mark.slow
-def test_servers_that_cannot_run_side_by_side_are_asked_one_after_the_other(agentload: Agentload, tmp_path: Path) -> None:
+def test_servers_that_cannot_run_side_by_side_are_asked_one_after_the_other(
+    agentload: Agentload, tmp_path: Path
+) -> None:
     arms = arms_file(tmp_path, "bf16", "fp8")
-    asked = ("--endpoints", arms, "--launch", "--tasks", "needle", "--contexts", "2k", "--depths", "3", "--db", "x.duckdb")
+    asked = (
+        "--endpoints",
+        arms,
+        "--launch",
+        "--tasks",
+        "needle",
+        "--contexts",
+        "2k",
+        "--depths",
+        "3",
+        "--db",
+        "x.duckdb",
+    )
     first = agentload("eval", *asked, "--json")
     assert first.returncode == 0, first.stderr
     run = json.loads(first.stdout)["run_id"]
     database = tmp_path / "x.duckdb"
-    found = rows(database, "SELECT arm, count(\"right\"), count(signals ->> 'agreement') FROM answers GROUP BY arm ORDER BY arm")
-    assert found == [("bf16", 3, 0), ("fp8", 3, 3)]  # what the reference said is kept for the comparison
+    found = rows(
+        database,
+        "SELECT arm, count(\"right\"), count(signals ->> 'agreement') FROM answers GROUP BY arm ORDER BY arm",
+    )
+    assert found == [
+        ("bf16", 3, 0),
+        ("fp8", 3, 3),
+    ]  # what the reference said is kept for the comparison
     starts = [log.parent.name for log in sorted((tmp_path / "logs").glob("*/*.log"))]
-    assert starts == ["start-001", "start-002", "start-003"]  # both are met, the reference stays and is asked, then the other
+    assert starts == [
+        "start-001",
+        "start-002",
+        "start-003",
+    ]  # both are met, the reference stays and is asked, then the other
     # Of a run that is gone on with, only what is missing is asked, and nothing is started for what is there.
-    more = agentload("eval", *asked[:-4], "--depths", "3", "--items", "6", "--db", "x.duckdb", "--into", run)
+    more = agentload(
+        "eval", *asked[:-4], "--depths", "3", "--items", "6", "--db", "x.duckdb", "--into", run
+    )
     assert more.returncode == 0, more.stderr
-    assert rows(database, "SELECT arm, count(DISTINCT item), count(*) FROM answers GROUP BY arm ORDER BY arm") == [
-        ("bf16", 6, 6),
-        ("fp8", 6, 6),
-    ]
+    assert rows(
+        database,
+        "SELECT arm, count(DISTINCT item), count(*) FROM answers GROUP BY arm ORDER BY arm",
+    ) == [("bf16", 6, 6), ("fp8", 6, 6)]
     again = agentload("eval", *asked, "--into", run)
     assert (again.returncode, "ready after" in again.stderr) == (0, False)
 
@@ -201,4 +321,6 @@ def test_servers_that_cannot_run_side_by_side_are_asked_one_after_the_other(agen
 def test_questions_of_which_none_fits_a_window_are_an_error(agentload: Agentload) -> None:
     done = agentload("eval", "--profile", PROFILE, "--contexts", "10m")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "no question was asked: each is longer than the shortest window of the arms" in done.stderr
+    assert (
+        "no question was asked: each is longer than the shortest window of the arms" in done.stderr
+    )

@@ -37,7 +37,9 @@ async def stops(number: signal.Signals) -> int:
 
 
 @pytest.mark.parametrize("number", ENDS)
-def test_each_signal_stops_what_is_played_and_then_does_what_it_did_before(number: signal.Signals) -> None:
+def test_each_signal_stops_what_is_played_and_then_does_what_it_did_before(
+    number: signal.Signals,
+) -> None:
     assert asyncio.run(stops(number)) == 1
     assert {signal.getsignal(each) for each in ENDS} == {signal.default_int_handler}
 

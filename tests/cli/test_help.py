@@ -21,7 +21,9 @@ def help_texts(group: LazyGroup, context: typer.Context) -> Iterator[str]:
             yield from help_texts(command, inner)
 
 
-def understood(words: list[str], group: LazyGroup = ROOT, context: typer.Context = CONTEXT) -> dict[str, Any]:
+def understood(
+    words: list[str], group: LazyGroup = ROOT, context: typer.Context = CONTEXT
+) -> dict[str, Any]:
     """Parse a command line as its verb does, without running it."""
     name, *rest = words
     command = group.get_command(context, name)
@@ -32,19 +34,27 @@ def understood(words: list[str], group: LazyGroup = ROOT, context: typer.Context
 
 def test_every_example_of_a_help_text_is_understood() -> None:
     paragraphs = [each.strip() for text in help_texts(ROOT, CONTEXT) for each in text.split("\n\n")]
-    examples = [shlex.split(each.replace("\\\n", "")) for each in paragraphs if each.startswith("agentload ")]
+    examples = [
+        shlex.split(each.replace("\\\n", ""))
+        for each in paragraphs
+        if each.startswith("agentload ")
+    ]
     assert len(examples) > 50
     for words in examples:
         assert understood(words[1 : words.index("|") if "|" in words else None]), words
 
 
 def test_no_line_of_a_help_text_is_wider_than_a_terminal() -> None:
-    wide = [line for text in help_texts(ROOT, CONTEXT) for line in text.splitlines() if len(line) > 80]
+    wide = [
+        line for text in help_texts(ROOT, CONTEXT) for line in text.splitlines() if len(line) > 80
+    ]
     assert wide == []
 
 
 def test_a_long_command_goes_on_as_a_shell_reads_it() -> None:
-    said = help_text('Do it.\n\n    agentload verb --first "a -b | c" --second a-long-value,and-another-one | rest -f - --and more\n')
+    said = help_text(
+        'Do it.\n\n    agentload verb --first "a -b | c" --second a-long-value,and-another-one | rest -f - --and more\n'
+    )
     folded = '\b\n    agentload verb --first "a -b | c" \\\n      --second a-long-value,and-another-one | rest -f - --and more'
     assert said == f"Do it.\n\n{folded}"
 

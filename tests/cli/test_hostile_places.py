@@ -32,7 +32,9 @@ def begun(database: Path, command: list[str], said: Path) -> subprocess.Popen[by
 
 def goes_on(database: Path, command: list[str]) -> None:
     (run,) = journalled_runs(database)
-    done = subprocess.run([*command, "--resume", run], capture_output=True, text=True, check=False, timeout=400)
+    done = subprocess.run(
+        [*command, "--resume", run], capture_output=True, text=True, check=False, timeout=400
+    )
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
     with duckdb.connect(str(database), read_only=True) as connection:
         ((calls, names, pairs),) = connection.execute(
@@ -47,7 +49,9 @@ def goes_on(database: Path, command: list[str]) -> None:
     [(resource.RLIMIT_FSIZE, 1000), (resource.RLIMIT_NOFILE, 12), (resource.RLIMIT_AS, 100 << 20)],
     ids=["the size of files", "open files", "memory"],
 )
-def test_a_run_whose_limits_are_drawn_in_says_so_and_goes_on(tmp_path: Path, kind: int, limit: int) -> None:
+def test_a_run_whose_limits_are_drawn_in_says_so_and_goes_on(
+    tmp_path: Path, kind: int, limit: int
+) -> None:
     database, said = tmp_path / "x.duckdb", tmp_path / "said"
     with _servers(tmp_path) as endpoints:
         command = _command("replay", endpoints, database)
@@ -73,7 +77,9 @@ def test_a_database_that_is_deleted_under_a_run_is_made_of_its_journals(tmp_path
         goes_on(database, command)
 
 
-def test_a_database_that_is_deleted_between_executions_has_its_history_again(tmp_path: Path) -> None:
+def test_a_database_that_is_deleted_between_executions_has_its_history_again(
+    tmp_path: Path,
+) -> None:
     database = tmp_path / "x.duckdb"
     with _servers(tmp_path) as endpoints:
         command = _command("watch", endpoints, database)
@@ -86,7 +92,9 @@ def test_a_database_that_is_deleted_between_executions_has_its_history_again(tmp
         assert done.returncode in (0, 3), done.stderr
     with duckdb.connect(str(database), read_only=True) as connection:
         assert connection.execute("SELECT count(*) FROM executions").fetchall() == [(3,)]
-        assert connection.execute("SELECT count(DISTINCT run_id) >= 1 FROM runs").fetchall() == [(True,)]
+        assert connection.execute("SELECT count(DISTINCT run_id) >= 1 FROM runs").fetchall() == [
+            (True,)
+        ]
 
 
 def test_two_jobs_share_a_database_at_once(tmp_path: Path) -> None:
@@ -98,23 +106,31 @@ def test_two_jobs_share_a_database_at_once(tmp_path: Path) -> None:
         nightly, hourly = endpoints.split(",")  # jobs that share a server disturb each other
         other.write_text(file.read_text().replace("nightly", "hourly").replace(nightly, hourly))
         commands = (command, [*command[:-3], "hourly", "--file", str(other)])
-        both = [subprocess.Popen(each, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for each in commands]
+        both = [
+            subprocess.Popen(each, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            for each in commands
+        ]
         late = dict.fromkeys(("nightly", "hourly"), 0)
         for job, again, running in zip(late, commands, both, strict=True):
             _, said = running.communicate(timeout=240)
-            if running.returncode == 1 and "has it open" in said:  # on a slow machine it may wait in vain: the next one brings it in
+            if (
+                running.returncode == 1 and "has it open" in said
+            ):  # on a slow machine it may wait in vain: the next one brings it in
                 late[job] = 1
-                done = subprocess.run(again, capture_output=True, text=True, check=False, timeout=240)
+                done = subprocess.run(
+                    again, capture_output=True, text=True, check=False, timeout=240
+                )
                 assert done.returncode in (0, 3), done.stderr
             else:
                 assert running.returncode in (0, 3), said
             assert "Traceback" not in said
     with duckdb.connect(str(database), read_only=True) as connection:
-        assert connection.execute("SELECT job, count(*) FROM executions GROUP BY job ORDER BY job").fetchall() == [
-            ("hourly", 1 + late["hourly"]),
-            ("nightly", 1 + late["nightly"]),
-        ]
-        assert connection.execute("SELECT count(*) = count(DISTINCT request_id) FROM calls_row").fetchall() == [(True,)]
+        assert connection.execute(
+            "SELECT job, count(*) FROM executions GROUP BY job ORDER BY job"
+        ).fetchall() == [("hourly", 1 + late["hourly"]), ("nightly", 1 + late["nightly"])]
+        assert connection.execute(
+            "SELECT count(*) = count(DISTINCT request_id) FROM calls_row"
+        ).fetchall() == [(True,)]
 
 
 def test_every_prefix_of_what_was_written_is_a_run_that_loads(tmp_path: Path) -> None:
@@ -145,7 +161,9 @@ def test_every_prefix_of_what_was_written_is_a_run_that_loads(tmp_path: Path) ->
         load([cut], loaded)
         load([path], loaded)  # the rest comes to it, and nothing twice
         with duckdb.connect(str(loaded), read_only=True) as connection:
-            assert connection.execute("SELECT count(*) = count(DISTINCT request_id) FROM calls_row").fetchall() == [(True,)]
+            assert connection.execute(
+                "SELECT count(*) = count(DISTINCT request_id) FROM calls_row"
+            ).fetchall() == [(True,)]
 
 
 @pytest.mark.parametrize("verb", ["replay", "simulate", "trace", "report"])
@@ -153,11 +171,33 @@ def test_a_file_system_that_takes_no_files_is_an_error(tmp_path: Path, verb: str
     """/proc is there for everybody and takes files of nobody, root included."""
     at = Path("/proc/agentload")
     commands = {
-        "replay": ["replay", "demo-chat", "--endpoints", "emulated:llama-3.1-8b-h100/fp8", "--db", f"{at}.duckdb"],
-        "simulate": ["simulate", "demo-chat", "--profile", "llama-3.1-8b-h100", "--db", f"{at}.duckdb"],
+        "replay": [
+            "replay",
+            "demo-chat",
+            "--endpoints",
+            "emulated:llama-3.1-8b-h100/fp8",
+            "--db",
+            f"{at}.duckdb",
+        ],
+        "simulate": [
+            "simulate",
+            "demo-chat",
+            "--profile",
+            "llama-3.1-8b-h100",
+            "--db",
+            f"{at}.duckdb",
+        ],
         "trace": ["trace", "generate", "rag", "-o", f"{at}.jsonl"],
         "report": ["trace", "import", "openai_chat", str(tmp_path), "-o", f"{at}.jsonl"],
     }
-    (tmp_path / "x.jsonl").write_text('{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}\n')
-    done = subprocess.run([*AGENTLOAD, *commands[verb]], capture_output=True, text=True, check=False, timeout=240)
-    assert (done.returncode, "Traceback" in done.stderr, "error: " in done.stderr) == (1, False, True), done.stderr
+    (tmp_path / "x.jsonl").write_text(
+        '{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}\n'
+    )
+    done = subprocess.run(
+        [*AGENTLOAD, *commands[verb]], capture_output=True, text=True, check=False, timeout=240
+    )
+    assert (done.returncode, "Traceback" in done.stderr, "error: " in done.stderr) == (
+        1,
+        False,
+        True,
+    ), done.stderr

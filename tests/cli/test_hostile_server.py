@@ -18,10 +18,16 @@ from tests.run.playing import OUTPUT, answering
 
 pytestmark = [pytest.mark.loopback, pytest.mark.slow]
 # An answer out of a cache makes its pair invalid, which is then played again.
-QUICK = [name for name, mode in MODES.items() if not mode.ends & TIMED_OUT and not name.startswith("age_")]
+QUICK = [
+    name
+    for name, mode in MODES.items()
+    if not mode.ends & TIMED_OUT and not name.startswith("age_")
+]
 
 
-async def test_a_night_with_a_hostile_server_is_played_stored_and_reported(tmp_path: Path, spawn: Spawn) -> None:
+async def test_a_night_with_a_hostile_server_is_played_stored_and_reported(
+    tmp_path: Path, spawn: Spawn
+) -> None:
     asked = 0
 
     async def hostile(peer: Peer) -> None:
@@ -33,22 +39,41 @@ async def test_a_night_with_a_hostile_server_is_played_stored_and_reported(tmp_p
         await MODES[QUICK[asked % len(QUICK)]].answer(peer)
 
     sessions = tuple(
-        Session(session=f"s{i}", workload="chat", start_s=0.05 * i, turns=(Turn(add=(said("user", 9, f"s{i}"),), output=OUTPUT),))
+        Session(
+            session=f"s{i}",
+            workload="chat",
+            start_s=0.05 * i,
+            turns=(Turn(add=(said("user", 9, f"s{i}"),), output=OUTPUT),),
+        )
         for i in range(len(QUICK))
     )
     write(tmp_path / "t.jsonl", Trace(header=Header(name="t", seed=1), sessions=sessions))
     async with serving(answering()) as good, serving(hostile) as bad:
         arms = f"good={good.url},bad={bad.url}"
         options = ["--pairs", "1", "--db", "x.duckdb", "--force", "--keep-raw", "failures"]
-        replay = spawn([*AGENTLOAD, "replay", "t.jsonl", "--endpoints", arms, "--model", "m", *options], tmp_path)
+        replay = spawn(
+            [*AGENTLOAD, "replay", "t.jsonl", "--endpoints", arms, "--model", "m", *options],
+            tmp_path,
+        )
         _, errors = await asyncio.to_thread(replay.communicate, timeout=200)
         bad.failures.clear()
     assert (replay.returncode, "Traceback" in errors) == (0, False), errors
     with reading(tmp_path / "x.duckdb") as connection:
-        ends = dict(connection.execute("SELECT arm || ' ' || status, count(*) FROM calls GROUP BY ALL").fetchall())
+        ends = dict(
+            connection.execute(
+                "SELECT arm || ' ' || status, count(*) FROM calls GROUP BY ALL"
+            ).fetchall()
+        )
     assert ends["good ok"] == len(QUICK)
     assert sum(count for end, count in ends.items() if end.startswith("bad ")) == len(QUICK)
-    assert {"bad unreadable", "bad aborted", "bad filtered", "bad stream_error", "bad http_error", "bad truncated"} <= ends.keys()
+    assert {
+        "bad unreadable",
+        "bad aborted",
+        "bad filtered",
+        "bad stream_error",
+        "bad http_error",
+        "bad truncated",
+    } <= ends.keys()
     for verb in (["report", "x.duckdb", "-o", "there"], ["advise", "x.duckdb"]):
         done = spawn([*AGENTLOAD, *verb], tmp_path)
         _, errors = await asyncio.to_thread(done.communicate, timeout=100)

@@ -19,7 +19,9 @@ def test_what_is_killed_loses_nothing_and_goes_on(verb: Verb, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("verb", ["replay", "workers"])
-def test_a_run_that_is_killed_twenty_times_has_every_pair_whole_and_every_call_once(verb: Verb, tmp_path: Path) -> None:
+def test_a_run_that_is_killed_twenty_times_has_every_pair_whole_and_every_call_once(
+    verb: Verb, tmp_path: Path
+) -> None:
     count = killed(verb, 20, folder=tmp_path, seed=20, a_run=20)
     assert (count.lost, count.twice, count.stuck) == ([], [], [])
     assert count.answers > 48

@@ -29,7 +29,9 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_a_command_runs_while_the_servers_do_and_its_failure_is_told(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_command_runs_while_the_servers_do_and_its_failure_is_told(
+    file: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     launch(endpoints=file, command=["echo", "ran"], logs=file.parent)
     printed = capfd.readouterr()
     assert printed.out == "ran\n"
@@ -52,10 +54,17 @@ pathlib.Path(sys.argv[1]).write_text(" ".join(said))
 """
 
 
-@pytest.mark.parametrize(("number", "noted"), [(signal.SIGINT, "end"), (signal.SIGHUP, "end"), (signal.SIGTERM, "term end")])
-def test_a_command_that_is_asked_to_stop_ends_in_its_own_time(tmp_path: Path, number: signal.Signals, noted: str) -> None:
+@pytest.mark.parametrize(
+    ("number", "noted"),
+    [(signal.SIGINT, "end"), (signal.SIGHUP, "end"), (signal.SIGTERM, "term end")],
+)
+def test_a_command_that_is_asked_to_stop_ends_in_its_own_time(
+    tmp_path: Path, number: signal.Signals, noted: str
+) -> None:
     note = tmp_path / "note"
-    before = signal.signal(number, signal.default_int_handler)  # also where the tests run under nohup
+    before = signal.signal(
+        number, signal.default_int_handler
+    )  # also where the tests run under nohup
 
     def ask() -> None:
         for _ in range(1000):

@@ -83,13 +83,17 @@ Commands:
 """
 
 
-def test_help_lists_verbs_without_importing_them(house: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_verbs_without_importing_them(
+    house: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     assert invoke(house, "--help") == 0
     assert capsys.readouterr() == (HELP, "")
 
 
-def test_a_verbs_signature_is_its_options_and_its_docstring_its_help(house: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_verbs_signature_is_its_options_and_its_docstring_its_help(
+    house: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert invoke(house, "greet", "--name", "Ada") is None
     assert capsys.readouterr() == ("hello Ada\n", "")
     invoke(house, "greet", "--help")
@@ -106,12 +110,17 @@ def test_a_folder_is_a_group(house: str, capsys: pytest.CaptureFixture[str]) -> 
 def test_an_unknown_verb_of_a_group_names_the_nearest(house: str) -> None:
     with pytest.raises(UsageError) as caught:
         invoke(house, "file", "inport")
-    assert (caught.value.message, caught.value.hint) == ("no verb 'inport'", "did you mean `house file import`?")
+    assert (caught.value.message, caught.value.hint) == (
+        "no verb 'inport'",
+        "did you mean `house file import`?",
+    )
 
 
 def every_verb(package: str = "agentload.cli") -> list[Verb]:
     found = list(verbs(package))
-    return found + [inner for verb in found if verb.function is None for inner in every_verb(verb.module)]
+    return found + [
+        inner for verb in found if verb.function is None for inner in every_verb(verb.module)
+    ]
 
 
 @pytest.mark.parametrize("verb", every_verb(), ids=lambda verb: f"{verb.module}.{verb.function}")
@@ -124,6 +133,22 @@ def test_every_verb_says_what_it_does_in_one_line(verb: Verb) -> None:
 def test_help_imports_no_verb_and_no_heavy_library() -> None:
     """`agentload --help` must be instant, so nothing but typer may be loaded for it."""
     program = "import sys; from agentload.cli.main import main; sys.argv[1:] = ['--help']; main(); print(*sys.modules, file=sys.stderr)"
-    loaded = set(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stderr.split())
-    heavy = {"aiohttp", "asyncio", "duckdb", "jinja2", "msgspec", "numpy", "openai", "polars", "pyarrow", "rich", "scipy"}
+    loaded = set(
+        subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        ).stderr.split()
+    )
+    heavy = {
+        "aiohttp",
+        "asyncio",
+        "duckdb",
+        "jinja2",
+        "msgspec",
+        "numpy",
+        "openai",
+        "polars",
+        "pyarrow",
+        "rich",
+        "scipy",
+    }
     assert loaded & (heavy | {verb.module for verb in every_verb()}) == set()

@@ -32,7 +32,9 @@ TRACE = ("check", "degrade", "export", "fit", "import", "show")
 
 
 @pytest.mark.parametrize("verb", ["doctor", "matrix", "ui", *(f"trace {verb}" for verb in TRACE)])
-def test_a_verbs_help_reads_as_agreed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: str) -> None:
+def test_a_verbs_help_reads_as_agreed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     assert invoke(monkeypatch, *verb.split(), "--help") == 0
     golden, helped = GOLDEN / f"{verb.replace(' ', '-')}-help.txt", capsys.readouterr().out
@@ -41,7 +43,9 @@ def test_a_verbs_help_reads_as_agreed(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert helped == golden.read_text(), f"{golden.name} differs: look at it, then UPDATE_GOLDENS=1"
 
 
-def test_no_arguments_print_the_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_arguments_print_the_help(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert invoke(monkeypatch, "--help") == 0
     helped = capsys.readouterr().out
     assert invoke(monkeypatch) == 0
@@ -49,10 +53,18 @@ def test_no_arguments_print_the_help(monkeypatch: pytest.MonkeyPatch, capsys: py
 
 
 @pytest.mark.parametrize(
-    ("short", "long"), [(("help",), ()), (("help", "runs", "list"), ("runs", "list")), (("doctor", "-h"), ("doctor",))]
+    ("short", "long"),
+    [
+        (("help",), ()),
+        (("help", "runs", "list"), ("runs", "list")),
+        (("doctor", "-h"), ("doctor",)),
+    ],
 )
 def test_help_is_asked_for_in_three_ways(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], short: tuple[str, ...], long: tuple[str, ...]
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    short: tuple[str, ...],
+    long: tuple[str, ...],
 ) -> None:
     assert invoke(monkeypatch, *short) == 0
     helped = capsys.readouterr().out
@@ -62,7 +74,11 @@ def test_help_is_asked_for_in_three_ways(
 
 @pytest.mark.parametrize(
     ("shell", "typed", "completed"),
-    [("bash", "agentload runs sh", "show"), ("bash", "agentload replay --wait-c", "--wait-cap"), ("fish", "agentload docto", "doctor\t")],
+    [
+        ("bash", "agentload runs sh", "show"),
+        ("bash", "agentload replay --wait-c", "--wait-cap"),
+        ("fish", "agentload docto", "doctor\t"),
+    ],
 )
 def test_a_shell_completes_verbs_and_options(shell: str, typed: str, completed: str) -> None:
     words = {
@@ -72,12 +88,20 @@ def test_a_shell_completes_verbs_and_options(shell: str, typed: str, completed: 
         "_TYPER_COMPLETE_FISH_ACTION": "get-args",
     }
     asked = {**os.environ, **words, "_AGENTLOAD_COMPLETE": f"complete_{shell}"}
-    assert subprocess.run(AGENTLOAD, env=asked, capture_output=True, text=True, check=False).stdout.startswith(completed)
+    assert subprocess.run(
+        AGENTLOAD, env=asked, capture_output=True, text=True, check=False
+    ).stdout.startswith(completed)
 
 
-@pytest.mark.parametrize(("wish", "said"), [({}, "\x1b[31merror:\x1b[0m"), ({"NO_COLOR": "1"}, "error:"), ({"TERM": "dumb"}, "error:")])
+@pytest.mark.parametrize(
+    ("wish", "said"),
+    [({}, "\x1b[31merror:\x1b[0m"), ({"NO_COLOR": "1"}, "error:"), ({"TERM": "dumb"}, "error:")],
+)
 def test_errors_have_a_colour_on_a_terminal_unless_the_user_wants_none(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], wish: dict[str, str], said: str
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    wish: dict[str, str],
+    said: str,
 ) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     for name, value in ({"TERM": "xterm"} | wish).items():
@@ -87,7 +111,9 @@ def test_errors_have_a_colour_on_a_terminal_unless_the_user_wants_none(
     assert capsys.readouterr().err.startswith(f"{said} no verb")
 
 
-def test_the_version_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert invoke(monkeypatch, "--version") == 0
     assert capsys.readouterr() == (f"agentload {__version__}\n", "")
 
@@ -97,16 +123,25 @@ def test_the_version_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     [
         (("doktor",), "error: no verb 'doktor'\nhint: did you mean `agentload doctor`?\n"),
         (("xyzzy",), "error: no verb 'xyzzy'\nhint: agentload --help\n"),
-        (("doctor", "--jsn"), "error: No such option: --jsn (Possible options: --json)\nhint: agentload doctor --help\n"),
+        (
+            ("doctor", "--jsn"),
+            "error: No such option: --jsn (Possible options: --json)\nhint: agentload doctor --help\n",
+        ),
         (
             ("replay",),
             "error: Missing argument 'traces'.\nhint: agentload replay demo-rag --endpoints emulated:llama-3.1-8b-h100 --db demo.duckdb\n",
         ),
-        (("doctor", "now"), "error: Got unexpected extra argument(s) (now)\nhint: agentload doctor --help\n"),
+        (
+            ("doctor", "now"),
+            "error: Got unexpected extra argument(s) (now)\nhint: agentload doctor --help\n",
+        ),
     ],
 )
 def test_a_mistyped_command_line_exits_with_2(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    said: str,
 ) -> None:
     assert invoke(monkeypatch, *arguments) == 2
     assert capsys.readouterr() == ("", said)
@@ -121,14 +156,22 @@ def test_a_mistyped_command_line_exits_with_2(
             "error: a.jsonl:3: no turns\nhint: agentload trace check a.jsonl\n",
         ),
         (AgentloadError("no hint here"), 1, "error: no hint here\n"),
-        (UsageError("--swap needs two endpoints", hint="name two"), 2, "error: --swap needs two endpoints\nhint: name two\n"),
+        (
+            UsageError("--swap needs two endpoints", hint="name two"),
+            2,
+            "error: --swap needs two endpoints\nhint: name two\n",
+        ),
         (GateError("turn time +6 %, gate +5 %"), 3, "error: turn time +6 %, gate +5 %\n"),
         (
             InterruptError("stopped after 41 of 96 calls", hint="--resume r1"),
             130,
             "error: stopped after 41 of 96 calls\nhint: --resume r1\n",
         ),
-        (FileNotFoundError(errno.ENOENT, "No such file or directory", "x.yaml"), 1, "error: No such file or directory: x.yaml\n"),
+        (
+            FileNotFoundError(errno.ENOENT, "No such file or directory", "x.yaml"),
+            1,
+            "error: No such file or directory: x.yaml\n",
+        ),
         (
             OSError(errno.ENOSPC, "No space left on device"),
             1,
@@ -148,7 +191,11 @@ def test_a_mistyped_command_line_exits_with_2(
     ],
 )
 def test_what_the_user_can_mend_is_an_error_a_hint_and_a_code(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, code: int, said: str
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
+    code: int,
+    said: str,
 ) -> None:
     fail_with(monkeypatch, error)
     assert invoke(monkeypatch, "doctor") == code
@@ -156,7 +203,12 @@ def test_what_the_user_can_mend_is_an_error_a_hint_and_a_code(
 
 
 @pytest.mark.parametrize(
-    "error", [ValueError("ours"), OSError(errno.EBADF, "Bad file descriptor"), FileExistsError(errno.EEXIST, "File exists")]
+    "error",
+    [
+        ValueError("ours"),
+        OSError(errno.EBADF, "Bad file descriptor"),
+        FileExistsError(errno.EEXIST, "File exists"),
+    ],
 )
 def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     fail_with(monkeypatch, error)
@@ -164,7 +216,9 @@ def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, error: Excep
         invoke(monkeypatch, "doctor")
 
 
-def test_debugging_shows_where_an_error_came_from(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_debugging_shows_where_an_error_came_from(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("AGENTLOAD_DEBUG", "1")
     fail_with(monkeypatch, TraceError("odd"))
     assert invoke(monkeypatch, "doctor") == 1
@@ -173,7 +227,9 @@ def test_debugging_shows_where_an_error_came_from(monkeypatch: pytest.MonkeyPatc
     assert said.endswith("error: odd\n")
 
 
-def test_ctrl_c_exits_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_exits_with_130(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     from agentload.cli import doctor
 
     def interrupt() -> None:
@@ -187,7 +243,9 @@ def test_ctrl_c_exits_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 def run_with_stdout(arguments: tuple[str, ...], prepare: Callable[[], int]) -> tuple[int, bytes]:
     stdout = prepare()
     try:
-        done = subprocess.run([*AGENTLOAD, *arguments], stdout=stdout, stderr=subprocess.PIPE, check=False)
+        done = subprocess.run(
+            [*AGENTLOAD, *arguments], stdout=stdout, stderr=subprocess.PIPE, check=False
+        )
     finally:
         os.close(stdout)
     return done.returncode, done.stderr
@@ -209,10 +267,17 @@ def test_a_full_disk_behind_stdout_is_an_error_and_a_hint() -> None:
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
-def test_a_verb_whose_standard_streams_are_closed_does_its_work(tmp_path: Path, closed: str) -> None:
+def test_a_verb_whose_standard_streams_are_closed_does_its_work(
+    tmp_path: Path, closed: str
+) -> None:
     told = tmp_path / "told"
     script = f'"$@" {closed}; echo $? > {told}'
-    done = subprocess.run(["sh", "-c", script, "sh", *AGENTLOAD, "profile", "list"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", *AGENTLOAD, "profile", "list"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert (told.read_text(), done.stderr) == ("0\n", "")
 
 
@@ -227,10 +292,19 @@ def test_a_mistake_of_ours_is_not_hidden_by_what_failed_beside_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refused, mistake = AgentloadError("the server is gone"), KeyError("arm")
-    for errors in ([refused, mistake], [mistake, refused], [refused, ExceptionGroup("inner", [mistake])]):
+    for errors in (
+        [refused, mistake],
+        [mistake, refused],
+        [refused, ExceptionGroup("inner", [mistake])],
+    ):
         fail_with(monkeypatch, ExceptionGroup("tasks", errors))
         with pytest.raises(ExceptionGroup, match="tasks"):
             cli.main()
-    fail_with(monkeypatch, ExceptionGroup("tasks", [refused, ExceptionGroup("inner", [AgentloadError("and so is the other")])]))
+    fail_with(
+        monkeypatch,
+        ExceptionGroup(
+            "tasks", [refused, ExceptionGroup("inner", [AgentloadError("and so is the other")])]
+        ),
+    )
     assert cli.main() == cli.FAILED
     assert capsys.readouterr().err == "error: the server is gone\n"

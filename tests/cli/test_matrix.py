@@ -35,13 +35,24 @@ def file(folder: Path, contexts: str = "contexts: {lengths: 512, pairs: 1, outpu
 
 
 def agentload(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*AGENTLOAD, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        [*AGENTLOAD, *map(str, arguments)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
 
 
-def test_a_dry_run_tells_cells_calls_minutes_and_cost_and_leaves_nothing_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_tells_cells_calls_minutes_and_cost_and_leaves_nothing_behind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "matrix.yaml"
     path.write_text(
-        TWO.replace("CONTEXTS", "contexts: 1k..4k, concurrency: {}").replace("gone: {endpoints", "new: {serve: org/m, windows: false} #")
+        TWO.replace("CONTEXTS", "contexts: 1k..4k, concurrency: {}").replace(
+            "gone: {endpoints", "new: {serve: org/m, windows: false} #"
+        )
     )
     matrix(file=path, dry_run=True)
     assert capsys.readouterr().out.splitlines() == [
@@ -66,13 +77,17 @@ def test_a_dry_run_tells_cells_calls_minutes_and_cost_and_leaves_nothing_behind(
     ]
     matrix(file=path, dry_run=True, json=True, only="new")
     said = json.loads(capsys.readouterr().out)
-    assert said["cells"] == [["new", arm, workload] for arm in ("bf16", "fp8") for workload in ("short", "long")]
+    assert said["cells"] == [
+        ["new", arm, workload] for arm in ("bf16", "fp8") for workload in ("short", "long")
+    ]
     assert said["steps"][0]["command"].startswith("agentload replay ")
     assert said["usd"] == pytest.approx(3.19, abs=0.01)
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_preset_is_printed_for_the_model_that_one_asks_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_preset_is_printed_for_the_model_that_one_asks_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     matrix(preset="mini-lab", model="org/mine")
     assert "  model: org/mine # a name, or a folder" in capsys.readouterr().out
 
@@ -111,7 +126,9 @@ def test_a_matrix_ends_in_reports_and_one_page_and_says_what_failed(tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.loopback
-def test_killed_between_steps_and_in_their_middle_it_goes_on_and_plays_nothing_twice(tmp_path: Path, spawn: Spawn) -> None:
+def test_killed_between_steps_and_in_their_middle_it_goes_on_and_plays_nothing_twice(
+    tmp_path: Path, spawn: Spawn
+) -> None:
     path, out = file(tmp_path), tmp_path / "matrix"
     command = [*AGENTLOAD, "matrix", str(path), "--only", "toy"]
     journals = out / "toy/agentload.journal"
@@ -147,10 +164,9 @@ def test_killed_between_steps_and_in_their_middle_it_goes_on_and_plays_nothing_t
             "SELECT pair FROM blocks WHERE void IS NULL GROUP BY pair, salt HAVING count(DISTINCT arm) = 2"
         ).fetchall()
         assert sorted(pair for (pair,) in pairs) == [0, 1, 1_000_000]
-        assert connection.execute('SELECT arm, count(*) FROM answers WHERE "right" IS NOT NULL GROUP BY arm ORDER BY arm').fetchall() == [
-            ("bf16", 6),
-            ("fp8", 6),
-        ]
+        assert connection.execute(
+            'SELECT arm, count(*) FROM answers WHERE "right" IS NOT NULL GROUP BY arm ORDER BY arm'
+        ).fetchall() == [("bf16", 6), ("fp8", 6)]
 
 
 FAKE = """#!/bin/sh
@@ -169,7 +185,9 @@ exec AGENTLOAD emulate llama-3.1-8b-h100/$arm --port $port
 
 @pytest.mark.slow
 @pytest.mark.loopback
-def test_servers_that_the_matrix_starts_take_turns_and_one_that_crashes_on_its_flags_is_told_with_its_code(tmp_path: Path) -> None:
+def test_servers_that_the_matrix_starts_take_turns_and_one_that_crashes_on_its_flags_is_told_with_its_code(
+    tmp_path: Path,
+) -> None:
     server = tmp_path / "vllm"
     server.write_text(FAKE.replace("AGENTLOAD", str(Path(sys.executable).with_name("agentload"))))
     server.chmod(0o755)
@@ -189,15 +207,26 @@ server: {{command: {server}, port: {port}}}
     assert "error: 1 of it failed: toy/broken" in done.stderr
     said = json.loads((tmp_path / "m/matrix.json").read_text())
     assert said["missing"] == [
-        {"model": "toy", "what": "broken", "why": "ValueError: No common block size for 7", "code": 3, "is_failure": True}
+        {
+            "model": "toy",
+            "what": "broken",
+            "why": "ValueError: No common block size for 7",
+            "code": 3,
+            "is_failure": True,
+        }
     ]
-    assert [(row["config"], row["workload"], row["kind"], row["answers_asked"]) for row in said["record"]] == [
-        (arm, workload, "emulated", 2) for workload in ("short", None) for arm in ("bf16", "fp8")
-    ]
+    assert [
+        (row["config"], row["workload"], row["kind"], row["answers_asked"])
+        for row in said["record"]
+    ] == [(arm, workload, "emulated", 2) for workload in ("short", None) for arm in ("bf16", "fp8")]
     # The server that was started last before the replay gave up is the only one that was tried on its own.
-    assert [line for line in done.stderr.splitlines() if "does its server start" in line] == ["toy/broken: does its server start?"]
+    assert [line for line in done.stderr.splitlines() if "does its server start" in line] == [
+        "toy/broken: does its server start?"
+    ]
     again = agentload("matrix", path, cwd=tmp_path)
-    assert "broken" not in again.stderr.replace("toy/broken\n", "")  # it is known, and told once more at the end
+    assert "broken" not in again.stderr.replace(
+        "toy/broken\n", ""
+    )  # it is known, and told once more at the end
     assert [line for line in again.stderr.splitlines() if line.startswith("[")] == [
         "[3/3] toy/report on bf16, fp8; about 1 min left in all"
     ]

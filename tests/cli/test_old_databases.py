@@ -38,7 +38,9 @@ def old(commit: str, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def agentload(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Called:
+def agentload(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> Called:
     """Run the command in this process; return its exit code, what it printed and what it complained of."""
 
     def called(*arguments: str) -> tuple[int, str, str]:
@@ -58,7 +60,9 @@ def test_runs_are_listed_reported_and_advised_on(commit: str, old: Path, agentlo
     code, out, _ = agentload("runs", "list", "old.duckdb", "--json")
     names = [each["run_id"] for each in json.loads(out)]
     assert (code, names) == (0, [row.run_id for row in described(old)])
-    for name in names[:3]:  # a simulation, an evaluation and a sweep; what comes then was stopped, or is a job's
+    for name in names[
+        :3
+    ]:  # a simulation, an evaluation and a sweep; what comes then was stopped, or is a job's
         assert agentload("runs", "show", name, "--db", "old.duckdb")[0] == 0
         code, out, _ = agentload("advise", "old.duckdb", "--run", name, "--json")
         assert (code, json.loads(out)["made"]["run"]) == (0, name)
@@ -66,7 +70,9 @@ def test_runs_are_listed_reported_and_advised_on(commit: str, old: Path, agentlo
     assert (code, "decision.html" in out) == (0, True)
 
 
-def test_runs_of_two_versions_are_compared_once_one_is_loaded(commit: str, tmp_path: Path, old: Path, agentload: Called) -> None:
+def test_runs_of_two_versions_are_compared_once_one_is_loaded(
+    commit: str, tmp_path: Path, old: Path, agentload: Called
+) -> None:
     assert old.is_file()
     other = next(each for each in COMMITS if each != commit)
     unpacked(f"{other}.journal", tmp_path / "other.journal")
@@ -89,12 +95,16 @@ def test_pages_show_them(commit: str, old: Path) -> None:
         listed = runs(connection, Query(page="runs"))
         names = [line.run.run_id for line in listed.lines]
         assert names[-1] == SIMULATED[commit]
-        assert [run(connection, Query(page="run", name=name)).summary.run.run_id for name in names] == names
+        assert [
+            run(connection, Query(page="run", name=name)).summary.run.run_id for name in names
+        ] == names
         assert decisions(connection, Query(page="decisions")).total == 0
         assert comparisons(connection, Query(page="comparisons")).groups == ()
         watched = [] if commit == "9618594" else ["nightly"]
         assert [line.job for line in jobs(connection, Query(page="jobs")).lines] == watched
-        unloaded = overview(connection, Query(page="overview", journalled=(names[0], "another"))).unloaded
+        unloaded = overview(
+            connection, Query(page="overview", journalled=(names[0], "another"))
+        ).unloaded
         assert unloaded == ("another",)
 
 
@@ -105,7 +115,9 @@ def test_an_old_run_opens_though_it_stored_no_study(old: Path) -> None:
     assert {clock_start_of(study_of(row)) for row in rows} == {"due"}
 
 
-def test_a_run_whose_study_nobody_wrote_down_cannot_be_resumed(agentload: Called, tmp_path: Path) -> None:
+def test_a_run_whose_study_nobody_wrote_down_cannot_be_resumed(
+    agentload: Called, tmp_path: Path
+) -> None:
     with reading(unpacked("9618594.duckdb", tmp_path / "old.duckdb")) as connection:
         simulated, *_ = tables.rows(connection, RunRow)
         arms = tables.rows(connection, ArmRow, run_id=simulated.run_id)
@@ -118,5 +130,11 @@ def test_a_run_whose_study_nobody_wrote_down_cannot_be_resumed(agentload: Called
         for arm in arms:
             journal.append(arm)
     servers = ("--endpoints", "emulated:llama-3.1-8b-h100", "--pairs", "2", "--max-calls", "4")
-    code, _, said = agentload("replay", "short_chat", *servers, "--db", "old.duckdb", "--resume", unknown.run_id)
-    assert (code, "is of an older version" in said, "hint: replay it again" in said) == (1, True, True), said
+    code, _, said = agentload(
+        "replay", "short_chat", *servers, "--db", "old.duckdb", "--resume", unknown.run_id
+    )
+    assert (code, "is of an older version" in said, "hint: replay it again" in said) == (
+        1,
+        True,
+        True,
+    ), said

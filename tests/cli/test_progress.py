@@ -16,12 +16,19 @@ from agentload.model.trace import Header, Segment, Session, Trace, Turn
 TURN = Turn(add=(Segment(role="user", tokens=10, key="u"),), output=5)
 
 
-@pytest.mark.parametrize(("done", "elapsed_s", "left"), [(10, 10.0, "49 min"), (50, 1800.0, "30 min"), (99, 600.0, "6 s")])
+@pytest.mark.parametrize(
+    ("done", "elapsed_s", "left"),
+    [(10, 10.0, "49 min"), (50, 1800.0, "30 min"), (99, 600.0, "6 s")],
+)
 def test_the_time_left_is_the_plans_at_first_and_what_was_seen_at_last(
     done: int, elapsed_s: float, left: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trace = Trace(header=Header(name="t"), sessions=(Session(session="s", workload="chat", turns=(TURN,)),))
-    expected = replace(cost(plan(trace, ["a"], run="r", pairs=1)), calls_by_arm={"a": 100}, minutes=60.0)
+    trace = Trace(
+        header=Header(name="t"), sessions=(Session(session="s", workload="chat", turns=(TURN,)),)
+    )
+    expected = replace(
+        cost(plan(trace, ["a"], run="r", pairs=1)), calls_by_arm={"a": 100}, minutes=60.0
+    )
     monkeypatch.setattr(time, "monotonic", lambda: 0.0)
     progress = Progress(expected)
     progress._arms["a"].latest.done = done
@@ -55,8 +62,12 @@ def test_nothing_is_drawn_and_nothing_noticed_when_quiet_is_wanted(
 
 
 def test_a_bar_says_how_much_is_done_and_a_row_what_each_arm_does() -> None:
-    trace = Trace(header=Header(name="t"), sessions=(Session(session="s", workload="chat", turns=(TURN,)),))
-    progress = Progress(replace(cost(plan(trace, ["a"], run="r", pairs=1)), calls_by_arm={"a": 100}, minutes=60.0))
+    trace = Trace(
+        header=Header(name="t"), sessions=(Session(session="s", workload="chat", turns=(TURN,)),)
+    )
+    progress = Progress(
+        replace(cost(plan(trace, ["a"], run="r", pairs=1)), calls_by_arm={"a": 100}, minutes=60.0)
+    )
     progress._arms["a"].latest.done = 50
     bar, head, row = progress.lines()
     assert bar.startswith("████████████░░░░░░░░░░░░  50% · ")
@@ -65,7 +76,9 @@ def test_a_bar_says_how_much_is_done_and_a_row_what_each_arm_does() -> None:
 
 
 def test_what_a_replay_is_part_of_is_drawn_above_it() -> None:
-    trace = Trace(header=Header(name="t"), sessions=(Session(session="s", workload="chat", turns=(TURN,)),))
+    trace = Trace(
+        header=Header(name="t"), sessions=(Session(session="s", workload="chat", turns=(TURN,)),)
+    )
     expected = cost(plan(trace, ["a"], run="r", pairs=1))
     whole = Progress(expected, above=lambda: ("speed, 4 block pairs · 3 of 45 min spent",)).lines()
     assert whole == ("speed, 4 block pairs · 3 of 45 min spent", *Progress(expected).lines())

@@ -28,7 +28,11 @@ def arms_file(folder: Path, *arms: str, first: str | None = None) -> str:
         serve = f"exec {Path(sys.executable).with_name('agentload')} emulate llama-3.1-8b-h100/{arm} --port {port}"
         mark = folder / f"{arm}.started"
         script = f"if test -e {mark}; then {serve}; else touch {mark}; {serve} --faults {folder / 'faults.yaml'}; fi"
-        entries[arm] = {"url": f"http://127.0.0.1:{port}/v1", "expect": {"kv_cache_dtype": arm}, "launch": ["sh", "-c", script]}
+        entries[arm] = {
+            "url": f"http://127.0.0.1:{port}/v1",
+            "expect": {"kv_cache_dtype": arm},
+            "launch": ["sh", "-c", script],
+        }
     path = folder / "endpoints.yaml"
     path.write_text(yaml.safe_dump({"arms": entries}))
     return str(path)
@@ -42,7 +46,9 @@ def short(folder: Path) -> str:
 
 @pytest.mark.slow
 @pytest.mark.loopback
-def test_arms_that_cannot_run_side_by_side_are_started_in_turn_and_each_pair_carries_its_start(tmp_path: Path) -> None:
+def test_arms_that_cannot_run_side_by_side_are_started_in_turn_and_each_pair_carries_its_start(
+    tmp_path: Path,
+) -> None:
     database = tmp_path / "r.duckdb"
     agentload(
         "replay --pairs 4 --restarts 2 --launch --sessions 2",
@@ -56,7 +62,9 @@ def test_arms_that_cannot_run_side_by_side_are_started_in_turn_and_each_pair_car
         evidence = gather(connection, run)
         assert connection.execute("SELECT count(*), count(void) FROM blocks").fetchall() == [(8, 0)]
     starts = {
-        each.arm: sorted(dict.fromkeys(zip(each.calls.pair.tolist(), each.calls.restart.tolist(), strict=True)))
+        each.arm: sorted(
+            dict.fromkeys(zip(each.calls.pair.tolist(), each.calls.restart.tolist(), strict=True))
+        )
         for each in evidence.observations
         if each.calls
     }
@@ -90,18 +98,33 @@ def test_a_control_is_a_start_of_its_own_of_the_server_that_it_copies(tmp_path: 
 
 @pytest.mark.slow
 @pytest.mark.loopback
-def test_a_server_that_dies_in_its_block_is_started_anew_and_its_pair_played_again(tmp_path: Path) -> None:
+def test_a_server_that_dies_in_its_block_is_started_anew_and_its_pair_played_again(
+    tmp_path: Path,
+) -> None:
     database = tmp_path / "r.duckdb"
     # Three requests prime the server; the block dies of its sixth.
     arms = arms_file(tmp_path, "fp8", first="{kind: crash, after_tokens: 0, only: 9}")
-    agentload("replay --pairs 1 --launch --sessions 1", short(tmp_path), endpoints=arms, db=database, logs=tmp_path / "logs")
+    agentload(
+        "replay --pairs 1 --launch --sessions 1",
+        short(tmp_path),
+        endpoints=arms,
+        db=database,
+        logs=tmp_path / "logs",
+    )
     with duckdb.connect(str(database), read_only=True) as connection:
         rows = connection.execute("SELECT void, salt FROM blocks ORDER BY round").fetchall()
-    assert [(void, salt.endswith("~1")) for void, salt in rows] == [("fp8 died during the block", False), (None, True)]
+    assert [(void, salt.endswith("~1")) for void, salt in rows] == [
+        ("fp8 died during the block", False),
+        (None, True),
+    ]
 
 
 def test_a_dry_run_counts_the_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    agentload("replay --pairs 4 --restarts 2 --aa bf16 --launch --dry-run", short(tmp_path), endpoints=arms_file(tmp_path, "bf16", "fp8"))
+    agentload(
+        "replay --pairs 4 --restarts 2 --aa bf16 --launch --dry-run",
+        short(tmp_path),
+        endpoints=arms_file(tmp_path, "bf16", "fp8"),
+    )
     assert "starts    7 of servers, one at a time" in capsys.readouterr().out
 
 
@@ -119,7 +142,11 @@ def test_a_server_that_dies_of_its_load_is_started_again_and_the_steps_are_kept_
 ) -> None:
     database = tmp_path / "r.duckdb"
     arms = arms_file(tmp_path, "fp8", first="{kind: crash, after_tokens: 0, only: 30}")
-    agentload("replay --endpoints emulated:llama-3.1-8b-h100/fp8 --pairs 1 --sessions 1", short(tmp_path), db=database)
+    agentload(
+        "replay --endpoints emulated:llama-3.1-8b-h100/fp8 --pairs 1 --sessions 1",
+        short(tmp_path),
+        db=database,
+    )
     with duckdb.connect(str(database), read_only=True) as connection:
         ((run,),) = connection.execute("SELECT run_id FROM runs").fetchall()
     agentload(

@@ -36,7 +36,12 @@ def said(role: str, tokens: int, key: str) -> Segment:
 def talk(name: str, *, start_s: float, wait_s: float) -> Session:
     turns = (
         Turn(add=(said("user", 60, f"{name}.0"),), output=8),
-        Turn(add=(said("assistant", 8, f"{name}.a"), said("user", 30, f"{name}.1")), output=5, wait="user", wait_s=wait_s),
+        Turn(
+            add=(said("assistant", 8, f"{name}.a"), said("user", 30, f"{name}.1")),
+            output=5,
+            wait="user",
+            wait_s=wait_s,
+        ),
     )
     return Session(session=name, workload="chat", start_s=start_s, prefix="P", turns=turns)
 
@@ -54,7 +59,13 @@ def trace(tmp_path: Path) -> Path:
 
 def traced(path: Path, *, wait_s: float) -> Path:
     sessions = tuple(talk(f"s{i}", start_s=0.02 * i, wait_s=wait_s) for i in range(6))
-    write(path, Trace(header=Header(name="t", seed=1, prefixes={"P": (said("system", 100, "sys"),)}), sessions=sessions))
+    write(
+        path,
+        Trace(
+            header=Header(name="t", seed=1, prefixes={"P": (said("system", 100, "sys"),)}),
+            sessions=sessions,
+        ),
+    )
     return path
 
 
@@ -64,11 +75,15 @@ def endpoints(servers: Servers) -> str:
 
 def agentload(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [*AGENTLOAD, *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
+    return subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, timeout=240, check=False
+    )
 
 
 @pytest.fixture
-def typed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Typed:
+def typed(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> Typed:
     """Run the command in this process: what plays nothing needs no other. Returns its exit code, what it said and what it complained of."""
 
     def called(*arguments: str) -> tuple[int, str, str]:
@@ -79,11 +94,27 @@ def typed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tm
     return called
 
 
-def test_a_replay_stores_one_row_an_attempt_with_the_request_id_that_the_server_saw(servers: Servers, trace: Path, tmp_path: Path) -> None:
-    done = agentload("replay", trace, "--endpoints", endpoints(servers), "--db", "x.duckdb", "--pairs", "2", "--json", cwd=tmp_path)
+def test_a_replay_stores_one_row_an_attempt_with_the_request_id_that_the_server_saw(
+    servers: Servers, trace: Path, tmp_path: Path
+) -> None:
+    done = agentload(
+        "replay",
+        trace,
+        "--endpoints",
+        endpoints(servers),
+        "--db",
+        "x.duckdb",
+        "--pairs",
+        "2",
+        "--json",
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
-    assert [(arm["arm"], arm["calls"], arm["ok"], arm["failed"]) for arm in summary["arms"]] == [("bf16", 12, 12, {}), ("fp8", 12, 12, {})]
+    assert [(arm["arm"], arm["calls"], arm["ok"], arm["failed"]) for arm in summary["arms"]] == [
+        ("bf16", 12, 12, {}),
+        ("fp8", 12, 12, {}),
+    ]
     with duckdb.connect(str(tmp_path / "x.duckdb"), read_only=True) as database:
         wanted = (
             "run_id, arm, block, workload, session, turn, attempt, request_id, replica, due_ns, released_ns, sent_ns, first_ns, "
@@ -95,12 +126,26 @@ def test_a_replay_stores_one_row_an_attempt_with_the_request_id_that_the_server_
         assert all(value is not None for row in rows for value in row)
         assert len({row[7] for row in rows}) == 24
         # equal bytes on both arms
-        pairs = database.execute("SELECT count(DISTINCT prompt_hash), count(*) FROM calls GROUP BY pair, session, turn").fetchall()
+        pairs = database.execute(
+            "SELECT count(DISTINCT prompt_hash), count(*) FROM calls GROUP BY pair, session, turn"
+        ).fetchall()
         assert set(pairs) == {(1, 2)}
 
 
-def test_a_dry_run_sends_nothing_and_says_what_it_would_cost(servers: Servers, trace: Path, typed: Typed, tmp_path: Path) -> None:
-    code, out, err = typed("replay", str(trace), "--endpoints", endpoints(servers), "--db", "x.duckdb", "--pairs", "2", "--dry-run")
+def test_a_dry_run_sends_nothing_and_says_what_it_would_cost(
+    servers: Servers, trace: Path, typed: Typed, tmp_path: Path
+) -> None:
+    code, out, err = typed(
+        "replay",
+        str(trace),
+        "--endpoints",
+        endpoints(servers),
+        "--db",
+        "x.duckdb",
+        "--pairs",
+        "2",
+        "--dry-run",
+    )
     assert code == 0, err
     assert "bf16 12, fp8 12" in out
     assert "nothing was sent" in out
@@ -110,15 +155,24 @@ def test_a_dry_run_sends_nothing_and_says_what_it_would_cost(servers: Servers, t
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["t.jsonl", "--endpoints", "a=http://127.0.0.1:9/v1"], ("a: cannot reach http://127.0.0.1:9/v1/models", "is the server up?")),
-        (["t.jsonl", "--endpoints", "EMULATED", "--model", "nope"], ("does not serve 'nope'", "--model one of: llama-3.1-8b")),
+        (
+            ["t.jsonl", "--endpoints", "a=http://127.0.0.1:9/v1"],
+            ("a: cannot reach http://127.0.0.1:9/v1/models", "is the server up?"),
+        ),
+        (
+            ["t.jsonl", "--endpoints", "EMULATED", "--model", "nope"],
+            ("does not serve 'nope'", "--model one of: llama-3.1-8b"),
+        ),
         (["missing.jsonl", "--endpoints", "EMULATED"], ("no trace 'missing.jsonl'", "")),
         (["broken.jsonl", "--endpoints", "EMULATED"], ("broken.jsonl:2", "")),
         (
             ["t.jsonl", "--endpoints", "EMULATED", "--db", "other.duckdb"],
             ("other.duckdb: a DuckDB file, but not written by agentload", "use another path"),
         ),
-        (["t.jsonl", "--endpoints", "EMULATED", "--resume", "nobody"], ("no journal of run nobody", "agentload runs list")),
+        (
+            ["t.jsonl", "--endpoints", "EMULATED", "--resume", "nobody"],
+            ("no journal of run nobody", "agentload runs list"),
+        ),
         (["t.jsonl", "--endpoints", "emulated:nope"], ("no profile 'nope'", "")),
         (["t.jsonl", "--endpoints", "emulated:llama-3.1-8b-h100/int4"], ("no arm 'int4'", "bf16")),
     ],
@@ -126,9 +180,15 @@ def test_a_dry_run_sends_nothing_and_says_what_it_would_cost(servers: Servers, t
 def test_what_a_user_can_mend_is_an_error_with_a_hint(
     servers: Servers, trace: Path, typed: Typed, arguments: list[str], says: tuple[str, str]
 ) -> None:
-    trace.with_name("broken.jsonl").write_text(trace.read_text().splitlines()[0] + '\n{"session":"s","turns":[{"output":"many"}]}\n')
-    duckdb.connect(str(trace.with_name("other.duckdb"))).execute("CREATE TABLE t (x INTEGER)").close()
-    code, _, said = typed("replay", *(endpoints(servers) if a == "EMULATED" else a for a in arguments))
+    trace.with_name("broken.jsonl").write_text(
+        trace.read_text().splitlines()[0] + '\n{"session":"s","turns":[{"output":"many"}]}\n'
+    )
+    duckdb.connect(str(trace.with_name("other.duckdb"))).execute(
+        "CREATE TABLE t (x INTEGER)"
+    ).close()
+    code, _, said = typed(
+        "replay", *(endpoints(servers) if a == "EMULATED" else a for a in arguments)
+    )
     assert (code, said.startswith("error: "), "Traceback" in said) == (1, True, False), said
     error, _, hint = said.partition("hint: ")
     assert says[0] in error
@@ -146,15 +206,29 @@ def test_what_a_user_can_mend_is_an_error_with_a_hint(
         ["--workers", "0"],
     ],
 )
-def test_options_that_make_no_sense_are_usage_errors(servers: Servers, trace: Path, typed: Typed, arguments: list[str]) -> None:
+def test_options_that_make_no_sense_are_usage_errors(
+    servers: Servers, trace: Path, typed: Typed, arguments: list[str]
+) -> None:
     code, _, said = typed("replay", str(trace), "--endpoints", endpoints(servers), *arguments)
     assert (code, said.startswith("error: ")) == (2, True), said
 
 
 @pytest.mark.slow
-def test_ctrl_c_stores_what_was_measured_exits_130_and_resume_plays_the_rest(servers: Servers, tmp_path: Path, spawn: Spawn) -> None:
+def test_ctrl_c_stores_what_was_measured_exits_130_and_resume_plays_the_rest(
+    servers: Servers, tmp_path: Path, spawn: Spawn
+) -> None:
     slow = traced(tmp_path / "slow.jsonl", wait_s=0.6)
-    command = [*AGENTLOAD, "replay", str(slow), "--endpoints", endpoints(servers), "--db", "x.duckdb", "--pairs", "3"]
+    command = [
+        *AGENTLOAD,
+        "replay",
+        str(slow),
+        "--endpoints",
+        endpoints(servers),
+        "--db",
+        "x.duckdb",
+        "--pairs",
+        "3",
+    ]
     running = spawn(command, tmp_path)
     wait_for_blocks(tmp_path, 3)
     running.send_signal(signal.SIGINT)
@@ -163,16 +237,38 @@ def test_ctrl_c_stores_what_was_measured_exits_130_and_resume_plays_the_rest(ser
     assert "--resume" in stderr
     run = stderr.partition("run ")[2].split()[0]
     resumed = agentload(
-        "replay", slow, "--endpoints", endpoints(servers), "--db", "x.duckdb", "--pairs", "3", "--resume", run, cwd=tmp_path
+        "replay",
+        slow,
+        "--endpoints",
+        endpoints(servers),
+        "--db",
+        "x.duckdb",
+        "--pairs",
+        "3",
+        "--resume",
+        run,
+        cwd=tmp_path,
     )
     assert resumed.returncode == 0, resumed.stderr
     assert_whole(tmp_path, run)
 
 
-def test_ctrl_c_while_a_silent_server_is_asked_who_it_is_ends_at_once(trace: Path, tmp_path: Path, spawn: Spawn) -> None:
+def test_ctrl_c_while_a_silent_server_is_asked_who_it_is_ends_at_once(
+    trace: Path, tmp_path: Path, spawn: Spawn
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"a=http://127.0.0.1:{silent.getsockname()[1]}/v1"
-        command = [*AGENTLOAD, "replay", str(trace), "--endpoints", url, "--model", "m", "--db", "x.duckdb"]
+        command = [
+            *AGENTLOAD,
+            "replay",
+            str(trace),
+            "--endpoints",
+            url,
+            "--model",
+            "m",
+            "--db",
+            "x.duckdb",
+        ]
         running = spawn(command, tmp_path)
         asked, _ = silent.accept()
         with asked:
@@ -185,29 +281,88 @@ def test_ctrl_c_while_a_silent_server_is_asked_who_it_is_ends_at_once(trace: Pat
 
 
 @pytest.mark.slow
-def test_a_run_is_given_more_pairs_on_resume_but_no_other_trace(servers: Servers, trace: Path, tmp_path: Path) -> None:
-    agentload("replay", trace, "--endpoints", endpoints(servers), "--db", "x.duckdb", "--pairs", "1", cwd=tmp_path)
+def test_a_run_is_given_more_pairs_on_resume_but_no_other_trace(
+    servers: Servers, trace: Path, tmp_path: Path
+) -> None:
+    agentload(
+        "replay",
+        trace,
+        "--endpoints",
+        endpoints(servers),
+        "--db",
+        "x.duckdb",
+        "--pairs",
+        "1",
+        cwd=tmp_path,
+    )
     (run,) = journalled_runs(tmp_path / "x.duckdb")
-    more = agentload("replay", trace, "--endpoints", endpoints(servers), "--db", "x.duckdb", "--pairs", "2", "--resume", run, cwd=tmp_path)
+    more = agentload(
+        "replay",
+        trace,
+        "--endpoints",
+        endpoints(servers),
+        "--db",
+        "x.duckdb",
+        "--pairs",
+        "2",
+        "--resume",
+        run,
+        cwd=tmp_path,
+    )
     assert more.returncode == 0, more.stderr
     with reading(tmp_path / "x.duckdb") as connection:
-        assert connection.execute("SELECT leg, pair, block, arm FROM blocks ORDER BY ALL").fetchall() == [
+        assert connection.execute(
+            "SELECT leg, pair, block, arm FROM blocks ORDER BY ALL"
+        ).fetchall() == [
             (leg, pair, 0, arm) for leg, pair in ((1, 0), (2, 1)) for arm in ("bf16", "fp8")
         ]
     other = traced(tmp_path / "other.jsonl", wait_s=0.03)
-    done = agentload("replay", other, "--endpoints", endpoints(servers), "--db", "x.duckdb", "--pairs", "1", "--resume", run, cwd=tmp_path)
+    done = agentload(
+        "replay",
+        other,
+        "--endpoints",
+        endpoints(servers),
+        "--db",
+        "x.duckdb",
+        "--pairs",
+        "1",
+        "--resume",
+        run,
+        cwd=tmp_path,
+    )
     assert done.returncode == 1
     assert "began with trace" in done.stderr
 
 
-@pytest.mark.parametrize("policy", [pytest.param("wait", marks=pytest.mark.slow), pytest.param("skip", marks=pytest.mark.slow), "stop"])
-def test_an_endpoint_that_dies_is_awaited_skipped_or_ends_the_run(policy: str, servers: Servers, tmp_path: Path, spawn: Spawn) -> None:
+@pytest.mark.parametrize(
+    "policy",
+    [
+        pytest.param("wait", marks=pytest.mark.slow),
+        pytest.param("skip", marks=pytest.mark.slow),
+        "stop",
+    ],
+)
+def test_an_endpoint_that_dies_is_awaited_skipped_or_ends_the_run(
+    policy: str, servers: Servers, tmp_path: Path, spawn: Spawn
+) -> None:
     slow = traced(tmp_path / "slow.jsonl", wait_s=0.4)
     arms = arms_of("llama-3.1-8b-h100", ["fp8"])
     with start(arms, noise=False, speed=50.0) as mortal:
         port = int(mortal.urls["fp8"].split(":")[2].split("/")[0])
         both = f"bf16={servers.urls['bf16']},fp8={mortal.urls['fp8']}"
-        command = [*AGENTLOAD, "replay", str(slow), "--endpoints", both, "--db", "x.duckdb", "--pairs", "2", "--on-dead", policy]
+        command = [
+            *AGENTLOAD,
+            "replay",
+            str(slow),
+            "--endpoints",
+            both,
+            "--db",
+            "x.duckdb",
+            "--pairs",
+            "2",
+            "--on-dead",
+            policy,
+        ]
         running = spawn(command, tmp_path)
         wait_for_blocks(tmp_path, 1)
     if policy == "wait":
@@ -253,14 +408,30 @@ def assert_whole(folder: Path, run: str) -> None:
         whole = [row for row in database.execute(query, [run]).fetchall() if row[2] == 2]
         assert sorted(row[0] for row in whole) == [0, 1, 2]
         assert sum(row[3] for row in whole) == 24
-        assert database.execute("SELECT count(*) - count(DISTINCT request_id) FROM calls_row").fetchone() == (0,)
+        assert database.execute(
+            "SELECT count(*) - count(DISTINCT request_id) FROM calls_row"
+        ).fetchone() == (0,)
 
 
-def test_a_full_disk_is_an_error_with_a_hint_and_keeps_what_was_measured(servers: Servers, trace: Path, tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_with_a_hint_and_keeps_what_was_measured(
+    servers: Servers, trace: Path, tmp_path: Path
+) -> None:
     # A file size limit stands in for a full disk: the journal may not grow beyond its first reserve.
     limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({4 << 20}, {4 << 20})); import agentload.__main__"
-    command = [sys.executable, "-c", limited, "replay", str(trace), "--endpoints", endpoints(servers), "--db", "x.duckdb"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
+    command = [
+        sys.executable,
+        "-c",
+        limited,
+        "replay",
+        str(trace),
+        "--endpoints",
+        endpoints(servers),
+        "--db",
+        "x.duckdb",
+    ]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False
+    )
     assert done.returncode == 1, done.stderr
     assert "error: " in done.stderr
     assert "hint: " in done.stderr

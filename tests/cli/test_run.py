@@ -15,14 +15,19 @@ from agentload.tracefile import write
 from tests.cli.verbs import agentload
 
 SIMULATED = "simulate tiny.jsonl --profile llama-3.1-8b-h100 --arms bf16,fp8 --pairs 2 --sessions 2"
-SEARCHED = "simulate tiny.jsonl --profile llama-3.1-8b-h100 --arms bf16 --find max-rate --slo ttft=500"
+SEARCHED = (
+    "simulate tiny.jsonl --profile llama-3.1-8b-h100 --arms bf16 --find max-rate --slo ttft=500"
+)
 EMULATED = "replay tiny.jsonl --endpoints emulated:llama-3.1-8b-h100/bf16 --pairs 2 --sessions 2 --wait-cap user=0"
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     turns = (Turn(add=(Segment(role="user", tokens=40, key="u"),), output=4),)
-    sessions = tuple(Session(session=f"s{number}", workload="chat", start_s=float(number), turns=turns) for number in range(4))
+    sessions = tuple(
+        Session(session=f"s{number}", workload="chat", start_s=float(number), turns=turns)
+        for number in range(4)
+    )
     write(tmp_path / "tiny.jsonl", Trace(header=Header(name="tiny", seed=1), sessions=sessions))
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -41,11 +46,18 @@ def written(database: str, run: str) -> bytes:
 
 
 def prompts(database: str, run: str) -> set[tuple[int, str, int, str | None]]:
-    rows = (row for path in journals(Path(database), run) for row in journal.read(path) if isinstance(row, CallRow))
+    rows = (
+        row
+        for path in journals(Path(database), run)
+        for row in journal.read(path)
+        if isinstance(row, CallRow)
+    )
     return {(row.pair, row.session, row.turn, row.prompt_hash) for row in rows}
 
 
-def test_a_printed_study_simulates_the_same_bytes_under_one_name(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_printed_study_simulates_the_same_bytes_under_one_name(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     study = printed(SIMULATED, here / "study.yaml", capsys)
     agentload(f"{SIMULATED} --run-id r --db x.duckdb")
     first = written("x.duckdb", "r")
@@ -54,31 +66,46 @@ def test_a_printed_study_simulates_the_same_bytes_under_one_name(here: Path, cap
 
 
 @pytest.mark.loopback
-def test_a_printed_study_sends_the_same_prompts_under_one_name(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_printed_study_sends_the_same_prompts_under_one_name(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     study = printed(EMULATED, here / "study.yaml", capsys)
     agentload(f"{EMULATED} --run-id r --db a.duckdb")
     agentload(f"run {study} --run-id r --db b.duckdb")
     assert prompts("a.duckdb", "r") == prompts("b.duckdb", "r") != set()
 
 
-def test_paths_of_a_study_are_relative_to_its_file(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_of_a_study_are_relative_to_its_file(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     study = printed(SIMULATED, here / "study.yaml", capsys)
     elsewhere = here / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
     agentload(f"run ../{study.name} --run-id r --db x.duckdb")
-    (run,) = (row for path in journals(Path("x.duckdb"), "r") for row in journal.read(path) if isinstance(row, RunRow))
+    (run,) = (
+        row
+        for path in journals(Path("x.duckdb"), "r")
+        for row in journal.read(path)
+        if isinstance(row, RunRow)
+    )
     assert run.command.startswith("agentload simulate ../tiny.jsonl ")
 
 
-def test_a_trace_that_holds_something_else_than_the_study_says_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trace_that_holds_something_else_than_the_study_says_is_refused(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     study = printed(SIMULATED, here / "study.yaml", capsys)
-    (here / "tiny.jsonl").write_text((here / "tiny.jsonl").read_text().replace('"output":4', '"output":5'))
+    (here / "tiny.jsonl").write_text(
+        (here / "tiny.jsonl").read_text().replace('"output":4', '"output":5')
+    )
     with pytest.raises(TraceError, match="not the trace that the study was written for"):
         agentload(f"run {study} --db x.duckdb")
 
 
-def test_no_password_of_a_url_is_printed_or_kept(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_password_of_a_url_is_printed_or_kept(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     line = "replay tiny.jsonl --endpoints a=http://me:hunter2@127.0.0.1:1/v1?token=hunter2 --api-key-env KEY"
     study = printed(line, here / "study.yaml", capsys)
     assert "hunter2" not in study.read_text()
@@ -96,14 +123,42 @@ def test_a_file_that_is_no_study_is_refused_with_its_name(here: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "place", "says"),
     [
-        (EMULATED, "--into RUN", "--into keeps sweeps, searches, questions and probes beside a run, and this is a replay"),
+        (
+            EMULATED,
+            "--into RUN",
+            "--into keeps sweeps, searches, questions and probes beside a run, and this is a replay",
+        ),
         (SIMULATED, "--into RUN", "--into does nothing without --find"),
-        (SEARCHED, "--into RUN", "--into keeps searches for max-concurrency, and this is one for max-rate"),
-        (SIMULATED, "--resume RUN", "--resume goes on with a replay on servers, with questions to them"),
-        ("sweep --contexts 1k --endpoints emulated:llama-3.1-8b-h100", "--resume RUN", "--resume goes on with a replay on servers"),
-        ("probe --endpoints emulated:llama-3.1-8b-h100", "--into RUN", "--into does nothing without --matrix"),
-        ("probe --endpoints emulated:llama-3.1-8b-h100", "--run-id r", "--run-id names a run, and a probe is none"),
-        (EMULATED, "--resume RUN --run-id r", "--run-id names a new run, --resume and --into one that there is"),
+        (
+            SEARCHED,
+            "--into RUN",
+            "--into keeps searches for max-concurrency, and this is one for max-rate",
+        ),
+        (
+            SIMULATED,
+            "--resume RUN",
+            "--resume goes on with a replay on servers, with questions to them",
+        ),
+        (
+            "sweep --contexts 1k --endpoints emulated:llama-3.1-8b-h100",
+            "--resume RUN",
+            "--resume goes on with a replay on servers",
+        ),
+        (
+            "probe --endpoints emulated:llama-3.1-8b-h100",
+            "--into RUN",
+            "--into does nothing without --matrix",
+        ),
+        (
+            "probe --endpoints emulated:llama-3.1-8b-h100",
+            "--run-id r",
+            "--run-id names a run, and a probe is none",
+        ),
+        (
+            EMULATED,
+            "--resume RUN --run-id r",
+            "--run-id names a new run, --resume and --into one that there is",
+        ),
     ],
 )
 def test_a_study_is_kept_where_one_of_its_kind_can_be_before_any_run_is_looked_up(
@@ -111,6 +166,10 @@ def test_a_study_is_kept_where_one_of_its_kind_can_be_before_any_run_is_looked_u
 ) -> None:
     study = printed(line, here / "study.yaml", capsys)
     with pytest.raises(UsageError) as error:
-        agentload(f"run {study} --db nowhere.duckdb {place}" if "probe" not in line else f"run {study} {place}")
+        agentload(
+            f"run {study} --db nowhere.duckdb {place}"
+            if "probe" not in line
+            else f"run {study} {place}"
+        )
     assert error.value.message.startswith(says)
     assert error.value.hint

@@ -33,9 +33,13 @@ def unignored() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_verb_that_is_ended_ends_the_server_that_it_was_starting(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_verb_that_is_ended_ends_the_server_that_it_was_starting(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     mark = tmp_path / "server.pid"
-    arms = {"a": {"url": "http://127.0.0.1:9/v1", "launch": [sys.executable, "-c", SERVER, str(mark)]}}
+    arms = {
+        "a": {"url": "http://127.0.0.1:9/v1", "launch": [sys.executable, "-c", SERVER, str(mark)]}
+    }
     (tmp_path / "arms.yaml").write_text(json.dumps({"arms": arms}))
     command = [*AGENTLOAD, "probe", "--matrix", "--endpoints", "arms.yaml"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL) as running:

@@ -27,9 +27,16 @@ def test_a_verb_has_the_options_of_its_study_and_of_where_rows_go_and_gets_both(
     names = list(signature(verb).parameters)
     assert set(names) > LOAD
     assert names[-5:] == ["db", "resume", "run_id", "own", "print_study"]
-    unsaid = {name: None if each.default is Parameter.empty else each.default for name, each in signature(verb).parameters.items()}
-    verb(**{**unsaid, "traces": ["rag"], "endpoints": "e", "sessions": "3", "run_id": "r1", "own": 7})
-    study = Replay(traces=(TraceRef(path="rag"),), servers=Live(endpoints="e"), load=Load(sessions=3))
+    unsaid = {
+        name: None if each.default is Parameter.empty else each.default
+        for name, each in signature(verb).parameters.items()
+    }
+    verb(
+        **{**unsaid, "traces": ["rag"], "endpoints": "e", "sessions": "3", "run_id": "r1", "own": 7}
+    )
+    study = Replay(
+        traces=(TraceRef(path="rag"),), servers=Live(endpoints="e"), load=Load(sessions=3)
+    )
     assert given == [(study, Place(run="r1"), 7)]
 
 
@@ -39,10 +46,14 @@ def test_verbs_that_play_a_load_have_all_of_its_options() -> None:
 
 
 def test_a_study_that_is_printed_is_one_that_can_be_run(capsys: pytest.CaptureFixture[str]) -> None:
-    agentload("replay demo-rag --endpoints a=http://me:secret@127.0.0.1:9/v1 --sessions 3 --print-study")
+    agentload(
+        "replay demo-rag --endpoints a=http://me:secret@127.0.0.1:9/v1 --sessions 3 --print-study"
+    )
     printed = capsys.readouterr().out
     assert printed.startswith("study: 1\nkind: replay\ntraces:\n- path: demo-rag\n  sha256: ")
     assert "  sessions: 3\n" in printed
     assert "secret" not in printed
     agentload("decide demo-rag --profile llama-3.1-8b-h100 --print-study")
-    assert capsys.readouterr().out.startswith("study: 1\nkind: decide\ntraces:\n- path: demo-rag\n  sha256: ")
+    assert capsys.readouterr().out.startswith(
+        "study: 1\nkind: decide\ntraces:\n- path: demo-rag\n  sha256: "
+    )

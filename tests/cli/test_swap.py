@@ -49,12 +49,27 @@ def machines() -> Iterator[dict[str, Servers]]:
     with ExitStack() as stack:
         factors = {"m1": 1.0, "m2": 1.08}
         yield {
-            name: stack.enter_context(start(arms_of("llama-3.1-8b-h100", ARMS), noise=False, speed=1 / f)) for name, f in factors.items()
+            name: stack.enter_context(
+                start(arms_of("llama-3.1-8b-h100", ARMS), noise=False, speed=1 / f)
+            )
+            for name, f in factors.items()
         }
 
 
 def command(trace: Path, endpoints: str | Path, *options: str) -> list[str]:
-    return [*AGENTLOAD, "replay", str(trace), "--endpoints", str(endpoints), "--db", "x.duckdb", "--pairs", "6", "--json", *options]
+    return [
+        *AGENTLOAD,
+        "replay",
+        str(trace),
+        "--endpoints",
+        str(endpoints),
+        "--db",
+        "x.duckdb",
+        "--pairs",
+        "6",
+        "--json",
+        *options,
+    ]
 
 
 def change(folder: Path) -> tuple[float, float, float]:
@@ -63,7 +78,11 @@ def change(folder: Path) -> tuple[float, float, float]:
         ((run,),) = connection.execute("SELECT run_id FROM runs").fetchall()
     with reading(folder / "x.duckdb") as connection:
         found = gather(connection, run)
-    relative = next(each.change.relative for each in speeds(found, (("chat", 1.0),), Policy()) if each.change.metric == "tpot_ms")
+    relative = next(
+        each.change.relative
+        for each in speeds(found, (("chat", 1.0),), Policy())
+        if each.change.metric == "tpot_ms"
+    )
     assert relative.low is not None
     assert relative.high is not None
     assert found.deployment.machines == ("m1", "m2")
@@ -81,11 +100,18 @@ def truth() -> float:
 
 
 @pytest.mark.parametrize("swap", [(), ("--swap",)], ids=["still", "swapped"])
-def test_a_swap_tells_the_machine_from_the_arm(machines: dict[str, Servers], trace: Path, tmp_path: Path, swap: tuple[str, ...]) -> None:
-    arms = {arm: {"machines": {name: servers.urls[arm] for name, servers in machines.items()}} for arm in ARMS}
+def test_a_swap_tells_the_machine_from_the_arm(
+    machines: dict[str, Servers], trace: Path, tmp_path: Path, swap: tuple[str, ...]
+) -> None:
+    arms = {
+        arm: {"machines": {name: servers.urls[arm] for name, servers in machines.items()}}
+        for arm in ARMS
+    }
     (tmp_path / "arms.yaml").write_text(json.dumps({"arms": arms}))
     asked = command(trace, "arms.yaml", "--design", "parallel", *swap)
-    done = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, timeout=400, check=False)
+    done = subprocess.run(
+        asked, cwd=tmp_path, capture_output=True, text=True, timeout=400, check=False
+    )
     assert done.returncode == 0, done.stderr
     low, value, high = change(tmp_path)
     if swap:
@@ -95,26 +121,43 @@ def test_a_swap_tells_the_machine_from_the_arm(machines: dict[str, Servers], tra
     else:
         assert low > truth() + 0.04
     with duckdb.connect(str(tmp_path / "x.duckdb"), read_only=True) as connection:
-        where = connection.execute("SELECT DISTINCT arm, machine, leg FROM blocks ORDER BY leg, arm").fetchall()
+        where = connection.execute(
+            "SELECT DISTINCT arm, machine, leg FROM blocks ORDER BY leg, arm"
+        ).fetchall()
     still = [("bf16", "m1", 1), ("fp8", "m2", 1)]
     assert where == ([*still, ("bf16", "m2", 2), ("fp8", "m1", 2)] if swap else still)
 
 
-def test_servers_that_somebody_exchanges_are_waited_for(trace: Path, tmp_path: Path, spawn: Spawn) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+def test_servers_that_somebody_exchanges_are_waited_for(
+    trace: Path, tmp_path: Path, spawn: Spawn
+) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as one,
+        socket.create_server(("127.0.0.1", 0)) as two,
+    ):
         ports = [one.getsockname()[1], two.getsockname()[1]]
     arms = {arm.name: arm for arm in arms_of("llama-3.1-8b-h100", ARMS)}
     urls = [f"http://127.0.0.1:{port}/v1" for port in ports]
-    file = {"arms": {arm: {"url": url, "machine": f"m{number + 1}"} for number, (arm, url) in enumerate(zip(ARMS, urls, strict=True))}}
+    file = {
+        "arms": {
+            arm: {"url": url, "machine": f"m{number + 1}"}
+            for number, (arm, url) in enumerate(zip(ARMS, urls, strict=True))
+        }
+    }
     (tmp_path / "arms.yaml").write_text(json.dumps(file))
-    before = [start([arms[arm]], port=port, noise=False) for arm, port in zip(ARMS, ports, strict=True)]
+    before = [
+        start([arms[arm]], port=port, noise=False) for arm, port in zip(ARMS, ports, strict=True)
+    ]
     running = spawn(command(trace, "arms.yaml", "--design", "parallel", "--swap"), tmp_path)
     assert running.stderr is not None
     told = next(line for line in running.stderr if line.startswith("half way"))
     assert f"bf16 at {urls[1]}, fp8 at {urls[0]}" in told
     for servers in before:
         servers.stop()
-    with start([arms["fp8"]], port=ports[0], noise=False), start([arms["bf16"]], port=ports[1], noise=False):
+    with (
+        start([arms["fp8"]], port=ports[0], noise=False),
+        start([arms["bf16"]], port=ports[1], noise=False),
+    ):
         _, stderr = running.communicate(timeout=400)
     assert running.returncode == 0, stderr
     assert "the servers were exchanged" in stderr

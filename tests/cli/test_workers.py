@@ -17,7 +17,14 @@ import pytest
 from agentload.run.servers import arms_of
 from agentload.serve.processes import Servers, start
 from agentload.store.places import journalled_runs, journals
-from tests.cli.test_replay import AGENTLOAD, agentload, assert_whole, endpoints, traced, wait_for_blocks
+from tests.cli.test_replay import (
+    AGENTLOAD,
+    agentload,
+    assert_whole,
+    endpoints,
+    traced,
+    wait_for_blocks,
+)
 from tests.conftest import Spawn
 
 pytestmark = [pytest.mark.loopback, pytest.mark.slow, pytest.mark.alone]
@@ -32,10 +39,23 @@ def servers() -> Iterator[Servers]:
 @pytest.fixture
 def command(servers: Servers, tmp_path: Path) -> list[str]:
     trace = traced(tmp_path / "t.jsonl", wait_s=0.6)
-    return ["replay", str(trace), "--endpoints", endpoints(servers), "--db", "x.duckdb", "--pairs", "3", "--workers", "2"]
+    return [
+        "replay",
+        str(trace),
+        "--endpoints",
+        endpoints(servers),
+        "--db",
+        "x.duckdb",
+        "--pairs",
+        "3",
+        "--workers",
+        "2",
+    ]
 
 
-def test_workers_store_what_one_process_stores_and_the_leg_says_how_each_kept_up(command: list[str], tmp_path: Path) -> None:
+def test_workers_store_what_one_process_stores_and_the_leg_says_how_each_kept_up(
+    command: list[str], tmp_path: Path
+) -> None:
     done = agentload(*command, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (run,) = journalled_runs(tmp_path / "x.duckdb")
@@ -47,28 +67,43 @@ def test_workers_store_what_one_process_stores_and_the_leg_says_how_each_kept_up
     ]
     assert_whole(tmp_path, run)
     with duckdb.connect(str(tmp_path / "x.duckdb"), read_only=True) as database:
-        ((study, health),) = database.execute("SELECT study, health FROM runs JOIN legs USING (run_id)").fetchall()
+        ((study, health),) = database.execute(
+            "SELECT study, health FROM runs JOIN legs USING (run_id)"
+        ).fetchall()
     assert msgspec.json.decode(study)["workers"] == 2
-    assert [each["calls"] for each in msgspec.json.decode(health)["workers"]] == [12, 12]  # sessions are dealt out evenly
+    assert [each["calls"] for each in msgspec.json.decode(health)["workers"]] == [
+        12,
+        12,
+    ]  # sessions are dealt out evenly
 
 
-def test_a_worker_that_is_killed_ends_the_run_at_once_and_resume_plays_the_rest(command: list[str], tmp_path: Path, spawn: Spawn) -> None:
+def test_a_worker_that_is_killed_ends_the_run_at_once_and_resume_plays_the_rest(
+    command: list[str], tmp_path: Path, spawn: Spawn
+) -> None:
     running = begun(command, tmp_path, spawn)
     os.kill(workers_of(running.pid)[1], signal.SIGKILL)
     _, stderr = running.communicate(timeout=60)
     assert running.returncode == 1, stderr
     run = re.search(r"--resume (\S+)", stderr)
     assert run is not None, stderr
-    assert "error: worker 2 was killed by signal 9: the block pair being played is lost, what was finished is kept\n" in stderr
+    assert (
+        "error: worker 2 was killed by signal 9: the block pair being played is lost, what was finished is kept\n"
+        in stderr
+    )
     assert "Traceback" not in stderr
     resumed = agentload(*command, "--resume", run[1], cwd=tmp_path)
     assert resumed.returncode == 0, resumed.stderr
     assert_whole(tmp_path, run[1])
     with duckdb.connect(str(tmp_path / "x.duckdb"), read_only=True) as database:
-        assert database.execute("SELECT status FROM legs ORDER BY leg").fetchall() == [("failed",), ("done",)]
+        assert database.execute("SELECT status FROM legs ORDER BY leg").fetchall() == [
+            ("failed",),
+            ("done",),
+        ]
 
 
-def test_workers_end_by_themselves_when_the_dispatcher_is_killed(command: list[str], tmp_path: Path, spawn: Spawn) -> None:
+def test_workers_end_by_themselves_when_the_dispatcher_is_killed(
+    command: list[str], tmp_path: Path, spawn: Spawn
+) -> None:
     running = begun(command, tmp_path, spawn)
     workers = workers_of(running.pid)
     running.kill()
@@ -83,11 +118,15 @@ def test_workers_end_by_themselves_when_the_dispatcher_is_killed(command: list[s
     assert_whole(tmp_path, run)
 
 
-def test_ctrl_c_lets_what_workers_have_in_flight_come_to_its_end(command: list[str], tmp_path: Path, spawn: Spawn) -> None:
+def test_ctrl_c_lets_what_workers_have_in_flight_come_to_its_end(
+    command: list[str], tmp_path: Path, spawn: Spawn
+) -> None:
     running = begun(command, tmp_path, spawn)
     for pid in workers_of(running.pid):
         os.kill(pid, signal.SIGTERM)  # as systemd does, which stops all of a control group
-    os.killpg(running.pid, signal.SIGINT)  # as a terminal does: everybody in the foreground group gets it
+    os.killpg(
+        running.pid, signal.SIGINT
+    )  # as a terminal does: everybody in the foreground group gets it
     _, stderr = running.communicate(timeout=60)
     assert running.returncode == 130, stderr
     assert "Traceback" not in stderr
@@ -105,7 +144,11 @@ def begun(command: list[str], folder: Path, spawn: Spawn) -> subprocess.Popen[st
 
 def workers_of(pid: int) -> list[int]:
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in children if b"agentload.live.workers" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    return [
+        int(child)
+        for child in children
+        if b"agentload.live.workers" in Path(f"/proc/{child}/cmdline").read_bytes()
+    ]
 
 
 def is_alive(pid: int) -> bool:

@@ -32,7 +32,15 @@ import advisor
 from advisor.statistics.planning import units_needed
 from agentload.remote.cores import cores
 from tests.advisor.calibration import Promise, broken
-from tests.decision.deployments import POPULATION, TRUTHS, WORLDS, DecidingDrawn, Drawn, Truth, chosen
+from tests.decision.deployments import (
+    POPULATION,
+    TRUTHS,
+    WORLDS,
+    DecidingDrawn,
+    Drawn,
+    Truth,
+    chosen,
+)
 
 ROOT = Path(advisor.__file__).parents[1]
 QUIET = 0.04
@@ -72,8 +80,15 @@ class Row:
     def is_promised(self) -> bool:
         """Tell whether it has to be decided: quiet pairs with a start each, and a truth that is near no margin."""
         world = WORLDS[self.world]
-        is_ordinary = world.many_starts == "right" and not world.apart and self.world != "starts in two modes"
-        return self.starts != "one start" and self.scatter <= QUIET and self.of.is_clear and is_ordinary
+        is_ordinary = (
+            world.many_starts == "right" and not world.apart and self.world != "starts in two modes"
+        )
+        return (
+            self.starts != "one start"
+            and self.scatter <= QUIET
+            and self.of.is_clear
+            and is_ordinary
+        )
 
     @property
     def start(self) -> float:
@@ -83,7 +98,10 @@ class Row:
     @property
     def without_starts(self) -> float:
         """Return the minutes of speed and capacity, step times included, while something is measured."""
-        return sum(self.minutes.get(each, 0.0) for each in ("speed", "step times", "capacity")) - self.start * self.pairs
+        return (
+            sum(self.minutes.get(each, 0.0) for each in ("speed", "step times", "capacity"))
+            - self.start * self.pairs
+        )
 
     def fixed(self, scatter: float) -> float:
         """Return the minutes of a fixed plan for pairs that scatter by so much."""
@@ -125,7 +143,9 @@ def decided(number: int, seed: int) -> Row:
         pairs=drawn.pairs,
         items=drawn.items,
         minutes=dict(minutes),
-        doublings=sum(2 + max(0, math.floor(math.log2(carried / first))) for carried in drawn.carried.values()),
+        doublings=sum(
+            2 + max(0, math.floor(math.log2(carried / first))) for carried in drawn.carried.values()
+        ),
     )
 
 
@@ -135,10 +155,18 @@ def promises(rows: Sequence[Row]) -> Iterator[Promise]:
         right = [row for row in own if promised(row) == "right"]
         bare = [row for row in own if promised(row) == "canary"]
         if right:
-            yield Promise(name="wrong", cell=name, hits=sum(row.is_wrong for row in right), draws=len(right), most=0.05)
+            yield Promise(
+                name="wrong",
+                cell=name,
+                hits=sum(row.is_wrong for row in right),
+                draws=len(right),
+                most=0.05,
+            )
         if bare:
             hits = sum(row.is_wrong and not row.canary for row in bare)
-            yield Promise(name="wrong without a canary", cell=name, hits=hits, draws=len(bare), most=0.05)
+            yield Promise(
+                name="wrong without a canary", cell=name, hits=hits, draws=len(bare), most=0.05
+            )
     if clear := [row for row in rows if row.is_promised]:
         hits = sum(row.word == "test further" for row in clear)
         yield Promise(name="not decided", cell="all", hits=hits, draws=len(clear), most=0.10)
@@ -169,7 +197,10 @@ def rendered(rows: Sequence[Row]) -> Iterator[str]:
     yield "| world | deployments | wrong | without a canary | open |"
     yield "|---|---|---|---|---|"
     for name, own in grouped(rows, lambda row: row.world).items():
-        wrong, bare = sum(row.is_wrong for row in own), sum(row.is_wrong and not row.canary for row in own)
+        wrong, bare = (
+            sum(row.is_wrong for row in own),
+            sum(row.is_wrong and not row.canary for row in own),
+        )
         still_open = sum(row.word == "test further" for row in own)
         yield f"| {name} | {len(own)} | {wrong / len(own):.1%} | {bare / len(own):.1%} | {still_open / len(own):.0%} |"
     yield from (
@@ -179,7 +210,11 @@ def rendered(rows: Sequence[Row]) -> Iterator[str]:
     )
     for name, own in (*grouped(rows, stratum).items(), ("all", list(rows))):
         clear = [row for row in own if row.is_promised]
-        share = "–" if not clear else f"{sum(row.word != 'test further' for row in clear) / len(clear):.0%}"
+        share = (
+            "–"
+            if not clear
+            else f"{sum(row.word != 'test further' for row in clear) / len(clear):.0%}"
+        )
         spent = statistics.median(sum(row.minutes.values()) for row in own)
         plans = [
             statistics.median(sum(row.minutes.values()) / row.fixed(by(row)) for row in own)
@@ -195,7 +230,10 @@ def rendered(rows: Sequence[Row]) -> Iterator[str]:
 def _made_of(seed: int) -> str:
     sources = blake2b(digest_size=8)
     here = Path(__file__).parent
-    for path in (*sorted((ROOT / "advisor").rglob("*.py")), *sorted((ROOT / "agentload" / "decision").glob("*.py"))):
+    for path in (
+        *sorted((ROOT / "advisor").rglob("*.py")),
+        *sorted((ROOT / "agentload" / "decision").glob("*.py")),
+    ):
         sources.update(path.read_bytes())
     for name in ("deployments.py", "population.yaml"):
         sources.update((here / name).read_bytes())
@@ -205,20 +243,29 @@ def _made_of(seed: int) -> str:
 def kept(into: Path | None, made_of: str) -> dict[int, Row]:
     """Return the deployments that a file holds of the same product; a line that was cut off is left out."""
     out: dict[int, Row] = {}
-    for line in into.read_text(encoding="utf-8").split("\n") if into is not None and into.exists() else ():
+    for line in (
+        into.read_text(encoding="utf-8").split("\n") if into is not None and into.exists() else ()
+    ):
         if line.endswith("}") and (found := json.loads(line)).pop("made_of") == made_of:
             out[found["number"]] = Row(**found)
     return out
 
 
-def main(arguments: Sequence[str] | None = None, write: Callable[[str], object] = sys.stdout.write) -> int:
+def main(
+    arguments: Sequence[str] | None = None, write: Callable[[str], object] = sys.stdout.write
+) -> int:
     """Print the tables; return 3 when a promise is broken."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--number", type=int, default=100)
     parser.add_argument("--seed", type=int, default=12)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
-    parser.add_argument("--on", help="ray or ray:ADDRESS: on the cores of a cluster whose nodes can import these tests")
-    parser.add_argument("--into", type=Path, help="keep what is finished here, and continue from it")
+    parser.add_argument(
+        "--on",
+        help="ray or ray:ADDRESS: on the cores of a cluster whose nodes can import these tests",
+    )
+    parser.add_argument(
+        "--into", type=Path, help="keep what is finished here, and continue from it"
+    )
     options = parser.parse_args(arguments)
     made_of = _made_of(options.seed)
     rows = kept(options.into, made_of)
@@ -234,7 +281,9 @@ def main(arguments: Sequence[str] | None = None, write: Callable[[str], object] 
     write("\n".join(rendered(found)) + "\n\n")
     write(f"{len(found):,} deployments, seed {options.seed}; broken promises: {len(failed)}\n")
     for each in failed:
-        write(f"{each.name}: {each.cell}: {each.hits} of {each.draws}, surely above {each.least:.1%} where {each.most:.1%} is promised\n")
+        write(
+            f"{each.name}: {each.cell}: {each.hits} of {each.draws}, surely above {each.least:.1%} where {each.most:.1%} is promised\n"
+        )
     return 3 if failed else 0
 
 

@@ -42,7 +42,9 @@ from tests.advisor.grading import log_of, offset
 from tests.advisor.noises import BLOCK, CALL, SESSIONS, TURNS, Scene, World, drawn, orders
 from tests.advisor.noises import WORLDS as GRADED
 
-POPULATION: Final[Mapping[str, Any]] = yaml.safe_load((Path(__file__).parent / "population.yaml").read_text(encoding="utf-8"))
+POPULATION: Final[Mapping[str, Any]] = yaml.safe_load(
+    (Path(__file__).parent / "population.yaml").read_text(encoding="utf-8")
+)
 OWN_SD: Final = math.sqrt(2) * math.hypot(BLOCK, CALL / math.sqrt(SESSIONS * TURNS))
 """What pairs of a world scatter by without what is added here."""
 ALIVE: Final = 9_400_000.0
@@ -88,7 +90,9 @@ def rarely_slow(scene: Scene) -> np.ndarray:
 OWN: Final[Mapping[str, World]] = {
     "carry-over of one arm": World(disturbance=carried_over, one_start="open", many_starts="open"),
     "one arm ages": World(disturbance=older, one_start="open", many_starts="open"),
-    "rare slow blocks": World(disturbance=rarely_slow, one_start="open", many_starts="open", shifts=True),
+    "rare slow blocks": World(
+        disturbance=rarely_slow, one_start="open", many_starts="open", shifts=True
+    ),
 }
 """In which nothing is promised: what is added is drawn once for all pairs, or too seldom to be seen."""
 WORLDS: Final[Mapping[str, World]] = {**GRADED, **OWN}
@@ -149,12 +153,16 @@ class Truth:
     def is_clear(self) -> bool:
         """Tell whether something is gained or lost by what can be shown, and nothing lies near its margin or weighs against it."""
         far = [abs(self.gain) >= 2] if self.gain else []
-        far += [abs(math.log(self.agents)) >= math.log(1.5)] if self.agents not in (None, 1.0) else []
+        far += (
+            [abs(math.log(self.agents)) >= math.log(1.5)] if self.agents not in (None, 1.0) else []
+        )
         far += [abs(self.points) >= 6] if self.points else []
         return bool(far) and all(far)
 
 
-TRUTHS: Final = tuple(Truth(gain=gain, agents=agents, points=points) for gain, agents, points in POPULATION["truths"])
+TRUTHS: Final = tuple(
+    Truth(gain=gain, agents=agents, points=points) for gain, agents, points in POPULATION["truths"]
+)
 
 
 def chosen(rng: np.random.Generator, weights: Mapping[Drawable, float]) -> Drawable:
@@ -182,13 +190,20 @@ class Drawn:
         """Draw what all trials and answers have in common."""
         rng = self.rng
         self.flips = max(chosen(rng, POPULATION["flips"]), 1.2 * abs(self.truth.points) / 100)
-        self.slope, self.draw_sd = rng.uniform(*POPULATION["trial_slope"]), rng.uniform(*POPULATION["draw_sd"])
+        self.slope, self.draw_sd = (
+            rng.uniform(*POPULATION["trial_slope"]),
+            rng.uniform(*POPULATION["draw_sd"]),
+        )
         low, high = POPULATION["reference_agents"]
         carried = math.exp(rng.uniform(math.log(low), math.log(high)))
         self.carried = {"bf16": carried, "fp8": carried * (self.truth.agents or 1.0)}
-        self.bias = {arm: math.exp(rng.normal(0.0, POPULATION["twin_bias"])) for arm in self.carried}
+        self.bias = {
+            arm: math.exp(rng.normal(0.0, POPULATION["twin_bias"])) for arm in self.carried
+        }
         self.draw_seed = int(rng.integers(1 << 32))
-        self.scales: Scales | None = {"calibrated": "calibrated", "default": "default"}.get(chosen(rng, POPULATION["scales"]))  # type: ignore[assignment]  # a closed set
+        self.scales: Scales | None = {"calibrated": "calibrated", "default": "default"}.get(
+            chosen(rng, POPULATION["scales"])
+        )  # type: ignore[assignment]  # a closed set
         self.losing = chosen(rng, POPULATION["losing"])
 
     @property
@@ -213,9 +228,19 @@ class Drawn:
         most = PAIRS[-1]
         effect = log_of(self.truth.gain) - added(self.world)
         turns = self.in_turn
-        first = None if turns in (None, 1) else in_turn(orders(self.rng, most + 2 * turns), pairs=most, replicas=turns)
+        first = (
+            None
+            if turns in (None, 1)
+            else in_turn(orders(self.rng, most + 2 * turns), pairs=most, replicas=turns)
+        )
         both = drawn(
-            self.rng, WORLDS[self.world], pairs=most, starts=turns or most, effect=effect, arm_first=first, in_turn=turns is not None
+            self.rng,
+            WORLDS[self.world],
+            pairs=most,
+            starts=turns or most,
+            effect=effect,
+            arm_first=first,
+            in_turn=turns is not None,
         )
         more = math.sqrt(max(0.0, self.pair_sd**2 - OWN_SD**2) / 2)
         return _scaled(both[0], self.rng, more), _scaled(both[1], self.rng, more)
@@ -224,7 +249,10 @@ class Drawn:
     def answers(self) -> tuple[np.ndarray, np.ndarray]:
         """Draw right answers on both arms, of as many items as may be asked, so many behind each context."""
         most = ITEMS[-1]
-        lost, won = (self.flips - self.truth.points / 100) / 2, (self.flips + self.truth.points / 100) / 2
+        lost, won = (
+            (self.flips - self.truth.points / 100) / 2,
+            (self.flips + self.truth.points / 100) / 2,
+        )
         if self.losing == "whole contexts" and self.truth.points < 0:
             return self._broken(most)
         shared = np.repeat(self.rng.standard_normal(-(-most // TOGETHER)), TOGETHER)[:most]
@@ -254,17 +282,34 @@ class Drawn:
         machines = ("a", "b") if WORLDS[self.world].apart else ("a",)
         arms = (
             replace(BF16, machine=machines[0]),
-            replace(FP8, scales=self.scales, pool_tokens=self._pool, expected_pool_tokens=self._pool, machine=machines[-1]),
+            replace(
+                FP8,
+                scales=self.scales,
+                pool_tokens=self._pool,
+                expected_pool_tokens=self._pool,
+                machine=machines[-1],
+            ),
         )
-        chat = WorkloadClass(name="chat", gpu_time_share=1.0, working_set_tokens=ALIVE if self.is_searching else None)
+        chat = WorkloadClass(
+            name="chat", gpu_time_share=1.0, working_set_tokens=ALIVE if self.is_searching else None
+        )
         return bare(
             kind="measured",
             arms=arms,
-            deployment=Deployment(version="0.33.0", gpu=H100, machines=machines, peak_agents=400 if self.is_searching else None),
+            deployment=Deployment(
+                version="0.33.0",
+                gpu=H100,
+                machines=machines,
+                peak_agents=400 if self.is_searching else None,
+            ),
             workloads=(chat,),
             observations=observed(*(first_pairs(calls, self.pairs) for calls in self.calls)),
-            capacity=tuple(_point(arm, trial) for arm, trials in self.trials.items() for trial in trials),
-            accuracy=tuple(self._bucket(number) for number in range(len(self.lengths))) if self.items else (),
+            capacity=tuple(
+                _point(arm, trial) for arm, trials in self.trials.items() for trial in trials
+            ),
+            accuracy=tuple(self._bucket(number) for number in range(len(self.lengths)))
+            if self.items
+            else (),
         )
 
     @property
@@ -292,11 +337,15 @@ class Drawn:
         """Return the load that an arm carries of one draw of sessions."""
         rng = np.random.default_rng((self.draw_seed, draw))
         shared, own = rng.standard_normal(2)
-        return self.carried[arm] * math.exp(self.draw_sd * (0.8 * shared + 0.6 * own * (1 if arm == "fp8" else -1)))
+        return self.carried[arm] * math.exp(
+            self.draw_sd * (0.8 * shared + 0.6 * own * (1 if arm == "fp8" else -1))
+        )
 
     def by_twin(self, arm: str, draw: int) -> float:
         """Return the load that the arm's twin carries of it."""
-        missed = np.random.default_rng((self.draw_seed, draw, arm == "fp8")).normal(0.0, POPULATION["twin_of_draw"])
+        missed = np.random.default_rng((self.draw_seed, draw, arm == "fp8")).normal(
+            0.0, POPULATION["twin_of_draw"]
+        )
         return self.of_draw(arm, draw) * self.bias[arm] * math.exp(missed)
 
     def trial(self, arm: str, load: float, draw: int, minutes: float) -> Trial:
@@ -304,9 +353,18 @@ class Drawn:
         beyond = load / self.of_draw(arm, draw)
         at_limit = math.log(0.95 / (CEILING - 0.95))
         share = CEILING / (1 + math.exp(self.slope * math.log(beyond) - at_limit))
-        turns = max(4, int(self.rng.poisson(TURNS_A_MINUTE * load * minutes * (0.35 if beyond > OVERRUN else 1.0))))
+        turns = max(
+            4,
+            int(
+                self.rng.poisson(
+                    TURNS_A_MINUTE * load * minutes * (0.35 if beyond > OVERRUN else 1.0)
+                )
+            ),
+        )
         within = int(self.rng.binomial(turns, self.rng.beta(20 * share, 20 * (1 - share))))
-        return Trial(load=load, turns=turns, within=within, trouble=None if within >= 0.95 * turns else "slo")
+        return Trial(
+            load=load, turns=turns, within=within, trouble=None if within >= 0.95 * turns else "slo"
+        )
 
 
 @cache
@@ -317,14 +375,19 @@ def added(world: str) -> float:
 
 def _scaled(calls: Calls, rng: np.random.Generator, sd: float) -> Calls:
     """Return calls whose blocks scatter by more; nothing but their turn times is judged."""
-    by, unseen = np.exp(sd * rng.standard_normal(PAIRS[-1]))[calls.pair], np.full(len(calls), np.nan)
+    by, unseen = (
+        np.exp(sd * rng.standard_normal(PAIRS[-1]))[calls.pair],
+        np.full(len(calls), np.nan),
+    )
     return replace(calls, ttft_ms=unseen, tpot_ms=unseen, turn_ms=calls.turn_ms * by)
 
 
 def first_pairs(calls: Calls, pairs: int) -> Calls:
     taken = calls.pair < pairs
     columns: dict[str, Any] = {each.name: getattr(calls, each.name) for each in fields(calls)}
-    return replace(calls, **{name: column[taken] for name, column in columns.items() if column is not None})
+    return replace(
+        calls, **{name: column[taken] for name, column in columns.items() if column is not None}
+    )
 
 
 def _point(arm: str, trial: Trial) -> CapacityPoint:
@@ -385,36 +448,47 @@ class _DrawnCapacity(Capacity):
 
     @cached_property
     def _said(self) -> tuple[Found, ...]:
-        said = ((arm, self.deployment.carried[arm] * self.deployment.bias[arm]) for arm in self.twins.fitted())
-        return tuple(Found(arm=arm, holds=holds, low=holds / 1.08, high=holds * 1.08, trials=()) for arm, holds in said)
+        said = (
+            (arm, self.deployment.carried[arm] * self.deployment.bias[arm])
+            for arm in self.twins.fitted()
+        )
+        return tuple(
+            Found(arm=arm, holds=holds, low=holds / 1.08, high=holds * 1.08, trials=())
+            for arm, holds in said
+        )
 
     def _limit(self, twin: Twin, study: Search, near: float, number: int) -> float | None:
         limit = self.deployment.by_twin(cast(str, twin), number)
         return limit if near / ORDINARY < limit < near * ORDINARY else None
 
-    def tried(self, study: Search, *, loads: Mapping[str, Loads] = MappingProxyType({}), most: int | None = None) -> tuple[Found, ...]:
+    def tried(
+        self,
+        study: Search,
+        *,
+        loads: Mapping[str, Loads] = MappingProxyType({}),
+        most: int | None = None,
+    ) -> tuple[Found, ...]:
         """Play the loads that are asked for, or search."""
         tried: dict[str, tuple[Trial, ...]] = {}
         minutes = study.trial_s / 60
         for arm in self.deployment.carried:
             if loads:
-                tried[arm] = tuple(each.of(self.deployment.trial(arm, each.load, each.seed, minutes)) for each in loads[arm])
+                tried[arm] = tuple(
+                    each.of(self.deployment.trial(arm, each.load, each.seed, minutes))
+                    for each in loads[arm]
+                )
             else:
 
                 def attempt(load: float, number: int, *, arm: str = arm) -> Trial:
                     return self.deployment.trial(arm, load, UNKNOWN + number, minutes)
 
                 tried[arm] = search(
-                    arm,
-                    attempt,
-                    start=8,
-                    whole=True,
-                    share=study.share,
-                    others=tried,
-                    most=most,
+                    arm, attempt, start=8, whole=True, share=study.share, others=tried, most=most
                 )
         before = self.means.trials if loads else {}
-        self.means.trials = self.deployment.trials = {arm: (*before.get(arm, ()), *own) for arm, own in tried.items()}
+        self.means.trials = self.deployment.trials = {
+            arm: (*before.get(arm, ()), *own) for arm, own in tried.items()
+        }
         return settled(self.means.trials, share=study.share)
 
     def say_sizes(self, said: Sequence[Found]) -> None:
@@ -437,12 +511,27 @@ class DecidingDrawn(Deciding):
             slo=Slo(ttft_ms=2000.0, tpot_ms=40.0) if deployment.is_searching else None,
             agents=400 if deployment.is_searching else None,
         )
-        super().__init__(study=study, place=Place(database=Path(gettempdir()) / "never-written.duckdb", run="drawn"), audience=Audience())
+        super().__init__(
+            study=study,
+            place=Place(database=Path(gettempdir()) / "never-written.duckdb", run="drawn"),
+            audience=Audience(),
+        )
         self._twins = _DrawnTwins(means=self.means)
         trials = _DrawnCapacity(means=self.means, twins=self._twins)
         trials.deployment = deployment
-        kinds: tuple[Criterion, ...] = ("checks", "service level", "canary", "screen", "speed", "step times", "accuracy")
-        self._questions = {"capacity": trials, **{kind: _Asked(deciding=self, criterion=kind) for kind in kinds}}
+        kinds: tuple[Criterion, ...] = (
+            "checks",
+            "service level",
+            "canary",
+            "screen",
+            "speed",
+            "step times",
+            "accuracy",
+        )
+        self._questions = {
+            "capacity": trials,
+            **{kind: _Asked(deciding=self, criterion=kind) for kind in kinds},
+        }
 
     decision: Decision | None
 

@@ -25,14 +25,29 @@ from advisor.legs.speed import claim
 from advisor.policy import Policy
 from advisor.statistics.accuracy import counts, p_not_worse, p_worse, tango
 from advisor.statistics.paired import PairTable, pair_table
-from advisor.statistics.planning import PLANNED_CORRELATION, PLANNED_DISCORDANCE, adjusted, answer_level, planned_level
+from advisor.statistics.planning import (
+    PLANNED_CORRELATION,
+    PLANNED_DISCORDANCE,
+    adjusted,
+    answer_level,
+    planned_level,
+)
 from advisor.steps import MorePairs, Restarts, Step
 from advisor.verdict import Leg
 from agentload.decision.forecast import EQUAL, PAIR_SPREAD, WORSE, gains_shown, likely
 from agentload.decision.means import TOGETHER
 from agentload.decision.sequence import ITEMS, LENGTHS, PAIRS, TOLD, is_narrowed, is_told
 from tests.advisor.cases import bare, observed
-from tests.advisor.noises import Disturbance, World, drawn, idle, pareto, plain, starts_of_the_prior, wander
+from tests.advisor.noises import (
+    Disturbance,
+    World,
+    drawn,
+    idle,
+    pareto,
+    plain,
+    starts_of_the_prior,
+    wander,
+)
 from tests.decision.deployments import first_pairs
 
 POLICY: Final = Policy(planned_looks=True)
@@ -47,7 +62,12 @@ PROMISED: Final[Mapping[bool, float]] = {True: 0.07, False: 0.10}
 """How far a chance may be off: where noise is as the forecast expects, and elsewhere."""
 
 
-NOISES: Final[Mapping[str, Disturbance]] = {SAME: plain, "one arm wanders": wander, "heavy tails": pareto, "cold after waits": idle}
+NOISES: Final[Mapping[str, Disturbance]] = {
+    SAME: plain,
+    "one arm wanders": wander,
+    "heavy tails": pareto,
+    "cold after waits": idle,
+}
 """What disturbs pairs besides their starts; all of them scatter by what the forecast expects."""
 
 
@@ -55,7 +75,9 @@ NOISES: Final[Mapping[str, Disturbance]] = {SAME: plain, "one arm wanders": wand
 def _more(noise: str) -> float:
     """Return the even scatter that pairs of a noise lack to what is expected."""
     rng = np.random.default_rng(0)
-    table = pair_table(*drawn(rng, World(disturbance=NOISES[noise]), pairs=MANY, starts=MANY), "turn_ms")
+    table = pair_table(
+        *drawn(rng, World(disturbance=NOISES[noise]), pairs=MANY, starts=MANY), "turn_ms"
+    )
     assert table is not None
     return math.sqrt(max(0.0, PAIR_SPREAD**2 - float(table.value.var())))
 
@@ -74,12 +96,18 @@ def first_shown(calls: tuple[Calls, Calls]) -> tuple[int | None, ...]:
     table = pair_table(*calls, "turn_ms")
     assert table is not None
     spoiled = [look for look in LOOKS if _is_spoiled(calls, look)]
-    return tuple(_first(table, spoiled, by=math.log1p(-margins * POLICY.min_change)) for margins in MARGINS)
+    return tuple(
+        _first(table, spoiled, by=math.log1p(-margins * POLICY.min_change)) for margins in MARGINS
+    )
 
 
 def _is_spoiled(calls: tuple[Calls, Calls], pairs: int) -> bool:
     evidence = bare(observations=observed(*(first_pairs(each, pairs) for each in calls)))
-    return any(gate.status == "fail" for check in (one_mode.check, no_trend.check) for gate in check(evidence, POLICY))
+    return any(
+        gate.status == "fail"
+        for check in (one_mode.check, no_trend.check)
+        for gate in check(evidence, POLICY)
+    )
 
 
 def _first(table: PairTable, spoiled: Sequence[int], *, by: float) -> int | None:
@@ -103,15 +131,26 @@ def _first(table: PairTable, spoiled: Sequence[int], *, by: float) -> int | None
     return None
 
 
-def of_pairs(draws: int, seed: int = 1, noises: Collection[str] = NOISES) -> Iterator[tuple[str, bool, int, int, float, float]]:
+def of_pairs(
+    draws: int, seed: int = 1, noises: Collection[str] = NOISES
+) -> Iterator[tuple[str, bool, int, int, float, float]]:
     """Yield noise, how servers start, pairs, margins of gain, the chance that is printed, and the share of the draws that show it."""
     for name, each in product(noises, (False, True)):
         rng = np.random.default_rng(seed)
         found = (first_shown(played(name, rng, starts_each_pair=each)) for _ in range(draws))
         ended = np.array([[look or math.inf for look in looks] for looks in found])
         for pairs in SHOWN:
-            for place, (_, chance) in enumerate(gains_shown(POLICY.min_change, pairs=pairs, starts=None if each else 1)):
-                yield name, each, pairs, MARGINS[place], chance, float(np.mean(ended[:, place] <= pairs))
+            for place, (_, chance) in enumerate(
+                gains_shown(POLICY.min_change, pairs=pairs, starts=None if each else 1)
+            ):
+                yield (
+                    name,
+                    each,
+                    pairs,
+                    MARGINS[place],
+                    chance,
+                    float(np.mean(ended[:, place] <= pairs)),
+                )
 
 
 def _alike(rng: np.random.Generator, shares: Floats, contexts: int) -> Floats:
@@ -133,12 +172,16 @@ RESEMBLING: Final[Mapping[str, Callable[[np.random.Generator, Floats, int], Floa
 """How likely the answers of each context are lost, won and equal, where such shares of all are."""
 
 
-def answered(noise: str, rng: np.random.Generator, *, points: float, flips: float) -> tuple[float, int]:
+def answered(
+    noise: str, rng: np.random.Generator, *, points: float, flips: float
+) -> tuple[float, int]:
     """Return after how many questions a decision says "as accurate" (1) or "worse" (-1) of an arm; 0 where it ends without."""
     context = np.arange(ITEMS[-1]) // TOGETHER
     shares = np.array([(flips - points / 100) / 2, (flips + points / 100) / 2, 1 - flips])
     ended = np.cumsum(RESEMBLING[noise](rng, shares, context[-1] + 1), axis=1)[context]
-    difference = np.array([-1.0, 1.0, 0.0])[(rng.random((context.size, 1)) > ended[:, :2]).sum(axis=1)]
+    difference = np.array([-1.0, 1.0, 0.0])[
+        (rng.random((context.size, 1)) > ended[:, :2]).sum(axis=1)
+    ]
     level = answer_level(POLICY.alpha, planned=True)
     for look in ITEMS:
         word, told = _judged(difference[:look], context[:look], level=level)
@@ -151,7 +194,10 @@ def _judged(difference: Floats, context: Ints, *, level: float) -> tuple[int, Le
     """Return what so many answers say, half of them at each of two lengths, and the criterion that is open otherwise."""
     margin = POLICY.accuracy_margin
     whole = counts(difference, context)
-    lengths = [counts(difference[own], context[own]) for own in (context % len(LENGTHS) == place for place in range(len(LENGTHS)))]
+    lengths = [
+        counts(difference[own], context[own])
+        for own in (context % len(LENGTHS) == place for place in range(len(LENGTHS)))
+    ]
     worst = min(adjusted([p_worse(each, margin=margin) for each in lengths]))
     estimate = tango(whole, level=1 - 2 * level) if difference.size >= TOLD else None
     leg = Leg(name="safe", state="unclear", reason="", estimate=estimate, margin=margin)
@@ -160,7 +206,9 @@ def _judged(difference: Floats, context: Ints, *, level: float) -> tuple[int, Le
     return int(p_not_worse(whole, margin=margin) <= level), leg
 
 
-def of_answers(draws: int, seed: int = 1, resembling: Collection[str] = RESEMBLING) -> Iterator[tuple[str, int, str, float, float]]:
+def of_answers(
+    draws: int, seed: int = 1, resembling: Collection[str] = RESEMBLING
+) -> Iterator[tuple[str, int, str, float, float]]:
     """Yield noise, questions, what is true of the arm, the chance that is printed, and the share of the draws that say so."""
     for name in resembling:
         for truth, points, word in ((EQUAL, 0.0, 1), (WORSE, -10.0, -1)):
@@ -168,11 +216,21 @@ def of_answers(draws: int, seed: int = 1, resembling: Collection[str] = RESEMBLI
             flips = PLANNED_DISCORDANCE + (0.02 if points else 0.0)
             ended = [answered(name, rng, points=points, flips=flips) for _ in range(draws)]
             for items in ASKED:
-                printed = likely(ITEMS, margin=POLICY.accuracy_margin, together=TOGETHER)[truth].by(items, word)
-                yield name, items, truth, printed, float(np.mean([said == word and look <= items for look, said in ended]))
+                printed = likely(ITEMS, margin=POLICY.accuracy_margin, together=TOGETHER)[truth].by(
+                    items, word
+                )
+                yield (
+                    name,
+                    items,
+                    truth,
+                    printed,
+                    float(np.mean([said == word and look <= items for look, said in ended])),
+                )
 
 
-def main(arguments: Sequence[str] | None = None, write: Callable[[str], object] = sys.stdout.write) -> int:
+def main(
+    arguments: Sequence[str] | None = None, write: Callable[[str], object] = sys.stdout.write
+) -> int:
     """Print the tables; return 3 where a chance is further off than is promised."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--draws", type=int, default=1000)
@@ -184,14 +242,27 @@ def main(arguments: Sequence[str] | None = None, write: Callable[[str], object] 
         furthest[name == SAME] = max(furthest[name == SAME], abs(chance - share))
         write(f"| {' | '.join((name, *cells))} | {chance:.0%} | {share:.0%} |\n")
 
-    write("| noise | servers start | pairs | faster by | printed | shown |\n|---|---|---|---|---|---|\n")
+    write(
+        "| noise | servers start | pairs | faster by | printed | shown |\n|---|---|---|---|---|---|\n"
+    )
     for name, each, pairs, margins, chance, share in of_pairs(options.draws, options.seed):
         often = "for each pair" if each else "once"
-        row(name, often, f"{pairs}", f"{margins * POLICY.min_change:.0%}", chance=chance, share=share)
-    write("\n| answers of one context | questions | truth | printed | shown |\n|---|---|---|---|---|\n")
+        row(
+            name,
+            often,
+            f"{pairs}",
+            f"{margins * POLICY.min_change:.0%}",
+            chance=chance,
+            share=share,
+        )
+    write(
+        "\n| answers of one context | questions | truth | printed | shown |\n|---|---|---|---|---|\n"
+    )
     for name, items, truth, chance, share in of_answers(options.draws, options.seed):
         row(name, f"{items:,}", truth, chance=chance, share=share)
-    write(f"\n{options.draws:,} draws; furthest off: {furthest[True]:.1%} as expected, {furthest[False]:.1%} elsewhere\n")
+    write(
+        f"\n{options.draws:,} draws; furthest off: {furthest[True]:.1%} as expected, {furthest[False]:.1%} elsewhere\n"
+    )
     return 3 if any(furthest[same] > most for same, most in PROMISED.items()) else 0
 
 

@@ -38,12 +38,23 @@ def mixed(trace: Trace, rounds: int) -> Iterator[Session]:
 
 
 def steady_calls(
-    trace: Trace, arms: Mapping[str, ArmProfile], *, sessions: int, seconds: float, user_wait_s: float | None = USER_WAIT_S
+    trace: Trace,
+    arms: Mapping[str, ArmProfile],
+    *,
+    sessions: int,
+    seconds: float,
+    user_wait_s: float | None = USER_WAIT_S,
 ) -> dict[str, list[CallRow]]:
     """Play a closed loop of the whole trace, and return each arm's calls while the load is steady; with None users wait as in the trace."""
-    load = Load(sessions=sessions, wait_cap_s={} if user_wait_s is None else {"user": user_wait_s}, duration_s=seconds).planned()
+    load = Load(
+        sessions=sessions,
+        wait_cap_s={} if user_wait_s is None else {"user": user_wait_s},
+        duration_s=seconds,
+    ).planned()
     calls_a_round = sum(len(session.turns) for session in trace.sessions)
-    rounds = math.ceil(sessions * seconds / calls_a_round) + 1  # no call takes less than a second on average
+    rounds = (
+        math.ceil(sessions * seconds / calls_a_round) + 1
+    )  # no call takes less than a second on average
     many = Trace(header=trace.header, sessions=tuple(mixed(trace, rounds)))
     made = plan(many, tuple(arms), run="truth", pairs=1, load=load)
     calls: dict[str, list[CallRow]] = {arm: [] for arm in arms}
@@ -53,12 +64,19 @@ def steady_calls(
             calls[row.arm].append(row)
     warm_ns = WARM_SHARE * seconds * 1e9
     begins = {arm: min((row.released_ns for row in rows), default=0) for arm, rows in calls.items()}
-    return {arm: [row for row in rows if not row.tail and row.released_ns - begins[arm] > warm_ns] for arm, rows in calls.items()}
+    return {
+        arm: [row for row in rows if not row.tail and row.released_ns - begins[arm] > warm_ns]
+        for arm, rows in calls.items()
+    }
 
 
 def timed(reference: Sequence[CallRow], other: Sequence[CallRow]) -> Iterator[Timed]:
     """Yield the turns that both arms answered."""
-    known = {(row.session, row.turn): row for row in other if row.status == "ok" and row.done_ns is not None}
+    known = {
+        (row.session, row.turn): row
+        for row in other
+        if row.status == "ok" and row.done_ns is not None
+    }
     for row in reference:
         same = known.get((row.session, row.turn))
         if same is None or row.status != "ok" or row.done_ns is None or same.done_ns is None:

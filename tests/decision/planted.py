@@ -59,11 +59,39 @@ from tests.decision.hours import Timed, steady_calls, timed
 ROOT: Final = Path(agentload.__file__).parents[1]
 ROOMS: Final = (
     "advisor",
-    *(f"agentload/{room}" for room in ("ask", "decision", "dispatch", "emulator", "endpoints", "evidence", "kvmath", "layout", "model")),
-    *(f"agentload/{room}" for room in ("prompts", "report", "run", "store", "study", "tasks", "tracefile", "virtual", "workloads")),
+    *(
+        f"agentload/{room}"
+        for room in (
+            "ask",
+            "decision",
+            "dispatch",
+            "emulator",
+            "endpoints",
+            "evidence",
+            "kvmath",
+            "layout",
+            "model",
+        )
+    ),
+    *(
+        f"agentload/{room}"
+        for room in (
+            "prompts",
+            "report",
+            "run",
+            "store",
+            "study",
+            "tasks",
+            "tracefile",
+            "virtual",
+            "workloads",
+        )
+    ),
 )
 """What decides."""
-PLAYING: Final = tuple(f"agentload/{room}" for room in ("dispatch", "emulator", "kvmath", "virtual"))
+PLAYING: Final = tuple(
+    f"agentload/{room}" for room in ("dispatch", "emulator", "kvmath", "virtual")
+)
 """What a truth depends on."""
 REFERENCE: Final = "bf16"
 CANDIDATE: Final = "candidate"
@@ -87,7 +115,19 @@ SHORTEST_S: Final = 900.0
 LONGEST_S: Final = 4 * 3600.0
 LOAD_S: Final = 2 * 3600.0
 """How long each load is played that may be too much for an arm."""
-BANDS: Final = (4_000, 8_000, 16_000, 24_000, 32_000, 48_000, 64_000, 80_000, 96_000, 112_000, 131_072)
+BANDS: Final = (
+    4_000,
+    8_000,
+    16_000,
+    24_000,
+    32_000,
+    48_000,
+    64_000,
+    80_000,
+    96_000,
+    112_000,
+    131_072,
+)
 LARGEST: Final = 64
 """Agents beyond which no load is tried."""
 
@@ -143,12 +183,17 @@ class Planted:
 
     def profile(self) -> str:
         """Return the profile's text."""
-        made: dict[str, Any] = yaml.safe_load(find("profiles", self.base).read_text(encoding="utf-8"))
+        made: dict[str, Any] = yaml.safe_load(
+            find("profiles", self.base).read_text(encoding="utf-8")
+        )
         step = {**made.pop("step"), **made["arms"][REFERENCE]["step"]}
         reference: dict[str, Any] = {"kv_dtype": "bf16", "step": step, "accuracy": _scores(())}
         candidate = {
             "kv_dtype": self.kv_dtype,
-            "step": {name: value * self.times[name] if name in self.times else value for name, value in step.items()},
+            "step": {
+                name: value * self.times[name] if name in self.times else value
+                for name, value in step.items()
+            },
             "accuracy": _scores(self.losses),
             "logprobs": {**made.get("logprobs", {}), **self.logprobs},
             # Two arms that say the same of themselves are a control, and no choice.
@@ -183,7 +228,10 @@ def _scores(losses: Sequence[Loss]) -> list[dict[str, object]]:
     score: dict[str, object] = {"task": "niah", "source": "blog"}
     anywhere = [loss for loss in losses if loss.depth is None]
     edges = {edge for loss in anywhere for edge in (loss.low - 1, loss.low, loss.high)}
-    rows = [{**score, "context_tokens": at, "percent": 100.0 - sum(loss.at(at) for loss in anywhere)} for at in sorted(edges | {1000})]
+    rows = [
+        {**score, "context_tokens": at, "percent": 100.0 - sum(loss.at(at) for loss in anywhere)}
+        for at in sorted(edges | {1000})
+    ]
     for loss in losses:
         if loss.depth is not None:
             lost = {**score, "percent": 100.0 - loss.points, "depth": list(loss.depth)}
@@ -228,7 +276,9 @@ def is_beyond(name: str, tokens: float) -> bool:
     """Tell whether more of a trace lies beyond a length than a verdict over all of it may leave out."""
     found = lengths(name)
     calls = sum(context > tokens for context, _ in found) / len(found)
-    share = sum(context for context, _ in found if context > tokens) / sum(context for context, _ in found)
+    share = sum(context for context, _ in found if context > tokens) / sum(
+        context for context, _ in found
+    )
     return calls > CALLS_BEYOND or share > TOKENS_BEYOND
 
 
@@ -237,7 +287,14 @@ def is_beyond(name: str, tokens: float) -> bool:
 LONG: Final = ("chat", "made-chat", "cron", "made-talks")
 ALL: Final = (*LONG, "rag", "made-jobs", "short_chat")
 EVERYTHING: Final = 200_000
-ALL_STEPS: Final = ("decode_ms", "decode_ms_per_token", "prefill_ms_per_token", "prefill_ms_per_pair", "weights_ms", "host_ms_per_token")
+ALL_STEPS: Final = (
+    "decode_ms",
+    "decode_ms_per_token",
+    "prefill_ms_per_token",
+    "prefill_ms_per_pair",
+    "weights_ms",
+    "host_ms_per_token",
+)
 
 
 def _slower(times: float) -> dict[str, float]:
@@ -246,9 +303,22 @@ def _slower(times: float) -> dict[str, float]:
 
 def broken_above(rng: Random) -> Changes:
     """Answers are all wrong from a length on, in arms that are faster."""
-    trace, length = rng.choice([("chat", 100_000), ("chat", 80_000), ("made-chat", 60_000), ("cron", 40_000), ("made-talks", 40_000)])
+    trace, length = rng.choice(
+        [
+            ("chat", 100_000),
+            ("chat", 80_000),
+            ("made-chat", 60_000),
+            ("cron", 40_000),
+            ("made-talks", 40_000),
+        ]
+    )
     screened = {"broken_from": length, "broken_error": 3.0} if rng.random() < 0.5 else {"most": 0}
-    return {"trace": trace, "times": _slower(0.8), "losses": (Loss(low=length, high=EVERYTHING, points=100.0),), "logprobs": screened}
+    return {
+        "trace": trace,
+        "times": _slower(0.8),
+        "losses": (Loss(low=length, high=EVERYTHING, points=100.0),),
+        "logprobs": screened,
+    }
 
 
 def broken_depth(rng: Random) -> Changes:
@@ -274,7 +344,10 @@ def never_right(rng: Random) -> Changes:
 def grows(rng: Random) -> Changes:
     """Attention alone costs more, or less: the longer the context, the larger the effect."""
     times = rng.choice([0.35, 0.5, 1.6, 2.2])
-    return {"trace": rng.choice(LONG), "times": {"decode_ms_per_token": times, "prefill_ms_per_pair": times}}
+    return {
+        "trace": rng.choice(LONG),
+        "times": {"decode_ms_per_token": times, "prefill_ms_per_pair": times},
+    }
 
 
 def first_turns(rng: Random) -> Changes:
@@ -303,7 +376,13 @@ def outside(rng: Random) -> Changes:
     """Faster turns whose first token comes too late."""
     return {
         "trace": rng.choice(["chat", "made-chat"]),
-        "times": {"decode_ms": 0.45, "weights_ms": 0.45, "decode_ms_per_token": 0.3, "batch8_ms": 0.3, "host_ms_per_token": 4.5},
+        "times": {
+            "decode_ms": 0.45,
+            "weights_ms": 0.45,
+            "decode_ms_per_token": 0.3,
+            "batch8_ms": 0.3,
+            "host_ms_per_token": 4.5,
+        },
         "slo": {"ttft_ms": 700.0, "tpot_ms": 60.0},
         "agents": rng.choice([100, 400]),
     }
@@ -312,7 +391,12 @@ def outside(rng: Random) -> Changes:
 def nobody(rng: Random) -> Changes:
     """No arm is within the service level even with one session."""
     slo = rng.choice([{"tpot_ms": 5.0}, {"ttft_ms": 20.0, "tpot_ms": 60.0}, {"turn_ms": 100.0}])
-    return {"trace": rng.choice(LONG), "times": _slower(rng.choice([0.8, 0.9])), "slo": slo, "agents": rng.choice([None, 200])}
+    return {
+        "trace": rng.choice(LONG),
+        "times": _slower(rng.choice([0.8, 0.9])),
+        "slo": slo,
+        "agents": rng.choice([None, 200]),
+    }
 
 
 def twins(rng: Random) -> Changes:
@@ -322,7 +406,9 @@ def twins(rng: Random) -> Changes:
 
 def window(rng: Random) -> Changes:
     """The candidate is faster, and refuses what is longer than its window."""
-    trace, tokens = rng.choice([("chat", 65_536), ("chat", 98_304), ("made-chat", 49_152), ("cron", 49_152)])
+    trace, tokens = rng.choice(
+        [("chat", 65_536), ("chat", 98_304), ("made-chat", 49_152), ("cron", 49_152)]
+    )
     return {"trace": trace, "times": _slower(0.8), "server": {"max_model_len": tokens}}
 
 
@@ -343,7 +429,11 @@ def slower(rng: Random) -> Changes:
 
 def worse(rng: Random) -> Changes:
     """Faster, and a few answers fewer are right at every length."""
-    return {"trace": rng.choice(ALL), "times": _slower(0.8), "losses": (Loss(low=2, high=EVERYTHING, points=rng.choice([7.0, 10.0])),)}
+    return {
+        "trace": rng.choice(ALL),
+        "times": _slower(0.8),
+        "losses": (Loss(low=2, high=EVERYTHING, points=rng.choice([7.0, 10.0])),),
+    }
 
 
 KINDS: Final[Mapping[str, Callable[[Random], Changes]]] = {
@@ -410,9 +500,13 @@ class Known:
         return math.ceil(agents / carried) if carried else math.inf
 
 
-def hours(planted: Planted, *, sessions: int, seconds: float, arms: tuple[str, ...] = ARMS) -> dict[str, list[CallRow]]:
+def hours(
+    planted: Planted, *, sessions: int, seconds: float, arms: tuple[str, ...] = ARMS
+) -> dict[str, list[CallRow]]:
     """Play hours of a deployment's trace, and return each arm's calls while the load is steady."""
-    served = {arm.name: arm for arm in _arms(replace(planted, server={}).profile())}  # what an arm refuses takes no time
+    served = {
+        arm.name: arm for arm in _arms(replace(planted, server={}).profile())
+    }  # what an arm refuses takes no time
     with TemporaryDirectory() as folder:
         trace, _ = read_traces((TraceRef(path=str(written(planted.trace, Path(folder)))),))
         own = Trace(header=trace.header, sessions=tuple(trace.sessions))
@@ -446,7 +540,11 @@ def _share(level: Slo, rows: Sequence[CallRow]) -> float:
         first, last, tokens = row.first_ns, row.last_ns, row.output_tokens or 1
         ttft = None if first is None else (first - row.released_ns) / 1e6
         turn = None if row.done_ns is None else (row.done_ns - row.released_ns) / 1e6
-        tpot = None if first is None or last is None or tokens < 2 else (last - first) / 1e6 / (tokens - 1)
+        tpot = (
+            None
+            if first is None or last is None or tokens < 2
+            else (last - first) / 1e6 / (tokens - 1)
+        )
         held += level.holds(row.status, ttft, tpot, turn)
     return held / len(rows) if rows else 0.0
 
@@ -455,14 +553,22 @@ def truth(planted: Planted) -> Known:
     """Work out what is true of a deployment."""
     found = lengths(planted.trace)
     seconds = min(max(SHORTEST_S, TIMES * CALL_S * len(found) / planted.sessions), LONGEST_S)
-    turns = [] if planted.is_twin else _timed(hours(planted, sessions=planted.sessions, seconds=seconds))
+    turns = (
+        []
+        if planted.is_twin
+        else _timed(hours(planted, sessions=planted.sessions, seconds=seconds))
+    )
     edges = [loss.low for loss in planted.losses if loss.points == 100.0 and loss.depth is None]
     window = planted.server.get("max_model_len")
     return Known(
         change=_change(turns),
-        change_to={str(band): _change([each for each in turns if each.context <= band]) for band in BANDS},
+        change_to={
+            str(band): _change([each for each in turns if each.context <= band]) for band in BANDS
+        },
         carries=carried(planted) if planted.slo else None,
-        points=-statistics.fmean(sum(loss.at(context) for loss in planted.losses) for context, _ in found),
+        points=-statistics.fmean(
+            sum(loss.at(context) for loss in planted.losses) for context, _ in found
+        ),
         lost_from=min([*edges, *([window] if isinstance(window, int) else [])], default=None),
     )
 
@@ -536,9 +642,17 @@ def _refused(error: AgentloadError, cpu_s: float) -> Said:
 def said(ended: Outcome, database: Path, *, cpu_s: float) -> Said:
     """Read what a decision says, and the longest contexts behind it."""
     found = None if ended.document is None else ended.document
-    verdict = None if found is None else next((each for each in found.decision.server if each.arm == CANDIDATE), None)
+    verdict = (
+        None
+        if found is None
+        else next((each for each in found.decision.server if each.arm == CANDIDATE), None)
+    )
     timed_to, asked_to = _longest(database)
-    reasons = [] if found is None or verdict is None else [found.why, verdict.reason, *(each.message for each in found.findings)]
+    reasons = (
+        []
+        if found is None or verdict is None
+        else [found.why, verdict.reason, *(each.message for each in found.findings)]
+    )
     return Said(
         word="test further" if verdict is None else verdict.verdict,
         headline="" if found is None else found.headline,
@@ -556,7 +670,10 @@ def said(ended: Outcome, database: Path, *, cpu_s: float) -> Said:
 def reach(document: Mapping[str, Any]) -> float | None:
     """Return up to which context a document says that its verdict on the candidate holds; None where it says nothing of the kind."""
     decision = document.get("decision", {})
-    parts = [*(each for each in decision.get("server", ()) if each.get("arm") == CANDIDATE), decision.get("choice", {})]
+    parts = [
+        *(each for each in decision.get("server", ()) if each.get("arm") == CANDIDATE),
+        decision.get("choice", {}),
+    ]
     said = [part["holds_to"] for part in parts if part.get("holds_to") is not None]
     return float(said[0]) if said else None
 
@@ -587,7 +704,11 @@ class Row:
     def start(self) -> float:
         """Return by how much longer the candidate's steps were than the reference's by what its one start drew, as a log ratio."""
         factors = {
-            arm.name: NoiseSource(Noise(restart_sigma=arm.noise.restart_sigma), seed=self.planted.seed, name=arm.name).segment(0).factor
+            arm.name: NoiseSource(
+                Noise(restart_sigma=arm.noise.restart_sigma), seed=self.planted.seed, name=arm.name
+            )
+            .segment(0)
+            .factor
             for arm in _arms(self.planted.profile())
         }
         return math.log(factors[CANDIDATE] / factors[REFERENCE])
@@ -627,7 +748,9 @@ class Row:
         """Tell whether it speaks of lengths that it did not cover."""
         said, word = self.said, self.said.word
         # What a single session misses, or a window refuses, longer contexts miss as well.
-        is_too_slow = said.pays == "no" and not any(words in said.because for words in ("even with one session", "it refuses"))
+        is_too_slow = said.pays == "no" and not any(
+            words in said.because for words in ("even with one session", "it refuses")
+        )
         rests_on_speed = word in ("use", "no difference") or (word == "avoid" and is_too_slow)
         if not rests_on_speed or self.planted.kind in ("an SLO nobody meets", "twins"):
             return False
@@ -653,10 +776,18 @@ class Row:
         """Return the words that are no mistake, where the one start of each server added so much."""
         planted, known = self.planted, self.known
         if planted.kind == "an SLO nobody meets":
-            return frozenset({self.said.word} if self.names_the_level and self.said.word != "use" else ())
+            return frozenset(
+                {self.said.word} if self.names_the_level and self.said.word != "use" else ()
+            )
         if planted.is_twin:
-            return frozenset({"no difference", *(("refused",) if "same" in self.said.headline else ())})
-        is_short = self.said.reach is not None and known.lost_from is not None and self.said.reach <= REACH_SLACK * known.lost_from
+            return frozenset(
+                {"no difference", *(("refused",) if "same" in self.said.headline else ())}
+            )
+        is_short = (
+            self.said.reach is not None
+            and known.lost_from is not None
+            and self.said.reach <= REACH_SLACK * known.lost_from
+        )
         if known.lost_from is not None and not is_short:
             return frozenset({"avoid", "broken"})  # no scales mend it
         if known.points < -100 * MARGIN and not is_short:
@@ -671,7 +802,11 @@ class Row:
             band = min(BANDS, key=lambda each: abs(each - (self.said.reach or 0.0)))
             change = math.log1p(self.known.change_to[str(band)])
         true = Truth(gain=-(change + start) / math.log1p(MARGIN), agents=None, points=0.0)
-        return frozenset(word for word in ("use", "avoid", "calibrate", "no difference") if not true.is_wrong(word))
+        return frozenset(
+            word
+            for word in ("use", "avoid", "calibrate", "no difference")
+            if not true.is_wrong(word)
+        )
 
     def _by_gpus(self, known: Known, agents: int) -> frozenset[str]:
         """Return what is right by GPUs at the peak; where these may be equal, what latency says is right too."""
@@ -681,7 +816,11 @@ class Row:
         saved = known.gpus(REFERENCE, agents) - known.gpus(CANDIDATE, agents)
         is_near = abs(math.log(high / low)) <= NEAR_AGENTS
         by_gpus = {"use"} if saved >= 1 else {"avoid"} if saved <= -1 else {"no difference"}
-        return frozenset(by_gpus | {"no difference"} | self._by_latency(0.0)) if is_near else frozenset(by_gpus)
+        return (
+            frozenset(by_gpus | {"no difference"} | self._by_latency(0.0))
+            if is_near
+            else frozenset(by_gpus)
+        )
 
 
 @cache
@@ -710,7 +849,9 @@ class Column:
     @property
     def decided(self) -> float:
         """Return the share of the clear ones that are decided rightly, over the full range."""
-        return sum(row.is_decided for row in self.clear) / len(self.clear) if self.clear else math.nan
+        return (
+            sum(row.is_decided for row in self.clear) / len(self.clear) if self.clear else math.nan
+        )
 
     @property
     def wrong(self) -> float:
@@ -728,7 +869,9 @@ class Column:
         rest = " | ".join(str(self.count(word)) for word in ("bounded", "open"))
         share = f"{self.decided:.0%} of {len(self.clear)}" if self.clear else "–"
         minutes = statistics.median(row.said.minutes for row in self.rows)
-        budget = statistics.median(60 * row.said.minutes / row.planted.budget_s for row in self.rows)
+        budget = statistics.median(
+            60 * row.said.minutes / row.planted.budget_s for row in self.rows
+        )
         cpu = statistics.median(row.said.cpu_s for row in self.rows)
         spent = f"{minutes:.0f} ({budget:.0%}) | {cpu:.1f}"
         return f"| {name} | {len(self.rows)} | {words} | {self.overreaching} | {rest} | {share} | {spent} |"
@@ -753,9 +896,12 @@ def rendered(rows: Sequence[Row]) -> Iterator[str]:
         if row.graded == "wrong" or row.overreaches:
             yield _told(row)
     cpu = {
-        name: [row.said.cpu_s for row in rows if bool(row.planted.slo) is wanted] for name, wanted in (("without", False), ("with", True))
+        name: [row.said.cpu_s for row in rows if bool(row.planted.slo) is wanted]
+        for name, wanted in (("without", False), ("with", True))
     }
-    medians = ", ".join(f"{statistics.median(own):.1f} s {name} capacity" for name, own in cpu.items() if own)
+    medians = ", ".join(
+        f"{statistics.median(own):.1f} s {name} capacity" for name, own in cpu.items() if own
+    )
     yield (
         f"{len(rows)} deployments: wrong {whole.wrong:.1%}, overreaching {whole.overreaching}, "
         f"decided {whole.decided:.0%} of {len(whole.clear)} clear ones; CPU {medians} in the median"
@@ -776,7 +922,9 @@ def _told(row: Row) -> str:
 
 def is_kept(whole: Column) -> bool:
     """Tell whether what is promised holds."""
-    return whole.wrong <= WRONG_MOST and not whole.overreaching and not whole.decided < DECIDED_LEAST
+    return (
+        whole.wrong <= WRONG_MOST and not whole.overreaching and not whole.decided < DECIDED_LEAST
+    )
 
 
 # --- as a tool ---
@@ -793,13 +941,17 @@ def _sources(rooms: tuple[str, ...]) -> str:
 
 def row_key(planted: Planted) -> str:
     """Return what a decision depends on."""
-    return blake2b(f"{asdict(planted)} {planted.profile()} {_sources(ROOMS)}".encode(), digest_size=8).hexdigest()
+    return blake2b(
+        f"{asdict(planted)} {planted.profile()} {_sources(ROOMS)}".encode(), digest_size=8
+    ).hexdigest()
 
 
 def kept(into: Path | None) -> dict[str, dict[str, Any]]:
     """Return what a file holds, by key; a line that was cut off is left out."""
     found: dict[str, dict[str, Any]] = {}
-    for line in into.read_text(encoding="utf-8").split("\n") if into is not None and into.exists() else ():
+    for line in (
+        into.read_text(encoding="utf-8").split("\n") if into is not None and into.exists() else ()
+    ):
         if line.endswith("}"):
             each = json.loads(line)
             found[each["key"]] = each
@@ -810,7 +962,12 @@ def work(kind: Asked, planted: Planted) -> dict[str, Any]:
     """Work out what is true of a deployment, or decide on it; return the line that is kept."""
     if kind == "truth":
         return {"key": truth_key(planted), "kind": planted.kind, "truth": asdict(truth(planted))}
-    return {"key": row_key(planted), "number": planted.number, "kind": planted.kind, "said": asdict(decided(planted))}
+    return {
+        "key": row_key(planted),
+        "number": planted.number,
+        "kind": planted.kind,
+        "said": asdict(decided(planted)),
+    }
 
 
 def played(drawn: Sequence[Planted], *, into: Path | None = None, jobs: int = 1) -> list[Row]:
@@ -827,20 +984,38 @@ def played(drawn: Sequence[Planted], *, into: Path | None = None, jobs: int = 1)
                 into.parent.mkdir(parents=True, exist_ok=True)
                 with into.open("a", encoding="utf-8") as file:
                     file.write(f"{json.dumps(line)}\n")
-    return [Row(planted=each, known=Known(**found[truth_key(each)]["truth"]), said=Said(**found[row_key(each)]["said"])) for each in drawn]
+    return [
+        Row(
+            planted=each,
+            known=Known(**found[truth_key(each)]["truth"]),
+            said=Said(**found[row_key(each)]["said"]),
+        )
+        for each in drawn
+    ]
 
 
-def main(arguments: Sequence[str] | None = None, write: Callable[[str], object] = sys.stdout.write) -> int:
+def main(
+    arguments: Sequence[str] | None = None, write: Callable[[str], object] = sys.stdout.write
+) -> int:
     """Print the table; return 3 when a promise is broken."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--number", type=int, default=300)
     parser.add_argument("--seed", type=int, default=27)
     parser.add_argument("--kind", choices=KINDS, help="only deployments of this kind")
-    parser.add_argument("--into", type=Path, default=Path("build/planted.jsonl"), help="keep what is finished here, and continue from it")
+    parser.add_argument(
+        "--into",
+        type=Path,
+        default=Path("build/planted.jsonl"),
+        help="keep what is finished here, and continue from it",
+    )
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     options = parser.parse_args(arguments)
     drawn = [planted(number, options.seed) for number in range(options.number)]
-    rows = played([each for each in drawn if options.kind in (None, each.kind)], into=options.into, jobs=options.jobs)
+    rows = played(
+        [each for each in drawn if options.kind in (None, each.kind)],
+        into=options.into,
+        jobs=options.jobs,
+    )
     write("\n".join(rendered(rows)) + "\n")
     return 0 if is_kept(Column(rows=rows)) else 3
 

@@ -52,11 +52,23 @@ def decided(number: int, starts: int, gain: float) -> Row:
     rng = np.random.default_rng((37, number, starts, round(100 * gain)))
     world, scatter = WORLDS[number % len(WORLDS)], SCATTER[number // len(WORLDS) % len(SCATTER)]
     name = "one start" if starts == 1 else f"{starts} pairs of replicas"
-    drawn = Drawn(world=world, starts=name, pair_sd=scatter, truth=Truth(gain=gain, agents=None, points=0), rng=rng)
+    drawn = Drawn(
+        world=world,
+        starts=name,
+        pair_sd=scatter,
+        truth=Truth(gain=gain, agents=None, points=0),
+        rng=rng,
+    )
     deciding = DecidingDrawn(drawn)
     deciding.play()
     (verdict,) = deciding.decision.server if deciding.decision is not None else (None,)
-    return Row(world=world, starts=starts, gain=gain, word="test further" if verdict is None else verdict.verdict, pairs=drawn.pairs)
+    return Row(
+        world=world,
+        starts=starts,
+        gain=gain,
+        word="test further" if verdict is None else verdict.verdict,
+        pairs=drawn.pairs,
+    )
 
 
 def share(rows: Sequence[Row], told: Callable[[Row], bool]) -> float:
@@ -79,11 +91,15 @@ def rendered(rows: Sequence[Row]) -> Iterator[str]:
         yield f"| {starts} | {world} | {share(own, lambda row: row.is_decided):.0%} | {share(own, lambda row: row.is_wrong):.1%} |"
 
 
-def main(arguments: Sequence[str] | None = None, write: Callable[[str], object] = sys.stdout.write) -> None:
+def main(
+    arguments: Sequence[str] | None = None, write: Callable[[str], object] = sys.stdout.write
+) -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--number", type=int, default=100, help="deployments a row")
-    parser.add_argument("--starts", type=int, nargs="*", default=STARTS, help="which pairs take turns on")
+    parser.add_argument(
+        "--starts", type=int, nargs="*", default=STARTS, help="which pairs take turns on"
+    )
     parser.add_argument("--gains", type=float, nargs="*", default=GAINS, help="truths, in margins")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     options = parser.parse_args(arguments)

@@ -32,12 +32,20 @@ from agentload.study.stored import Notes
 from agentload.verdict.policy import Setting
 
 BROKEN = "llama-3.1-8b-h100-old-kernel"
-STUDY = Ask(servers=Virtual(profile=BROKEN, arms=("bf16", "fp8")), tasks=("needle",), contexts=(131_072,), depths=1, until_settled=True)
+STUDY = Ask(
+    servers=Virtual(profile=BROKEN, arms=("bf16", "fp8")),
+    tasks=("needle",),
+    contexts=(131_072,),
+    depths=1,
+    until_settled=True,
+)
 
 
 def count(database: Path) -> int:
     with duckdb.connect(str(database), read_only=True) as connection:
-        ((found,),) = connection.execute("SELECT count(*) FROM answers WHERE arm = 'bf16'").fetchall()
+        ((found,),) = connection.execute(
+            "SELECT count(*) FROM answers WHERE arm = 'bf16'"
+        ).fetchall()
     return int(found)
 
 
@@ -62,8 +70,13 @@ def test_what_stays_open_is_looked_at_until_the_items_are_used_up(tmp_path: Path
 def test_a_reference_that_cannot_answer_is_asked_thirty_items_and_no_more(tmp_path: Path) -> None:
     profile = tmp_path / "random.yaml"
     lines = Path("profiles/llama-3.1-8b-h100-old-kernel.yaml").read_text(encoding="utf-8")
-    profile.write_text(lines.replace("percent: 91.2", "percent: 0.5").replace("percent: 13.0", "percent: 0.5"), encoding="utf-8")
-    ended = in_sequence(extended(STUDY, profile=str(profile)), Place(database=tmp_path / "x.duckdb"), Audience())
+    profile.write_text(
+        lines.replace("percent: 91.2", "percent: 0.5").replace("percent: 13.0", "percent: 0.5"),
+        encoding="utf-8",
+    )
+    ended = in_sequence(
+        extended(STUDY, profile=str(profile)), Place(database=tmp_path / "x.duckdb"), Audience()
+    )
     assert (ended.items, ended.ending) == (30, "hopeless")
     assert "these questions show no difference" in ended.said
 
@@ -77,8 +90,13 @@ def _level(database: Path, run: str, arm: str) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_joined", [False, True])
-def test_what_a_sequence_found_is_reported_at_the_level_of_its_looks(tmp_path: Path, *, is_joined: bool) -> None:
-    database, sound = tmp_path / "x.duckdb", extended(STUDY, profile="llama-3.1-8b-h100", items=100, until_settled=False)
+def test_what_a_sequence_found_is_reported_at_the_level_of_its_looks(
+    tmp_path: Path, *, is_joined: bool
+) -> None:
+    database, sound = (
+        tmp_path / "x.duckdb",
+        extended(STUDY, profile="llama-3.1-8b-h100", items=100, until_settled=False),
+    )
     run = answer_all(answering(sound, Place(database=database))).run_id
     assert _level(database, run, "fp8") == pytest.approx(0.95)
     place = Place(database=database, into=run if is_joined else None)
@@ -91,10 +109,20 @@ def test_what_a_sequence_found_is_reported_at_the_level_of_its_looks(tmp_path: P
 @pytest.mark.loopback
 def test_servers_are_looked_at_in_one_run_and_never_asked_twice(tmp_path: Path) -> None:
     servers = Live(endpoints="emulated:llama-3.1-8b-h100/bf16+fp8")
-    study = Ask(servers=servers, tasks=("needle",), contexts=(1024,), depths=2, items=130, until_settled=True, per_context=4)
+    study = Ask(
+        servers=servers,
+        tasks=("needle",),
+        contexts=(1024,),
+        depths=2,
+        items=130,
+        until_settled=True,
+        per_context=4,
+    )
     ended = in_sequence(study, Place(database=tmp_path / "x.duckdb"), Audience())
     with duckdb.connect(str(tmp_path / "x.duckdb"), read_only=True) as connection:
-        rows = connection.execute("SELECT count(*), count(DISTINCT request_id), count(DISTINCT item) FROM answers WHERE arm = 'bf16'")
+        rows = connection.execute(
+            "SELECT count(*), count(DISTINCT request_id), count(DISTINCT item) FROM answers WHERE arm = 'bf16'"
+        )
         asked, distinct, contexts = rows.fetchall()[0]
         runs = connection.execute("SELECT count(*) FROM runs").fetchall()
     assert (asked, distinct, runs) == (ended.items, ended.items, [(1,)])
@@ -116,7 +144,9 @@ def test_the_forecast_says_that_a_small_loss_ends_undecided_in_a_third_of_the_ru
 
 
 def test_answers_that_differ_together_are_expected_to_take_more_items() -> None:
-    alone, shared = (likely(ITEMS, margin=0.03, together=together)["equally accurate"] for together in (1, 4))
+    alone, shared = (
+        likely(ITEMS, margin=0.03, together=together)["equally accurate"] for together in (1, 4)
+    )
     assert shared.by(880, 1) < alone.by(880, 1) - 0.1
     assert shared.contexts < alone.contexts / 2
 
@@ -138,8 +168,17 @@ def _row(question: Question, *, right: bool, arm: str) -> AnswerRow:
 
 
 @pytest.mark.parametrize("is_shared", [False, True])
-def test_fewer_questions_a_context_are_asked_where_those_so_far_differ_together(tmp_path: Path, *, is_shared: bool) -> None:
-    study = Ask(servers=STUDY.servers, tasks=("needle",), contexts=(4096,), depths=1, until_settled=True, per_context=4)
+def test_fewer_questions_a_context_are_asked_where_those_so_far_differ_together(
+    tmp_path: Path, *, is_shared: bool
+) -> None:
+    study = Ask(
+        servers=STUDY.servers,
+        tasks=("needle",),
+        contexts=(4096,),
+        depths=1,
+        until_settled=True,
+        per_context=4,
+    )
     before = ordered(study, 120, Place(database=tmp_path / "none.duckdb"))
     # A fifth of the answers is lost: those of every fifth context, or one here and there.
     lost = {one for at, one in enumerate(before) if (at // 4 if is_shared else at * 7) % 5 == 0}
@@ -151,11 +190,25 @@ def test_fewer_questions_a_context_are_asked_where_those_so_far_differ_together(
     assert max(added.values()) == (2 if is_shared else 4)
 
 
-def _asked(folder: Path, study: Ask, order: Sequence[Question], *, lost: Collection[Question] = ()) -> Place:
+def _asked(
+    folder: Path, study: Ask, order: Sequence[Question], *, lost: Collection[Question] = ()
+) -> Place:
     """Return where these questions were answered, by two arms of which one has some wrong."""
     place = Place(database=folder / "x.duckdb", into="r")
     with journal.Writer(folder / "leg001.journal") as writer:
-        writer.append(run_row("r", study, plan=None, kind="simulated", trace_hash=None, model="m", created_ns=0, command="", notes=Notes()))
+        writer.append(
+            run_row(
+                "r",
+                study,
+                plan=None,
+                kind="simulated",
+                trace_hash=None,
+                model="m",
+                created_ns=0,
+                command="",
+                notes=Notes(),
+            )
+        )
         for position, arm in enumerate(("bf16", "fp8")):
             writer.append(ArmRow(run_id="r", arm=arm, position=position, url=None, model=None))
             for one in order:
@@ -164,7 +217,9 @@ def _asked(folder: Path, study: Ask, order: Sequence[Question], *, lost: Collect
     return place
 
 
-def test_while_no_answer_differs_as_many_questions_a_context_are_asked_as_were_planned(tmp_path: Path) -> None:
+def test_while_no_answer_differs_as_many_questions_a_context_are_asked_as_were_planned(
+    tmp_path: Path,
+) -> None:
     study = extended(STUDY, per_context=4)
     before = ordered(study, 120, Place(database=tmp_path / "none.duckdb"))
     after = ordered(study, 160, _asked(tmp_path, study, before))
@@ -176,9 +231,14 @@ def test_while_no_answer_differs_as_many_questions_a_context_are_asked_as_were_p
 
 @given(items=st.sampled_from(ITEMS), weights=st.lists(st.integers(1, 50), min_size=3, max_size=3))
 @settings(max_examples=30, deadline=None)
-def test_each_length_is_asked_by_its_share_and_later_looks_hold_earlier_ones(items: int, weights: list[int]) -> None:
+def test_each_length_is_asked_by_its_share_and_later_looks_hold_earlier_ones(
+    items: int, weights: list[int]
+) -> None:
     study = Ask(servers=STUDY.servers, contexts=(4096, 8192, 16_384), per_context=4)
-    shares = {length: weight / sum(weights) for length, weight in zip(study.contexts, weights, strict=True)}
+    shares = {
+        length: weight / sum(weights)
+        for length, weight in zip(study.contexts, weights, strict=True)
+    }
     place = Place(database=Path("none.duckdb"))
     order = ordered(study, items, place, shares=shares)
     asked = Counter(one.context for one in order)
@@ -186,7 +246,9 @@ def test_each_length_is_asked_by_its_share_and_later_looks_hold_earlier_ones(ite
     assert len(order) == len(set(order))
     assert set(order) <= set(ordered(study, 2 * items, place, shares=shares))
     first = Counter(one.context for one in order[: items // 2])
-    assert all(abs(first[length] - items * share / 2) <= 2 for length, share in shares.items()), "a part is a fair sample"
+    assert all(abs(first[length] - items * share / 2) <= 2 for length, share in shares.items()), (
+        "a part is a fair sample"
+    )
 
 
 def test_lengths_that_many_calls_have_and_that_are_read_quickly_are_asked_most() -> None:

@@ -37,7 +37,13 @@ from tests.study.test_reproduced_live import check_reproduced, own, told
 
 CHAT = (TraceRef(path="chat"),)
 SETTLED = Apart(
-    arm="int8", reference="bf16", window=65_536, run="r-int8", minutes=3.5, is_decided=True, headline="stay on BF16: avoid INT8"
+    arm="int8",
+    reference="bf16",
+    window=65_536,
+    run="r-int8",
+    minutes=3.5,
+    is_decided=True,
+    headline="stay on BF16: avoid INT8",
 )
 
 
@@ -54,7 +60,9 @@ SETTLED = Apart(
         ({"bf16": 65_536, "fp8": 65_536, "int8": 32_768}, ("int8", 32_768)),
     ],
 )
-def test_an_arm_is_narrow_where_another_takes_more_of_the_trace(windows: dict[str, int], found: tuple[str, int] | None) -> None:
+def test_an_arm_is_narrow_where_another_takes_more_of_the_trace(
+    windows: dict[str, int], found: tuple[str, int] | None
+) -> None:
     assert narrowest(("bf16", "fp8", "int8"), windows, reference="bf16", longest=112_000) == found
 
 
@@ -63,13 +71,28 @@ def test_between_two_arms_none_is_narrow() -> None:
 
 
 def test_a_reference_that_takes_less_than_another_arm_is_refused_with_a_next_step() -> None:
-    with pytest.raises(PlanError, match="bf16, the reference, takes contexts up to 65,536 tokens, and fp8 longer ones") as error:
-        narrowest(("bf16", "fp8", "int8"), {"bf16": 65_536, "int8": 32_768}, reference="bf16", longest=112_000)
-    assert error.value.hint == "--max-context 65536 decides on what it takes, --reference fp8 on all of the trace"
+    with pytest.raises(
+        PlanError,
+        match="bf16, the reference, takes contexts up to 65,536 tokens, and fp8 longer ones",
+    ) as error:
+        narrowest(
+            ("bf16", "fp8", "int8"),
+            {"bf16": 65_536, "int8": 32_768},
+            reference="bf16",
+            longest=112_000,
+        )
+    assert (
+        error.value.hint
+        == "--max-context 65536 decides on what it takes, --reference fp8 on all of the trace"
+    )
 
 
-def test_the_ledger_keeps_what_came_of_it_and_a_lighter_load_keeps_it_as_well(tmp_path: Path) -> None:
-    asked = Asked(stage=Stage(criterion="checks", amount=1), planned_minutes=0.2, minutes=0.1, said="")
+def test_the_ledger_keeps_what_came_of_it_and_a_lighter_load_keeps_it_as_well(
+    tmp_path: Path,
+) -> None:
+    asked = Asked(
+        stage=Stage(criterion="checks", amount=1), planned_minutes=0.2, minutes=0.1, said=""
+    )
     made = Ledger(database=tmp_path / "x.duckdb", run="r").write("asked", asked).set_apart(SETTLED)
     assert made.apart == (SETTLED,)
     assert made.minutes == pytest.approx(0.1)
@@ -78,14 +101,21 @@ def test_the_ledger_keeps_what_came_of_it_and_a_lighter_load_keeps_it_as_well(tm
     assert eased.apart == (SETTLED,)
     assert ledger(tmp_path / "x.duckdb", "r-4-sessions") == eased
     own = made.beside("r-int8")
-    assert (own.run, own.minutes, [each.stage.criterion for each in own.asked]) == ("r-int8", 0.0, ["checks"])
+    assert (own.run, own.minutes, [each.stage.criterion for each in own.asked]) == (
+        "r-int8",
+        0.0,
+        ["checks"],
+    )
     assert ledger(tmp_path / "x.duckdb", "r-int8") == own
 
 
 def three(folder: Path, *, window: int) -> Virtual:
     """Return BF16, an arm that takes a fifth less time, and one that does so as well and takes contexts up to a window."""
     profile = yaml.safe_load(bed.planted(10, 27, kind="faster").profile())
-    profile["arms"]["narrow"] = {**profile["arms"]["candidate"], "server": {"backend": "TRITON_ATTN", "max_model_len": window}}
+    profile["arms"]["narrow"] = {
+        **profile["arms"]["candidate"],
+        "server": {"backend": "TRITON_ATTN", "max_model_len": window},
+    }
     (folder / "three.yaml").write_text(yaml.safe_dump(profile), encoding="utf-8")
     return Virtual(profile=str(folder / "three.yaml"))
 
@@ -98,7 +128,11 @@ def decided(study: Decide, folder: Path, *, stops_at: str) -> tuple[Outcome, Dec
         if text.startswith(f"asking: {stops_at}"):
             raise KeyboardInterrupt
 
-    deciding = Deciding(study=study, place=Place(database=folder / "x.duckdb", run="r"), audience=Audience(notice=notice))
+    deciding = Deciding(
+        study=study,
+        place=Place(database=folder / "x.duckdb", run="r"),
+        audience=Audience(notice=notice),
+    )
     return deciding.play(), deciding, lines
 
 
@@ -111,15 +145,26 @@ def replay(database: Path, run: str) -> Replay:
     return study
 
 
-def test_an_arm_that_refuses_many_calls_is_avoided_after_a_pair_and_the_others_are_decided_on_all_of_the_trace(tmp_path: Path) -> None:
+def test_an_arm_that_refuses_many_calls_is_avoided_after_a_pair_and_the_others_are_decided_on_all_of_the_trace(
+    tmp_path: Path,
+) -> None:
     study = Decide(traces=CHAT, servers=three(tmp_path, window=49_152))
     outcome, deciding, lines = decided(study, tmp_path, stops_at="accuracy")
     (apart,) = outcome.apart
     said = "narrow takes contexts up to 49,152 tokens, so it was compared with bf16 alone, up to there (run r-narrow): "
     said += "stay on BF16: avoid narrow"
-    assert (apart.arm, apart.window, apart.run, apart.is_decided, apart.said()) == ("narrow", 49_152, "r-narrow", True, said)
+    assert (apart.arm, apart.window, apart.run, apart.is_decided, apart.said()) == (
+        "narrow",
+        49_152,
+        "r-narrow",
+        True,
+        said,
+    )
     assert 0 < apart.minutes < 6
-    assert "narrow takes contexts up to 49,152 tokens, others longer ones: it is compared with bf16 alone first, within 22 min" in lines
+    assert (
+        "narrow takes contexts up to 49,152 tokens, others longer ones: it is compared with bf16 alone first, within 22 min"
+        in lines
+    )
     assert outcome.document is not None
     assert outcome.run_id == "r"
     assert [each.arm for each in outcome.document.decision.server] == ["candidate"]
@@ -128,26 +173,45 @@ def test_an_arm_that_refuses_many_calls_is_avoided_after_a_pair_and_the_others_a
     assert found.timed_to > 90_000
     assert said in outcome.document.decision.caveats
     assert said in summary(study, outcome)
-    assert outcome.left_minutes + apart.minutes + sum(each.minutes for each in outcome.asked) == pytest.approx(45.0)
+    assert outcome.left_minutes + apart.minutes + sum(
+        each.minutes for each in outcome.asked
+    ) == pytest.approx(45.0)
     assert deciding.means.arms == ("bf16", "candidate")
-    for name, arms, cut in (("r-narrow", ("bf16", "narrow"), 49_152), ("r", ("bf16", "candidate"), None)):
+    for name, arms, cut in (
+        ("r-narrow", ("bf16", "narrow"), 49_152),
+        ("r", ("bf16", "candidate"), None),
+    ):
         read = replay(tmp_path / "x.duckdb", name)
         again = simulation(read, Place(database=tmp_path / "y.duckdb", run=name)).playing
         assert isinstance(again, Simulation)
-        assert (tuple(again.arms), again.plan.arms, read.load.max_context_tokens) == (arms, arms, cut)
+        assert (tuple(again.arms), again.plan.arms, read.load.max_context_tokens) == (
+            arms,
+            arms,
+            cut,
+        )
 
 
-def test_a_budget_that_has_no_time_for_an_arm_by_itself_is_refused_with_one_that_has(tmp_path: Path) -> None:
+def test_a_budget_that_has_no_time_for_an_arm_by_itself_is_refused_with_one_that_has(
+    tmp_path: Path,
+) -> None:
     study = Decide(traces=CHAT, servers=three(tmp_path, window=49_152), budget_s=300.0)
-    with pytest.raises(UsageError, match=r"2.5 min to compare it by itself settle nothing") as error:
+    with pytest.raises(
+        UsageError, match=r"2.5 min to compare it by itself settle nothing"
+    ) as error:
         decided(study, tmp_path, stops_at="accuracy")
     assert error.value.hint == "--budget 6m"
 
 
-def test_a_forecast_is_of_the_arms_that_are_left_and_says_who_is_compared_first(tmp_path: Path) -> None:
+def test_a_forecast_is_of_the_arms_that_are_left_and_says_who_is_compared_first(
+    tmp_path: Path,
+) -> None:
     lines = list[str]()
     study = Decide(traces=CHAT, servers=three(tmp_path, window=49_152))
-    deciding = Deciding(study=study, place=Place(database=tmp_path / "x.duckdb", run="r"), audience=Audience(notice=lines.append))
+    deciding = Deciding(
+        study=study,
+        place=Place(database=tmp_path / "x.duckdb", run="r"),
+        audience=Audience(notice=lines.append),
+    )
     foretold = deciding.forecast()
     assert len(lines) == 1
     assert 15 < sum(each.price.minutes for each in foretold) < 22.6
@@ -166,7 +230,9 @@ def serving(folder: Path, *, window: int) -> Iterator[str]:
 
 @pytest.mark.slow
 @pytest.mark.loopback
-def test_servers_are_compared_apart_stopped_resumed_and_laid_out_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_servers_are_compared_apart_stopped_resumed_and_laid_out_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for limit in ("MAX_SEND_LAG_MS", "MAX_STALL_MS", "MAX_COALESCED_SHARE"):
         monkeypatch.setattr(health, limit, math.inf)
     database = tmp_path / "x.duckdb"
@@ -179,7 +245,13 @@ def test_servers_are_compared_apart_stopped_resumed_and_laid_out_again(tmp_path:
             if text.startswith(f"asking: {stops_at}"):
                 raise KeyboardInterrupt
 
-        study = Decide(traces=(TraceRef(path="demo-chat"),), servers=Live(endpoints=urls), load=LOAD, budget_s=480.0, seed=3)
+        study = Decide(
+            traces=(TraceRef(path="demo-chat"),),
+            servers=Live(endpoints=urls),
+            load=LOAD,
+            budget_s=480.0,
+            seed=3,
+        )
         return Deciding(study=study, place=place, audience=Audience(notice=notice)).play(), lines
 
     with serving(tmp_path, window=2_500) as urls:
@@ -188,7 +260,11 @@ def test_servers_are_compared_apart_stopped_resumed_and_laid_out_again(tmp_path:
         second, lines = played(Place(database=database, resume="r"), stops_at="speed, 4")
         assert not any("checks" in line for line in lines if line.startswith("asking"))
         (apart,) = second.apart
-        assert (apart.arm, apart.run, apart.headline) == ("narrow", "r-narrow", "stay on BF16: avoid narrow")
+        assert (apart.arm, apart.run, apart.headline) == (
+            "narrow",
+            "r-narrow",
+            "stay on BF16: avoid narrow",
+        )
         assert second.run_id == "r"
         third, lines = played(Place(database=database, resume="r"), stops_at="speed, 5")
         assert third.apart == second.apart
@@ -202,20 +278,29 @@ def test_servers_are_compared_apart_stopped_resumed_and_laid_out_again(tmp_path:
     assert apart.said() in third.document.decision.caveats
 
 
-def test_servers_that_are_started_are_known_from_the_first_start_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_servers_that_are_started_are_known_from_the_first_start_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     arms = tmp_path / "arms.yaml"
-    entries = (f"  {arm}: {{url: http://127.0.0.1:{port}/v1, launch: x}}\n" for port, arm in enumerate(("bf16", "fp8", "int8"), 1))
+    entries = (
+        f"  {arm}: {{url: http://127.0.0.1:{port}/v1, launch: x}}\n"
+        for port, arm in enumerate(("bf16", "fp8", "int8"), 1)
+    )
     arms.write_text(f"arms:\n{''.join(entries)}", encoding="utf-8")
     asked = list[tuple[tuple[str, ...], int | None]]()
 
     def played(speed: Speed, _: Stage) -> None:
         asked.append((speed.means.arms, speed.means.cut))
         windows = {"bf16": 131_072, "fp8": 131_072, "int8": 65_536}
-        speed.meet({arm: Identity(models=("m",), max_model_len=windows[arm]) for arm in speed.means.arms})
+        speed.meet(
+            {arm: Identity(models=("m",), max_model_len=windows[arm]) for arm in speed.means.arms}
+        )
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Speed, "ask", played)
     study = Decide(traces=CHAT, servers=Live(endpoints=str(arms), launch=True))
-    outcome = Deciding(study=study, place=Place(database=tmp_path / "x.duckdb", run="r"), audience=Audience()).play()
+    outcome = Deciding(
+        study=study, place=Place(database=tmp_path / "x.duckdb", run="r"), audience=Audience()
+    ).play()
     assert asked == [(("bf16", "fp8", "int8"), None), (("bf16", "int8"), 65_536)]
     assert (outcome.run_id, outcome.ending) == ("r", "stopped")

@@ -38,18 +38,33 @@ def test_a_decision_is_wrong_where_it_switches_for_too_little_or_to_a_harm_or_st
 @pytest.mark.parametrize(("gain", "word"), [(8.0, "use"), (-8.0, "avoid")])
 def test_a_drawn_deployment_is_decided_by_what_the_product_asks(gain: float, word: str) -> None:
     truth = Truth(gain=gain, agents=None, points=0)
-    drawn = Drawn(world="plain", starts="a start a pair", pair_sd=0.02, truth=truth, rng=np.random.default_rng(3))
+    drawn = Drawn(
+        world="plain",
+        starts="a start a pair",
+        pair_sd=0.02,
+        truth=truth,
+        rng=np.random.default_rng(3),
+    )
     deciding = DecidingDrawn(drawn)
     ended = deciding.play()
     assert deciding.decision is not None
     assert [each.verdict for each in deciding.decision.server] == [word]
-    assert {each.stage.criterion for each in ended.asked} == {"checks", "canary", "speed"} | ({"accuracy"} if word == "use" else set())
+    assert {each.stage.criterion for each in ended.asked} == {"checks", "canary", "speed"} | (
+        {"accuracy"} if word == "use" else set()
+    )
 
 
-@pytest.mark.parametrize("world", ["plain", "carry-over of one arm", "one arm ages", "rare slow blocks"])
+@pytest.mark.parametrize(
+    "world", ["plain", "carry-over of one arm", "one arm ages", "rare slow blocks"]
+)
 def test_what_nothing_is_promised_of_is_drawn_as_its_world_says(world: str) -> None:
     truth = Truth(gain=0.0, agents=None, points=-6)
-    table = pair_table(*Drawn(world=world, starts="one start", pair_sd=0.01, truth=truth, rng=np.random.default_rng(3)).calls, "turn_ms")
+    table = pair_table(
+        *Drawn(
+            world=world, starts="one start", pair_sd=0.01, truth=truth, rng=np.random.default_rng(3)
+        ).calls,
+        "turn_ms",
+    )
     assert table is not None
     by_place = table.value[table.order > 0].mean() - table.value[table.order < 0].mean()
     aged = table.value[16:].mean() - table.value[:4].mean()
@@ -64,7 +79,13 @@ def test_whole_contexts_lose_as_much_as_single_answers() -> None:
     lost: dict[str, list[float]] = {}
     for seed in range(40):
         truth = Truth(gain=0.0, agents=None, points=-6)
-        made = Drawn(world="plain", starts="one start", pair_sd=0.02, truth=truth, rng=np.random.default_rng(seed))
+        made = Drawn(
+            world="plain",
+            starts="one start",
+            pair_sd=0.02,
+            truth=truth,
+            rng=np.random.default_rng(seed),
+        )
         reference, arm = made.answers
         lost.setdefault(made.losing, []).append(float(np.mean(arm.astype(float) - reference)))
     assert {*lost} == {"each", "whole contexts"}

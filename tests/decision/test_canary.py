@@ -45,7 +45,10 @@ def planted(folder: Path, rows: str, *, faster: bool = True) -> str:
     text = SHIPPED.read_text(encoding="utf-8")
     assert text.count(ROWS) == 1
     if faster:
-        slow, fast = "decode_ms: 6.58, decode_ms_per_token: 2.37e-5", "decode_ms: 5.0, decode_ms_per_token: 2.0e-5"
+        slow, fast = (
+            "decode_ms: 6.58, decode_ms_per_token: 2.37e-5",
+            "decode_ms: 5.0, decode_ms_per_token: 2.0e-5",
+        )
         assert text.count(slow) == 1
         text = text.replace(slow, fast)
     path = folder / "planted.yaml"
@@ -53,7 +56,9 @@ def planted(folder: Path, rows: str, *, faster: bool = True) -> str:
     return str(path)
 
 
-def deciding(folder: Path, profile: str, *, arms: tuple[str, ...] = ARMS, until: str = "never") -> tuple[Outcome, list[str]]:
+def deciding(
+    folder: Path, profile: str, *, arms: tuple[str, ...] = ARMS, until: str = "never"
+) -> tuple[Outcome, list[str]]:
     """Decide, and stop where a question begins so."""
     said: list[str] = []
 
@@ -63,14 +68,20 @@ def deciding(folder: Path, profile: str, *, arms: tuple[str, ...] = ARMS, until:
             raise KeyboardInterrupt
 
     study = Decide(traces=CHAT, servers=Virtual(profile=profile, arms=arms))
-    return Deciding(study=study, place=Place(database=folder / "x.duckdb"), audience=Audience(notice=notice)).play(), said
+    return Deciding(
+        study=study, place=Place(database=folder / "x.duckdb"), audience=Audience(notice=notice)
+    ).play(), said
 
 
 def canary_of(folder: Path, budget_s: float) -> Canary:
-    study = Decide(traces=CHAT, servers=Virtual(profile="llama-3.1-8b-h100", arms=ARMS), budget_s=budget_s)
+    study = Decide(
+        traces=CHAT, servers=Virtual(profile="llama-3.1-8b-h100", arms=ARMS), budget_s=budget_s
+    )
     place = Place(database=folder / "x.duckdb")
     before = Ledger(database=place.database, run="r")
-    return Canary(means=Means(study=study, place=place, audience=Audience(), run="r", ledger=before))
+    return Canary(
+        means=Means(study=study, place=place, audience=Audience(), run="r", ledger=before)
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,14 +93,18 @@ def canary_of(folder: Path, budget_s: float) -> Canary:
         (9, None),
     ],
 )
-def test_a_canary_shrinks_to_a_twentieth_of_the_budget_or_is_left_out(tmp_path: Path, minutes: float, stage: Stage | None) -> None:
+def test_a_canary_shrinks_to_a_twentieth_of_the_budget_or_is_left_out(
+    tmp_path: Path, minutes: float, stage: Stage | None
+) -> None:
     canary = canary_of(tmp_path, 60 * minutes)
     assert canary.stage == stage
     assert stage is None or canary.price(stage).minutes <= minutes / 20
 
 
 def test_what_does_not_fit_is_said_where_checks_are(tmp_path: Path) -> None:
-    study = Decide(traces=CHAT, servers=Virtual(profile="llama-3.1-8b-h100", arms=ARMS), budget_s=540.0)
+    study = Decide(
+        traces=CHAT, servers=Virtual(profile="llama-3.1-8b-h100", arms=ARMS), budget_s=540.0
+    )
     made = Deciding(study=study, place=Place(database=tmp_path / "x.duckdb"), audience=Audience())
     assert made._questions["checks"].said(None).endswith(NO_CANARY)
     assert "canary" not in [each.criterion for each in made.forecast()]
@@ -103,9 +118,13 @@ def test_a_canary_asks_at_all_depths_and_what_accuracy_asks_later(tmp_path: Path
     depths: dict[tuple[str, int, str, int], set[float | None]] = {}
     for question in order:
         depths.setdefault(question.behind, set()).add(question.depth)
-    assert {frozenset(each) for each in depths.values()} == {frozenset({0.125, 0.375, 0.625, 0.875})}
+    assert {frozenset(each) for each in depths.values()} == {
+        frozenset({0.125, 0.375, 0.625, 0.875})
+    }
     assert len([each for each in depths if each[1] == 116_736]) == 5
-    later = Ask(servers=canary.means.study.servers, contexts=(8192, 65_536, 101_376, 116_736), per_context=4)
+    later = Ask(
+        servers=canary.means.study.servers, contexts=(8192, 65_536, 101_376, 116_736), per_context=4
+    )
     asked = ordered(later, ITEMS[4], Place(database=tmp_path / "none.duckdb"))
     assert {*map(asked_of, order)} <= {*map(asked_of, asked)}
 
@@ -113,14 +132,32 @@ def test_a_canary_asks_at_all_depths_and_what_accuracy_asks_later(tmp_path: Path
 @pytest.mark.parametrize("tokens", [60, 900, 1500, 3000, 5000])
 def test_contexts_of_any_length_have_room_for_their_questions(tmp_path: Path, tokens: int) -> None:
     turn = Turn(add=(Segment(role="user", tokens=tokens, key="k"),), output=8)
-    write(tmp_path / "t.jsonl", Trace(header=Header(name="t", seed=1), sessions=(Session(session="s", workload="chat", turns=(turn,)),)))
-    study = Decide(traces=(TraceRef(path=str(tmp_path / "t.jsonl")),), servers=Virtual(profile="llama-3.1-8b-h100", arms=ARMS))
+    write(
+        tmp_path / "t.jsonl",
+        Trace(
+            header=Header(name="t", seed=1),
+            sessions=(Session(session="s", workload="chat", turns=(turn,)),),
+        ),
+    )
+    study = Decide(
+        traces=(TraceRef(path=str(tmp_path / "t.jsonl")),),
+        servers=Virtual(profile="llama-3.1-8b-h100", arms=ARMS),
+    )
     place = Place(database=tmp_path / "x.duckdb")
-    means = Means(study=study, place=place, audience=Audience(), run="r", ledger=Ledger(database=place.database, run="r"))
+    means = Means(
+        study=study,
+        place=place,
+        audience=Audience(),
+        run="r",
+        ledger=Ledger(database=place.database, run="r"),
+    )
     canary = Canary(means=means)
     assert canary.stage is not None
     first = Ask(servers=study.servers, contexts=means.lengths, per_context=means.together, items=80)
-    for asked, order in ((means.questions(canary.stage), canary._order(canary.stage)), (first, generated(asking_of(first)).order)):
+    for asked, order in (
+        (means.questions(canary.stage), canary._order(canary.stage)),
+        (first, generated(asking_of(first)).order),
+    ):
         made = generated(asking_of(asked))
         assert all(made.item(question) for question in order)
 
@@ -133,7 +170,10 @@ def test_a_forecast_says_how_likely_a_broken_arm_is_found() -> None:
 @pytest.mark.parametrize(
     ("rows", "says"),
     [
-        (NEVER, "fp8 is broken at every length asked: 0 of 36 right at 64k to 114k where bf16 has 34 of 36."),
+        (
+            NEVER,
+            "fp8 is broken at every length asked: 0 of 36 right at 64k to 114k where bf16 has 34 of 36.",
+        ),
         (ABOVE_105K, "fp8 is broken above 99k: 0 of 20 right at 114k where bf16 has 18 of 20."),
     ],
 )
@@ -182,18 +222,25 @@ def test_other_arms_go_on_where_one_is_broken(tmp_path: Path) -> None:
     profile.write_text(text + sound, encoding="utf-8")
     outcome, said = deciding(tmp_path, str(profile), arms=(*ARMS, "sound"), until="speed, 4")
     assert outcome.document is not None
-    assert {each.arm: each.verdict for each in outcome.document.decision.server} == {"fp8": "avoid", "sound": "test further"}
+    assert {each.arm: each.verdict for each in outcome.document.decision.server} == {
+        "fp8": "avoid",
+        "sound": "test further",
+    }
     assert any("fp8 is broken at every length asked" in line for line in said)
 
 
 @pytest.mark.slow
 def test_nothing_follows_where_the_reference_cannot_answer_either(tmp_path: Path) -> None:
     text = Path(planted(tmp_path, NEVER)).read_text(encoding="utf-8")
-    reference = f"{SHORT}\n      - {{task: niah, percent: 91.2, context_tokens: 128000, source: blog}}\n"
+    reference = (
+        f"{SHORT}\n      - {{task: niah, percent: 91.2, context_tokens: 128000, source: blog}}\n"
+    )
     assert text.count(reference) == 1
     profile = tmp_path / "random.yaml"
     profile.write_text(text.replace(reference, NEVER.lstrip()), encoding="utf-8")
     outcome, said = deciding(tmp_path, str(profile), until="speed, 4")
-    assert any(line.endswith("bf16 cannot answer such questions, so nothing follows") for line in said)
+    assert any(
+        line.endswith("bf16 cannot answer such questions, so nothing follows") for line in said
+    )
     assert outcome.document is not None
     assert outcome.document.decision.server[0].verdict == "test further"

@@ -41,7 +41,8 @@ BEGINNINGS = Load(sessions=8, wait_cap_s={"user": 5.0}, duration_s=75.0)
 """The first 75 seconds of sessions, whose contexts grow to 114k."""
 SOUND = "{task: niah, percent: 91.2, context_tokens: 128000, source: blog}"
 BROKEN = "\n      - ".join(
-    f"{{task: niah, percent: {percent}, context_tokens: {context}, source: blog}}" for percent, context in ((92.0, 104_000), (0.0, 106_000))
+    f"{{task: niah, percent: {percent}, context_tokens: {context}, source: blog}}"
+    for percent, context in ((92.0, 104_000), (0.0, 106_000))
 )
 
 
@@ -56,7 +57,9 @@ def planted(folder: Path, *, answers: str = SOUND) -> Virtual:
     return Virtual(profile=str(made), arms=("bf16", "fp8"))
 
 
-def played(folder: Path, servers: Virtual, *, contexts: tuple[int, ...], load: Load = BEGINNINGS) -> Document:
+def played(
+    folder: Path, servers: Virtual, *, contexts: tuple[int, ...], load: Load = BEGINNINGS
+) -> Document:
     place = Place(database=folder / "x.duckdb")
     made = simulation(Replay(traces=CHAT, servers=servers, pairs=6, blocks=1, load=load), place)
     run = foreground.simulate(made, Audience())
@@ -65,13 +68,22 @@ def played(folder: Path, servers: Virtual, *, contexts: tuple[int, ...], load: L
     return advise(place.database, run, setting=Setting())
 
 
-def test_what_was_played_of_a_long_trace_bounds_the_headline_and_is_said_alike_in_every_format(tmp_path: Path) -> None:
+def test_what_was_played_of_a_long_trace_bounds_the_headline_and_is_said_alike_in_every_format(
+    tmp_path: Path,
+) -> None:
     document = played(tmp_path, planted(tmp_path), contexts=(16_384, 65_536, 112_640))
     (found,) = document.decision.coverage
     assert found.timed_to is not None
-    assert (found.longest, found.timed_to < 40_000, found.call_share < 0.4) == (116_319.0, True, True)
+    assert (found.longest, found.timed_to < 40_000, found.call_share < 0.4) == (
+        116_319.0,
+        True,
+        True,
+    )
     assert document.decision.choice.holds_to == found.timed_to
-    assert document.headline == f"use FP8 for contexts up to {round(found.timed_to / 1024)}k; test it further beyond"
+    assert (
+        document.headline
+        == f"use FP8 for contexts up to {round(found.timed_to / 1024)}k; test it further beyond"
+    )
     to = f"up to {round(found.timed_to / 1024)}k"
     assert document.lists[0].items == (f"chat {to} (FP8)",)
     assert document.lists[3].items[0].startswith(f"contexts above {to[6:]} (")
@@ -105,15 +117,24 @@ def test_answers_that_are_not_asked_for_at_long_contexts_bound_the_verdict(tmp_p
 
 
 @pytest.mark.parametrize("answers", [pytest.param(SOUND, marks=pytest.mark.slow), BROKEN])
-def test_a_decision_asks_up_to_the_longest_context_and_never_says_more_than_it_covered(tmp_path: Path, answers: str) -> None:
+def test_a_decision_asks_up_to_the_longest_context_and_never_says_more_than_it_covered(
+    tmp_path: Path, answers: str
+) -> None:
     study = Decide(traces=CHAT, servers=planted(tmp_path, answers=answers), accuracy_margin=0.05)
-    deciding = Deciding(study=study, place=Place(database=tmp_path / "x.duckdb"), audience=Audience())
+    deciding = Deciding(
+        study=study, place=Place(database=tmp_path / "x.duckdb"), audience=Audience()
+    )
     outcome = deciding.play()
     assert outcome.document is not None
     decision = outcome.document.decision
     with duckdb.connect(str(tmp_path / "x.duckdb"), read_only=True) as database:
         ((longest,),) = database.execute("SELECT max(context_tokens) FROM answers").fetchall()
-        asked = tuple(length for (length,) in database.execute("SELECT DISTINCT context_tokens FROM answers ORDER BY 1").fetchall())
+        asked = tuple(
+            length
+            for (length,) in database.execute(
+                "SELECT DISTINCT context_tokens FROM answers ORDER BY 1"
+            ).fetchall()
+        )
     assert longest == 116_736  # the trace's longest call has 116,319 tokens
     (canary,) = (each.stage.lengths for each in outcome.asked if each.stage.criterion == "canary")
     assert set(asked) <= {*canary, *deciding.means.lengths}  # what was priced
@@ -128,7 +149,9 @@ def test_a_decision_asks_up_to_the_longest_context_and_never_says_more_than_it_c
         assert decision.choice.holds_to == (found.timed_to if is_bounded else None)
 
 
-def test_sessions_are_played_as_far_as_all_arms_take_them_and_the_run_knows_the_rest(tmp_path: Path) -> None:
+def test_sessions_are_played_as_far_as_all_arms_take_them_and_the_run_knows_the_rest(
+    tmp_path: Path,
+) -> None:
     deployment = bed.planted(9, 27, kind="beyond one window")
     servers, traces = deployment.place(tmp_path)
     window = deployment.server["max_model_len"]
@@ -140,10 +163,14 @@ def test_sessions_are_played_as_far_as_all_arms_take_them_and_the_run_knows_the_
     assert means.longest > window == means.cut == means.load.max_context_tokens
     assert max(means.lengths) <= window
     assert means.search(15.0).load.max_context_tokens == window
-    whole, played = (sum(len(each.turns) for each in trace.sessions) for trace in (means.whole, means.trace))
+    whole, played = (
+        sum(len(each.turns) for each in trace.sessions) for trace in (means.whole, means.trace)
+    )
     assert played < whole
     assert max(shape.context_tokens[-1] for shape in means.shapes) == means.longest
-    assert f"up to {window:,} tokens, the most that candidate takes" in deciding._questions["checks"].said(None)
+    assert f"up to {window:,} tokens, the most that candidate takes" in deciding._questions[
+        "checks"
+    ].said(None)
     outcome = deciding.play()
     assert outcome.document is not None
     assert outcome.document.headline == "stay on BF16: avoid candidate"
@@ -154,11 +181,18 @@ def test_sessions_are_played_as_far_as_all_arms_take_them_and_the_run_knows_the_
 def test_what_servers_hold_and_take_is_asked_again_on_resume_and_kept_under_a_lighter_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = {"bf16": Sizes(pool=350_000.0, window=131_072), "fp8": Sizes(pool=900_000.0, window=65_536)}
+    found = {
+        "bf16": Sizes(pool=350_000.0, window=131_072),
+        "fp8": Sizes(pool=900_000.0, window=65_536),
+    }
     monkeypatch.setattr(checks, "reached", lambda *_, **__: nullcontext(()))
     monkeypatch.setattr(checks, "sizes", lambda _: found)
     servers = Live(endpoints="bf16=http://127.0.0.1:9/v1,fp8=http://127.0.0.1:8/v1")
-    deciding = Deciding(study=Decide(traces=CHAT, servers=servers), place=Place(database=tmp_path / "x.duckdb"), audience=Audience())
+    deciding = Deciding(
+        study=Decide(traces=CHAT, servers=servers),
+        place=Place(database=tmp_path / "x.duckdb"),
+        audience=Audience(),
+    )
     assert (deciding.means.cut, deciding.means.load.sessions) == (None, 8)
     deciding._begin(deciding.means.ledger)
     deciding._checks.learn_sizes()
@@ -171,11 +205,19 @@ def test_what_servers_hold_and_take_is_asked_again_on_resume_and_kept_under_a_li
 
 
 def test_an_arm_that_takes_no_session_at_all_is_named(tmp_path: Path) -> None:
-    servers = Live(endpoints="bf16=http://127.0.0.1:9/v1,fp8=http://127.0.0.1:8/v1,int8=http://127.0.0.1:7/v1")
-    deciding = Deciding(study=Decide(traces=CHAT, servers=servers), place=Place(database=tmp_path / "x.duckdb"), audience=Audience())
+    servers = Live(
+        endpoints="bf16=http://127.0.0.1:9/v1,fp8=http://127.0.0.1:8/v1,int8=http://127.0.0.1:7/v1"
+    )
+    deciding = Deciding(
+        study=Decide(traces=CHAT, servers=servers),
+        place=Place(database=tmp_path / "x.duckdb"),
+        audience=Audience(),
+    )
     means = deciding.means
     means.sizes = {"bf16": Sizes(window=131_072), "fp8": Sizes(window=16), "int8": Sizes()}
-    with pytest.raises(PlanError, match="every session begins with more than the 16 tokens that fp8 takes") as error:
+    with pytest.raises(
+        PlanError, match="every session begins with more than the 16 tokens that fp8 takes"
+    ) as error:
         _ = means.trace
     assert "leave that arm out" in (error.value.hint or "")
     means.sizes = {"bf16": Sizes(window=131_072), "fp8": Sizes(window=65_536), "int8": Sizes()}
@@ -184,13 +226,17 @@ def test_an_arm_that_takes_no_session_at_all_is_named(tmp_path: Path) -> None:
 
 def test_pairs_are_priced_by_finished_looks_alone(tmp_path: Path) -> None:
     deciding = Deciding(
-        study=Decide(traces=CHAT, servers=planted(tmp_path)), place=Place(database=tmp_path / "x.duckdb"), audience=Audience()
+        study=Decide(traces=CHAT, servers=planted(tmp_path)),
+        place=Place(database=tmp_path / "x.duckdb"),
+        audience=Audience(),
     )
     means, four = deciding.means, Stage(criterion="speed", amount=4)
     whole = deciding.price(four).minutes
     means.pairs = 1  # of a look that was killed: what it took is lost time
     assert deciding.price(four).minutes == pytest.approx(0.75 * whole)
-    finished = Asked(stage=Stage(criterion="speed", amount=1), planned_minutes=3.0, minutes=3.0, said="")
+    finished = Asked(
+        stage=Stage(criterion="speed", amount=1), planned_minutes=3.0, minutes=3.0, said=""
+    )
     means.ledger = replace(means.ledger, asked=(finished,))
     means.pairs = 3
     assert deciding.price(four).minutes == pytest.approx(3.0)
@@ -200,7 +246,10 @@ def launching(folder: Path) -> Decide:
     arms = folder / "arms.yaml"
     arms.write_text(
         "arms:\n"
-        + "".join(f"  {arm}: {{url: http://127.0.0.1:{port}/v1, launch: {{command: [x]}}}}\n" for arm, port in (("bf16", 9), ("fp8", 8)))
+        + "".join(
+            f"  {arm}: {{url: http://127.0.0.1:{port}/v1, launch: {{command: [x]}}}}\n"
+            for arm, port in (("bf16", 9), ("fp8", 8))
+        )
     )
     return Decide(traces=CHAT, servers=Live(endpoints=str(arms), launch=True))
 
@@ -208,8 +257,15 @@ def launching(folder: Path) -> Decide:
 def test_what_servers_say_that_are_started_for_the_first_pair_is_known_from_then_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place, said, laid_out = Place(database=tmp_path / "x.duckdb", run="r"), list[str](), list[int | None]()
-    identities = {"bf16": Identity(models=("m",), max_model_len=131_072), "fp8": Identity(models=("m",), max_model_len=65_536)}
+    place, said, laid_out = (
+        Place(database=tmp_path / "x.duckdb", run="r"),
+        list[str](),
+        list[int | None](),
+    )
+    identities = {
+        "bf16": Identity(models=("m",), max_model_len=131_072),
+        "fp8": Identity(models=("m",), max_model_len=65_536),
+    }
 
     def played(speed: Speed, _: Stage) -> None:
         speed.meet(identities)
@@ -217,21 +273,30 @@ def test_what_servers_say_that_are_started_for_the_first_pair_is_known_from_then
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Speed, "ask", played)
-    deciding = Deciding(study=launching(tmp_path), place=place, audience=Audience(notice=said.append))
+    deciding = Deciding(
+        study=launching(tmp_path), place=place, audience=Audience(notice=said.append)
+    )
     assert deciding.means.cut is None
     assert deciding.play().ending == "stopped"
     assert laid_out == [65_536]
     assert [line for line in said if "laid out again" in line] == ["  " + str(NewSizesError({}))]
-    assert {arm: each.window for arm, each in deciding.means.sizes.items()} == {"bf16": 131_072, "fp8": 65_536}
+    assert {arm: each.window for arm, each in deciding.means.sizes.items()} == {
+        "bf16": 131_072,
+        "fp8": 65_536,
+    }
     with Writer(journal_folder(place.database, "r") / "leg001.journal") as writer:
         for arm, identity in identities.items():
             writer.append(fingerprint("r", 1, arm, identity, moment="before"))
-    resumed = Deciding(study=launching(tmp_path), place=replace(place, run=None, resume="r"), audience=Audience())
+    resumed = Deciding(
+        study=launching(tmp_path), place=replace(place, run=None, resume="r"), audience=Audience()
+    )
     resumed._checks.learn_sizes()
     assert resumed.means.sizes == deciding.means.sizes
 
 
-def test_a_first_pair_that_is_laid_out_again_is_played_whatever_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_first_pair_that_is_laid_out_again_is_played_whatever_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = list[int]()
 
     def played(speed: Speed, stage: Stage) -> None:
@@ -250,20 +315,35 @@ def test_a_first_pair_that_is_laid_out_again_is_played_whatever_it_takes(tmp_pat
     assert (resumed.play().ending, asked) == ("budget", [1, 1])
 
 
-def test_a_question_takes_what_is_left_of_its_price_without_starts_at_the_pace_of_those_before(tmp_path: Path) -> None:
-    deciding = Deciding(study=launching(tmp_path), place=Place(database=tmp_path / "x.duckdb", run="r"), audience=Audience())
+def test_a_question_takes_what_is_left_of_its_price_without_starts_at_the_pace_of_those_before(
+    tmp_path: Path,
+) -> None:
+    deciding = Deciding(
+        study=launching(tmp_path),
+        place=Place(database=tmp_path / "x.duckdb", run="r"),
+        audience=Audience(),
+    )
     means, paying = deciding.means, known(verdict(pays="yes"))
     at_first_s = deciding._question_s(paying)
     assert at_first_s is not None
     assert at_first_s > 0
     # The servers of the canary were running already.
-    canary = Asked(stage=Stage(criterion="canary", amount=12, lengths=(4096,)), planned_minutes=3.5, minutes=0.35, said="")
+    canary = Asked(
+        stage=Stage(criterion="canary", amount=12, lengths=(4096,)),
+        planned_minutes=3.5,
+        minutes=0.35,
+        said="",
+    )
     means.ledger = replace(means.ledger, asked=(canary,))
     assert deciding._question_s(paying) == pytest.approx(0.1 * at_first_s)
 
 
 def test_a_limit_that_no_session_begins_within_is_named(tmp_path: Path) -> None:
     servers = Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8"))
-    study = Decide(traces=(TraceRef(path="chat"),), servers=servers, load=Load(max_context_tokens=9000))
-    with pytest.raises(PlanError, match="every session begins with more than the 9,000 tokens of --max-context"):
+    study = Decide(
+        traces=(TraceRef(path="chat"),), servers=servers, load=Load(max_context_tokens=9000)
+    )
+    with pytest.raises(
+        PlanError, match="every session begins with more than the 9,000 tokens of --max-context"
+    ):
         agentload.decide(study, db=tmp_path / "x.duckdb")

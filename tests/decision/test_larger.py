@@ -20,26 +20,44 @@ def test_a_larger_budget_makes_what_comes_before_longer() -> None:
     def looks(budget: float) -> dict[Criterion, float]:
         return {"speed": min(20.0, budget / 3), "canary": 1.0}
 
-    assert budget_for({"speed": 10.0, "canary": 1.0, "accuracy": 25.0}, looks, spent=36.0, budget=30.0) == 42
-    assert budget_for({"speed": 10.0, "accuracy": 25.0}, looks, spent=35.0, budget=30.0) == 42, "and has time for more"
-    assert budget_for({"accuracy": 25.0}, looks, spent=80.0, budget=30.0) == 80, "resumed, it has spent what others need not"
+    assert (
+        budget_for({"speed": 10.0, "canary": 1.0, "accuracy": 25.0}, looks, spent=36.0, budget=30.0)
+        == 42
+    )
+    assert budget_for({"speed": 10.0, "accuracy": 25.0}, looks, spent=35.0, budget=30.0) == 42, (
+        "and has time for more"
+    )
+    assert budget_for({"accuracy": 25.0}, looks, spent=80.0, budget=30.0) == 80, (
+        "resumed, it has spent what others need not"
+    )
 
 
 def decided(study: Decide, folder: Path) -> Outcome:
-    return Deciding(study=study, place=Place(database=folder / "x.duckdb"), audience=Audience()).play()
+    return Deciding(
+        study=study, place=Place(database=folder / "x.duckdb"), audience=Audience()
+    ).play()
 
 
 def is_asked(wanted: Outcome, found: Outcome) -> bool:
     """Tell whether the question that a budget was suggested for was asked, or was not needed any more."""
     assert wanted.wants is not None
     stage = wanted.wants[0]
-    most = max((each.stage.amount for each in found.asked if each.stage.criterion == stage.criterion), default=0)
+    most = max(
+        (each.stage.amount for each in found.asked if each.stage.criterion == stage.criterion),
+        default=0,
+    )
     return most >= stage.amount or found.ending in ("decided", "open")
 
 
 @pytest.mark.slow
 def test_a_suggested_budget_pays_for_its_question(tmp_path: Path) -> None:
-    study = Decide(traces=(TraceRef(path="chat"),), servers=Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8")), budget_s=1200.0)
+    study = Decide(
+        traces=(TraceRef(path="chat"),),
+        servers=Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8")),
+        budget_s=1200.0,
+    )
     first = decided(study, tmp_path / "first")
     assert first.ending == "budget"
-    assert is_asked(first, decided(extended(study, budget_s=60 * first.enough_minutes), tmp_path / "then"))
+    assert is_asked(
+        first, decided(extended(study, budget_s=60 * first.enough_minutes), tmp_path / "then")
+    )

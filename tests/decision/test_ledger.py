@@ -21,8 +21,18 @@ from agentload.study.kinds import Decide
 from agentload.study.parts import Live, TraceRef
 from agentload.verdict.policy import DECISION, Setting
 
-PAIRS = Asked(stage=Stage(criterion="speed", amount=4), planned_minutes=2.0, minutes=3.0, said="fp8: turn time")
-ITEMS = Asked(stage=Stage(criterion="accuracy", amount=30, lengths=(8192,)), planned_minutes=1.0, minutes=0.5, said="fp8: as right")
+PAIRS = Asked(
+    stage=Stage(criterion="speed", amount=4),
+    planned_minutes=2.0,
+    minutes=3.0,
+    said="fp8: turn time",
+)
+ITEMS = Asked(
+    stage=Stage(criterion="accuracy", amount=30, lengths=(8192,)),
+    planned_minutes=1.0,
+    minutes=0.5,
+    said="fp8: as right",
+)
 
 
 def test_a_ledger_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -35,7 +45,9 @@ def test_a_ledger_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert made.looks("accuracy") == {30: 0.5}
 
 
-def test_a_question_that_was_killed_took_until_the_last_row_that_it_left_behind(tmp_path: Path) -> None:
+def test_a_question_that_was_killed_took_until_the_last_row_that_it_left_behind(
+    tmp_path: Path,
+) -> None:
     made = Ledger(database=tmp_path / "x.duckdb", run="r").write("asked", PAIRS)
     made.write("asking", replace(ITEMS, minutes=0.0))
     (journal,) = tmp_path.rglob("decision.journal")
@@ -50,7 +62,9 @@ def test_a_question_that_was_killed_took_until_the_last_row_that_it_left_behind(
 
 
 def test_a_question_that_was_killed_keeps_what_the_run_is_decided_with(tmp_path: Path) -> None:
-    Ledger(database=tmp_path / "x.duckdb", run="r").write("asking", ITEMS, setting=Setting(name="decide"))
+    Ledger(database=tmp_path / "x.duckdb", run="r").write(
+        "asking", ITEMS, setting=Setting(name="decide")
+    )
     ledger(tmp_path / "x.duckdb", "r")
     with reading(tmp_path / "x.duckdb") as connection:
         (closed,) = tables.rows(connection, ProbeRow, run_id="r", probe=DECISION)
@@ -59,16 +73,29 @@ def test_a_question_that_was_killed_keeps_what_the_run_is_decided_with(tmp_path:
 
 
 def test_what_a_killed_question_took_is_among_what_is_spent() -> None:
-    study = Decide(traces=(TraceRef(path="chat"),), servers=Live(endpoints="a=http://x/v1,b=http://y/v1"), budget_s=600.0)
+    study = Decide(
+        traces=(TraceRef(path="chat"),),
+        servers=Live(endpoints="a=http://x/v1,b=http://y/v1"),
+        budget_s=600.0,
+    )
     ended = Outcome(run_id="r", document=None, asked=(PAIRS,), ending="budget", left_minutes=2.0)
     assert "spent 8 of 10 min" in summary(study, ended)
 
 
 def test_the_pace_of_questions_is_what_they_took_over_their_price(tmp_path: Path) -> None:
     def looked(criterion: Criterion, planned: float, took: float) -> Asked:
-        return Asked(stage=Stage(criterion=criterion, amount=1), planned_minutes=planned, minutes=took, said="")
+        return Asked(
+            stage=Stage(criterion=criterion, amount=1),
+            planned_minutes=planned,
+            minutes=took,
+            said="",
+        )
 
-    canary, speed, pilot = looked("canary", 2.0, 1.0), looked("speed", 1.0, 9.0), looked("accuracy", 2.0, 5.0)
+    canary, speed, pilot = (
+        looked("canary", 2.0, 1.0),
+        looked("speed", 1.0, 9.0),
+        looked("accuracy", 2.0, 5.0),
+    )
     made = Ledger(database=tmp_path / "x.duckdb", run="r")
     assert made.pace("canary", "accuracy") == 1.0
     assert replace(made, asked=(canary, speed)).pace("canary", "accuracy") == 0.5

@@ -40,7 +40,9 @@ def planted(folder: Path, *, slower: float) -> str:
     return str(file)
 
 
-def decided(folder: Path, profile: str, slo: Slo, *, agents: int | None = 400, minutes: float = 45.0) -> Outcome:
+def decided(
+    folder: Path, profile: str, slo: Slo, *, agents: int | None = 400, minutes: float = 45.0
+) -> Outcome:
     study = Decide(
         traces=(TraceRef(path="chat"),),
         servers=Virtual(profile=profile, arms=("bf16", "fp8")),
@@ -59,14 +61,23 @@ def asked(outcome: Outcome) -> list[str]:
 
 @pytest.mark.slow
 def test_an_arm_that_is_slower_within_the_level_on_half_the_gpus_is_used(tmp_path: Path) -> None:
-    outcome = decided(tmp_path, planted(tmp_path, slower=1.1), Slo(ttft_ms=2000.0, tpot_ms=40.0), minutes=120.0)
+    outcome = decided(
+        tmp_path, planted(tmp_path, slower=1.1), Slo(ttft_ms=2000.0, tpot_ms=40.0), minutes=120.0
+    )
     assert outcome.document is not None
     decision = outcome.document.decision
     (verdict,) = decision.server
     assert (verdict.verdict, decision.choice.arm) == ("use", "fp8")
     assert "turn latency +" in verdict.pays.reason
     assert "GPUs decide because --slo and --agents were given" in verdict.reason
-    assert asked(outcome)[2:] == ["service level", "canary", "screen", "step times", "capacity", "accuracy"]
+    assert asked(outcome)[2:] == [
+        "service level",
+        "canary",
+        "screen",
+        "step times",
+        "capacity",
+        "accuracy",
+    ]
     pairs = [each.stage.amount for each in outcome.asked if each.stage.criterion == "speed"]
     assert pairs == [1, 4], "capacity decides, so speed is not refined before it"
     # Whoever reads the run judges it alike, the decider included.
@@ -104,7 +115,9 @@ def test_where_one_arm_meets_the_level_and_the_other_does_not_that_decides(tmp_p
     assert outcome.document is not None
     (verdict,) = outcome.document.decision.server
     assert verdict.verdict == "avoid"
-    assert verdict.reason.startswith("It misses the service level: fp8 misses tpot=12ms even with one session")
+    assert verdict.reason.startswith(
+        "It misses the service level: fp8 misses tpot=12ms even with one session"
+    )
     assert asked(outcome) == ["checks", "speed", "service level"]
 
 

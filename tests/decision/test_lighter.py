@@ -39,7 +39,12 @@ from tests.run.test_ready import busy_loops
 
 CHECKS = Asked(stage=Stage(criterion="checks", amount=1), planned_minutes=0.2, minutes=0.1, said="")
 PAIR = Asked(stage=Stage(criterion="speed", amount=1), planned_minutes=2.0, minutes=3.0, said="")
-CANARY = Asked(stage=Stage(criterion="canary", amount=12, lengths=(4096,)), planned_minutes=1.0, minutes=0.8, said="")
+CANARY = Asked(
+    stage=Stage(criterion="canary", amount=12, lengths=(4096,)),
+    planned_minutes=1.0,
+    minutes=0.8,
+    said="",
+)
 LATE = "requests left 9.3 ms late (p99; limit 5)"
 
 
@@ -74,22 +79,32 @@ def test_who_reads_the_result_is_told_the_load_and_what_it_changes() -> None:
     assert caveat([]) is None
 
 
-def test_the_ledger_of_a_lighter_run_keeps_checks_answers_and_what_was_spent(tmp_path: Path) -> None:
+def test_the_ledger_of_a_lighter_run_keeps_checks_answers_and_what_was_spent(
+    tmp_path: Path,
+) -> None:
     first = Ledger(database=tmp_path / "x.duckdb", run="r").write("asked", CHECKS)
     first = first.write("asked", CANARY).write("stopped", PAIR)
     step = EasedLoad(of="sessions", before=8, now=4, why=LATE)
     second = first.ease(step, setting=Setting(name="decide"))
-    assert (second.run, second.asked, second.given_up) == ("r-4-sessions", (CHECKS, CANARY), (step,))
+    assert (second.run, second.asked, second.given_up) == (
+        "r-4-sessions",
+        (CHECKS, CANARY),
+        (step,),
+    )
     assert second.minutes == pytest.approx(first.minutes)
     assert ledger(tmp_path / "x.duckdb", "r").goes_on_as == "r-4-sessions"
     assert ledger(tmp_path / "x.duckdb", "r-4-sessions") == second
-    third = second.write("asked", PAIR).ease(EasedLoad(of="sessions", before=4, now=2, why=LATE), setting=None)
+    third = second.write("asked", PAIR).ease(
+        EasedLoad(of="sessions", before=4, now=2, why=LATE), setting=None
+    )
     assert third.run == "r-2-sessions"
     assert third.minutes == pytest.approx(first.minutes + PAIR.minutes)
     assert ledger(tmp_path / "x.duckdb", third.run) == third
 
 
-def test_answers_are_kept_under_a_lighter_load_and_the_time_that_they_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_are_kept_under_a_lighter_load_and_the_time_that_they_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     database, lines, asked = tmp_path / "x.duckdb", list[str](), Speed.ask
 
     def late(speed: Speed, stage: Stage) -> float | None:
@@ -105,7 +120,9 @@ def test_answers_are_kept_under_a_lighter_load_and_the_time_that_they_took(tmp_p
     monkeypatch.setattr(Speed, "ask", late)
     servers = Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8"))
     study = Decide(traces=(TraceRef(path="demo-chat"),), servers=servers, load=Load(sessions=4))
-    deciding = Deciding(study=study, place=Place(database=database, run="r"), audience=Audience(notice=notice))
+    deciding = Deciding(
+        study=study, place=Place(database=database, run="r"), audience=Audience(notice=notice)
+    )
     outcome = deciding.play()
     assert outcome.run_id == "r-2-sessions"
     assert sum(line.startswith("asking: canary") for line in lines) == 1
@@ -113,7 +130,9 @@ def test_answers_are_kept_under_a_lighter_load_and_the_time_that_they_took(tmp_p
     assert canary.minutes > 0
     assert ledger(database, "r-2-sessions").looks("canary") == {canary.stage.amount: canary.minutes}
     with reading(database) as connection:
-        answers = {run: tables.rows(connection, AnswerRow, run_id=run) for run in ("r", "r-2-sessions")}
+        answers = {
+            run: tables.rows(connection, AnswerRow, run_id=run) for run in ("r", "r-2-sessions")
+        }
         assert grades.canary(connection, "r-2-sessions") == grades.canary(connection, "r") != ()
     assert {replace(row, run_id="r") for row in answers["r-2-sessions"]} == set(answers["r"])
     assert len(answers["r"]) == 2 * canary.stage.amount
@@ -180,7 +199,9 @@ def test_a_decision_whose_requests_leave_late_goes_on_with_fewer_sessions(tmp_pa
         lags = {name: max(said_of(connection, name)) for name in rows}
         for name, lag_ms in lags.items():
             report = [each.send_lag_p99_ms or 0.0 for each in gather(connection, name).health]
-            assert max(report) == pytest.approx(lag_ms), "the terminal and the report name one figure"
+            assert max(report) == pytest.approx(lag_ms), (
+                "the terminal and the report name one figure"
+            )
     assert list(rows) == ["mine", "mine-2-sessions", "mine-1-sessions"]
     played = {name: study_of(row) for name, row in rows.items()}
     loads = [each.load.sessions for each in played.values() if isinstance(each, Replay)]
@@ -224,7 +245,9 @@ def test_a_client_that_never_keeps_up_ends_with_the_reason(tmp_path: Path) -> No
 @pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.loopback
-def test_a_decision_on_a_busy_machine_tries_a_smaller_load_after_every_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decision_on_a_busy_machine_tries_a_smaller_load_after_every_refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv(SWITCH, raising=False)
     database, said = tmp_path / "x.duckdb", list[str]()
     arms = arms_of("llama-3.1-8b-h100", ["bf16", "fp8"])

@@ -43,12 +43,19 @@ def any_lateness_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def serving(*arms: str, port: int = 0) -> Iterator[Servers]:
-    with start(arms_of("llama-3.1-8b-h100", arms or ["bf16", "fp8"]), noise=False, speed=3.0, port=port) as servers:
+    with start(
+        arms_of("llama-3.1-8b-h100", arms or ["bf16", "fp8"]), noise=False, speed=3.0, port=port
+    ) as servers:
         yield servers
 
 
 def study(endpoints: str) -> Decide:
-    return Decide(traces=(TraceRef(path="demo-chat"),), servers=Live(endpoints=endpoints), load=LOAD, budget_s=240.0)
+    return Decide(
+        traces=(TraceRef(path="demo-chat"),),
+        servers=Live(endpoints=endpoints),
+        load=LOAD,
+        budget_s=240.0,
+    )
 
 
 def urls(servers: Servers) -> str:
@@ -100,18 +107,26 @@ def stored(database: Path, query: str) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.slow
-def test_a_decision_that_is_stopped_decides_on_what_is_there_and_goes_on_within_what_is_left(tmp_path: Path) -> None:
+def test_a_decision_that_is_stopped_decides_on_what_is_there_and_goes_on_within_what_is_left(
+    tmp_path: Path,
+) -> None:
     place = Place(database=tmp_path / "x.duckdb")
     with serving() as servers:
         made = study(urls(servers))
         outcome, first, _ = decided(made, place, stops_at=5)
-        assert outcome.ending in ("stopped", "open"), "open where this machine is too busy to time anything"
+        assert outcome.ending in ("stopped", "open"), (
+            "open where this machine is too busy to time anything"
+        )
         assert outcome.document is not None
-        assert [each.stage.amount for each in outcome.asked] == [1, 1, 12, 4], "checks, a pair, a canary, and the first look"
+        assert [each.stage.amount for each in outcome.asked] == [1, 1, 12, 4], (
+            "checks, a pair, a canary, and the first look"
+        )
         spent = 4.0 - outcome.left_minutes
         assert 0 < sum(each.minutes for each in outcome.asked) <= spent + 1e-6
         calls = stored(place.database, "SELECT count(*) FROM calls_row")
-        resumed, later, asked = decided(made, Place(database=place.database, resume=outcome.run_id), stops_at=1)
+        resumed, later, asked = decided(
+            made, Place(database=place.database, resume=outcome.run_id), stops_at=1
+        )
     assert later.means.ledger.asked == first.means.ledger.asked
     assert resumed.left_minutes == pytest.approx(outcome.left_minutes, abs=0.05)
     assert stored(place.database, "SELECT count(*) FROM calls_row") == calls
@@ -119,7 +134,9 @@ def test_a_decision_that_is_stopped_decides_on_what_is_there_and_goes_on_within_
 
 
 @pytest.mark.slow
-def test_a_killed_decision_goes_on_from_its_journals_before_there_is_a_database(tmp_path: Path) -> None:
+def test_a_killed_decision_goes_on_from_its_journals_before_there_is_a_database(
+    tmp_path: Path,
+) -> None:
     place = Place(database=tmp_path / "x.duckdb")
     with serving() as servers:
         made = study(urls(servers))
@@ -128,13 +145,17 @@ def test_a_killed_decision_goes_on_from_its_journals_before_there_is_a_database(
         shutil.rmtree(tmp_path / "x.duckdb.wal", ignore_errors=True)
         for path in (tmp_path / "x.journal" / outcome.run_id).glob("decision.journal"):
             path.unlink()
-        resumed, later, _ = decided(made, Place(database=place.database, resume=outcome.run_id), stops_at=4)
+        resumed, later, _ = decided(
+            made, Place(database=place.database, resume=outcome.run_id), stops_at=4
+        )
     assert resumed.document is not None
     assert later.means.ledger.lost_minutes[0] > 0, "the time of the question that was killed counts"
 
 
 @pytest.mark.slow
-def test_a_server_that_dies_ends_a_decision_with_the_command_that_resumes_it(tmp_path: Path) -> None:
+def test_a_server_that_dies_ends_a_decision_with_the_command_that_resumes_it(
+    tmp_path: Path,
+) -> None:
     database, said = tmp_path / "x.duckdb", list[str]()
     with serving("bf16") as one, serving("fp8") as other, serving("bf16") as impostor:
         made = study(f"{urls(one)},{urls(other)}")
@@ -144,7 +165,9 @@ def test_a_server_that_dies_ends_a_decision_with_the_command_that_resumes_it(tmp
             if "4 block pairs" in text:
                 Timer(4.0, other.stop).start()
 
-        deciding = Deciding(study=made, place=Place(database=database), audience=Audience(notice=notice))
+        deciding = Deciding(
+            study=made, place=Place(database=database), audience=Audience(notice=notice)
+        )
         with pytest.raises(AgentloadError) as error:
             deciding.play()
         assert f"--resume {deciding.run}" in (error.value.hint or "")
@@ -156,9 +179,21 @@ def test_a_server_that_dies_ends_a_decision_with_the_command_that_resumes_it(tmp
             decided(replaced, Place(database=database, resume=deciding.run), stops_at=9)
         assert stored(database, "SELECT count(*) FROM calls_row") == kept
     with serving("fp8") as again, serving("bf16") as one:
-        resumed, _, _ = decided(study(f"{urls(one)},{urls(again)}"), Place(database=database, resume=deciding.run), stops_at=3)
+        resumed, _, _ = decided(
+            study(f"{urls(one)},{urls(again)}"),
+            Place(database=database, resume=deciding.run),
+            stops_at=3,
+        )
     assert resumed.document is not None
-    assert len(stored(database, "SELECT pair FROM blocks WHERE void IS NULL GROUP BY pair HAVING count(DISTINCT arm) = 2")) == 4
+    assert (
+        len(
+            stored(
+                database,
+                "SELECT pair FROM blocks WHERE void IS NULL GROUP BY pair HAVING count(DISTINCT arm) = 2",
+            )
+        )
+        == 4
+    )
 
 
 @pytest.mark.slow
@@ -169,7 +204,9 @@ def test_a_server_that_hangs_ends_a_decision_which_goes_on_where_it_was(tmp_path
 
         audience = Audience(progress=lambda *_: nullcontext(Hanging(pid)))
         deciding = Deciding(study=made, place=Place(database=database), audience=audience)
-        with pytest.raises(AgentloadError, match=r"fp8 (stopped answering|did not answer)") as error:  # within a window, or after it
+        with pytest.raises(
+            AgentloadError, match=r"fp8 (stopped answering|did not answer)"
+        ) as error:  # within a window, or after it
             deciding.play()
         assert f"--resume {deciding.run}" in (error.value.hint or "")
         kept = stored(database, "SELECT request_id FROM calls_row")

@@ -44,12 +44,19 @@ def arms() -> dict[str, ArmProfile]:
 
 
 def of(value: float, half: float) -> Estimate:
-    return Estimate(value=value, low=value - half, high=value + half, n=6, unit="relative", method="m")
+    return Estimate(
+        value=value, low=value - half, high=value + half, n=6, unit="relative", method="m"
+    )
 
 
-def test_changes_on_twins_are_kept_beside_a_run_and_the_last_of_each_load_counts(tmp_path: Path) -> None:
+def test_changes_on_twins_are_kept_beside_a_run_and_the_last_of_each_load_counts(
+    tmp_path: Path,
+) -> None:
     first = TwinChange(arm="fp8", agents=12, is_own=True, relative=of(-0.3, 0.1))
-    others = (replace(first, relative=of(-0.35, 0.03)), replace(first, agents=8, is_own=False, relative=of(-0.4, 0.1).as_bound()))
+    others = (
+        replace(first, relative=of(-0.35, 0.03)),
+        replace(first, agents=8, is_own=False, relative=of(-0.4, 0.1).as_bound()),
+    )
     for found in ((first,), others):
         keep(rows(found, run_id="r"), tmp_path / "x.duckdb", run_id="r", name=TWINS)
     with reading(tmp_path / "x.duckdb") as connection:
@@ -57,26 +64,57 @@ def test_changes_on_twins_are_kept_beside_a_run_and_the_last_of_each_load_counts
 
 
 def test_twins_bound_a_change_and_each_call_weighs_the_same() -> None:
-    study = Search(traces=(TraceRef(path="demo-chat"),), servers=Virtual(profile=PROFILE, arms=ARMS), load=WAITS, trial_s=120.0, seed=1)
+    study = Search(
+        traces=(TraceRef(path="demo-chat"),),
+        servers=Virtual(profile=PROFILE, arms=ARMS),
+        load=WAITS,
+        trial_s=120.0,
+        seed=1,
+    )
     stock = steady(trace_of("demo-chat"), WAITS.planned())
-    (found,) = OwnLoad(agents=3, is_own=True, study=study, stock=stock).changes(arms(), reference="bf16")
+    (found,) = OwnLoad(agents=3, is_own=True, study=study, stock=stock).changes(
+        arms(), reference="bf16"
+    )
     assert (found.arm, found.agents, found.is_own) == ("fp8", 3, True)
     assert found.relative.n == own_load.DRAWS
-    assert found.relative.is_bound or not (found.relative.is_above(0.0) or found.relative.is_below(0.0))
-    equal = own_load._estimate([[-0.2, -0.2], [-0.2], [-0.2, -0.2, -0.2]])  # the values, not the engine's
+    assert found.relative.is_bound or not (
+        found.relative.is_above(0.0) or found.relative.is_below(0.0)
+    )
+    equal = own_load._estimate(
+        [[-0.2, -0.2], [-0.2], [-0.2, -0.2, -0.2]]
+    )  # the values, not the engine's
     assert (equal.value, equal.low, equal.high) == pytest.approx((math.expm1(-0.2),) * 3)
     assert own_load._estimate([[-0.1] * 9, [-0.2]]).value == pytest.approx(math.expm1(-0.11))
 
 
 def test_twins_that_have_no_turn_in_common_say_nothing_of_a_change() -> None:
-    study = Search(traces=(TraceRef(path="demo-chat"),), servers=Virtual(profile=PROFILE, arms=ARMS), load=WAITS, trial_s=1.0, seed=1)
+    study = Search(
+        traces=(TraceRef(path="demo-chat"),),
+        servers=Virtual(profile=PROFILE, arms=ARMS),
+        load=WAITS,
+        trial_s=1.0,
+        seed=1,
+    )
     stock = steady(trace_of("demo-chat"), WAITS.planned())
-    assert list(OwnLoad(agents=1, is_own=True, study=study, stock=stock).changes(arms(), reference="bf16")) == []
+    assert (
+        list(
+            OwnLoad(agents=1, is_own=True, study=study, stock=stock).changes(
+                arms(), reference="bf16"
+            )
+        )
+        == []
+    )
 
 
 def test_a_run_of_windows_knows_its_load_and_says_it_first(tmp_path: Path) -> None:
     load = Load(sessions=2, wait_cap_s={"user": 5.0}, duration_s=20.0)
-    study = Replay(traces=(TraceRef(path="demo-chat"),), servers=Virtual(profile=PROFILE, arms=ARMS), pairs=4, windows=4, load=load)
+    study = Replay(
+        traces=(TraceRef(path="demo-chat"),),
+        servers=Virtual(profile=PROFILE, arms=ARMS),
+        pairs=4,
+        windows=4,
+        load=load,
+    )
     run = agentload.simulate(study, db=tmp_path / "x.duckdb")
     found = verdict(run.database, run.run_id, setting=Setting())
     played = found.decision.pair_load
@@ -84,48 +122,82 @@ def test_a_run_of_windows_knows_its_load_and_says_it_first(tmp_path: Path) -> No
     assert played.held_tokens is not None
     assert 0 < played.held_tokens < 100_000
     assert played.sessions_of_hours == pytest.approx(2)
-    assert replace(played, held_tokens=None, sessions_of_hours=None) == PairLoad(sessions=2, user_wait_s=5.0)
-    assert "Load: block pairs have 2 sessions at once, users answer within 5 s\n" in run.report().text()
+    assert replace(played, held_tokens=None, sessions_of_hours=None) == PairLoad(
+        sessions=2, user_wait_s=5.0
+    )
+    assert (
+        "Load: block pairs have 2 sessions at once, users answer within 5 s\n"
+        in run.report().text()
+    )
 
 
 @pytest.mark.parametrize(("name", "over_hours"), [("chat", 8), ("code", 30)])
-def test_sessions_of_windows_are_at_work_as_often_as_more_of_them_over_hours_where_long_waits_are_cut(name: str, over_hours: int) -> None:
+def test_sessions_of_windows_are_at_work_as_often_as_more_of_them_over_hours_where_long_waits_are_cut(
+    name: str, over_hours: int
+) -> None:
     load = Load(sessions=8, wait_cap_s={"user": 5.0}, duration_s=75.0, max_context_tokens=131_072)
-    assert round(sessions_of_hours(steady(trace_of(name, longest=131_072), load.planned())) or 0) == over_hours
+    assert (
+        round(sessions_of_hours(steady(trace_of(name, longest=131_072), load.planned())) or 0)
+        == over_hours
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["chat", "code"])
-def test_pairs_that_overfill_a_pool_never_have_the_wrong_sign_and_bound_what_hours_of_as_much_work_show(name: str, tmp_path: Path) -> None:
+def test_pairs_that_overfill_a_pool_never_have_the_wrong_sign_and_bound_what_hours_of_as_much_work_show(
+    name: str, tmp_path: Path
+) -> None:
     said = []
     longest = min(arm.server.max_model_len for arm in arms().values())
     load = Load(sessions=8, wait_cap_s={"user": 5.0}, duration_s=75.0, max_context_tokens=longest)
     stock = steady(trace_of(name, longest=longest), load.planned())
     sessions = round(sessions_of_hours(stock) or 0)
-    hours = steady_calls(trace_of(name, longest=longest), arms(), sessions=sessions, seconds=3 * 3600.0)
+    hours = steady_calls(
+        trace_of(name, longest=longest), arms(), sessions=sessions, seconds=3 * 3600.0
+    )
     truth = math.expm1(np.mean([turn.log_ratio for turn in timed(hours["bf16"], hours["fp8"])]))
     windows = fitting(stock, 12)
     servers = Virtual(profile=PROFILE, arms=ARMS, noise=False)
     for seed in range(20):
-        study = Replay(traces=(TraceRef(path=name),), servers=servers, pairs=12, windows=windows, load=load, seed=seed)
+        study = Replay(
+            traces=(TraceRef(path=name),),
+            servers=servers,
+            pairs=12,
+            windows=windows,
+            load=load,
+            seed=seed,
+        )
         run = agentload.simulate(study, db=tmp_path / f"{seed}.duckdb")
         decision = verdict(run.database, run.run_id, setting=Setting()).decision
-        (change,) = (each for each in decision.changes if each.metric == "turn_ms" and each.workload is None)
+        (change,) = (
+            each for each in decision.changes if each.metric == "turn_ms" and each.workload is None
+        )
         assert change.overfull == ("bf16",)
         assert change.relative.is_bound
         said.append(change.relative.value)
     assert max(said) < 0
-    assert sum(truth <= each + 0.03 for each in said) >= 18, f"at least {sorted(said)}, hours of {sessions} sessions {truth:.1%}"
+    assert sum(truth <= each + 0.03 for each in said) >= 18, (
+        f"at least {sorted(said)}, hours of {sessions} sessions {truth:.1%}"
+    )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "agents", "hours_s"), [("chat", 12, 6 * 3600.0), ("code", 10, 14 * 3600.0)])
-def test_hours_of_a_load_keep_the_bound_that_twins_say(name: str, agents: int, hours_s: float) -> None:
+@pytest.mark.parametrize(
+    ("name", "agents", "hours_s"), [("chat", 12, 6 * 3600.0), ("code", 10, 14 * 3600.0)]
+)
+def test_hours_of_a_load_keep_the_bound_that_twins_say(
+    name: str, agents: int, hours_s: float
+) -> None:
     longest = min(arm.server.max_model_len for arm in arms().values())
     trace, load = trace_of(name, longest=longest), Load(max_context_tokens=longest)
     stock = steady(trace, load.planned())
     lasts_s = own_load.lasting_s(stock, agents)
-    study = Search(traces=(TraceRef(path=name),), servers=Virtual(profile=PROFILE, arms=ARMS), load=load, trial_s=lasts_s)
+    study = Search(
+        traces=(TraceRef(path=name),),
+        servers=Virtual(profile=PROFILE, arms=ARMS),
+        load=load,
+        trial_s=lasts_s,
+    )
     made = OwnLoad(agents=agents, is_own=True, study=study, stock=stock)
     (found,) = made.changes(arms(), reference="bf16")
     hours = steady_calls(trace, arms(), sessions=agents, seconds=hours_s, user_wait_s=None)
@@ -133,6 +205,10 @@ def test_hours_of_a_load_keep_the_bound_that_twins_say(name: str, agents: int, h
     assert truth <= found.relative.value < 0
 
 
-@pytest.mark.parametrize(("name", "agents", "seconds"), [("code", 1, 3600.0), ("demo-chat", 12, 600.0)])
-def test_a_run_of_twins_is_an_hour_or_shorter_where_an_hour_has_many_calls(name: str, agents: int, seconds: float) -> None:
+@pytest.mark.parametrize(
+    ("name", "agents", "seconds"), [("code", 1, 3600.0), ("demo-chat", 12, 600.0)]
+)
+def test_a_run_of_twins_is_an_hour_or_shorter_where_an_hour_has_many_calls(
+    name: str, agents: int, seconds: float
+) -> None:
     assert own_load.lasting_s(steady(trace_of(name), WAITS.planned()), agents) == seconds

@@ -11,7 +11,20 @@ import pytest
 from agentload.emulator.answers import success_rate
 from agentload.run.servers import arms_of
 from tests.decision import planted as bed
-from tests.decision.planted import ARMS, CANDIDATE, KINDS, REFERENCE, Column, Known, Loss, Planted, Row, Said, Word, planted
+from tests.decision.planted import (
+    ARMS,
+    CANDIDATE,
+    KINDS,
+    REFERENCE,
+    Column,
+    Known,
+    Loss,
+    Planted,
+    Row,
+    Said,
+    Word,
+    planted,
+)
 
 PLAIN = Planted(number=0, kind="faster", trace="chat", noise={"restart_sigma": 0.0})
 SLO = replace(PLAIN, kind="slower, half the GPUs", slo={"ttft_ms": 2000.0}, agents=400)
@@ -38,7 +51,13 @@ SAID = Said(
 )
 
 
-def known(change: float = -0.2, *, points: float = 0.0, lost_from: int | None = None, carries: tuple[int, int] | None = None) -> Known:
+def known(
+    change: float = -0.2,
+    *,
+    points: float = 0.0,
+    lost_from: int | None = None,
+    carries: tuple[int, int] | None = None,
+) -> Known:
     by_arm = None if carries is None else dict(zip(ARMS, carries, strict=True))
     return replace(KNOWN, change=change, points=points, lost_from=lost_from, carries=by_arm)
 
@@ -77,14 +96,26 @@ def said(word: str, *, headline: str = "", reach: float | None = None) -> Said:
         (SLO, known(-0.2, carries=(20, 21)), said("use"), "right"),
         (NOBODY, known(carries=(0, 0)), said("use"), "wrong"),
         (NOBODY, known(carries=(0, 0)), said("avoid"), "open"),
-        (NOBODY, known(carries=(0, 0)), said("test further", headline="No arm meets tpot=5ms"), "right"),
+        (
+            NOBODY,
+            known(carries=(0, 0)),
+            said("test further", headline="No arm meets tpot=5ms"),
+            "right",
+        ),
         (TWINS, known(0.0), said("no difference"), "right"),
-        (TWINS, known(0.0), said("refused", headline="these two servers say they are the same"), "right"),
+        (
+            TWINS,
+            known(0.0),
+            said("refused", headline="these two servers say they are the same"),
+            "right",
+        ),
         (TWINS, known(0.0), said("refused", headline="no such file"), "wrong"),
         (TWINS, known(0.0), said("use"), "wrong"),
     ],
 )
-def test_a_decision_is_graded_by_what_was_planted(deployment: Planted, true: Known, answer: Said, grade: Word) -> None:
+def test_a_decision_is_graded_by_what_was_planted(
+    deployment: Planted, true: Known, answer: Said, grade: Word
+) -> None:
     assert Row(planted=deployment, known=true, said=answer).graded == grade
 
 
@@ -103,15 +134,25 @@ def test_a_decision_is_graded_by_what_was_planted(deployment: Planted, true: Kno
         (replace(SAID, timed=30_000, word="avoid", pays="no"), True),
     ],
 )
-def test_a_verdict_reaches_no_further_than_what_was_timed_and_asked(answer: Said, *, overreaches: bool) -> None:
+def test_a_verdict_reaches_no_further_than_what_was_timed_and_asked(
+    answer: Said, *, overreaches: bool
+) -> None:
     assert Row(planted=PLAIN, known=KNOWN, said=answer).overreaches is overreaches
 
 
 def test_what_one_start_added_is_told_apart_from_an_error() -> None:
     restless = replace(PLAIN, noise={"restart_sigma": 0.1})
     row = Row(planted=restless, known=known(0.0), said=said("use"))
-    lucky = next(seed for seed in range(100) if replace(row, planted=replace(restless, seed=seed)).start < -0.1)
-    unlucky = next(seed for seed in range(100) if replace(row, planted=replace(restless, seed=seed)).start > 0.1)
+    lucky = next(
+        seed
+        for seed in range(100)
+        if replace(row, planted=replace(restless, seed=seed)).start < -0.1
+    )
+    unlucky = next(
+        seed
+        for seed in range(100)
+        if replace(row, planted=replace(restless, seed=seed)).start > 0.1
+    )
     assert replace(row, planted=replace(restless, seed=lucky)).graded == "by its start"
     assert replace(row, planted=replace(restless, seed=unlucky)).graded == "wrong"
 
@@ -119,7 +160,17 @@ def test_what_one_start_added_is_told_apart_from_an_error() -> None:
 def test_the_reach_of_a_document_is_that_of_its_verdict_on_the_candidate() -> None:
     verdicts = [{"arm": "other", "holds_to": 7}, {"arm": CANDIDATE, "holds_to": 30_000.0}]
     assert bed.reach({"decision": {"server": verdicts, "choice": {"holds_to": 96_000}}}) == 30_000
-    assert bed.reach({"decision": {"server": [{"arm": CANDIDATE, "holds_to": None}], "choice": {"holds_to": 96_000}}}) == 96_000
+    assert (
+        bed.reach(
+            {
+                "decision": {
+                    "server": [{"arm": CANDIDATE, "holds_to": None}],
+                    "choice": {"holds_to": 96_000},
+                }
+            }
+        )
+        == 96_000
+    )
     assert bed.reach({"decision": {"server": [{"arm": CANDIDATE}], "choice": {}}}) is None
 
 
@@ -133,9 +184,15 @@ def test_each_kind_plants_what_it_says(kind: str, tmp_path: Path) -> None:
         assert traces[0].path in (deployment.trace, str(tmp_path / f"{deployment.trace}.jsonl"))
         for context in (1_000, 20_000, 39_998, 40_000, 79_999, 100_000, 120_000):
             for depth in (0.125, 0.375, 0.625, 0.875):
-                here = [loss for loss in deployment.losses if loss.depth is None or loss.depth[0] <= depth <= loss.depth[1]]
+                here = [
+                    loss
+                    for loss in deployment.losses
+                    if loss.depth is None or loss.depth[0] <= depth <= loss.depth[1]
+                ]
                 lost = sum(replace(loss, depth=None).at(context) for loss in here)
-                assert success_rate(arms[CANDIDATE], context, depth=depth) == pytest.approx(1 - lost / 100)
+                assert success_rate(arms[CANDIDATE], context, depth=depth) == pytest.approx(
+                    1 - lost / 100
+                )
                 assert success_rate(arms[REFERENCE], context, depth=depth) == 1.0
 
 
@@ -147,7 +204,9 @@ def test_kinds_take_turns_and_equal_seeds_draw_equal_deployments() -> None:
 
 
 def test_hours_of_a_load_tell_how_much_longer_turns_take() -> None:
-    deployment = replace(PLAIN, trace="demo-chat", times=dict.fromkeys((*bed.ALL_STEPS, "batch8_ms"), 1.2))
+    deployment = replace(
+        PLAIN, trace="demo-chat", times=dict.fromkeys((*bed.ALL_STEPS, "batch8_ms"), 1.2)
+    )
     turns = bed._timed(bed.hours(deployment, sessions=2, seconds=600.0))
     change = sum(turn.log_ratio for turn in turns) / len(turns)
     assert len(turns) > 100
@@ -181,7 +240,10 @@ def test_a_planted_truth_is_never_contradicted_nor_spoken_of_too_far(kind: str) 
 
 def test_a_promise_is_kept_where_little_is_wrong_and_much_is_decided() -> None:
     right = Row(planted=PLAIN, known=KNOWN, said=SAID)
-    wrong, still_open = replace(right, said=said("avoid")), replace(right, said=said("test further"))
+    wrong, still_open = (
+        replace(right, said=said("avoid")),
+        replace(right, said=said("test further")),
+    )
     assert bed.is_kept(Column(rows=[right] * 60 + [wrong]))
     assert not bed.is_kept(Column(rows=[right] * 40 + [wrong]))
     assert bed.is_kept(Column(rows=[right] * 8 + [still_open] * 2))

@@ -49,18 +49,26 @@ from tests.report import sample
 P = ParamSpec("P")
 T = TypeVar("T")
 LLAMA = Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8"))
-STUDY = Decide(traces=(TraceRef(path="demo-chat"),), servers=LLAMA, load=Load(sessions=4), accuracy_margin=0.05)
+STUDY = Decide(
+    traces=(TraceRef(path="demo-chat"),), servers=LLAMA, load=Load(sessions=4), accuracy_margin=0.05
+)
 
 
 def decided(study: Decide, folder: Path) -> tuple[Outcome, list[str]]:
     said: list[str] = []
-    deciding = Deciding(study=study, place=Place(database=folder / "x.duckdb"), audience=Audience(notice=said.append))
+    deciding = Deciding(
+        study=study,
+        place=Place(database=folder / "x.duckdb"),
+        audience=Audience(notice=said.append),
+    )
     return deciding.play(), said
 
 
 def test_pairs_whose_answers_are_long_take_what_the_profile_says(tmp_path: Path) -> None:
     study = Decide(traces=(TraceRef(path="code"),), servers=LLAMA, seed=1)
-    deciding = Deciding(study=study, place=Place(database=tmp_path / "x.duckdb"), audience=Audience())
+    deciding = Deciding(
+        study=study, place=Place(database=tmp_path / "x.duckdb"), audience=Audience()
+    )
     look = Stage(criterion="speed", amount=2)
     planned = deciding.price(look).minutes
     assert deciding._questions["speed"].ask(look) == pytest.approx(planned, rel=0.1)
@@ -73,13 +81,17 @@ def test_all_that_is_asked_lies_in_one_run_and_is_told_while_it_is_asked(tmp_pat
     with duckdb.connect(str(tmp_path / "x.duckdb"), read_only=True) as database:
         runs = database.execute("SELECT run_id, kind FROM runs").fetchall()
         (stored,) = database.execute("SELECT count(*) FROM verdicts").fetchall()
-        (pairs,) = database.execute("SELECT count(DISTINCT pair) FROM blocks WHERE void IS NULL").fetchall()
+        (pairs,) = database.execute(
+            "SELECT count(DISTINCT pair) FROM blocks WHERE void IS NULL"
+        ).fetchall()
     assert runs == [(outcome.run_id, "simulated")]
     assert stored == (1,)
     speed = [each.stage.amount for each in outcome.asked if each.stage.criterion == "speed"]
     assert pairs == (speed[-1],)
     assert len([line for line in said if line.startswith("asking: ")]) == len(outcome.asked)
-    assert sum(each.minutes for each in outcome.asked) == pytest.approx(STUDY.budget_s / 60 - outcome.left_minutes)
+    assert sum(each.minutes for each in outcome.asked) == pytest.approx(
+        STUDY.budget_s / 60 - outcome.left_minutes
+    )
 
 
 def answer(context: int, item: int) -> AnswerRow:
@@ -121,7 +133,9 @@ def test_what_is_known_follows_from_a_verdict_and_the_questions_that_were_answer
     assert known == Known(decision=found.decision, pairs=6, items=3, lengths=(4096, 8192), tried=2)
 
 
-def test_a_decision_makes_one_document_however_many_questions_it_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decision_makes_one_document_however_many_questions_it_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     counts = Counter[str]()
 
     def counted(name: str, made: Callable[P, T]) -> Callable[P, T]:
@@ -143,13 +157,19 @@ def test_a_decision_makes_one_document_however_many_questions_it_asks(tmp_path: 
     assert row.decision == as_json(outcome.document)
 
 
-def test_whoever_reads_a_decided_run_judges_it_as_it_was_decided_unless_a_policy_is_named(tmp_path: Path) -> None:
+def test_whoever_reads_a_decided_run_judges_it_as_it_was_decided_unless_a_policy_is_named(
+    tmp_path: Path,
+) -> None:
     outcome, _ = decided(extended(STUDY, budget_s=240.0, min_change=0.07), tmp_path)
     assert outcome.document is not None
     read = advise(tmp_path / "x.duckdb", outcome.run_id, setting=Setting())
     assert read.decision == outcome.document.decision
     assert (read.policy.planned_looks, read.policy.min_change) == (True, 0.07)
-    named = advise(tmp_path / "x.duckdb", outcome.run_id, setting=Setting(policy=Policy(min_change=0.02), name="mine.yaml"))
+    named = advise(
+        tmp_path / "x.duckdb",
+        outcome.run_id,
+        setting=Setting(policy=Policy(min_change=0.02), name="mine.yaml"),
+    )
     assert (named.policy.planned_looks, named.policy.min_change) == (False, 0.02)
 
 
@@ -157,7 +177,9 @@ def test_a_decision_says_what_it_asks_what_is_spent_and_what_is_known(tmp_path: 
     seen: list[tuple[str, ...]] = []
     study = extended(STUDY, budget_s=240.0)
     deciding = Deciding(
-        study=study, place=Place(database=tmp_path / "x.duckdb"), audience=Audience(notice=lambda _: seen.append(deciding.status()))
+        study=study,
+        place=Place(database=tmp_path / "x.duckdb"),
+        audience=Audience(notice=lambda _: seen.append(deciding.status())),
     )
     assert deciding.status() == ()
     outcome = deciding.play()
@@ -167,15 +189,23 @@ def test_a_decision_says_what_it_asks_what_is_spent_and_what_is_known(tmp_path: 
     assert seen[-1][1] == last.said
 
 
-def test_questions_that_bring_no_answer_are_not_asked_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_questions_that_bring_no_answer_are_not_asked_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Accuracy, "ask", lambda *_: 0.0)
-    monkeypatch.setattr(play, "following", lambda *_, **__: iter([Stage(criterion="accuracy", amount=30, lengths=(8192,))]))
+    monkeypatch.setattr(
+        play,
+        "following",
+        lambda *_, **__: iter([Stage(criterion="accuracy", amount=30, lengths=(8192,))]),
+    )
     outcome, _ = decided(STUDY, tmp_path)
     asked = [each.stage.criterion for each in outcome.asked]
     assert (outcome.ending, asked.count("accuracy")) == ("open", 1)
 
 
-def test_a_first_pair_that_tells_nothing_is_followed_by_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_first_pair_that_tells_nothing_is_followed_by_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said: list[str] = []
 
     def silent(*_: object, **__: object) -> Verdict:
@@ -187,9 +217,14 @@ def test_a_first_pair_that_tells_nothing_is_followed_by_others(tmp_path: Path, m
             raise KeyboardInterrupt
 
     monkeypatch.setattr(play, "verdict", silent)
-    outcome = Deciding(study=STUDY, place=Place(database=tmp_path / "x.duckdb"), audience=Audience(notice=notice)).play()
+    outcome = Deciding(
+        study=STUDY, place=Place(database=tmp_path / "x.duckdb"), audience=Audience(notice=notice)
+    ).play()
     assert (outcome.ending, outcome.document) == ("stopped", None)
-    assert "  1 of the 4 block pairs that a first look takes; others are invalid: 2 of 2 blocks left out: answers in one piece" in said
+    assert (
+        "  1 of the 4 block pairs that a first look takes; others are invalid: 2 of 2 blocks left out: answers in one piece"
+        in said
+    )
 
 
 CHECKS = Asked(stage=Stage(criterion="checks", amount=1), planned_minutes=0.1, minutes=0.1, said="")
@@ -219,7 +254,9 @@ class Question:
         return ""
 
 
-def checked(study: Decide, database: Path, asked: Callable[[], float], **before: object) -> Deciding:
+def checked(
+    study: Decide, database: Path, asked: Callable[[], float], **before: object
+) -> Deciding:
     """Return a decision whose checks are over, and whose pairs are these."""
     deciding = Deciding(study=study, place=Place(database=database, run="r"), audience=Audience())
     deciding.means.ledger = replace(deciding.means.ledger.write("asked", CHECKS), **before)  # type: ignore[arg-type]  # fields by name
@@ -246,7 +283,9 @@ def test_what_a_killed_first_pair_took_is_spent_before_the_run_is_begun(tmp_path
 
 
 @pytest.mark.parametrize(("lost", "asked"), [((), 1), ((2.0,), 1), ((43.0,), 0)])
-def test_a_first_pair_that_others_went_before_is_played_within_what_they_left(tmp_path: Path, lost: tuple[float, ...], asked: int) -> None:
+def test_a_first_pair_that_others_went_before_is_played_within_what_they_left(
+    tmp_path: Path, lost: tuple[float, ...], asked: int
+) -> None:
     played = list[str]()
 
     def stopped() -> float:
@@ -271,7 +310,9 @@ def test_a_decision_asked_for_twice_says_the_same(tmp_path: Path) -> None:
 def test_a_budget_that_is_spent_says_what_it_could_not_reach(tmp_path: Path) -> None:
     # Longer contexts make it pay, and no such budget shows answers to be equal within a point.
     longer = (TraceRef(path="chat"),)
-    outcome, _ = decided(Decide(traces=longer, servers=LLAMA, budget_s=900.0, accuracy_margin=0.01), tmp_path)
+    outcome, _ = decided(
+        Decide(traces=longer, servers=LLAMA, budget_s=900.0, accuracy_margin=0.01), tmp_path
+    )
     assert outcome.ending == "budget"
     assert outcome.wants is not None
     stage, minutes = outcome.wants
@@ -287,27 +328,51 @@ def test_a_budget_that_is_spent_says_what_it_could_not_reach(tmp_path: Path) -> 
         ({"reference": "fp4"}, "--reference: no arm 'fp4'"),
     ],
 )
-def test_what_cannot_be_decided_is_refused_at_once(tmp_path: Path, change: dict[str, object], says: str) -> None:
+def test_what_cannot_be_decided_is_refused_at_once(
+    tmp_path: Path, change: dict[str, object], says: str
+) -> None:
     with pytest.raises(UsageError, match=says):
         decided(extended(STUDY, **change), tmp_path)
     assert not (tmp_path / "x.duckdb").exists()
 
 
-def test_a_decision_that_was_killed_before_there_was_a_database_is_resumed_under_the_load_of_its_journal(tmp_path: Path) -> None:
+def test_a_decision_that_was_killed_before_there_was_a_database_is_resumed_under_the_load_of_its_journal(
+    tmp_path: Path,
+) -> None:
     database, load = tmp_path / "x.duckdb", Load(sessions=7)
-    pairs = Replay(traces=STUDY.traces, servers=Live(endpoints="a=http://x/v1,b=http://y/v1"), load=load)
+    pairs = Replay(
+        traces=STUDY.traces, servers=Live(endpoints="a=http://x/v1,b=http://y/v1"), load=load
+    )
     with Writer(journal_folder(database, "r1") / "leg001.journal") as writer:
         writer.append(
-            run_row("r1", pairs, plan=None, kind="measured", trace_hash=None, model=None, created_ns=1, command="", notes=Notes())
+            run_row(
+                "r1",
+                pairs,
+                plan=None,
+                kind="measured",
+                trace_hash=None,
+                model=None,
+                created_ns=1,
+                command="",
+                notes=Notes(),
+            )
         )
     study = Decide(traces=STUDY.traces, servers=pairs.servers)
 
     def means(resume: str) -> Means:
         place = Place(database=database, resume=resume)
-        return Means(study=study, place=place, audience=Audience(), run=resume, ledger=ledger(database, resume))
+        return Means(
+            study=study,
+            place=place,
+            audience=Audience(),
+            run=resume,
+            ledger=ledger(database, resume),
+        )
 
     assert means("r1").load == load
-    checks = Asked(stage=Stage(criterion="checks", amount=1), planned_minutes=0.1, minutes=0.1, said="")
+    checks = Asked(
+        stage=Stage(criterion="checks", amount=1), planned_minutes=0.1, minutes=0.1, said=""
+    )
     means("r3").ledger.write("asked", checks)
     assert means("r3").load.sessions == SESSIONS
     with pytest.raises(PlanError, match="no journal of run r2"):

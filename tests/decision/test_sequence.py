@@ -9,9 +9,28 @@ import pytest
 from advisor.estimate import Estimate
 from advisor.steps import MorePairs, Questions, Restarts, Search, Step, Swap
 from advisor.verdict import ArmVerdict, Change, Choice, Decision, Leg, LegState, Need, Word
-from agentload.decision.sequence import FIRST, ITEMS, LENGTHS, PAIRS, TRIED, Known, Stage, following, lengths, settling
+from agentload.decision.sequence import (
+    FIRST,
+    ITEMS,
+    LENGTHS,
+    PAIRS,
+    TRIED,
+    Known,
+    Stage,
+    following,
+    lengths,
+    settling,
+)
 
-CHOICE = Choice(arm="bf16", verdict="test further", canary=False, headline="", runner_up=None, why_it_lost=None, split_pools="")
+CHOICE = Choice(
+    arm="bf16",
+    verdict="test further",
+    canary=False,
+    headline="",
+    runner_up=None,
+    why_it_lost=None,
+    split_pools="",
+)
 
 
 QUESTIONS = Need(what="", step=Questions(lengths=LENGTHS, items=600))
@@ -39,7 +58,13 @@ def verdict(
     )
 
 
-def known(*verdicts: ArmVerdict, pairs: int = 4, items: int = 0, asked: tuple[int, ...] = (), tried: int = 0) -> Known:
+def known(
+    *verdicts: ArmVerdict,
+    pairs: int = 4,
+    items: int = 0,
+    asked: tuple[int, ...] = (),
+    tried: int = 0,
+) -> Known:
     nothing: tuple[()] = ()
     decision = Decision(
         run="r",
@@ -94,8 +119,12 @@ def following_of(now: Known | None, *, capacity: bool = False) -> tuple[str, int
 
 
 def test_speed_is_asked_first() -> None:
-    assert [*following(None, capacity=True)] == [Stage(criterion="speed", amount=FIRST)], "a version with a known bug needs no more"
-    assert [*following(None, capacity=True, pairs=FIRST)] == [Stage(criterion="speed", amount=PAIRS[0])]
+    assert [*following(None, capacity=True)] == [Stage(criterion="speed", amount=FIRST)], (
+        "a version with a known bug needs no more"
+    )
+    assert [*following(None, capacity=True, pairs=FIRST)] == [
+        Stage(criterion="speed", amount=PAIRS[0])
+    ]
 
 
 @pytest.mark.parametrize("word", ["use", "avoid", "no difference", "calibrate"])
@@ -112,46 +141,88 @@ def test_more_pairs_are_played_look_by_look_until_there_are_no_more_looks() -> N
 def test_answers_are_asked_only_of_what_pays() -> None:
     assert following_of(known(verdict(pays="yes"))) == ("accuracy", ITEMS[0])
     assert following_of(known(verdict(pays="unclear", capacity="yes"))) == ("accuracy", ITEMS[0])
-    assert following_of(known(verdict(pays="unclear"), verdict("skip", pays="yes"))) == ("accuracy", ITEMS[0])
+    assert following_of(known(verdict(pays="unclear"), verdict("skip", pays="yes"))) == (
+        "accuracy",
+        ITEMS[0],
+    )
     assert following_of(known(verdict(pays="equal"))) is None
 
 
-def test_more_answers_are_asked_at_the_lengths_of_those_before_until_there_are_no_more_looks() -> None:
+def test_more_answers_are_asked_at_the_lengths_of_those_before_until_there_are_no_more_looks() -> (
+    None
+):
     paying = verdict(pays="yes", safe="unclear")
     stage = next(following(known(paying, items=130, asked=(4096,)), capacity=False))
     assert stage == Stage(criterion="accuracy", amount=160, lengths=(4096,))
     assert following_of(known(paying, items=ITEMS[-1])) is None
     needs = replace(paying, needs=(Need(what="", step=Questions(lengths=(8192,), items=900)),))
     stage = next(following(known(needs, items=30, asked=(8192, 16384)), capacity=False))
-    assert stage == Stage(criterion="accuracy", amount=120, lengths=(8192,)), "the longest is asked once, and decides nothing"
+    assert stage == Stage(criterion="accuracy", amount=120, lengths=(8192,)), (
+        "the longest is asked once, and decides nothing"
+    )
 
 
-def test_capacity_is_measured_before_the_dear_questions_and_again_only_while_it_is_what_is_open() -> None:
+def test_capacity_is_measured_before_the_dear_questions_and_again_only_while_it_is_what_is_open() -> (
+    None
+):
     paying, equal = verdict(pays="yes"), verdict(pays="untested", capacity="unclear")
     assert following_of(known(paying), capacity=True) == ("capacity", TRIED[0])
     assert following_of(known(paying, tried=TRIED[0]), capacity=True) == ("accuracy", ITEMS[0])
     assert following_of(known(verdict(), pairs=PAIRS[0]), capacity=True) == ("speed", PAIRS[1])
     assert following_of(known(verdict(), pairs=PAIRS[2]), capacity=True) == ("capacity", TRIED[0])
-    assert following_of(known(verdict(), pairs=PAIRS[2], tried=TRIED[0]), capacity=True) == ("speed", PAIRS[3])
-    assert [following_of(known(equal, tried=tried), capacity=True) for tried in TRIED] == [("capacity", 6), ("capacity", 12), None]
-    assert following_of(known(verdict(pays="untested", capacity="equal"), tried=TRIED[0]), capacity=True) is None
-    assert following_of(known(verdict(pays="untested", capacity="untested"), tried=TRIED[0]), capacity=True) is None, "a check failed"
-    assert following_of(known(verdict(capacity="equal"), pairs=PAIRS[2]), capacity=True) == ("speed", PAIRS[3]), "pools of one size"
+    assert following_of(known(verdict(), pairs=PAIRS[2], tried=TRIED[0]), capacity=True) == (
+        "speed",
+        PAIRS[3],
+    )
+    assert [following_of(known(equal, tried=tried), capacity=True) for tried in TRIED] == [
+        ("capacity", 6),
+        ("capacity", 12),
+        None,
+    ]
+    assert (
+        following_of(
+            known(verdict(pays="untested", capacity="equal"), tried=TRIED[0]), capacity=True
+        )
+        is None
+    )
+    assert (
+        following_of(
+            known(verdict(pays="untested", capacity="untested"), tried=TRIED[0]), capacity=True
+        )
+        is None
+    ), "a check failed"
+    assert following_of(known(verdict(capacity="equal"), pairs=PAIRS[2]), capacity=True) == (
+        "speed",
+        PAIRS[3],
+    ), "pools of one size"
 
 
 def test_what_settles_an_arm_is_the_look_that_its_needs_reach() -> None:
-    few, many = Stage(criterion="speed", amount=5), Stage(criterion="accuracy", amount=120, lengths=LENGTHS)
+    few, many = (
+        Stage(criterion="speed", amount=5),
+        Stage(criterion="accuracy", amount=120, lengths=LENGTHS),
+    )
     assert settling(known(verdict(step=MorePairs(pairs=18))), few) == replace(few, amount=20)
-    assert settling(known(verdict(step=MorePairs(pairs=900))), few) == replace(few, amount=PAIRS[-1]), "no look goes further"
-    assert settling(known(verdict(step=Restarts(restarts=30))), few) == few, "what more pairs do not settle"
-    asked = replace(verdict(pays="yes"), safe=Leg(name="safe", state="unclear", reason="", needs=(QUESTIONS,)))
+    assert settling(known(verdict(step=MorePairs(pairs=900))), few) == replace(
+        few, amount=PAIRS[-1]
+    ), "no look goes further"
+    assert settling(known(verdict(step=Restarts(restarts=30))), few) == few, (
+        "what more pairs do not settle"
+    )
+    asked = replace(
+        verdict(pays="yes"), safe=Leg(name="safe", state="unclear", reason="", needs=(QUESTIONS,))
+    )
     assert settling(known(asked), many) == replace(many, amount=680)
-    assert settling(known(asked), Stage(criterion="capacity", amount=6)) == Stage(criterion="capacity", amount=6)
+    assert settling(known(asked), Stage(criterion="capacity", amount=6)) == Stage(
+        criterion="capacity", amount=6
+    )
 
 
 def test_more_pairs_are_not_played_where_they_settle_nothing() -> None:
     # What is open takes other starts, or a client that keeps up: the same pairs again would end the same way.
-    assert following_of(known(verdict(step=Restarts(restarts=8)), pairs=12)) == ("speed", 16), "a few more may show that nothing changed"
+    assert following_of(known(verdict(step=Restarts(restarts=8)), pairs=12)) == ("speed", 16), (
+        "a few more may show that nothing changed"
+    )
     assert following_of(known(verdict(step=Restarts(restarts=8)), pairs=16)) is None
     assert following_of(known(verdict(pays="untested"))) is None
     assert following_of(known(verdict(pays="untested")), capacity=True) == ("capacity", TRIED[0])
@@ -165,16 +236,26 @@ def measured(value: float, low: float | None, high: float | None, *, margin: flo
 @pytest.mark.parametrize(
     ("step", "change", "asked"),
     [
-        (MorePairs(pairs=30), (0.0, -0.13, 0.13), True),  # of 64 pairs, a quarter of the width is left
+        (
+            MorePairs(pairs=30),
+            (0.0, -0.13, 0.13),
+            True,
+        ),  # of 64 pairs, a quarter of the width is left
         (MorePairs(pairs=30), (-0.033, -0.06, -0.006), True),
         (MorePairs(pairs=30), (0.0, -1.0, 1e17), True),
-        (Restarts(restarts=8), (0.0, -0.10, 0.10), True),  # one start alone leaves 5.5 %, and two margins are 5.9 %
+        (
+            Restarts(restarts=8),
+            (0.0, -0.10, 0.10),
+            True,
+        ),  # one start alone leaves 5.5 %, and two margins are 5.9 %
         (Restarts(restarts=8), (-0.06, -0.15, 0.03), False),
         (Restarts(restarts=8), (-0.11, -0.19, -0.02), True),
         (Swap(pairs=8), (0.01, -0.09, 0.11), True),
     ],
 )
-def test_pairs_are_played_while_their_last_look_may_settle_speed(step: Step, change: tuple[float, float, float], *, asked: bool) -> None:
+def test_pairs_are_played_while_their_last_look_may_settle_speed(
+    step: Step, change: tuple[float, float, float], *, asked: bool
+) -> None:
     leg = replace(measured(*change), needs=(Need(what="", step=step),))
     now = known(replace(verdict(), pays=leg), pairs=PAIRS[2])
     assert (following_of(now) == ("speed", PAIRS[3])) is asked
@@ -183,19 +264,37 @@ def test_pairs_are_played_while_their_last_look_may_settle_speed(step: Step, cha
 @pytest.mark.parametrize(
     ("bound", "seen", "asked"),
     [
-        (-0.01, (-0.30, -0.02, -0.33, -0.28, -0.31, -0.29), True),  # at least 1 % less so far, and most pairs have far more
-        (-0.02, (-0.04, -0.022, -0.035, -0.025, -0.03, -0.021), False),  # a quarter of the pairs stays below the margin
+        (
+            -0.01,
+            (-0.30, -0.02, -0.33, -0.28, -0.31, -0.29),
+            True,
+        ),  # at least 1 % less so far, and most pairs have far more
+        (
+            -0.02,
+            (-0.04, -0.022, -0.035, -0.025, -0.03, -0.021),
+            False,
+        ),  # a quarter of the pairs stays below the margin
         (0.02, (0.04, 0.022, 0.035, 0.025, 0.03, 0.021), False),
         (0.02, (0.20, 0.05, 0.21, 0.19, 0.2, 0.22), True),
         (-0.02, (), True),
     ],
 )
-def test_pairs_are_played_while_a_bound_may_still_pass_the_margin(bound: float, seen: tuple[float, ...], *, asked: bool) -> None:
+def test_pairs_are_played_while_a_bound_may_still_pass_the_margin(
+    bound: float, seen: tuple[float, ...], *, asked: bool
+) -> None:
     ends = (None, bound) if bound < 0 else (bound, None)
     leg = replace(measured(bound, *ends), needs=(Need(what="", step=MorePairs(pairs=30)),))
     assert leg.estimate is not None
     assert leg.estimate.is_bound
-    change = Change(metric="turn_ms", arm="fp8", workload="chat", relative=leg.estimate, pairs=6, calls=100, by_pair=seen)
+    change = Change(
+        metric="turn_ms",
+        arm="fp8",
+        workload="chat",
+        relative=leg.estimate,
+        pairs=6,
+        calls=100,
+        by_pair=seen,
+    )
     now = known(replace(verdict(), pays=leg), pairs=PAIRS[2])
     now = replace(now, decision=replace(now.decision, changes=(change,)))
     assert (following_of(now) == ("speed", PAIRS[3])) is asked
@@ -217,21 +316,36 @@ def test_pairs_are_played_while_a_bound_may_still_pass_the_margin(bound: float, 
         ((0.02, -0.03, None), False),
     ],
 )
-def test_trials_are_made_while_their_last_look_may_settle_capacity(ratio: tuple[float, float | None, float | None], *, asked: bool) -> None:
+def test_trials_are_made_while_their_last_look_may_settle_capacity(
+    ratio: tuple[float, float | None, float | None], *, asked: bool
+) -> None:
     equal = replace(verdict(pays="untested"), capacity=measured(*ratio, margin=0.10))
-    assert (following_of(known(equal, tried=TRIED[0]), capacity=True) == ("capacity", TRIED[1])) is asked
+    assert (
+        following_of(known(equal, tried=TRIED[0]), capacity=True) == ("capacity", TRIED[1])
+    ) is asked
 
 
 def test_more_agents_settle_nothing_while_turns_may_be_longer_or_answers_are_what_is_open() -> None:
-    more, far_more = (measured(*ratio, margin=0.10) for ratio in ((0.25, 0.0, 0.56), (0.9, 0.15, 2.2)))
-    longer, shorter = (
-        replace(measured(*change), needs=(Need(what="", step=Restarts(restarts=8)),)) for change in ((0.0, -0.1, 0.1), (-0.05, -0.12, 0.02))
+    more, far_more = (
+        measured(*ratio, margin=0.10) for ratio in ((0.25, 0.0, 0.56), (0.9, 0.15, 2.2))
     )
-    for pays, asked in ((longer, None), (shorter, ("capacity", 6)), (replace(longer, state="yes", needs=()), None)):
-        now = known(replace(verdict(), pays=pays, capacity=more), pairs=64, items=ITEMS[-1], tried=TRIED[0])
+    longer, shorter = (
+        replace(measured(*change), needs=(Need(what="", step=Restarts(restarts=8)),))
+        for change in ((0.0, -0.1, 0.1), (-0.05, -0.12, 0.02))
+    )
+    for pays, asked in (
+        (longer, None),
+        (shorter, ("capacity", 6)),
+        (replace(longer, state="yes", needs=()), None),
+    ):
+        now = known(
+            replace(verdict(), pays=pays, capacity=more), pairs=64, items=ITEMS[-1], tried=TRIED[0]
+        )
         assert following_of(now, capacity=True) == asked
     now = known(replace(verdict(), pays=longer, capacity=far_more), pairs=64, tried=TRIED[0])
-    assert following_of(now, capacity=True) == ("capacity", 6), "they are likely to be shown, and a reason to ask for answers"
+    assert following_of(now, capacity=True) == ("capacity", 6), (
+        "they are likely to be shown, and a reason to ask for answers"
+    )
 
 
 def test_what_does_not_fit_into_a_budget_leaves_room_for_what_does() -> None:
@@ -242,11 +356,15 @@ def test_what_does_not_fit_into_a_budget_leaves_room_for_what_does() -> None:
 
 def test_what_is_cheap_is_asked_after_the_first_pair_and_before_speed_is_refined() -> None:
     cheap = (Stage(criterion="canary", amount=36), Stage(criterion="screen", amount=1))
-    assert [*following(None, capacity=True, cheap=cheap)] == [Stage(criterion="speed", amount=FIRST)]
+    assert [*following(None, capacity=True, cheap=cheap)] == [
+        Stage(criterion="speed", amount=FIRST)
+    ]
     first = [*following(None, capacity=True, pairs=FIRST, cheap=cheap)]
     assert first == [*cheap, Stage(criterion="speed", amount=PAIRS[0])]
     assert following_of(known(verdict(word="avoid"))) is None
-    assert "canary" not in [each.criterion for each in following(known(verdict()), capacity=True, cheap=cheap)]
+    assert "canary" not in [
+        each.criterion for each in following(known(verdict()), capacity=True, cheap=cheap)
+    ]
 
 
 def test_questions_are_asked_at_the_lengths_that_the_advisor_wants() -> None:
@@ -269,7 +387,9 @@ def test_questions_are_asked_at_the_lengths_that_the_advisor_wants() -> None:
         ((-0.01, -0.035, 0.015), 1160, True),
     ],
 )
-def test_questions_are_asked_while_the_last_look_may_tell(change: tuple[float, float, float], items: int, *, asked: bool) -> None:
+def test_questions_are_asked_while_the_last_look_may_tell(
+    change: tuple[float, float, float], items: int, *, asked: bool
+) -> None:
     value, low, high = change
     found = Estimate(value=value, low=low, high=high, n=items, unit="share", method="", level=0.991)
     safe = Leg(name="safe", state="unclear", reason="", estimate=found, margin=0.03)

@@ -9,8 +9,7 @@ from tests.decision.starts import decided
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("starts", "gain", "least"),
-    [(1, 3.0, 6), (1, 4.0, 10), (2, 3.0, 7), (2, 0.0, 5), (4, 0.0, 7)],
+    ("starts", "gain", "least"), [(1, 3.0, 6), (1, 4.0, 10), (2, 3.0, 7), (2, 0.0, 5), (4, 0.0, 7)]
 )
 def test_replicas_settle_what_one_start_leaves_open(starts: int, gain: float, least: int) -> None:
     rows = [decided(number, starts, gain) for number in range(12)]

@@ -52,19 +52,29 @@ def trial(load: int, within: int, trouble: Trouble | None = None, void: str | No
         ((trial(9, 97), trial(9, 90, "slo"), trial(11, 97), trial(11, 97)), None),
         # A draw of long sessions: each is worth more than an ordinary one, so eight of them are beyond the limit.
         ((trial(7, 99), replace(trial(8, 40, "slo"), worth=1.3)), None),
-        ((trial(9, 97), trial(9, 84, "slo"), trial(11, 60, "slo")), "a does not carry 9.0 agents, and its twin carries 10.0 (slo)"),
-        ((trial(9, 99, "preempted"), trial(11, 60, "slo")), "a does not carry 9.0 agents, and its twin carries 10.0 (preempted)"),
+        (
+            (trial(9, 97), trial(9, 84, "slo"), trial(11, 60, "slo")),
+            "a does not carry 9.0 agents, and its twin carries 10.0 (slo)",
+        ),
+        (
+            (trial(9, 99, "preempted"), trial(11, 60, "slo")),
+            "a does not carry 9.0 agents, and its twin carries 10.0 (preempted)",
+        ),
         ((trial(9, 99), trial(11, 99)), "a carries 12.0 agents, and its twin 10.0"),
         ((trial(9, 99), trial(11, 0, void="other requests")), "a: other requests"),
     ],
 )
-def test_a_twin_is_set_aside_where_its_arm_does_not_hold_below_and_break_above(trials: tuple[Trial, ...], says: str | None) -> None:
+def test_a_twin_is_set_aside_where_its_arm_does_not_hold_below_and_break_above(
+    trials: tuple[Trial, ...], says: str | None
+) -> None:
     said = Found(arm="a", holds=10.0, low=9.5, high=10.5, trials=())
     assert Bracket(said=(said,), trials={"a": trials}, share=0.95).failed == says
 
 
 @given(st.floats(1, 1e4))
-def test_trials_lie_on_both_sides_of_the_limit_a_tenth_below_and_a_fifth_above_or_next_to_it(holds: float) -> None:
+def test_trials_lie_on_both_sides_of_the_limit_a_tenth_below_and_a_fifth_above_or_next_to_it(
+    holds: float,
+) -> None:
     low, high = around(holds)
     assert 1 <= low < high
     assert low <= max(1, 0.9 * holds) < low + 1
@@ -75,36 +85,54 @@ def test_trials_lie_on_both_sides_of_the_limit_a_tenth_below_and_a_fifth_above_o
 def test_step_times_are_played_before_capacity_is_measured() -> None:
     before = replace(known(verdict(), pairs=PAIRS[2]), step_times=2)
     assert next(following(before, capacity=True)) == Stage(criterion="step times", amount=2)
-    assert next(following(replace(before, step_times=0), capacity=True)) == Stage(criterion="capacity", amount=TRIED[0])
+    assert next(following(replace(before, step_times=0), capacity=True)) == Stage(
+        criterion="capacity", amount=TRIED[0]
+    )
 
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Capacity, list[str]]:
     said: list[str] = []
     place = Place(database=tmp_path_factory.mktemp("twin") / "x.duckdb", run="r")
-    simulate(simulation(Replay(traces=TRACES, servers=LLAMA, pairs=4, load=Load(sessions=4, duration_s=60.0)), place), Audience())
+    simulate(
+        simulation(
+            Replay(traces=TRACES, servers=LLAMA, pairs=4, load=Load(sessions=4, duration_s=60.0)),
+            place,
+        ),
+        Audience(),
+    )
     ledger = Ledger(database=place.database, run="r")
-    means = Means(study=STUDY, place=place, audience=Audience(notice=said.append), run="r", ledger=ledger)
+    means = Means(
+        study=STUDY, place=place, audience=Audience(notice=said.append), run="r", ledger=ledger
+    )
     twins = Twins(means=means)
     assert twins.wanted() == 1, "a budget of ten minutes has time for one play"
     once = Stage(criterion="step times", amount=1)
     minutes = twins.ask(once)
-    assert minutes == pytest.approx(twins.price(once).minutes, rel=0.1), "what a profile says of steps and prompts is its price"
+    assert minutes == pytest.approx(twins.price(once).minutes, rel=0.1), (
+        "what a profile says of steps and prompts is its price"
+    )
     return Capacity(means=means, twins=twins), said
 
 
-def test_step_times_lie_beside_the_run_and_are_none_of_its_evidence(played: tuple[Capacity, list[str]]) -> None:
+def test_step_times_lie_beside_the_run_and_are_none_of_its_evidence(
+    played: tuple[Capacity, list[str]],
+) -> None:
     made, _ = played
     assert made.twins.wanted() == 0
     with reading(made.means.place.database) as connection:
         assert repeats(connection, "r") == 1
         evidence = gather(connection, "r")
-        ((calls,),) = connection.execute("SELECT count(*) FROM calls WHERE workload = ?", [STEP_TIMES]).fetchall()
+        ((calls,),) = connection.execute(
+            "SELECT count(*) FROM calls WHERE workload = ?", [STEP_TIMES]
+        ).fetchall()
     assert calls > 100
     assert [each.name for each in evidence.workloads] == ["chat"]
 
 
-def test_twins_have_the_step_times_that_made_the_run_without_having_been_told_any(played: tuple[Capacity, list[str]]) -> None:
+def test_twins_have_the_step_times_that_made_the_run_without_having_been_told_any(
+    played: tuple[Capacity, list[str]],
+) -> None:
     made, _ = played
     found = twins(made.means.place.database, "r")
     for arm in arms_of("llama-3.1-8b-h100", ["bf16", "fp8"]):
@@ -113,15 +141,22 @@ def test_twins_have_the_step_times_that_made_the_run_without_having_been_told_an
         assert step is not None
         true, told = (StepClock(step=each, experts=None, max_seqs=64) for each in (arm.step, step))
         for batch, context in ((1, 1024), (8, 8192), (17, 1024), (32, 4096), (64, 1024)):
-            steps = [clock.base_ps[batch] + clock.per_token_ps[batch] * batch * context for clock in (told, true)]
+            steps = [
+                clock.base_ps[batch] + clock.per_token_ps[batch] * batch * context
+                for clock in (told, true)
+            ]
             assert steps[0] == pytest.approx(steps[1], rel=0.03)
-            chunks = [clock.mixed_ps(batch, batch * context, 4096, 4096**2) for clock in (told, true)]
+            chunks = [
+                clock.mixed_ps(batch, batch * context, 4096, 4096**2) for clock in (told, true)
+            ]
             assert chunks[0] == pytest.approx(chunks[1], rel=0.03)
         assert found[arm.name].arm.noise.sigma == 0
 
 
 @pytest.mark.slow
-def test_what_twins_say_is_measured_and_kept_as_a_search(played: tuple[Capacity, list[str]]) -> None:
+def test_what_twins_say_is_measured_and_kept_as_a_search(
+    played: tuple[Capacity, list[str]],
+) -> None:
     made, said = played
     found = made.bracket(TRIED[0])
     assert found is not None
@@ -134,14 +169,20 @@ def test_what_twins_say_is_measured_and_kept_as_a_search(played: tuple[Capacity,
         trials = found.trials[each.arm]
         assert each.holds is not None
         sides = [trial.load * (trial.worth or 0.0) <= each.holds for trial in trials]
-        assert sides.count(True) == sides.count(False) == TRIED[0], "as many below what the twin carries as above it"
+        assert sides.count(True) == sides.count(False) == TRIED[0], (
+            "as many below what the twin carries as above it"
+        )
     with reading(made.means.place.database) as connection:
         points = capacity(connection, "r", ["bf16", "fp8"], ["chat"])
-    assert len({point.worth for point in points}) > 2, "what each draw is worth is kept with its trials"
+    assert len({point.worth for point in points}) > 2, (
+        "what each draw is worth is kept with its trials"
+    )
     assert all(point.error > 0 for point in points)
     with reading(made.means.place.database) as connection:
         limits = {each.arm: each.holds for each in held(connection, "r", ["chat"])}
-        ((trials,),) = connection.execute("SELECT count(*) FROM probes WHERE probe = 'capacity'").fetchall()
+        ((trials,),) = connection.execute(
+            "SELECT count(*) FROM probes WHERE probe = 'capacity'"
+        ).fetchall()
     assert trials == sum(map(len, found.trials.values())) == 4 * TRIED[0]
     assert limits.keys() == {"bf16", "fp8"}
     assert any("replicas for 400" in line for line in said)

@@ -62,7 +62,12 @@ def took(seconds: float) -> Callable[[Send, int], Outcome]:
     """Answer every call after the same time."""
 
     def outcome(send: Send, sent_ns: int) -> Outcome:
-        return Outcome(status="ok", sent_ns=sent_ns, done_ns=sent_ns + round(seconds * S), reply=Reply(text="said", tokens=1))
+        return Outcome(
+            status="ok",
+            sent_ns=sent_ns,
+            done_ns=sent_ns + round(seconds * S),
+            reply=Reply(text="said", tokens=1),
+        )
 
     return outcome
 
@@ -127,7 +132,9 @@ def play(  # noqa: C901, PLR0912  # one match over the closed list of commands r
                     wake = at_ns
                 case Settle():
                     log.ends.extend(dispatcher.ended_plays())
-                    heapq.heappush(heap, (now, 0, Settled(at_ns=now, void=(void or {}).get(settles, ()))))
+                    heapq.heappush(
+                        heap, (now, 0, Settled(at_ns=now, void=(void or {}).get(settles, ())))
+                    )
                     settles += 1
                 case Open():
                     log.opened.append((command.round, "+".join(command.arms)))
@@ -139,11 +146,19 @@ def play(  # noqa: C901, PLR0912  # one match over the closed list of commands r
 
 
 def one_block(
-    sessions: tuple[Session, ...], *, load: Load | None = None, arms: tuple[str, ...] = ("a",), pairs: int = 1, seed: int = 0
+    sessions: tuple[Session, ...],
+    *,
+    load: Load | None = None,
+    arms: tuple[str, ...] = ("a",),
+    pairs: int = 1,
+    seed: int = 0,
 ) -> Plan:
     """Plan one block on every arm, *pairs* times."""
     rounds = tuple(
-        Round(index=pair * len(arms) + i, plays=(Play(block=0, arm=arm, pair=pair, salt=f"salt{pair}"),))
+        Round(
+            index=pair * len(arms) + i,
+            plays=(Play(block=0, arm=arm, pair=pair, salt=f"salt{pair}"),),
+        )
         for pair in range(pairs)
         for i, arm in enumerate(arms)
     )

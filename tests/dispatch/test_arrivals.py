@@ -13,7 +13,10 @@ from agentload.model.trace import Session
 
 
 def starts(load: OpenLoop, until_s: float) -> list[float]:
-    return [at / SECOND for at in takewhile(lambda at: at < until_s * SECOND, open_starts(load, seeded("test")))]
+    return [
+        at / SECOND
+        for at in takewhile(lambda at: at < until_s * SECOND, open_starts(load, seeded("test")))
+    ]
 
 
 def counted(found: list[float], from_s: float, until_s: float) -> int:
@@ -27,7 +30,9 @@ def test_an_even_rate_starts_at_once_and_every_period() -> None:
 def test_a_ramp_rises_evenly_and_then_stays() -> None:
     found = starts(OpenLoop(rate_per_s=10, cv=0, ramp_s=10), 20)
     # Half of the ramp holds a quarter of its starts: the area under the line.
-    assert [counted(found, 0, 5), counted(found, 5, 10), counted(found, 10, 20)] == pytest.approx([12.5, 37.5, 100], abs=1)
+    assert [counted(found, 0, 5), counted(found, 5, 10), counted(found, 10, 20)] == pytest.approx(
+        [12.5, 37.5, 100], abs=1
+    )
     assert found[1] == pytest.approx(2**0.5)  # at + at^2/2 of a rate that grows by 1 a second
 
 
@@ -38,14 +43,18 @@ def test_a_ramp_may_begin_above_nothing_and_may_fall() -> None:
 
 def test_a_burst_multiplies_the_rate_at_the_end_of_every_period() -> None:
     found = starts(OpenLoop(rate_per_s=2, cv=0, burst=Burst(factor=5, seconds=10, every_s=60)), 120)
-    assert [counted(found, a, b) for a, b in ((0, 50), (50, 60), (60, 110), (110, 120))] == pytest.approx([100] * 4, abs=1)
+    assert [
+        counted(found, a, b) for a, b in ((0, 50), (50, 60), (60, 110), (110, 120))
+    ] == pytest.approx([100] * 4, abs=1)
 
 
 def test_a_ramp_and_bursts_go_together() -> None:
-    found = starts(OpenLoop(rate_per_s=10, cv=0, ramp_s=20, burst=Burst(factor=3, seconds=5, every_s=10)), 30)
-    assert [counted(found, a, b) for a, b in ((0, 5), (5, 10), (10, 15), (15, 20), (20, 25), (25, 30))] == pytest.approx(
-        [6.25, 56.25, 31.25, 131.25, 50, 150], abs=1
+    found = starts(
+        OpenLoop(rate_per_s=10, cv=0, ramp_s=20, burst=Burst(factor=3, seconds=5, every_s=10)), 30
     )
+    assert [
+        counted(found, a, b) for a, b in ((0, 5), (5, 10), (10, 15), (15, 20), (20, 25), (25, 30))
+    ] == pytest.approx([6.25, 56.25, 31.25, 131.25, 50, 150], abs=1)
 
 
 @given(
@@ -53,9 +62,12 @@ def test_a_ramp_and_bursts_go_together() -> None:
     cv=st.floats(0, 3),
     ramp_s=st.just(0.0) | st.floats(0.001, 20),
     ramp_from=st.floats(0, 50),
-    burst=st.none() | st.builds(Burst, factor=st.floats(1, 9), seconds=st.floats(0.5, 4), every_s=st.floats(5, 30)),
+    burst=st.none()
+    | st.builds(Burst, factor=st.floats(1, 9), seconds=st.floats(0.5, 4), every_s=st.floats(5, 30)),
 )
-def test_starts_never_run_backwards(rate: float, cv: float, ramp_s: float, ramp_from: float, burst: Burst | None) -> None:
+def test_starts_never_run_backwards(
+    rate: float, cv: float, ramp_s: float, ramp_from: float, burst: Burst | None
+) -> None:
     load = OpenLoop(rate_per_s=rate, cv=cv, ramp_s=ramp_s, ramp_from_per_s=ramp_from, burst=burst)
     stream = open_starts(load, seeded("any"))
     found = [next(stream) for _ in range(50)]
@@ -68,7 +80,9 @@ def test_poisson_starts_come_at_the_rate() -> None:
 
 
 def test_a_closed_loop_opens_its_places_one_after_the_other_and_refills_them_at_once() -> None:
-    sessions = tuple(Session(session=f"s{i}", workload="w", start_s=0.0, turns=()) for i in range(6))
+    sessions = tuple(
+        Session(session=f"s{i}", workload="w", start_s=0.0, turns=()) for i in range(6)
+    )
     intake = Intake(sessions, ClosedLoop(sessions=4, ramp_s=8), seed=("test",), started_ns=0)
     begun = [start for at_s in range(7) for _, start in intake.take(at_s * SECOND)]
     assert begun == [0, 2 * SECOND, 4 * SECOND, 6 * SECOND]

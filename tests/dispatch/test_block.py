@@ -8,7 +8,17 @@ import pytest
 
 from agentload.dispatch.dispatcher import Dispatcher
 from agentload.dispatch.foresight import CONNECT_NS, TOKEN_NS
-from agentload.model.commands import Ended, Event, Outcome, Send, Settle, Started, Stopped, Wake, Woke
+from agentload.model.commands import (
+    Ended,
+    Event,
+    Outcome,
+    Send,
+    Settle,
+    Started,
+    Stopped,
+    Wake,
+    Woke,
+)
 from agentload.model.plan import Budget, ClosedLoop, Load, OpenLoop
 from agentload.model.plan import Recorded as AsRecorded
 from agentload.model.trace import Session, TurnRef
@@ -40,7 +50,9 @@ def test_a_block_begins_when_its_first_calls_can_be_ready() -> None:
     lead_ns = CONNECT_NS + TOKEN_NS * 2 * (10 + 5)
     for prepares, begins_ns in ((True, lead_ns), (False, 0)):
         log = play(one_block(sessions), prepares=prepares)
-        assert [(s.due_ns, s.released_ns) for s in log.sent] == [(at_ns, at_ns) for at_ns in (begins_ns, begins_ns, begins_ns + 9 * S)]
+        assert [(s.due_ns, s.released_ns) for s in log.sent] == [
+            (at_ns, at_ns) for at_ns in (begins_ns, begins_ns, begins_ns + 9 * S)
+        ]
 
 
 def test_a_closed_loop_has_ready_what_may_follow_and_lets_go_of_what_never_came() -> None:
@@ -48,20 +60,33 @@ def test_a_closed_loop_has_ready_what_may_follow_and_lets_go_of_what_never_came(
     load = Load(arrivals=ClosedLoop(sessions=2), budget=Budget(calls=3))
     log = play(one_block(sessions, load=load), took(1.0), prepares=True)
     assert len(log.sent) == 3
-    assert len(log.prepared) == len(set(log.prepared)) == 2 + 2 + 2  # those that begin, what may follow them, what may follow those
+    assert (
+        len(log.prepared) == len(set(log.prepared)) == 2 + 2 + 2
+    )  # those that begin, what may follow them, what may follow those
     assert sorted(session for _, session, _ in log.forgotten) == [f"s{i}" for i in range(6)]
     lead_ns = CONNECT_NS + TOKEN_NS * 4 * (10 + 5)
     assert log.sent[0].released_ns == lead_ns
 
 
 def test_closed_loop_keeps_n_sessions_going_and_marks_the_drain() -> None:
-    log = play(one_block(tuple(talk(f"s{i}", 1) for i in range(4)), load=Load(arrivals=ClosedLoop(sessions=2))), took(1.0))
+    log = play(
+        one_block(
+            tuple(talk(f"s{i}", 1) for i in range(4)), load=Load(arrivals=ClosedLoop(sessions=2))
+        ),
+        took(1.0),
+    )
     assert [at for *_, at in instants(log)] == [0.0, 0.0, 1.0, 1.0]
 
 
 def test_under_a_cap_a_call_is_released_when_a_slot_is_free() -> None:
-    log = play(one_block(tuple(talk(f"s{i}", 1) for i in range(3)), load=Load(max_in_flight=1)), took(1.0))
-    assert [(s.due_ns / S, s.released_ns / S) for s in log.sent] == [(0.0, 0.0), (0.0, 1.0), (0.0, 2.0)]
+    log = play(
+        one_block(tuple(talk(f"s{i}", 1) for i in range(3)), load=Load(max_in_flight=1)), took(1.0)
+    )
+    assert [(s.due_ns / S, s.released_ns / S) for s in log.sent] == [
+        (0.0, 0.0),
+        (0.0, 1.0),
+        (0.0, 2.0),
+    ]
 
 
 def test_open_loop_starts_do_not_depend_on_the_server() -> None:
@@ -71,11 +96,20 @@ def test_open_loop_starts_do_not_depend_on_the_server() -> None:
     assert [s.due_ns for s in fast.sent] == [s.due_ns for s in slow.sent]
 
 
-def test_a_session_is_forgotten_once_when_its_play_is_over_and_not_before_its_last_attempt() -> None:
+def test_a_session_is_forgotten_once_when_its_play_is_over_and_not_before_its_last_attempt() -> (
+    None
+):
     def busy_at_first(send: Send, now: int) -> Outcome:
-        return Outcome(status="busy" if send.call.turn == 1 and send.attempt == 0 else "ok", done_ns=now + S // 4)
+        return Outcome(
+            status="busy" if send.call.turn == 1 and send.attempt == 0 else "ok",
+            done_ns=now + S // 4,
+        )
 
-    sessions = (talk("long", 2), talk("short", 1), talk("stranded", 1, after=(TurnRef(session="nobody", turn=0),)))
+    sessions = (
+        talk("long", 2),
+        talk("short", 1),
+        talk("stranded", 1, after=(TurnRef(session="nobody", turn=0),)),
+    )
     log = play(one_block(sessions, load=Load(retries=1), arms=("a", "b")), busy_at_first)
     assert [(arm, session, at_ns / S) for arm, session, at_ns in log.forgotten] == [
         (arm, session, begun_s + after_s)
@@ -103,7 +137,9 @@ def test_a_spent_budget_releases_nothing_more(budget: Budget) -> None:
     assert log.skipped == []
 
 
-def test_a_share_of_streams_is_watched_to_be_cancelled_and_the_choice_is_equal_on_every_arm() -> None:
+def test_a_share_of_streams_is_watched_to_be_cancelled_and_the_choice_is_equal_on_every_arm() -> (
+    None
+):
     sessions = tuple(talk(f"s{i}", 1) for i in range(100))
     log = play(one_block(sessions, load=Load(cancel_share=0.3), arms=("a", "b")))
     by_arm = {arm: {s.call.session: s.watch for s in log.sent if s.arm == arm} for arm in "ab"}
@@ -113,7 +149,10 @@ def test_a_share_of_streams_is_watched_to_be_cancelled_and_the_choice_is_equal_o
 
 def test_recorded_speed_scales_the_starts() -> None:
     sessions = (talk("s", 1), talk("t", 1, start_s=8.0))
-    assert [at for *_, at in instants(play(one_block(sessions, load=Load(arrivals=AsRecorded(speed=4.0)))))] == [0.0, 2.0]
+    assert [
+        at
+        for *_, at in instants(play(one_block(sessions, load=Load(arrivals=AsRecorded(speed=4.0)))))
+    ] == [0.0, 2.0]
 
 
 def test_the_load_drains_from_the_first_end_that_nothing_replaces() -> None:
@@ -122,12 +161,19 @@ def test_the_load_drains_from_the_first_end_that_nothing_replaces() -> None:
     log = play(one_block(sessions), took(1.0))
     tails = {(s.call.session, s.call.turn) for s in log.sent if s.tail}
     assert tails == {("b", turn) for turn in range(4, 8)}
-    closed = play(one_block(tuple(talk(f"s{i}", 2) for i in range(4)), load=Load(arrivals=ClosedLoop(sessions=2))), took(1.0))
+    closed = play(
+        one_block(
+            tuple(talk(f"s{i}", 2) for i in range(4)), load=Load(arrivals=ClosedLoop(sessions=2))
+        ),
+        took(1.0),
+    )
     assert not any(s.tail for s in closed.sent)
 
 
 @pytest.mark.parametrize(("after", "is_whole"), [(0, False), (1, False), (2, True), (3, True)])
-def test_a_block_that_was_stopped_before_all_of_it_was_played_is_not_whole(after: int, *, is_whole: bool) -> None:
+def test_a_block_that_was_stopped_before_all_of_it_was_played_is_not_whole(
+    after: int, *, is_whole: bool
+) -> None:
     dispatcher = Dispatcher(one_block((talk("s", 2),)), prepares=False)
     events: list[Event] = [Started(at_ns=0)]
     now = 0
@@ -142,7 +188,13 @@ def test_a_block_that_was_stopped_before_all_of_it_was_played_is_not_whole(after
             match command:
                 case Send():
                     now += S
-                    events.append(Ended(at_ns=now, request_id=command.request_id, outcome=Outcome(status="ok", done_ns=now)))
+                    events.append(
+                        Ended(
+                            at_ns=now,
+                            request_id=command.request_id,
+                            outcome=Outcome(status="ok", done_ns=now),
+                        )
+                    )
                 case Wake(at_ns=at_ns):
                     now = at_ns
                     events.append(Woke(at_ns=at_ns))
@@ -182,7 +234,10 @@ def test_a_block_is_whole_when_all_of_it_was_played_to_its_end(
     sessions: tuple[Session, ...], load: Load, stops: dict[int, Event], *, is_whole: bool
 ) -> None:
     def serve(send: Send, now: int) -> Outcome:
-        return Outcome(status="busy" if load.retries else "ok", done_ns=now + (9 * S if send.call.session == "slow" else S // 10))
+        return Outcome(
+            status="busy" if load.retries else "ok",
+            done_ns=now + (9 * S if send.call.session == "slow" else S // 10),
+        )
 
     (end,) = play(one_block(sessions, load=load), serve, inject=stops).ends
     assert end.is_whole is is_whole
@@ -190,7 +245,9 @@ def test_a_block_is_whole_when_all_of_it_was_played_to_its_end(
 
 def test_a_server_that_asks_to_be_left_alone_is_left_alone_for_as_long() -> None:
     def busy(send: Send, now: int) -> Outcome:
-        return Outcome(status="busy", done_ns=now, retry_after_ns=(None, S // 2, 20 * S, None)[send.attempt])
+        return Outcome(
+            status="busy", done_ns=now, retry_after_ns=(None, S // 2, 20 * S, None)[send.attempt]
+        )
 
     log = play(one_block((talk("s", 1),), load=Load(retries=3)), busy)
     assert [s.due_ns / S for s in log.sent] == [0, 1, 3, 23]

@@ -27,7 +27,9 @@ GOOD = Parsed(
 
 
 def machine(asked: Asked | None = None) -> CallMachine:
-    return CallMachine(released_ns=T0, limits=LIMITS, asked=asked or Asked(tokens=3, is_forced=True))
+    return CallMachine(
+        released_ns=T0, limits=LIMITS, asked=asked or Asked(tokens=3, is_forced=True)
+    )
 
 
 def streaming(asked: Asked | None = None, *, status: int = 200) -> CallMachine:
@@ -47,7 +49,9 @@ def closed(**changes: object) -> Outcome:
 
 
 def _with(**changes: object) -> Parsed:
-    return Parsed(**{**{name: getattr(GOOD, name) for name in Parsed.__dataclass_fields__}, **changes})
+    return Parsed(
+        **{**{name: getattr(GOOD, name) for name in Parsed.__dataclass_fields__}, **changes}
+    )
 
 
 def test_a_good_call_tells_everything() -> None:
@@ -141,7 +145,11 @@ NETWORK: list[tuple[Callable[[CallMachine], None], Status, str | None]] = [
     (first_timeout, "first_timeout", "no byte of the answer in time"),
     (idle_timeout, "idle_timeout", "the stream went silent"),
     (total_timeout, "total_timeout", "the answer took too long"),
-    (reset_before_any_byte, "reset", "the server closed the connection before any byte of the answer"),
+    (
+        reset_before_any_byte,
+        "reset",
+        "the server closed the connection before any byte of the answer",
+    ),
     (reset, "reset", "ConnectionResetError"),
     (cancelled, "cancelled", None),
     (stopped, "stopped", None),
@@ -149,7 +157,9 @@ NETWORK: list[tuple[Callable[[CallMachine], None], Status, str | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("happens", "status", "error"), NETWORK, ids=lambda value: getattr(value, "__name__", None))
+@pytest.mark.parametrize(
+    ("happens", "status", "error"), NETWORK, ids=lambda value: getattr(value, "__name__", None)
+)
 def test_what_the_network_did_decides_when_the_answer_is_not_whole(
     happens: Callable[[CallMachine], None], status: Status, error: str | None
 ) -> None:
@@ -160,7 +170,9 @@ def test_what_the_network_did_decides_when_the_answer_is_not_whole(
 
 
 @pytest.mark.parametrize("happens", [reset, cancelled, idle_timeout])
-def test_a_whole_answer_stays_whole_when_the_connection_misbehaves_after_it(happens: Callable[[CallMachine], None]) -> None:
+def test_a_whole_answer_stays_whole_when_the_connection_misbehaves_after_it(
+    happens: Callable[[CallMachine], None],
+) -> None:
     call = machine()
     call.head(200)
     happens(call)
@@ -176,21 +188,35 @@ ANSWERS: list[tuple[dict[str, object], Status, str | None]] = [
     ({"has_end_mark": False}, "truncated", "the answer has no end mark"),
     ({"output_tokens": 2}, "short", "2 tokens where 3 were forced (length)"),
     ({"output_tokens": 4}, "long", "4 tokens where 3 were asked"),
-    ({"output_tokens": 6}, "long", "usage says 6 tokens where 3 were asked and 2 chunks came: usage disagrees with the stream"),
+    (
+        {"output_tokens": 6},
+        "long",
+        "usage says 6 tokens where 3 were asked and 2 chunks came: usage disagrees with the stream",
+    ),
     ({"output_tokens": 2, "token_rule": "one_a_chunk"}, "ok", None),
     ({"output_tokens": None}, "ok", None),
     ({"text": "!" * 400}, "garbage", "repetition: nothing but '!'"),
     ({"finish_reason": "tool_calls"}, "ok", None),
     ({"finish_reason": "function_call"}, "ok", None),
     ({"finish_reason": "error"}, "aborted", "the answer ended with the finish reason 'error'"),
-    ({"finish_reason": "abort", "output_tokens": 2}, "aborted", "the answer ended with the finish reason 'abort'"),
-    ({"finish_reason": "content_filter"}, "filtered", "the answer ended with the finish reason 'content_filter'"),
+    (
+        {"finish_reason": "abort", "output_tokens": 2},
+        "aborted",
+        "the answer ended with the finish reason 'abort'",
+    ),
+    (
+        {"finish_reason": "content_filter"},
+        "filtered",
+        "the answer ended with the finish reason 'content_filter'",
+    ),
     ({"finish_reason": "banana"}, "unreadable", "the answer ended with the finish reason 'banana'"),
 ]
 
 
 @pytest.mark.parametrize(("changes", "status", "error"), ANSWERS)
-def test_a_clean_end_is_checked(changes: dict[str, object], status: Status, error: str | None) -> None:
+def test_a_clean_end_is_checked(
+    changes: dict[str, object], status: Status, error: str | None
+) -> None:
     outcome = closed(**changes)
     assert (outcome.status, outcome.error) == (status, error)
 
@@ -205,7 +231,9 @@ def test_a_clean_end_is_checked(changes: dict[str, object], status: Status, erro
         (307, None, "http_error", "HTTP 307"),
     ],
 )
-def test_a_refusal_is_told_apart_from_being_busy(code: int, fault: Fault | None, status: Status, error: str) -> None:
+def test_a_refusal_is_told_apart_from_being_busy(
+    code: int, fault: Fault | None, status: Status, error: str
+) -> None:
     call = streaming(status=code)
     call.closed(T0 + 90)
     outcome = call.outcome(Parsed(fault=fault))
@@ -213,7 +241,9 @@ def test_a_refusal_is_told_apart_from_being_busy(code: int, fault: Fault | None,
 
 
 def test_every_status_but_not_sent_is_reached_by_these_tables() -> None:
-    reached = {status for _, status, _ in NETWORK} | {status for _, status, _ in ANSWERS} | {"http_error"}
+    reached = (
+        {status for _, status, _ in NETWORK} | {status for _, status, _ in ANSWERS} | {"http_error"}
+    )
     assert reached == set(get_args(Status)) - {"not_sent"}
 
 
@@ -221,7 +251,11 @@ def test_a_connection_that_ends_in_mid_answer_truncates_it() -> None:
     call = streaming()
     call.cut(T0 + 90)
     outcome = call.outcome(_with(finish_reason=None, has_end_mark=False))
-    assert (outcome.status, outcome.error, outcome.done_ns) == ("truncated", "the connection ended before the answer did", T0 + 90)
+    assert (outcome.status, outcome.error, outcome.done_ns) == (
+        "truncated",
+        "the connection ended before the answer did",
+        T0 + 90,
+    )
 
 
 def test_a_server_without_end_marks_ends_with_its_finish_reason() -> None:
@@ -249,7 +283,9 @@ def test_an_aborted_answer_stays_one_when_no_length_was_forced() -> None:
     assert call.outcome(_with(output_tokens=2, finish_reason="abort")).status == "aborted"
 
 
-def test_the_limit_of_each_stage_counts_from_the_release_and_the_idle_limit_from_the_last_byte() -> None:
+def test_the_limit_of_each_stage_counts_from_the_release_and_the_idle_limit_from_the_last_byte() -> (
+    None
+):
     call = machine()
     seen = [call.deadline_ns()]
     call.opened(T0 + 10)
@@ -278,16 +314,23 @@ def test_the_first_end_counts() -> None:
     assert call.outcome(_with(finish_reason=None)).status == "cancelled"
 
 
-def test_an_answer_without_an_end_mark_is_whole_where_its_framing_ends_and_not_where_its_connection_dies() -> None:
+def test_an_answer_without_an_end_mark_is_whole_where_its_framing_ends_and_not_where_its_connection_dies() -> (
+    None
+):
     asked = Asked(tokens=3, is_forced=True, ends_with_mark=False)
     ended, died = streaming(asked), streaming(asked)
     ended.closed(T0 + 90)
     died.failed(T0 + 90, "reset", "reset by peer")
-    assert [call.outcome(_with(has_end_mark=False)).status for call in (ended, died)] == ["ok", "reset"]
+    assert [call.outcome(_with(has_end_mark=False)).status for call in (ended, died)] == [
+        "ok",
+        "reset",
+    ]
 
 
 @given(heard=st.lists(st.integers(1, 4_000), min_size=1))
-def test_telling_only_the_last_byte_gives_the_same_deadline_as_telling_all(heard: list[int]) -> None:
+def test_telling_only_the_last_byte_gives_the_same_deadline_as_telling_all(
+    heard: list[int],
+) -> None:
     every, last = machine(), machine()
     for call in (every, last):
         call.opened(T0)

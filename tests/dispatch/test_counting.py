@@ -4,7 +4,9 @@ from agentload.dispatch.counting import Chunk, Shows, counted
 from agentload.model.commands import TokenRule
 
 
-def chunk(shows: Shows = "text", *, ids: int | None = None, total: int | None = None, length: int = 0) -> Chunk:
+def chunk(
+    shows: Shows = "text", *, ids: int | None = None, total: int | None = None, length: int = 0
+) -> Chunk:
     return Chunk(0, "answer", shows, ids, total, length)
 
 
@@ -32,14 +34,29 @@ ROLE = chunk("nothing")
         ([chunk(length=1), chunk(length=1), chunk(length=98)], 4, (1, 1, 2), "spread"),
         ([chunk(length=98), chunk(length=1), chunk(length=1)], 4, (2, 1, 1), "spread"),
         ([chunk(length=9), chunk(length=1), chunk(length=1)], 2, (0, 1, 1), "spread"),
-        ([ROLE, chunk(ids=3), chunk("nothing", ids=2), chunk(ids=0), chunk("finish", ids=1)], 6, (3, 2, 1), "token_ids"),
+        (
+            [ROLE, chunk(ids=3), chunk("nothing", ids=2), chunk(ids=0), chunk("finish", ids=1)],
+            6,
+            (3, 2, 1),
+            "token_ids",
+        ),
         # A parser held text back until the end: all tokens are listed elsewhere, or none was shown without.
         ([chunk(ids=3), chunk("nothing", ids=0), chunk("finish", ids=0)], 5, (3,), "token_ids"),
         # A server that stops to list ids: texts say more than they do.
-        ([chunk(ids=3), chunk(ids=0), chunk(ids=0), chunk("finish", ids=0)], 5, (1, 1, 1, 2), "spread"),
+        (
+            [chunk(ids=3), chunk(ids=0), chunk(ids=0), chunk("finish", ids=0)],
+            5,
+            (1, 1, 1, 2),
+            "spread",
+        ),
         ([chunk(ids=3), chunk(), chunk()], None, (1, 1, 1), "one_a_chunk"),
         ([chunk(ids=1, total=1), chunk(total=2), chunk(total=5)], 5, (1, 1, 3), "running_usage"),
-        ([chunk("nothing", total=0), chunk(total=1), chunk(total=5), chunk("finish", total=6)], 6, (1, 4, 1), "running_usage"),
+        (
+            [chunk("nothing", total=0), chunk(total=1), chunk(total=5), chunk("finish", total=6)],
+            6,
+            (1, 4, 1),
+            "running_usage",
+        ),
         # A parser held tokens back: they come with the next chunk.
         ([chunk(total=1), chunk("nothing", total=1), chunk(total=4)], 4, (1, 3), "running_usage"),
         # Usage on the finish chunk alone is a final usage.

@@ -28,9 +28,14 @@ def test_context_grows_by_what_each_turn_adds_and_keep_cuts_it() -> None:
     assert [d.send.call.context_tokens for d in play(one_block((cut,))).done] == [15, 20, 15]
 
 
-def test_a_spawned_session_starts_when_the_spawning_turn_completes_and_a_join_waits_for_it() -> None:
+def test_a_spawned_session_starts_when_the_spawning_turn_completes_and_a_join_waits_for_it() -> (
+    None
+):
     parent = talk("p", 2, wait_s=0.0, spawn=("c",))
-    joined = replace(parent, turns=(parent.turns[0], replace(parent.turns[1], after=(TurnRef(session="c", turn=-1),))))
+    joined = replace(
+        parent,
+        turns=(parent.turns[0], replace(parent.turns[1], after=(TurnRef(session="c", turn=-1),))),
+    )
     log = play(one_block((joined, talk("c", 2, start_s=None, wait_s=3.0))), took(1.0))
     assert instants(log) == [("p", 0, 0.0), ("c", 0, 1.0), ("c", 1, 5.0), ("p", 1, 6.0)]
 
@@ -38,7 +43,10 @@ def test_a_spawned_session_starts_when_the_spawning_turn_completes_and_a_join_wa
 def test_a_live_edge_carries_the_answer_and_is_cut_to_the_segment() -> None:
     source = Segment(role="user", tokens=1, key="r", source=TurnRef(session="eye", turn=0))
     main = Session(
-        session="main", workload="mm", start_s=0.0, turns=(Turn(add=(source,), output=2, after=(TurnRef(session="eye", turn=0),)),)
+        session="main",
+        workload="mm",
+        start_s=0.0,
+        turns=(Turn(add=(source,), output=2, after=(TurnRef(session="eye", turn=0),)),),
     )
 
     def serve(send: Send, now: int) -> Outcome:
@@ -61,7 +69,9 @@ def test_a_live_edge_carries_the_answer_and_is_cut_to_the_segment() -> None:
         ("", 4, 2, ""),
     ],
 )
-def test_an_answer_is_cut_at_a_word_in_proportion_to_its_tokens(text: str, tokens: int, wanted: int, kept: str) -> None:
+def test_an_answer_is_cut_at_a_word_in_proportion_to_its_tokens(
+    text: str, tokens: int, wanted: int, kept: str
+) -> None:
     assert shortened(Reply(text=text, tokens=tokens), wanted) == kept
 
 
@@ -71,9 +81,16 @@ def test_a_checked_turn_wants_its_answer() -> None:
 
 def test_a_failed_fixed_session_goes_on_and_a_live_one_ends_with_rows_not_sent() -> None:
     def fails_first(send: Send, now: int) -> Outcome:
-        return Outcome(status="reset" if send.call.turn == 0 else "ok", done_ns=now + S, reply=Reply(text="x", tokens=1))
+        return Outcome(
+            status="reset" if send.call.turn == 0 else "ok",
+            done_ns=now + S,
+            reply=Reply(text="x", tokens=1),
+        )
 
-    turns = tuple(replace(t, add=(said("assistant", 3, "a"), *t.add)) if i else t for i, t in enumerate(talk("s", 3).turns))
+    turns = tuple(
+        replace(t, add=(said("assistant", 3, "a"), *t.add)) if i else t
+        for i, t in enumerate(talk("s", 3).turns)
+    )
     session = replace(talk("s", 3), turns=turns)
     assert len(play(one_block((session,)), fails_first).sent) == 3
     live = play(one_block((session,), load=Load(history="live")), fails_first)
@@ -84,11 +101,18 @@ def test_a_failed_fixed_session_goes_on_and_a_live_one_ends_with_rows_not_sent()
 def test_what_waits_for_a_turn_that_never_comes_is_skipped_not_awaited() -> None:
     waiting = talk("w", 2, after=(TurnRef(session="nobody", turn=0),))
     log = play(one_block((waiting, talk("ok", 1), talk("orphan", 1, start_s=None))))
-    assert [(s.call.session, s.call.turn) for s in log.skipped] == [("w", 0), ("w", 1), ("orphan", 0)]
+    assert [(s.call.session, s.call.turn) for s in log.skipped] == [
+        ("w", 0),
+        ("w", 1),
+        ("orphan", 0),
+    ]
     closed = play(one_block((waiting, talk("ok", 1)), load=Load(arrivals=ClosedLoop(sessions=1))))
     assert [s.call.session for s in closed.sent] == ["ok"]
 
 
 def test_waits_are_scaled_and_capped_by_kind() -> None:
     load = Load(waits={"user": WaitScale(scale=10, cap_s=4.0)})
-    assert [at for *_, at in instants(play(one_block((talk("s", 2),), load=load), took(0.5)))] == [0.0, 4.5]
+    assert [at for *_, at in instants(play(one_block((talk("s", 2),), load=load), took(0.5)))] == [
+        0.0,
+        4.5,
+    ]

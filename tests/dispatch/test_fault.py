@@ -14,7 +14,11 @@ PROMPT = "my diary of the third of May, which nobody may read"
     [
         (
             (WIRE / "vllm_wrong_model.json").read_bytes(),
-            Fault(kind="NotFoundError", message="The model `nope` does not exist. Valid aliases: tiny.", code=404),
+            Fault(
+                kind="NotFoundError",
+                message="The model `nope` does not exist. Valid aliases: tiny.",
+                code=404,
+            ),
         ),
         (
             (WIRE / "vllm_overlong.json").read_bytes(),
@@ -27,11 +31,20 @@ PROMPT = "my diary of the third of May, which nobody may read"
         ),
         (
             (WIRE / "transformers_unknown_field.json").read_bytes(),
-            Fault(kind="detail", message="Unexpected fields in the request: {'return_token_ids', 'ignore_eos', 'min_tokens'}"),
+            Fault(
+                kind="detail",
+                message="Unexpected fields in the request: {'return_token_ids', 'ignore_eos', 'min_tokens'}",
+            ),
         ),
-        (b'{"error":{"message":"later","code":"503"}}', Fault(kind="error", message="later", code=503)),
+        (
+            b'{"error":{"message":"later","code":"503"}}',
+            Fault(kind="error", message="later", code=503),
+        ),
         (b'{"error":null}', Fault(kind="error", message='{"error":null}')),
-        (b"<html>502\n<b>Bad gateway</b>\x00</html>", Fault(kind="error", message="<html>502 <b>Bad gateway</b> </html>")),
+        (
+            b"<html>502\n<b>Bad gateway</b>\x00</html>",
+            Fault(kind="error", message="<html>502 <b>Bad gateway</b> </html>"),
+        ),
         (b"", Fault(kind="error", message="")),
     ],
 )
@@ -42,12 +55,18 @@ def test_an_error_body_is_read_whoever_wrote_it(body: bytes, expected: Fault) ->
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        (f"{{'loc': 'body.9', 'input': '{PROMPT}', 'ctx': 1}}", "{'loc': 'body.9', 'input': '…', 'ctx': 1}"),
+        (
+            f"{{'loc': 'body.9', 'input': '{PROMPT}', 'ctx': 1}}",
+            "{'loc': 'body.9', 'input': '…', 'ctx': 1}",
+        ),
         (f'"input": "{PROMPT}, cut off by the ser', '"input": "…"'),
         ("'it's a long story that I would rather keep' is no role", "'…' is no role"),
         ("'I\\'d say \\'no\\' to each and every one of them' is no role", "'…' is no role"),
         ("Incorrect API key provided: sk-proj-abcDEF123456", "Incorrect API key provided: ***"),
-        ("header Authorization: Bearer abc.def-ghi was wrong", "header Authorization: *** was wrong"),
+        (
+            "header Authorization: Bearer abc.def-ghi was wrong",
+            "header Authorization: *** was wrong",
+        ),
         ("no tenant 0123456789abcdef0123456789abcdef here", "no tenant *** here"),
         ("the model's context isn't the server's", "the model's context isn't the server's"),
     ],
@@ -124,5 +143,9 @@ def test_a_message_is_cut_before_it_is_searched_for_secrets() -> None:
 @pytest.mark.parametrize("before", range(LOOKED_AT - 60, LOOKED_AT + 1, 5))
 def test_no_key_is_half_shown_where_a_long_message_was_cut(before: int) -> None:
     quoted = "'" + "x" * (before - 3) + "' "
-    assert masked(f"{quoted}sk-abcdefgh0123456789abcdefgh0123456789 and more" + "y " * 9_000).startswith("'…'")
-    assert "abc" not in masked(f"{quoted}sk-abcdefgh0123456789abcdefgh0123456789 and more" + "y " * 9_000)
+    assert masked(
+        f"{quoted}sk-abcdefgh0123456789abcdefgh0123456789 and more" + "y " * 9_000
+    ).startswith("'…'")
+    assert "abc" not in masked(
+        f"{quoted}sk-abcdefgh0123456789abcdefgh0123456789 and more" + "y " * 9_000
+    )

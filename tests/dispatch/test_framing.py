@@ -7,7 +7,12 @@ from hypothesis import strategies as st
 from agentload.dispatch.framing import Framing, OverlongError
 from agentload.dispatch.shapes import ErrorEvent
 
-STREAMS = st.lists(st.sampled_from(["data: a", "data:b", "data", ": ping", "event: x", "id: 7", "", "", "data: é:1"]), max_size=12)
+STREAMS = st.lists(
+    st.sampled_from(
+        ["data: a", "data:b", "data", ": ping", "event: x", "id: 7", "", "", "data: é:1"]
+    ),
+    max_size=12,
+)
 ENDS = st.sampled_from(["\n", "\r\n", "\r"])
 
 
@@ -68,7 +73,15 @@ def fed_for(framing: Framing, piece: bytes, *, total: int) -> None:
         framing.feed(piece)
 
 
-@pytest.mark.parametrize("piece", [b"x" * 65_536, b"data:" + b"x" * 60_000 + b"\n", b"data:\n" * 10_000, b"data:" + b"x" * 60_000 + b"\r"])
+@pytest.mark.parametrize(
+    "piece",
+    [
+        b"x" * 65_536,
+        b"data:" + b"x" * 60_000 + b"\n",
+        b"data:\n" * 10_000,
+        b"data:" + b"x" * 60_000 + b"\r",
+    ],
+)
 def test_a_line_and_an_event_have_at_most_16_mb(piece: bytes) -> None:
     framing = Framing()
     with pytest.raises(OverlongError):
@@ -78,8 +91,16 @@ def test_a_line_and_an_event_have_at_most_16_mb(piece: bytes) -> None:
 
 def test_an_event_of_some_mb_is_whole() -> None:
     framing = Framing()
-    found = [payload for _ in range(200) for payload in framing.feed(b"x" * 65_536 if _ else b"data: " + b"x" * 65_530)]
-    assert (found, [len(payload) for payload in framing.feed(b"\n\n")], framing.held_bytes) == ([], [200 * 65_536 - 6], 0)
+    found = [
+        payload
+        for _ in range(200)
+        for payload in framing.feed(b"x" * 65_536 if _ else b"data: " + b"x" * 65_530)
+    ]
+    assert (found, [len(payload) for payload in framing.feed(b"\n\n")], framing.held_bytes) == (
+        [],
+        [200 * 65_536 - 6],
+        0,
+    )
 
 
 def test_comments_without_end_hold_nothing() -> None:
@@ -92,4 +113,7 @@ def test_comments_without_end_hold_nothing() -> None:
 def test_an_event_that_is_named_error_is_told_from_others() -> None:
     framing = Framing()
     found = framing.feed(b"event: error\ndata: a\n\ndata: b\n\nevent: note\ndata: c\n\n")
-    assert (found, [isinstance(payload, ErrorEvent) for payload in found]) == ([b"a", b"b", b"c"], [True, False, False])
+    assert (found, [isinstance(payload, ErrorEvent) for payload in found]) == (
+        [b"a", b"b", b"c"],
+        [True, False, False],
+    )

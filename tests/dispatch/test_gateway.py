@@ -13,7 +13,11 @@ from agentload.dispatch.gateway import deed, gateway, is_in_one_piece
         ("x-litellm-attempted-fallbacks", "1", "fallback (x-litellm-attempted-fallbacks: 1)"),
         ("x-litellm-attempted-fallbacks", "0", None),
         ("x-litellm-attempted-retries", "2", "retry (x-litellm-attempted-retries: 2)"),
-        ("x-portkey-cache-status", "SEMANTIC HIT", "response cache (x-portkey-cache-status: SEMANTIC HIT)"),
+        (
+            "x-portkey-cache-status",
+            "SEMANTIC HIT",
+            "response cache (x-portkey-cache-status: SEMANTIC HIT)",
+        ),
         ("x-portkey-cache-status", "SEMANTIC MISS", None),
         ("x-portkey-retry-attempt-count", "-1", None),
         ("x-cache", "HIT, MISS", "response cache (x-cache: HIT, MISS)"),
@@ -31,9 +35,21 @@ def test_headers_tell_what_a_gateway_did(name: str, value: str, did: str | None)
 
 @pytest.mark.parametrize(
     ("tokens", "merged", "is_whole"),
-    [(100, 99, True), (100, 90, True), (100, 50, False), (100, 0, False), (8, 7, False), (None, 5, False), (100, None, False)],
+    [
+        (100, 99, True),
+        (100, 90, True),
+        (100, 50, False),
+        (100, 0, False),
+        (8, 7, False),
+        (None, 5, False),
+        (100, None, False),
+    ],
 )
-def test_an_answer_came_in_one_piece_if_nearly_all_its_chunks_share_reads(tokens: int | None, merged: int | None, is_whole: bool) -> None:  # noqa: FBT001 (a table)
+def test_an_answer_came_in_one_piece_if_nearly_all_its_chunks_share_reads(
+    tokens: int | None,
+    merged: int | None,
+    is_whole: bool,  # noqa: FBT001 (a table)
+) -> None:
     assert is_in_one_piece(tokens, merged) is is_whole
 
 

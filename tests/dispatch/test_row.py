@@ -7,7 +7,15 @@ from agentload.model.stamps import stamps
 
 
 def test_a_row_holds_every_field_of_what_was_sent_and_how_it_ended() -> None:
-    call = Call(session="s", turn=2, workload="rag", context=(), context_tokens=900, output=64, deadline_ns=77)
+    call = Call(
+        session="s",
+        turn=2,
+        workload="rag",
+        context=(),
+        context_tokens=900,
+        output=64,
+        deadline_ns=77,
+    )
     send = Send(
         request_id="al-1",
         call=call,
@@ -87,4 +95,6 @@ def test_a_row_holds_every_field_of_what_was_sent_and_how_it_ended() -> None:
 
 def test_every_field_of_an_outcome_has_its_column_but_those_that_only_the_run_acts_on() -> None:
     acted_on = {"reply", "retry_after_ns"}
-    assert {field.name for field in fields(Outcome)} - acted_on <= {field.name for field in fields(CallRow)}
+    assert {field.name for field in fields(Outcome)} - acted_on <= {
+        field.name for field in fields(CallRow)
+    }

@@ -166,7 +166,9 @@ def test_an_event_has_the_stamp_of_the_read_that_completed_it(name: str, marks: 
     # Each read is stamped with the number of bytes up to its end; read byte by byte, each event is stamped with its own end.
     ends = parsed([(at + 1, stream[at : at + 1]) for at in range(len(stream))]).stamps_ns
     reads = cut(stream, marks)
-    assert parsed(reads).stamps_ns == tuple(next(edge for edge, _ in reads if edge >= end) for end in ends)
+    assert parsed(reads).stamps_ns == tuple(
+        next(edge for edge, _ in reads if edge >= end) for end in ends
+    )
 
 
 def cut(stream: bytes, marks: list[int]) -> list[tuple[int, bytes]]:
@@ -198,7 +200,8 @@ def test_tokens_so_far_follow_the_stream() -> None:
 def test_an_event_that_is_not_json_is_named() -> None:
     found = parsed([(1, b"data: <html>\n\n"), (2, b"data: [DONE]\n\n")])
     assert found == Parsed(
-        unreadable="an event is not of the expected form: JSON is malformed: invalid character (byte 0)", has_end_mark=True
+        unreadable="an event is not of the expected form: JSON is malformed: invalid character (byte 0)",
+        has_end_mark=True,
     )
 
 
@@ -211,7 +214,9 @@ def test_an_empty_event_is_a_heartbeat_and_no_part_of_the_answer() -> None:
 
 @pytest.mark.parametrize("count", [-1, 1 << 31, 10**30])
 def test_a_count_that_no_server_can_mean_is_unreadable_and_ends_nothing_else(count: int) -> None:
-    event = b'data: {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": %d}}\n\n' % count
+    event = (
+        b'data: {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": %d}}\n\n' % count
+    )
     found = parsed([(1, b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n'), (2, event)])
     assert (found.output_tokens, found.text) == (1, "a")
     assert found.unreadable is not None
@@ -220,9 +225,16 @@ def test_a_count_that_no_server_can_mean_is_unreadable_and_ends_nothing_else(cou
 def test_a_total_is_spread_over_texts_thoughts_and_calls_of_tools_by_their_length() -> None:
     parser = StreamParser()
     call = {"index": 0, "function": {"name": "read", "arguments": "x" * 8}}
-    deltas: list[dict[str, object]] = [{"reasoning": "t" * 24}, {"content": "a" * 4}, {"tool_calls": [call]}, {"content": "é" * 8}]
+    deltas: list[dict[str, object]] = [
+        {"reasoning": "t" * 24},
+        {"content": "a" * 4},
+        {"tool_calls": [call]},
+        {"content": "é" * 8},
+    ]
     for at_ns, delta in enumerate(deltas):
-        parser.feed(at_ns, b"data: " + json.dumps({"choices": [{"delta": delta}]}).encode() + b"\n\n")
+        parser.feed(
+            at_ns, b"data: " + json.dumps({"choices": [{"delta": delta}]}).encode() + b"\n\n"
+        )
     parser.feed(9, b'data: {"choices": [], "usage": {"completion_tokens": 12}}\n\ndata: [DONE]\n\n')
     found = parser.end(9)
     assert (found.tokens, found.token_rule, found.thinking_tokens) == ((6, 1, 3, 2), "spread", 6)
@@ -232,15 +244,33 @@ def event(payload: bytes, *, name: bytes | None = None) -> bytes:
     return (b"" if name is None else b"event: " + name + b"\n") + b"data: " + payload + b"\n\n"
 
 
-def chunk(text: str, *, finish: str | None = None, ids: int | None = None, total: int | None = None, index: int = 0) -> bytes:
-    choice = {"index": index, "delta": {"content": text}, "finish_reason": finish, "token_ids": None if ids is None else [7] * ids}
-    return event(json.dumps({"choices": [choice], "usage": None if total is None else {"completion_tokens": total}}).encode())
+def chunk(
+    text: str,
+    *,
+    finish: str | None = None,
+    ids: int | None = None,
+    total: int | None = None,
+    index: int = 0,
+) -> bytes:
+    choice = {
+        "index": index,
+        "delta": {"content": text},
+        "finish_reason": finish,
+        "token_ids": None if ids is None else [7] * ids,
+    }
+    return event(
+        json.dumps(
+            {"choices": [choice], "usage": None if total is None else {"completion_tokens": total}}
+        ).encode()
+    )
 
 
 DONE = b"data: [DONE]\n\n"
 UNREADABLE = {
     "nested too deeply": event(b'{"choices":' + b"[" * 5_000 + b"]" * 5_000 + b"}"),
-    "an error nested too deeply": event(b'{"error":' + b'{"a":' * 5_000 + b"1" + b"}" * 5_000 + b"}"),
+    "an error nested too deeply": event(
+        b'{"error":' + b'{"a":' * 5_000 + b"1" + b"}" * 5_000 + b"}"
+    ),
     "a number of 5,000 digits": event(b'{"error":{"message":"m","code":' + b"9" * 5_000 + b"}}"),
     "a byte that is not UTF-8": event(b'{"choices":[{"delta":{"content":"\xff"}}]}'),
     "half a surrogate pair": event(b'{"choices":[{"delta":{"content":"\\ud800"}}]}'),
@@ -253,10 +283,22 @@ UNREADABLE = {
 
 @pytest.mark.parametrize("name", UNREADABLE)
 def test_what_no_parser_can_read_is_unreadable_and_nothing_else_is_lost(name: str) -> None:
-    found = parsed([(1, chunk("a", ids=1)), (2, UNREADABLE[name]), (3, chunk("b", ids=1, finish="stop")), (4, DONE)])
+    found = parsed(
+        [
+            (1, chunk("a", ids=1)),
+            (2, UNREADABLE[name]),
+            (3, chunk("b", ids=1, finish="stop")),
+            (4, DONE),
+        ]
+    )
     assert found.unreadable is not None
     assert len(found.unreadable) < 300
-    assert (found.text, found.tokens, found.finish_reason, found.cached_tokens) == ("ab", (1, 1), "stop", None)
+    assert (found.text, found.tokens, found.finish_reason, found.cached_tokens) == (
+        "ab",
+        (1, 1),
+        "stop",
+        None,
+    )
 
 
 @pytest.mark.parametrize("code", ["9" * 5_000, 10**4_000])
@@ -268,14 +310,19 @@ def test_a_code_of_thousands_of_digits_is_no_code(code: object) -> None:
     assert parsed([(1, event(payload))]).fault == Fault(kind="error", message="full")
 
 
-@pytest.mark.parametrize("payload", [b'{"message":"engine died","type":"E"}', b'{"error":{"message":"engine died","type":"E"}}'])
+@pytest.mark.parametrize(
+    "payload",
+    [b'{"message":"engine died","type":"E"}', b'{"error":{"message":"engine died","type":"E"}}'],
+)
 def test_an_event_that_is_named_error_is_one_with_or_without_a_wrapper(payload: bytes) -> None:
     found = parsed([(1, chunk("a")), (2, event(payload, name=b"error")), (3, DONE)])
     assert (found.fault, found.unreadable) == (Fault(kind="E", message="engine died"), None)
 
 
 def test_an_event_that_is_named_error_keeps_its_text_whatever_it_is() -> None:
-    assert parsed([(1, event(b"engine died", name=b"error"))]).fault == Fault(kind="error", message="engine died")
+    assert parsed([(1, event(b"engine died", name=b"error"))]).fault == Fault(
+        kind="error", message="engine died"
+    )
 
 
 @pytest.mark.parametrize(
@@ -300,7 +347,9 @@ def test_an_answer_that_contradicts_itself_is_unreadable(events: list[bytes], wh
 
 @pytest.mark.parametrize("reasons", [("stop", "tool_calls"), ("tool_calls", "stop")])
 def test_calls_of_tools_that_are_found_late_are_the_finish_reason(reasons: tuple[str, str]) -> None:
-    found = parsed(list(enumerate([chunk("a"), *(chunk("", finish=reason) for reason in reasons), DONE])))
+    found = parsed(
+        list(enumerate([chunk("a"), *(chunk("", finish=reason) for reason in reasons), DONE]))
+    )
     assert (found.finish_reason, found.unreadable) == ("tool_calls", None)
 
 
@@ -309,8 +358,16 @@ def test_tokens_after_the_end_mark_move_no_stamp() -> None:
     assert (found.stamps_ns, found.text) == ((1, 2), "ab")
 
 
-def test_an_empty_chunk_after_the_finish_reason_and_a_finish_reason_without_text_are_no_contradiction() -> None:
-    stream = [chunk("a", ids=1), chunk("", finish="stop"), chunk(""), event(b'{"choices":[],"usage":{"completion_tokens":1}}'), DONE]
+def test_an_empty_chunk_after_the_finish_reason_and_a_finish_reason_without_text_are_no_contradiction() -> (
+    None
+):
+    stream = [
+        chunk("a", ids=1),
+        chunk("", finish="stop"),
+        chunk(""),
+        event(b'{"choices":[],"usage":{"completion_tokens":1}}'),
+        DONE,
+    ]
     assert parsed(list(enumerate(stream))).unreadable is None
 
 
@@ -324,7 +381,10 @@ def test_an_empty_finish_reason_is_none() -> None:
 
 
 def test_a_finish_reason_is_a_short_word() -> None:
-    found = parsed([(1, chunk("a", finish="x" * 500_000)), (2, chunk("", finish="st\x00op"))]), parsed([(1, chunk("", finish="st\x00op"))])
+    found = (
+        parsed([(1, chunk("a", finish="x" * 500_000)), (2, chunk("", finish="st\x00op"))]),
+        parsed([(1, chunk("", finish="st\x00op"))]),
+    )
     assert found[0].finish_reason is not None
     assert (found[1].finish_reason, len(found[0].finish_reason) <= 64) == ("st op", True)
 
@@ -353,10 +413,18 @@ def test_an_answer_that_was_not_streamed_has_no_stamps() -> None:
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        (b"<html>", Parsed(unreadable="the answer is not of the expected form: JSON is malformed: invalid character (byte 0)")),
+        (
+            b"<html>",
+            Parsed(
+                unreadable="the answer is not of the expected form: JSON is malformed: invalid character (byte 0)"
+            ),
+        ),
         (b"{}", Parsed(unreadable="the answer has no choices")),
         (b'{"error":"broken"}', Parsed(fault=Fault(kind="error", message="broken"))),
-        (b'{"object":"error","message":"no","type":"X","code":503}', Parsed(fault=Fault(kind="X", message="no", code=503))),
+        (
+            b'{"object":"error","message":"no","type":"X","code":503}',
+            Parsed(fault=Fault(kind="X", message="no", code=503)),
+        ),
         (
             b'{"choices":[{"message":{"content":null,"tool_calls":[{"function":{"name":"f","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}',
             Parsed(finish_reason="tool_calls", tool_calls=(ToolCall(name="f", arguments="{}"),)),

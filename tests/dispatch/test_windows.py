@@ -23,10 +23,18 @@ def fresh(name: str, *turns: Turn, start_s: float = 0.0) -> Session:
 
 
 def ask(wait_s: float = 0.0, **more: object) -> Turn:
-    return Turn(add=(said("user", 5, "next"),), output=3, wait="tool" if wait_s else None, wait_s=wait_s, **more)  # type: ignore[arg-type]  # as said
+    return Turn(
+        add=(said("user", 5, "next"),),
+        output=3,
+        wait="tool" if wait_s else None,
+        wait_s=wait_s,
+        **more,  # type: ignore[arg-type]  # as said
+    )
 
 
-def window(*sessions: Session, load: Load | None = None, pairs: int = 1, arms: tuple[str, ...] = ("a",)) -> Plan:
+def window(
+    *sessions: Session, load: Load | None = None, pairs: int = 1, arms: tuple[str, ...] = ("a",)
+) -> Plan:
     made = one_block(sessions, load=load or Load(arrivals=Recorded()), pairs=pairs, arms=arms)
     return replace(made, blocks=(replace(made.blocks[0], is_window=True),))
 
@@ -55,7 +63,10 @@ def test_children_that_are_alive_are_primed_before_the_clock_starts_as_well() ->
 
 
 def test_waits_count_from_the_clock() -> None:
-    log = play(window(primed("s", ask(wait_s=3.0)), primed("t", ask()), fresh("u", ask(wait_s=1.0))), took(2.0))
+    log = play(
+        window(primed("s", ask(wait_s=3.0)), primed("t", ask()), fresh("u", ask(wait_s=1.0))),
+        took(2.0),
+    )
     assert seen(log)[2:] == [("t", 1, 4.0), ("u", 0, 5.0), ("s", 1, 7.0)]
 
 
@@ -77,20 +88,33 @@ FOLLOWERS = tuple(fresh(f"f{place}", ask(), ask()) for place in range(20))
     ("budget", "counting"),
     [({"seconds": 3.0}, 3), ({"seconds": 2.5}, 3), ({"calls": 3}, 3), ({"tokens": 250}, 3)],
 )
-def test_budgets_count_from_the_clock_and_without_primes(budget: dict[str, float], counting: int) -> None:
+def test_budgets_count_from_the_clock_and_without_primes(
+    budget: dict[str, float], counting: int
+) -> None:
     def serve(send: Send, now_ns: int) -> Outcome:
-        return Outcome(status="ok", done_ns=now_ns + S, prompt_tokens=99, output_tokens=1, reply=Reply(text="x", tokens=1))
+        return Outcome(
+            status="ok",
+            done_ns=now_ns + S,
+            prompt_tokens=99,
+            output_tokens=1,
+            reply=Reply(text="x", tokens=1),
+        )
 
     log = play(window(primed("s", ask(), ask()), *FOLLOWERS, load=closed(1, **budget)), serve)
     assert len([send for send in log.sent if not send.call.prime]) == counting
 
 
-def test_the_load_stays_on_until_the_last_call_that_counts_has_ended_and_is_then_cancelled() -> None:
+def test_the_load_stays_on_until_the_last_call_that_counts_has_ended_and_is_then_cancelled() -> (
+    None
+):
     def serve(send: Send, now_ns: int) -> Outcome:
         is_long = send.call.session == "long" and send.call.turn == 1
         return took(6.5 if is_long else 1.0)(send, now_ns)
 
-    log = play(window(primed("long", ask()), primed("s", ask()), *FOLLOWERS, load=closed(2, seconds=3.0)), serve)
+    log = play(
+        window(primed("long", ask()), primed("s", ask()), *FOLLOWERS, load=closed(2, seconds=3.0)),
+        serve,
+    )
     counting = [each for each in log.done if not each.send.call.prime]
     clock_ns = log.ends[0].primed_ns
     assert clock_ns == 2 * S
@@ -109,15 +133,28 @@ def test_the_rest_of_an_answer_under_way_counts_for_nothing_and_keeps_no_window_
     def serve(send: Send, now_ns: int) -> Outcome:
         return took(50.0 if send.call.turn == 1 and send.call.session == "s" else 1.0)(send, now_ns)
 
-    log = play(window(primed("s", rest, ask()), primed("t", ask(), ask(), ask(), ask()), load=closed(2, seconds=2.0)), serve)
-    assert [(send.call.session, send.call.turn) for send in log.sent if not send.call.prime] == [("t", 1), ("t", 2)]
+    log = play(
+        window(
+            primed("s", rest, ask()),
+            primed("t", ask(), ask(), ask(), ask()),
+            load=closed(2, seconds=2.0),
+        ),
+        serve,
+    )
+    assert [(send.call.session, send.call.turn) for send in log.sent if not send.call.prime] == [
+        ("t", 1),
+        ("t", 2),
+    ]
     assert log.sent[2].request_id in log.cancelled
     assert log.finished_ns is not None
 
 
 def test_a_prime_that_fails_does_not_hold_the_clock() -> None:
     def serve(send: Send, now_ns: int) -> Outcome:
-        return Outcome(status="http_error" if send.call.session == "s" and send.call.prime else "ok", done_ns=now_ns + S)
+        return Outcome(
+            status="http_error" if send.call.session == "s" and send.call.prime else "ok",
+            done_ns=now_ns + S,
+        )
 
     log = play(window(primed("s", ask()), primed("t", ask())), serve)
     assert seen(log)[2:] == [("s", 1, 2.0), ("t", 1, 2.0)]
@@ -129,7 +166,11 @@ def test_a_prime_that_is_tried_again_is_waited_for() -> None:
         return Outcome(status="busy" if is_busy and send.call.prime else "ok", done_ns=now_ns + S)
 
     log = play(window(primed("s", ask()), primed("t", ask()), load=Load(retries=1)), serve)
-    assert [(send.call.session, send.attempt) for send in log.sent[:3]] == [("s", 0), ("t", 0), ("s", 1)]
+    assert [(send.call.session, send.attempt) for send in log.sent[:3]] == [
+        ("s", 0),
+        ("t", 0),
+        ("s", 1),
+    ]
     clock_ns = max(each.ended_ns for each in log.done[:3])
     assert log.ends[0].primed_ns == clock_ns
     assert all(send.released_ns == clock_ns for send in log.sent[3:])
@@ -166,9 +207,21 @@ def test_a_cap_holds_from_the_clock_on() -> None:
 
 
 def test_a_slot_that_only_primes_makes_room_for_the_next() -> None:
-    prefix = Session(session="prefix P", workload="w", turns=(replace(PRIMING, add=(said("user", 1, "p"),)),), start_s=0.0)
-    log = play(window(prefix, primed("s", ask()), *FOLLOWERS, load=closed(1, seconds=2.0)), took(1.0))
-    assert [(name, turn) for name, turn, _ in seen(log)] == [("prefix P", 0), ("s", 0), ("s", 1), ("f0", 0)]
+    prefix = Session(
+        session="prefix P",
+        workload="w",
+        turns=(replace(PRIMING, add=(said("user", 1, "p"),)),),
+        start_s=0.0,
+    )
+    log = play(
+        window(prefix, primed("s", ask()), *FOLLOWERS, load=closed(1, seconds=2.0)), took(1.0)
+    )
+    assert [(name, turn) for name, turn, _ in seen(log)] == [
+        ("prefix P", 0),
+        ("s", 0),
+        ("s", 1),
+        ("f0", 0),
+    ]
 
 
 def test_an_answer_that_was_only_primed_is_not_quoted_by_live_history() -> None:
@@ -176,7 +229,10 @@ def test_an_answer_that_was_only_primed_is_not_quoted_by_live_history() -> None:
     answer = Segment(role="assistant", tokens=40, key="said before")
     rest = Turn(add=(), output=9, event=UNDER_WAY)
     then = Turn(add=(answer, said("user", 5, "then")), output=3, keep=1)
-    later = Turn(add=(Segment(role="assistant", tokens=3, key="said live"), said("user", 5, "later")), output=3)
+    later = Turn(
+        add=(Segment(role="assistant", tokens=3, key="said live"), said("user", 5, "later")),
+        output=3,
+    )
     sessions = (primed("s", replace(then, keep=None), later), primed("t", rest, then, later))
     log = play(window(*sessions, load=Load(history="live")), took(1.0))
     sent = {(send.call.session, send.call.turn): send.call for send in log.sent}
@@ -188,5 +244,7 @@ def test_an_answer_that_was_only_primed_is_not_quoted_by_live_history() -> None:
 
 def test_every_arm_is_primed_with_the_same_calls() -> None:
     log = play(window(primed("s", ask()), primed("t", ask(), ask()), arms=("a", "b")), took(0.7))
-    calls = {arm: [(send.call, send.salt) for send in log.sent if send.arm == arm] for arm in ("a", "b")}
+    calls = {
+        arm: [(send.call, send.salt) for send in log.sent if send.arm == arm] for arm in ("a", "b")
+    }
     assert calls["a"] == calls["b"]

@@ -7,11 +7,25 @@ from dataclasses import replace
 from agentload.builtin import find
 from agentload.emulator.profile import arm, parse
 from agentload.emulator.steptime import off
-from agentload.model.profile import ArmProfile, Gpu, LayerGroup, ModelShape, Noise, Server, Speculation, StepTime
+from agentload.model.profile import (
+    ArmProfile,
+    Gpu,
+    LayerGroup,
+    ModelShape,
+    Noise,
+    Server,
+    Speculation,
+    StepTime,
+)
 
 BLOCK = 16
 GPU = Gpu(name="test", memory_gib=80, bandwidth_tb_s=3, bf16_tflops=1000, compute_capability=90)
-MODEL = ModelShape(name="test", groups=(LayerGroup(kind="full", layers=1, kv_heads=1, head_dim=64),), heads=1, max_len=100_000)
+MODEL = ModelShape(
+    name="test",
+    groups=(LayerGroup(kind="full", layers=1, kv_heads=1, head_dim=64),),
+    heads=1,
+    max_len=100_000,
+)
 BYTES_PER_BLOCK = BLOCK * 2 * 64 * 2
 STEP = StepTime(
     decode_ms=10.0,

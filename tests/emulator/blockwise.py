@@ -25,7 +25,9 @@ class BlockwisePool:
         self.serial = 0
 
     def keys(self, content: tuple[Run, ...], tokens: int) -> list[Block]:
-        text = [(identity, offset) for identity, length in content for offset in range(length)][:tokens]
+        text = [(identity, offset) for identity, length in content for offset in range(length)][
+            :tokens
+        ]
         size = self.block_tokens
         return [tuple(text[: (index + 1) * size]) for index in range(len(text) // size)]
 

@@ -40,7 +40,12 @@ def run(engine: Engine) -> list[Happening]:
 def shown(happened: list[Happening]) -> list[tuple[object, ...]]:
     """Make happenings comparable: arrays as lists."""
     return [
-        (*(getattr(event, name) for name in ("id", "at_ns")), event.token_ns.tolist(), event.token_counts.tolist(), event.preemptions)
+        (
+            *(getattr(event, name) for name in ("id", "at_ns")),
+            event.token_ns.tolist(),
+            event.token_counts.tolist(),
+            event.preemptions,
+        )
         if isinstance(event, Finished)
         else (type(event).__name__, event.id, event.at_ns)
         for event in happened
@@ -54,13 +59,18 @@ def test_a_lone_call_takes_the_time_that_the_equation_says() -> None:
     first = 1000 + 500_000 + 11_121_250
     second = first + 10_050_000
     third = second + 10_051_000
-    assert shown(run(engine)) == [("FirstToken", "a", first), ("a", third, [first, second, third], [1, 1, 1], 0)]
+    assert shown(run(engine)) == [
+        ("FirstToken", "a", first),
+        ("a", third, [first, second, third], [1, 1, 1], 0),
+    ]
 
 
 def test_a_long_prompt_is_computed_in_chunks_of_the_token_budget() -> None:
     engine = Engine(small(budget=100))
     engine.submit(request("a", 250, 1), 0)
-    chunks = [2 + 10 + 1e-6 * pairs / 2 for pairs in (100 * 100, 100 * 300)] + [2 + 9.12 + 1e-6 * (50 * 450) / 2]
+    chunks = [2 + 10 + 1e-6 * pairs / 2 for pairs in (100 * 100, 100 * 300)] + [
+        2 + 9.12 + 1e-6 * (50 * 450) / 2
+    ]
     assert run(engine)[0].at_ns == pytest.approx((2.5 + sum(chunks)) * MS, abs=1)
 
 
@@ -72,7 +82,9 @@ def test_decoding_calls_wait_for_a_chunk_that_shares_their_step() -> None:
     (a,) = [event for event in run(engine) if isinstance(event, Finished) and event.id == "a"]
     gaps = np.diff(a.token_ns) / MS
     # The step with the chunk holds 91 tokens: 2 + max(8 + (1 - 1/91) * 8/7, 9.1), and the attention of both.
-    assert gaps.tolist() == pytest.approx([10.010, 10.011, 11.130298 + 0.012 + 1e-6 * 90 * 90 / 2, 10.013], abs=1e-4)
+    assert gaps.tolist() == pytest.approx(
+        [10.010, 10.011, 11.130298 + 0.012 + 1e-6 * 90 * 90 / 2, 10.013], abs=1e-4
+    )
 
 
 def test_nobody_is_admitted_beyond_the_most_sequences() -> None:
@@ -89,7 +101,9 @@ def test_nobody_is_admitted_beyond_the_most_sequences() -> None:
     ("prompt", "output", "reason"),
     [(990, 11, "exceed the model length of 1000"), (300, 100, "do not fit into the KV pool")],
 )
-def test_a_call_that_can_never_run_is_rejected_at_once(prompt: int, output: int, reason: str) -> None:
+def test_a_call_that_can_never_run_is_rejected_at_once(
+    prompt: int, output: int, reason: str
+) -> None:
     engine = Engine(small(blocks=63), seed=1)
     engine._scheduler.kv.capacity = 20
     engine.submit(request("a", prompt, output), 77)
@@ -120,14 +134,21 @@ def test_a_prompt_that_was_seen_before_comes_from_the_cache_in_whole_blocks() ->
     assert isinstance(done, Finished)
     assert (first.cached_tokens, done.cached_tokens, done.prompt_tokens) == (80, 80, 99)
     gauges = engine.gauges()
-    assert (gauges.prefix_queries, gauges.prefix_hits, gauges.prompt_tokens_computed) == (189, 80, 109)
+    assert (gauges.prefix_queries, gauges.prefix_hits, gauges.prompt_tokens_computed) == (
+        189,
+        80,
+        109,
+    )
 
 
 def test_a_whole_hit_still_computes_its_last_block() -> None:
     engine = Engine(small())
     for name in "ab":
         engine.submit(request(name, 96, 2, text="same"), 0)
-    assert [event.cached_tokens for event in run(engine) if isinstance(event, FirstToken)] == [0, 80]
+    assert [event.cached_tokens for event in run(engine) if isinstance(event, FirstToken)] == [
+        0,
+        80,
+    ]
 
 
 def test_an_answer_that_is_named_can_be_hit_by_the_next_turn() -> None:
@@ -154,7 +175,10 @@ def test_the_call_that_was_admitted_last_is_preempted_and_loses_no_token() -> No
     for name in "ab":
         engine.submit(request(name, 80, 40), 0)
     done = {event.id: event for event in run(engine) if isinstance(event, Finished)}
-    assert [(name, done[name].preemptions, len(done[name].token_ns)) for name in "ab"] == [("a", 0, 40), ("b", 1, 40)]
+    assert [(name, done[name].preemptions, len(done[name].token_ns)) for name in "ab"] == [
+        ("a", 0, 40),
+        ("b", 1, 40),
+    ]
     assert done["a"].at_ns < done["b"].at_ns
     assert (np.diff(done["b"].token_ns) > 0).all()
     gauges = engine.gauges()
@@ -259,7 +283,9 @@ MACHINES = st.sampled_from(
 )
 
 
-def play(arm: ArmProfile, calls: list[tuple[int, list[Run], int, int | None]], looks: list[int]) -> list[tuple[object, ...]]:
+def play(
+    arm: ArmProfile, calls: list[tuple[int, list[Run], int, int | None]], looks: list[int]
+) -> list[tuple[object, ...]]:
     """Play calls; between commands, look at the engine so many times, which cuts its jumps."""
     engine = Engine(arm, seed=3)
     script: list[tuple[int, int, str]] = []
@@ -293,7 +319,11 @@ def play(arm: ArmProfile, calls: list[tuple[int, list[Run], int, int | None]], l
 
 
 @settings(max_examples=150, deadline=None)
-@given(arm=MACHINES, calls=CALLS, looks=st.lists(st.integers(0, 100), min_size=1, max_size=4).map(sorted))
+@given(
+    arm=MACHINES,
+    calls=CALLS,
+    looks=st.lists(st.integers(0, 100), min_size=1, max_size=4).map(sorted),
+)
 def test_steps_jumped_at_once_equal_single_steps_bit_for_bit(
     arm: ArmProfile, calls: list[tuple[int, list[Run], int, int | None]], looks: list[int]
 ) -> None:
@@ -328,10 +358,14 @@ def test_playing_from_end_to_end_of_calls_equals_playing_event_by_event(
         engine.submit(Request(str(index), tuple(content), output), at)
     while engine.next_ns() is not None:
         happened += engine.advance_to_end(1 << 62)
-    assert shown(happened) == play(arm, [(wait, content, output, None) for wait, content, output, _ in calls], [])
+    assert shown(happened) == play(
+        arm, [(wait, content, output, None) for wait, content, output, _ in calls], []
+    )
 
 
 @settings(max_examples=30, deadline=None)
 @given(arm=MACHINES, calls=CALLS)
-def test_equal_seeds_give_equal_bytes(arm: ArmProfile, calls: list[tuple[int, list[Run], int, int | None]]) -> None:
+def test_equal_seeds_give_equal_bytes(
+    arm: ArmProfile, calls: list[tuple[int, list[Run], int, int | None]]
+) -> None:
     assert play(arm, calls, []) == play(arm, calls, [])

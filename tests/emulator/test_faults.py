@@ -67,26 +67,35 @@ def test_a_script_names_every_kind_of_fault() -> None:
         (20, 0.0, (FAULTS[0],)),
     ],
 )
-def test_a_request_meets_the_faults_whose_conditions_it_fits(number: int, at_s: float, expected: tuple[object, ...]) -> None:
+def test_a_request_meets_the_faults_whose_conditions_it_fits(
+    number: int, at_s: float, expected: tuple[object, ...]
+) -> None:
     without_draws = tuple(fault for fault in FAULTS if fault is not FAULTS[1])
     assert met(without_draws, seed=1, number=number, at_s=at_s) == expected
 
 
 def test_a_share_is_drawn_by_seed_and_request() -> None:
-    drawn = [[bool(met((FAULTS[1],), seed=seed, number=number, at_s=0)) for number in range(4000)] for seed in (1, 1, 2)]
+    drawn = [
+        [bool(met((FAULTS[1],), seed=seed, number=number, at_s=0)) for number in range(4000)]
+        for seed in (1, 1, 2)
+    ]
     assert drawn[0] == drawn[1] != drawn[2]
     assert sum(drawn[0]) / 4000 == pytest.approx(0.05, abs=0.014)
 
 
 def test_the_machine_suffers_drift_and_neighbours() -> None:
     arm = small(noise=Noise(drift_per_hour=0.01))
-    expected = Noise(drift_per_hour=0.01 + 0.05, episodes=(Episode(from_s=60, until_s=120, factor=1.5),))
+    expected = Noise(
+        drift_per_hour=0.01 + 0.05, episodes=(Episode(from_s=60, until_s=120, factor=1.5),)
+    )
     assert suffered(FAULTS[9:], arm) == replace(arm, noise=expected)
 
 
 def test_another_arm_runs_behind_a_right_name() -> None:
     bf16, fp8 = shipped("llama-3.1-8b-h100", "bf16"), shipped("llama-3.1-8b-h100", "fp8")
-    assert suffered((WrongDtype(really="bf16"),), fp8, others=(bf16, fp8)) == replace(bf16, name="fp8")
+    assert suffered((WrongDtype(really="bf16"),), fp8, others=(bf16, fp8)) == replace(
+        bf16, name="fp8"
+    )
     with pytest.raises(ProfileError, match="no arm 'fp4' to run"):
         suffered((WrongDtype(really="fp4"),), fp8, others=(bf16, fp8))
 
@@ -102,8 +111,14 @@ def test_another_arm_runs_behind_a_right_name() -> None:
             "faults: [{kind: cut}, {kind: busy, status: 200}]",
             "x.yaml: faults[1].status: expected a number of at least 400 and at most 599, got 200",
         ),
-        ("faults: [{kind: cut, share: 2}]", "x.yaml: faults[0].share: expected a number of at least 0 and at most 1, got 2"),
-        ("faults: [{kind: restart}]", "x.yaml: faults[0].at_s: expected a number (the field is missing)"),
+        (
+            "faults: [{kind: cut, share: 2}]",
+            "x.yaml: faults[0].share: expected a number of at least 0 and at most 1, got 2",
+        ),
+        (
+            "faults: [{kind: restart}]",
+            "x.yaml: faults[0].at_s: expected a number (the field is missing)",
+        ),
         ("faults: {", "x.yaml:1: not YAML: "),
     ],
 )

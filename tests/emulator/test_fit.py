@@ -55,11 +55,17 @@ def measured(arm: ArmProfile, *, clients: int, calls: int, pause_s: float) -> Ob
     )
 
 
-@pytest.mark.parametrize(("profile", "name"), [("llama-3.1-8b-h100", "fp8"), ("gpt-oss-20b-h100", "fp8-skip-sw")])
+@pytest.mark.parametrize(
+    ("profile", "name"), [("llama-3.1-8b-h100", "fp8"), ("gpt-oss-20b-h100", "fp8-skip-sw")]
+)
 def test_a_fit_finds_the_coefficients_that_made_the_run(profile: str, name: str) -> None:
     arm = replace(shipped(profile, name), noise=NOISE)
     assert arm.step
-    found = fit(measured(arm, clients=12, calls=600, pause_s=10), weights_ms=arm.step.weights_ms, experts=arm.model.experts)
+    found = fit(
+        measured(arm, clients=12, calls=600, pause_s=10),
+        weights_ms=arm.step.weights_ms,
+        experts=arm.model.experts,
+    )
     true, step = arm.step, found.step
     assert step.decode_ms == pytest.approx(true.decode_ms, rel=0.01)
     assert step.decode_ms_per_token == pytest.approx(true.decode_ms_per_token, rel=0.03)
@@ -77,7 +83,11 @@ def test_what_a_lone_client_cannot_show_is_left_unknown() -> None:
     arm = replace(shipped("llama-3.1-8b-h100", "bf16"), noise=NOISE)
     assert arm.step
     found = fit(measured(arm, clients=1, calls=60, pause_s=1), weights_ms=arm.step.weights_ms)
-    assert (found.step.batch8_ms, found.step.batch8_attention, found.step.known_to_batch) == (None, None, 1)
+    assert (found.step.batch8_ms, found.step.batch8_attention, found.step.known_to_batch) == (
+        None,
+        None,
+        1,
+    )
     assert found.step.decode_ms == pytest.approx(arm.step.decode_ms, rel=0.02)
     assert any("taken as nothing" in note for note in found.notes)
 

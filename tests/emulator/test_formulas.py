@@ -14,7 +14,12 @@ from agentload.emulator.profile import parse
 from agentload.emulator.steptime import off
 from agentload.model.profile import ArmProfile
 
-ARMS = [off(arm) for name in names("profiles") for arm in parse(find("profiles", name).read_text(), name=name).arms if arm.step is not None]
+ARMS = [
+    off(arm)
+    for name in names("profiles")
+    for arm in parse(find("profiles", name).read_text(), name=name).arms
+    if arm.step is not None
+]
 LENGTHS = (1_000, 4_000, 16_000, 32_000, 64_000, 125_000, 128_000)
 
 
@@ -32,7 +37,9 @@ def ttft_ms(arm: ArmProfile, tokens: int) -> float:
 
 
 @pytest.mark.parametrize("arm", ARMS, ids=lambda arm: f"{arm.profile}/{arm.name}")
-def test_ttft_and_itl_of_a_single_request_are_those_of_the_formulas_within_one_percent(arm: ArmProfile) -> None:
+def test_ttft_and_itl_of_a_single_request_are_those_of_the_formulas_within_one_percent(
+    arm: ArmProfile,
+) -> None:
     assert arm.step
     for tokens in (length for length in LENGTHS if length + 128 <= arm.server.max_model_len):
         engine = Engine(arm)

@@ -9,11 +9,15 @@ from agentload.emulator.inflight import StepLog
 from agentload.emulator.stepper import span, steps_to_reach, steps_within
 from tests.emulator.arms import small
 
-PARTS = st.lists(st.tuples(st.integers(1, 300), st.integers(1, 10**10), st.integers(0, 10**6)), max_size=20)
+PARTS = st.lists(
+    st.tuples(st.integers(1, 300), st.integers(1, 10**10), st.integers(0, 10**6)), max_size=20
+)
 
 
 @given(parts=PARTS, forget=st.integers(0, 3000))
-def test_runs_of_steps_end_when_single_steps_would(parts: list[tuple[int, int, int]], forget: int) -> None:
+def test_runs_of_steps_end_when_single_steps_would(
+    parts: list[tuple[int, int, int]], forget: int
+) -> None:
     log = StepLog()
     ends: list[int] = []
     now = 0
@@ -31,7 +35,12 @@ def test_runs_of_steps_end_when_single_steps_would(parts: list[tuple[int, int, i
     assert log.ends_ps(first, log.last).tolist() == ends[first - 1 :]
 
 
-@given(steps=st.integers(1, 10**6), first=st.integers(1, 10**11), growth=st.integers(0, 10**7), off=st.integers(-3, 3))
+@given(
+    steps=st.integers(1, 10**6),
+    first=st.integers(1, 10**11),
+    growth=st.integers(0, 10**7),
+    off=st.integers(-3, 3),
+)
 def test_counting_steps_inverts_summing_them(steps: int, first: int, growth: int, off: int) -> None:
     wait = max(1, span(steps, first, growth) + off)
     reached = steps_to_reach(wait, first, growth)

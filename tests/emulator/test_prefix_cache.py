@@ -62,7 +62,9 @@ class PoolsAgree(RuleBasedStateMachine):
     def generate(self, which: int, tokens: int) -> None:
         ready = [call for call in self.calls if call.done == call.prompt]
         call = ready[which % len(ready)]
-        more = -(-(call.prompt + call.generated + tokens) // 4) - -(-(call.prompt + call.generated) // 4)
+        more = -(-(call.prompt + call.generated + tokens) // 4) - -(
+            -(call.prompt + call.generated) // 4
+        )
         if more > self.fast.free_blocks:
             return
         call.generated += tokens

@@ -50,7 +50,13 @@ arms:
     accuracy: [{task: niah, percent: 89.2, context_tokens: 128000, source: us}]
 """
 GPU = Gpu(name="G", memory_gib=80, bandwidth_tb_s=3.35, bf16_tflops=989, compute_capability=90)
-MODEL = ModelShape(name="m", heads=32, max_len=4096, weight_gib=15, groups=(LayerGroup(kind="full", layers=32, kv_heads=8, head_dim=128),))
+MODEL = ModelShape(
+    name="m",
+    heads=32,
+    max_len=4096,
+    weight_gib=15,
+    groups=(LayerGroup(kind="full", layers=32, kv_heads=8, head_dim=128),),
+)
 SERVER = Server(software="vLLM 0.19.1", max_model_len=4096)
 BF16 = ArmProfile(
     name="bf16",
@@ -59,7 +65,13 @@ BF16 = ArmProfile(
     model=MODEL,
     server=SERVER,
     kv_dtype="bf16",
-    step=StepTime(decode_ms=6.44, decode_ms_per_token=4.37e-5, prefill_ms_per_token=0.02, prefill_ms_per_pair=1e-7, weights_ms=5),
+    step=StepTime(
+        decode_ms=6.44,
+        decode_ms_per_token=4.37e-5,
+        prefill_ms_per_token=0.02,
+        prefill_ms_per_pair=1e-7,
+        weights_ms=5,
+    ),
 )
 
 
@@ -70,7 +82,9 @@ def test_arms_share_sections_and_override_single_fields() -> None:
         name="fp8",
         kv_dtype="fp8",
         server=replace(SERVER, max_num_seqs=8),
-        step=replace(BF16.step, decode_ms=6.58, decode_ms_per_token=2.37e-5, prefill_ms_per_pair=9e-8),
+        step=replace(
+            BF16.step, decode_ms=6.58, decode_ms_per_token=2.37e-5, prefill_ms_per_pair=9e-8
+        ),
         noise=Noise(sigma=0.01),
         accuracy=(Accuracy(task="niah", percent=89.2, context_tokens=128000, source="us"),),
     )
@@ -78,7 +92,9 @@ def test_arms_share_sections_and_override_single_fields() -> None:
         name="test",
         title="A test",
         sources=(Source(key="us", title="We measured it", where="here"),),
-        provenance=Provenance(published="a", fitted="b", predicted="c", assumed="d", extrapolates="e"),
+        provenance=Provenance(
+            published="a", fitted="b", predicted="c", assumed="d", extrapolates="e"
+        ),
         arms=(BF16, fp8),
         price=Price(usd_per_gpu_hour=2, source="us"),
     )
@@ -87,34 +103,72 @@ def test_arms_share_sections_and_override_single_fields() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("decode_ms: 6.44, ", "", "arms.bf16.step.decode_ms: expected a number (the field is missing)"),
-        ("weights_ms: 5", "weights_ms: -5", "arms.bf16.step.weights_ms: expected a number of at least 0, got -5"),
+        (
+            "decode_ms: 6.44, ",
+            "",
+            "arms.bf16.step.decode_ms: expected a number (the field is missing)",
+        ),
+        (
+            "weights_ms: 5",
+            "weights_ms: -5",
+            "arms.bf16.step.weights_ms: expected a number of at least 0, got -5",
+        ),
         (
             "decode_ms: 6.58",
             "decode_ms: fast",
             "arms.fp8.step.decode_ms: expected a number of at least 1e-12 and at most 1e+18, got 'fast'",
         ),
-        ("decode_ms: 6.58", "decode_mss: 6.58", "arms.fp8.step.decode_mss: expected one of batch8_attention, "),
-        ("kv_dtype: fp8", "kv_dtype: fp7", "arms.fp8.kv_dtype: expected one of auto, bf16, fp16, fp8, "),
-        ("percent: 89.2", "percent: 189", "arms.fp8.accuracy[0].percent: expected a number of at least 0 and at most 100, got 189"),
+        (
+            "decode_ms: 6.58",
+            "decode_mss: 6.58",
+            "arms.fp8.step.decode_mss: expected one of batch8_attention, ",
+        ),
+        (
+            "kv_dtype: fp8",
+            "kv_dtype: fp7",
+            "arms.fp8.kv_dtype: expected one of auto, bf16, fp16, fp8, ",
+        ),
+        (
+            "percent: 89.2",
+            "percent: 189",
+            "arms.fp8.accuracy[0].percent: expected a number of at least 0 and at most 100, got 189",
+        ),
         (
             "percent: 89.2",
             "depth: [0.5], percent: 89.2",
             "arms.fp8.accuracy[0].depth: expected two numbers, the smaller one first, got [0.5]",
         ),
-        ("layers: 32", "layers: 0", "model.groups[0].layers: expected a number of at least 1 and at most 1e+18, got 0"),
+        (
+            "layers: 32",
+            "layers: 0",
+            "model.groups[0].layers: expected a number of at least 1 and at most 1e+18, got 0",
+        ),
         ("heads: 32", "heads: 3.2", "model.heads: expected a whole number, got 3.2"),
-        ("max_model_len: 4096", "max_model_len: 9000", "arms.bf16.server.max_model_len: expected at most the model's 4096, got 9000"),
-        ("title: A test", "titel: A test", "titel: expected one of gpu, model, price, provenance, slos, sources, title"),
+        (
+            "max_model_len: 4096",
+            "max_model_len: 9000",
+            "arms.bf16.server.max_model_len: expected at most the model's 4096, got 9000",
+        ),
+        (
+            "title: A test",
+            "titel: A test",
+            "titel: expected one of gpu, model, price, provenance, slos, sources, title",
+        ),
         ("title: A test", "title: 7", "title: expected a text, got 7"),
         ("sources: [", "sources: &x [", None),
         ("gpu: {", "gpu: [", "not YAML: "),
         ("arms:\n  bf16:\n", "arms:\n  bf16: 3\n  x:\n", "arms.bf16: expected a mapping, got 3"),
-        ("sigma: 0.01", "sigma: true", "arms.fp8.noise.sigma: expected a number of at least 0, got True"),
+        (
+            "sigma: 0.01",
+            "sigma: true",
+            "arms.fp8.noise.sigma: expected a number of at least 0, got True",
+        ),
         ("sources: [{", "sources: {", "not YAML: "),
     ],
 )
-def test_a_bad_profile_is_refused_with_file_place_and_expectation(old: str, new: str, complaint: str | None) -> None:
+def test_a_bad_profile_is_refused_with_file_place_and_expectation(
+    old: str, new: str, complaint: str | None
+) -> None:
     assert old in FILE
     text = FILE.replace(old, new, 1)
     if complaint is None:
@@ -143,7 +197,15 @@ def test_an_unknown_arm_is_refused_with_those_that_exist() -> None:
 
 def test_a_latency_that_nobody_published_is_refused() -> None:
     with pytest.raises(ProfileError, match=r"qwen3-30b-a3b-accuracy/fp8 has accuracy only"):
-        step_time(arm(parse(find("profiles", "qwen3-30b-a3b-accuracy").read_text(), name="qwen3-30b-a3b-accuracy"), "fp8"))
+        step_time(
+            arm(
+                parse(
+                    find("profiles", "qwen3-30b-a3b-accuracy").read_text(),
+                    name="qwen3-30b-a3b-accuracy",
+                ),
+                "fp8",
+            )
+        )
 
 
 @pytest.mark.parametrize("name", names("profiles"))
@@ -153,7 +215,9 @@ def test_every_shipped_profile_parses_and_cites_known_sources(name: str) -> None
     known = {source.key for source in profile.sources} | {"assumed"}
     cited = {score.source for each in profile.arms for score in each.accuracy}
     cited |= {load.source for each in profile.arms for load in each.load_tests}
-    cited |= {slo.source for slo in profile.slos} | ({profile.price.source} if profile.price else set())
+    cited |= {slo.source for slo in profile.slos} | (
+        {profile.price.source} if profile.price else set()
+    )
     assert cited <= known
     assert [each.name for each in profile.arms] == list(yaml.safe_load(text)["arms"])
     for each in profile.arms:

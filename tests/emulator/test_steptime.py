@@ -14,7 +14,9 @@ from tests.emulator.arms import small
 S = 10**12  # ps
 
 
-def log_factors(noise: Noise, *, count: int, seed: int = 1) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def log_factors(
+    noise: Noise, *, count: int, seed: int = 1
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     source = NoiseSource(noise, seed=seed)
     return np.log([source.segment(0).factor / ONE for _ in range(count)])
 
@@ -74,4 +76,6 @@ def test_a_server_that_is_started_again_is_another_machine() -> None:
 
 def test_two_arms_of_equal_seed_are_two_machines() -> None:
     noise = Noise(sigma=0.02, phi=0.5, restart_sigma=0.05)
-    assert NoiseSource(noise, seed=1, name="bf16").segment(0) != NoiseSource(noise, seed=1, name="fp8").segment(0)
+    assert NoiseSource(noise, seed=1, name="bf16").segment(0) != NoiseSource(
+        noise, seed=1, name="fp8"
+    ).segment(0)

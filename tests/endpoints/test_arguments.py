@@ -6,7 +6,13 @@ import shlex
 
 import pytest
 
-from agentload.endpoints.arguments import arguments, holds_key, keys_in_body, keys_in_environment, keys_in_headers
+from agentload.endpoints.arguments import (
+    arguments,
+    holds_key,
+    keys_in_body,
+    keys_in_environment,
+    keys_in_headers,
+)
 from agentload.endpoints.endpoint import Launch
 from agentload.endpoints.identity import Identity
 from agentload.telemetry.log_lines import start_up
@@ -27,21 +33,42 @@ SAID = {
     "--kv-cache-dtype": ["fp8"],
     "--kv-cache-dtype-skip-layers": ["sliding_window"],
 }
-COMMAND = ("ssh", "gpu7", "/opt/vllm", "serve", "org/m", "--port=8001", "--max_num_seqs", "64", "-O3", "--enable-sleep-mode")
+COMMAND = (
+    "ssh",
+    "gpu7",
+    "/opt/vllm",
+    "serve",
+    "org/m",
+    "--port=8001",
+    "--max_num_seqs",
+    "64",
+    "-O3",
+    "--enable-sleep-mode",
+)
 
 
 def test_a_server_says_in_its_log_what_it_was_started_with_but_for_keys_and_its_place() -> None:
-    assert Identity(models=("m",), log=start_up([LINE]), launch=Launch(command=COMMAND)).facts()["arguments"] == SAID
+    assert (
+        Identity(models=("m",), log=start_up([LINE]), launch=Launch(command=COMMAND)).facts()[
+            "arguments"
+        ]
+        == SAID
+    )
 
 
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (COMMAND, {"--model": ["org/m"], "--max-num-seqs": ["64"], "-O3": [], "--enable-sleep-mode": []}),
+        (
+            COMMAND,
+            {"--model": ["org/m"], "--max-num-seqs": ["64"], "-O3": [], "--enable-sleep-mode": []},
+        ),
         (("agentload", "emulate", "--port", "8000"), {}),
     ],
 )
-def test_a_launch_command_stands_in_for_a_log_that_nobody_read(command: tuple[str, ...], said: dict[str, list[str]]) -> None:
+def test_a_launch_command_stands_in_for_a_log_that_nobody_read(
+    command: tuple[str, ...], said: dict[str, list[str]]
+) -> None:
     hidden = "non-default args: {'model': 'm', 'compilation_config': CompilationConfig(level=3)}"
     assert arguments(Launch(command=command), start_up([hidden]).arguments) == said
     assert arguments(None, {}) == {}
@@ -80,21 +107,38 @@ def test_a_variable_is_known_by_its_name_or_its_value() -> None:
         "MONKEY": "s3cretword",
         "VLLM_API_KEY_FILE": "/run/key",
     }
-    assert list(keys_in_environment(variables)) == ["VLLM_API_KEY", "HF_TOKEN", "DB_PASSWORD", "NOTE"]
+    assert list(keys_in_environment(variables)) == [
+        "VLLM_API_KEY",
+        "HF_TOKEN",
+        "DB_PASSWORD",
+        "NOTE",
+    ]
 
 
 def test_a_header_is_known_by_its_name_or_its_value_but_a_router_may_have_the_session() -> None:
-    headers = {"Authorization": "x", "X-Auth-Token": "x", "X-Team": "sk-abcdefghijkl", "X-Routing-Key": "{session}", "X-Group": "x"}
+    headers = {
+        "Authorization": "x",
+        "X-Auth-Token": "x",
+        "X-Team": "sk-abcdefghijkl",
+        "X-Routing-Key": "{session}",
+        "X-Group": "x",
+    }
     assert list(keys_in_headers(headers)) == ["Authorization", "X-Auth-Token", "X-Team"]
 
 
 def test_a_body_is_searched_to_its_ground() -> None:
     body = {
-        "user_config": {"model_list": [{"litellm_params": {"api_key": "s3cretword", "model": "m"}}]},
+        "user_config": {
+            "model_list": [{"litellm_params": {"api_key": "s3cretword", "model": "m"}}]
+        },
         "metadata": {"note": "Bearer abcdefghijkl"},
         "aws_secret_access_key": "s3cretword",
         "prompt_cache_key": "agents",
         "stop_token_ids": [7],
         "logit_bias": {"50256": -100},
     }
-    assert list(keys_in_body(body)) == ["user_config.model_list.litellm_params.api_key", "metadata.note", "aws_secret_access_key"]
+    assert list(keys_in_body(body)) == [
+        "user_config.model_list.litellm_params.api_key",
+        "metadata.note",
+        "aws_secret_access_key",
+    ]

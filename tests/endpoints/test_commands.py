@@ -18,19 +18,36 @@ PINNED = "--max-model-len 8192 --max-num-batched-tokens 2048 --kv-cache-memory-b
 def commands(text: str) -> dict[str, str]:
     """Return each arm's command by what stands above it."""
     lines = text.splitlines()
-    return {head[2:].partition(":")[0]: line for head, line in pairwise(lines) if line.startswith("vllm ")}
+    return {
+        head[2:].partition(":")[0]: line
+        for head, line in pairwise(lines)
+        if line.startswith("vllm ")
+    }
 
 
 def test_a_model_without_windows_gets_no_arm_that_skips_them() -> None:
-    assert [arm.name for arm in planned("M", has_windows=False)] == ["bf16", "fp8", "fp8-calibrated", "bf16-same-backend"]
-    assert [arm.name for arm in planned("M")] == ["bf16", "fp8", "fp8-skip-sw", "fp8-calibrated", "bf16-same-backend"]
+    assert [arm.name for arm in planned("M", has_windows=False)] == [
+        "bf16",
+        "fp8",
+        "fp8-calibrated",
+        "bf16-same-backend",
+    ]
+    assert [arm.name for arm in planned("M")] == [
+        "bf16",
+        "fp8",
+        "fp8-skip-sw",
+        "fp8-calibrated",
+        "bf16-same-backend",
+    ]
 
 
 def test_each_command_is_pinned_and_stands_below_what_it_is_for() -> None:
     text = explained(planned("org/M", has_windows=False, pins=PINS))
     assert f"pip install vllm=={TRIED}" in text.splitlines()[0]
     found = commands(text)
-    assert found["fp8"] == (f"vllm serve org/M --port 8001 --revision abc {PINNED} --kv-cache-dtype fp8 --enable-prompt-tokens-details")
+    assert found["fp8"] == (
+        f"vllm serve org/M --port 8001 --revision abc {PINNED} --kv-cache-dtype fp8 --enable-prompt-tokens-details"
+    )
     assert [PINNED in command for command in found.values()] == [True] * 4
     assert planned("org/M", pins=PINS)[0].expect["max_model_len"] == 8192
 
@@ -42,9 +59,19 @@ def test_what_an_arms_file_says_reaches_the_program_and_no_shell(tmp_path: Path)
         "-c",
         "import json, os, sys; print(json.dumps([sys.argv[1:], {name: os.environ.get(name) for name in sys.argv[1:]}]))",
     )
-    arm = Endpoint(name="a", url="http://127.0.0.1:8000/v1", model="M\ntouch hit", launch=Launch(command=(*program, *env), env=env))
+    arm = Endpoint(
+        name="a",
+        url="http://127.0.0.1:8000/v1",
+        model="M\ntouch hit",
+        launch=Launch(command=(*program, *env), env=env),
+    )
     done = subprocess.run(
-        ["sh"], input=explained([arm, replace(arm, name="fp8-calibrated")]), cwd=tmp_path, capture_output=True, text=True, check=True
+        ["sh"],
+        input=explained([arm, replace(arm, name="fp8-calibrated")]),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert [json.loads(line) for line in done.stdout.splitlines()] == [[[*env], env]] * 2
     assert list(tmp_path.iterdir()) == []
@@ -55,4 +82,6 @@ def test_calibrated_weights_are_served_under_the_models_name_and_their_making_is
     assert commands(text)["fp8-calibrated"].startswith(
         f"vllm serve ./calibrate/M-fp8-kv-tensor --port 8003 --served-model-name org/M {PINNED} "
     )
-    assert "agentload calibrate TRACE --model org/M && (cd calibrate && python calibrate.py)" in text
+    assert (
+        "agentload calibrate TRACE --model org/M && (cd calibrate && python calibrate.py)" in text
+    )

@@ -37,15 +37,24 @@ def test_a_server_that_does_not_count_leaves_it_at_words(url: str) -> None:
 
 def test_a_page_that_is_no_count_is_no_count(servers: Servers) -> None:
     (url,) = servers.urls.values()
-    assert asyncio.run(tokenizer(Endpoint(name="a", url=f"{url.removesuffix('/v1')}/nowhere/v1"), "any")) is None
+    assert (
+        asyncio.run(
+            tokenizer(Endpoint(name="a", url=f"{url.removesuffix('/v1')}/nowhere/v1"), "any")
+        )
+        is None
+    )
 
 
 async def test_a_server_that_gives_every_request_the_same_count_does_not_count() -> None:
-    async with serving(answering(pages=lambda path, _: '{"count": 7}' if path == "/tokenize" else None)) as server:
+    async with serving(
+        answering(pages=lambda path, _: '{"count": 7}' if path == "/tokenize" else None)
+    ) as server:
         assert await tokenizer(Endpoint(name="a", url=server.url), "any") is None
 
 
-def test_a_proxy_of_the_environment_counts_for_nobody_as_calls_do_not_take_it(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_of_the_environment_counts_for_nobody_as_calls_do_not_take_it(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (url,) = servers.urls.values()
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.delenv("no_proxy", raising=False)

@@ -31,10 +31,18 @@ def test_every_fact_that_a_server_tells_has_its_place_in_the_table() -> None:
         ({"version": "0.32.0"}, {"version": "0.33.0"}, ("version 0.32.0 → 0.33.0",)),
         ({"models": ["m"]}, {"models": ["m", "n"]}, ("models m → m, n",)),
         # What moves with every start of one server is no change of it.
-        ({"pool_tokens": "100", "max_concurrency": "4.0", "process_start_s": 1.0}, {"pool_tokens": "99", "process_start_s": 2.0}, ()),
+        (
+            {"pool_tokens": "100", "max_concurrency": "4.0", "process_start_s": 1.0},
+            {"pool_tokens": "99", "process_start_s": 2.0},
+            (),
+        ),
         ({"warnings": []}, {"warnings": ["uncalibrated q_scale"]}, ()),
         # A page that did not answer tells nothing.
-        ({"kv_cache_dtype": "fp8", "settings": {"eager": True}}, {"kv_cache_dtype": None, "settings": {}}, ()),
+        (
+            {"kv_cache_dtype": "fp8", "settings": {"eager": True}},
+            {"kv_cache_dtype": None, "settings": {}},
+            (),
+        ),
         ({"kv_cache_dtype": None}, {"kv_cache_dtype": "fp8"}, ()),
         # /server_info answered once, the log both times.
         ({"settings": {"eager": True, "max_num_seqs": 128}}, {"settings": {"eager": "True"}}, ()),
@@ -70,22 +78,35 @@ def test_another_server_is_one_that_tells_another_fact_which_lasts(
         ("backend", "FLASHINFER", None),
     ],
 )
-def test_an_expectation_agrees_disagrees_or_is_not_answered(name: str, wanted: object, agrees: object) -> None:
-    facts = Identity(models=("m",), version="0.32.0+cpu", max_model_len=8192, cache_config=FP8).facts()
+def test_an_expectation_agrees_disagrees_or_is_not_answered(
+    name: str, wanted: object, agrees: object
+) -> None:
+    facts = Identity(
+        models=("m",), version="0.32.0+cpu", max_model_len=8192, cache_config=FP8
+    ).facts()
     assert [check.agrees for check in checks({name: wanted}, facts)] == [agrees]
 
 
 def test_a_dtype_that_nobody_set_is_that_of_the_weights() -> None:
-    assert [check.agrees for check in checks({"kv_cache_dtype": "bfloat16", "skip_layers": []}, {"kv_cache_dtype": "auto"})] == [True, True]
+    assert [
+        check.agrees
+        for check in checks(
+            {"kv_cache_dtype": "bfloat16", "skip_layers": []}, {"kv_cache_dtype": "auto"}
+        )
+    ] == [True, True]
 
 
 def test_a_wrong_label_on_a_url_stops_the_run_and_names_arm_and_fact() -> None:
-    arm = Endpoint(name="fp8", url="http://x/v1", expect={"kv_cache_dtype": "fp8", "backend": "FLASHINFER"})
+    arm = Endpoint(
+        name="fp8", url="http://x/v1", expect={"kv_cache_dtype": "fp8", "backend": "FLASHINFER"}
+    )
     found = agreement([arm], {"fp8": Identity(models=("m",), cache_config={"cache_dtype": "auto"})})
     assert found == Agreement(
         mismatches=("fp8: kv_cache_dtype: expected fp8, the server says auto",),
         unknown=("fp8: backend: expected FLASHINFER, the server does not say",),
-        unseen=("fp8: no metrics at http://x/metrics: KV usage, preemptions and requests of others are not seen",),
+        unseen=(
+            "fp8: no metrics at http://x/metrics: KV usage, preemptions and requests of others are not seen",
+        ),
     )
     with pytest.raises(EndpointError, match="expected fp8, the server says auto") as caught:
         found.require()
@@ -101,13 +122,38 @@ HERE = Endpoint(name="a", url="http://x/v1")
     [
         (HERE, Endpoint(name="b", url="http://y/v1"), {"counters": {"process_start_s": 2.0}}, True),
         # Started in turn on one port, typed twice, and spelt in two ways.
-        (replace(HERE, launch=LAUNCHED), replace(HERE, name="b", launch=Launch(command=("vllm", "serve", "m"))), {}, True),
+        (
+            replace(HERE, launch=LAUNCHED),
+            replace(HERE, name="b", launch=Launch(command=("vllm", "serve", "m"))),
+            {},
+            True,
+        ),
         (HERE, replace(HERE, name="b"), {}, True),
-        (HERE, Endpoint(name="b", url="http://y/v1"), {"cache_config": {**FP8, "cache_dtype": "fp8_e4m3"}}, True),
+        (
+            HERE,
+            Endpoint(name="b", url="http://y/v1"),
+            {"cache_config": {**FP8, "cache_dtype": "fp8_e4m3"}},
+            True,
+        ),
         # A start finds some blocks more or fewer; another budget is another configuration.
-        (HERE, Endpoint(name="b", url="http://y/v1"), {"cache_config": {**FP8, "kv_cache_size_tokens": "905"}}, True),
-        (HERE, Endpoint(name="b", url="http://y/v1"), {"cache_config": {**FP8, "kv_cache_size_tokens": "800"}}, False),
-        (HERE, Endpoint(name="b", url="http://y/v1"), {"cache_config": {**FP8, "cache_dtype": "auto"}}, False),
+        (
+            HERE,
+            Endpoint(name="b", url="http://y/v1"),
+            {"cache_config": {**FP8, "kv_cache_size_tokens": "905"}},
+            True,
+        ),
+        (
+            HERE,
+            Endpoint(name="b", url="http://y/v1"),
+            {"cache_config": {**FP8, "kv_cache_size_tokens": "800"}},
+            False,
+        ),
+        (
+            HERE,
+            Endpoint(name="b", url="http://y/v1"),
+            {"cache_config": {**FP8, "cache_dtype": "auto"}},
+            False,
+        ),
         (replace(HERE, model="m"), Endpoint(name="b", url="http://x/v1", model="n"), {}, False),
         (HERE, replace(HERE, name="a@aa"), {}, False),
     ],
@@ -120,10 +166,15 @@ def test_two_arms_that_nothing_tells_apart_are_an_a_a_test(
     assert found.equal == ((("a", "b"),) if is_same else ())
 
 
-def test_servers_that_say_nothing_are_not_called_equal_but_one_url_without_a_launch_is_one_server() -> None:
+def test_servers_that_say_nothing_are_not_called_equal_but_one_url_without_a_launch_is_one_server() -> (
+    None
+):
     silent = dict.fromkeys(("a", "b"), Identity(models=("m",)))
     assert agreement([HERE, Endpoint(name="b", url="http://y/v1")], silent).equal == ()
-    started = [replace(HERE, launch=LAUNCHED), replace(HERE, name="b", launch=Launch(command=("vllm", "serve", "m")))]
+    started = [
+        replace(HERE, launch=LAUNCHED),
+        replace(HERE, name="b", launch=Launch(command=("vllm", "serve", "m"))),
+    ]
     assert agreement(started, silent).equal == ()
     assert agreement([HERE, replace(HERE, name="b")], silent).equal == (("a", "b"),)
 
@@ -132,10 +183,18 @@ def test_what_differs_beside_what_is_compared_is_a_caveat_unless_the_arms_file_m
     arms = [HERE, Endpoint(name="b", url="http://y/v1")]
     said = {
         "a": Identity(
-            models=("m",), version="0.32.0", max_model_len=8192, settings={"max_num_batched_tokens": 2048}, counters={"requests_done": 0.0}
+            models=("m",),
+            version="0.32.0",
+            max_model_len=8192,
+            settings={"max_num_batched_tokens": 2048},
+            counters={"requests_done": 0.0},
         ),
         "b": Identity(
-            models=("m",), version="0.33.0", max_model_len=4096, settings={"max_num_batched_tokens": 8192}, counters={"requests_done": 0.0}
+            models=("m",),
+            version="0.33.0",
+            max_model_len=4096,
+            settings={"max_num_batched_tokens": 8192},
+            counters={"requests_done": 0.0},
         ),
     }
     assert agreement(arms, said).caveats() == (
@@ -143,13 +202,27 @@ def test_what_differs_beside_what_is_compared_is_a_caveat_unless_the_arms_file_m
         "arms differ in max_model_len (a 8192, b 4096): a difference between them may be that",
         "arms differ in max_num_batched_tokens (a 2048, b 8192): a difference between them may be that",
     )
-    meant = [replace(arm, expect={"version": said[arm.name].version, "max_model_len": said[arm.name].max_model_len}) for arm in arms]
-    meant[1] = replace(meant[1], launch=Launch(command=("vllm", "serve", "m", "--max-num-batched-tokens=8192")))
+    meant = [
+        replace(
+            arm,
+            expect={
+                "version": said[arm.name].version,
+                "max_model_len": said[arm.name].max_model_len,
+            },
+        )
+        for arm in arms
+    ]
+    meant[1] = replace(
+        meant[1], launch=Launch(command=("vllm", "serve", "m", "--max-num-batched-tokens=8192"))
+    )
     assert agreement(meant, said) == Agreement()
 
 
 def test_what_cannot_be_seen_is_a_caveat_that_names_the_arm_and_what_stands_in() -> None:
-    arms = [Endpoint(name="a", url="http://me:secret@x/v1"), Endpoint(name="b", url="http://y/v1", log="b.log")]
+    arms = [
+        Endpoint(name="a", url="http://me:secret@x/v1"),
+        Endpoint(name="b", url="http://y/v1", log="b.log"),
+    ]
     behind = Identity(models=("m",), counters={"requests_done": 0.0}, gateway="LiteLLM")
     assert agreement(arms[:1], {"a": behind}).caveats() == (
         "a: LiteLLM is between us and the server: its time is in every latency, and what it does to calls invalidates blocks",
@@ -181,7 +254,11 @@ def test_settings_come_from_the_open_part_of_a_development_server() -> None:
     [
         ("fp8", "bfloat16", "fp8: kv_cache_dtype: expected fp8, the server says bfloat16"),
         ("fp8", "auto", "fp8: kv_cache_dtype: expected fp8, the server says auto"),
-        ("fp8-skip-sw", "bfloat16", "fp8-skip-sw: kv_cache_dtype: expected fp8, the server says bfloat16"),
+        (
+            "fp8-skip-sw",
+            "bfloat16",
+            "fp8-skip-sw: kv_cache_dtype: expected fp8, the server says bfloat16",
+        ),
         ("bf16", "fp8_e4m3", "bf16: kv_cache_dtype: expected bfloat16, the server says fp8_e4m3"),
         ("fp8", "fp8_e4m3", None),
         ("bf16", "auto", None),
@@ -190,13 +267,17 @@ def test_settings_come_from_the_open_part_of_a_development_server() -> None:
         ("prod", "bfloat16", None),
     ],
 )
-def test_an_arm_is_held_to_the_dtype_that_it_is_called_by(name: str, said: str | None, wrong: str | None) -> None:
+def test_an_arm_is_held_to_the_dtype_that_it_is_called_by(
+    name: str, said: str | None, wrong: str | None
+) -> None:
     identity = Identity(models=("m",), cache_config={} if said is None else {"cache_dtype": said})
     endpoint = Endpoint(name=name, url="http://127.0.0.1:1/v1")
     found = agreement([endpoint], {name: identity})
     assert found.mismatches == (() if wrong is None else (wrong,))
     assert found.unknown == ()
-    assert expectations(endpoint, identity.facts()).keys() == ({"kv_cache_dtype"} if wrong else set())
+    assert expectations(endpoint, identity.facts()).keys() == (
+        {"kv_cache_dtype"} if wrong else set()
+    )
     if wrong is not None:
         with pytest.raises(EndpointError, match="kv_cache_dtype"):
             found.require()

@@ -57,7 +57,9 @@ async def counts(there: Endpoint) -> None:
 
 async def asks(there: Endpoint) -> None:
     async with Asker(there, "m") as asking:
-        assert isinstance(await asking.ask(HELLO, tools=(), output_tokens=4, seed=0, request_id="r1"), NotAnswered)
+        assert isinstance(
+            await asking.ask(HELLO, tools=(), output_tokens=4, seed=0, request_id="r1"), NotAnswered
+        )
 
 
 async def asks_for_a_stream(there: Endpoint) -> None:
@@ -83,12 +85,22 @@ async def watches(there: Endpoint) -> None:
     assert list(watch.rows(run_id="r", leg=1)) == []
 
 
-WAYS = [asks_who_it_is, counts, sees_its_health, reads_its_metrics, asks, asks_for_a_stream, watches]
+WAYS = [
+    asks_who_it_is,
+    counts,
+    sees_its_health,
+    reads_its_metrics,
+    asks,
+    asks_for_a_stream,
+    watches,
+]
 
 
 @pytest.mark.parametrize("status", [b"302", b"307", b"308"])
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_redirect_to_another_server_is_not_followed(way: Callable[[Endpoint], Awaitable[None]], status: bytes) -> None:
+async def test_a_redirect_to_another_server_is_not_followed(
+    way: Callable[[Endpoint], Awaitable[None]], status: bytes
+) -> None:
     async def taken(peer: Peer) -> None:
         await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
 
@@ -96,7 +108,10 @@ async def test_a_redirect_to_another_server_is_not_followed(way: Callable[[Endpo
 
         async def elsewhere(peer: Peer) -> None:
             there = thief.url.encode() + b"/taken"
-            await peer.send(b"HTTP/1.1 %b Elsewhere\r\nlocation: %b\r\ncontent-length: 0\r\n\r\n" % (status, there))
+            await peer.send(
+                b"HTTP/1.1 %b Elsewhere\r\nlocation: %b\r\ncontent-length: 0\r\n\r\n"
+                % (status, there)
+            )
 
         async with serving(elsewhere) as server:
             await way(endpoint(server.url))
@@ -105,7 +120,10 @@ async def test_a_redirect_to_another_server_is_not_followed(way: Callable[[Endpo
 
 
 async def nested(peer: Peer) -> None:
-    await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(NESTED), NESTED))
+    await peer.send(
+        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+        % (len(NESTED), NESTED)
+    )
 
 
 def endless(head: bytes, piece: bytes) -> tuple[Callable[[Peer], Awaitable[None]], list[int]]:
@@ -133,22 +151,36 @@ async def dripping(peer: Peer) -> None:
 
 async def digits(peer: Peer) -> None:
     body = b'{"data":[{"id":"m"}],"count":' + b"9" * 5_000 + b"}"
-    await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+    await peer.send(
+        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+        % (len(body), body)
+    )
 
 
 async def null(peer: Peer) -> None:
     body = b'{"choices":[null],"usage":7,"data":[{"id":["m"]}]}'
-    await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+    await peer.send(
+        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+        % (len(body), body)
+    )
 
 
 async def no_message(peer: Peer) -> None:
     body = b'{"choices":[{"message":null,"logprobs":{"content":[5]}}],"usage":"many"}'
-    await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+    await peer.send(
+        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+        % (len(body), body)
+    )
 
 
 async def bad_events(peer: Peer) -> None:
-    body = b'data: {"choices":[{"delta":null}],"usage":3}\n\ndata: ' + NESTED + b"\n\ndata: [DONE]\n\n"
-    await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+    body = (
+        b'data: {"choices":[{"delta":null}],"usage":3}\n\ndata: ' + NESTED + b"\n\ndata: [DONE]\n\n"
+    )
+    await peer.send(
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n%b"
+        % (len(body), body)
+    )
 
 
 @pytest.mark.parametrize("answer", [nested, digits, null, no_message, bad_events])
@@ -168,10 +200,17 @@ ZEROS = BOMB.compress(b" " * (64 << 20)) + BOMB.flush(zlib.Z_SYNC_FLUSH)
 
 
 @pytest.mark.parametrize(
-    ("head", "piece"), [(JSON, b"[" * 65_536), (JSON, b"data: {}\n\n" * 6_000), (b"content-encoding: gzip\r\n" + JSON, ZEROS)]
+    ("head", "piece"),
+    [
+        (JSON, b"[" * 65_536),
+        (JSON, b"data: {}\n\n" * 6_000),
+        (b"content-encoding: gzip\r\n" + JSON, ZEROS),
+    ],
 )
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_page_without_end_is_not_kept(way: Callable[[Endpoint], Awaitable[None]], head: bytes, piece: bytes) -> None:
+async def test_a_page_without_end_is_not_kept(
+    way: Callable[[Endpoint], Awaitable[None]], head: bytes, piece: bytes
+) -> None:
     answer, sent = endless(head, piece)
     before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     async with serving(answer) as server:
@@ -181,8 +220,12 @@ async def test_a_page_without_end_is_not_kept(way: Callable[[Endpoint], Awaitabl
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < 256 << 10
 
 
-@pytest.mark.parametrize("way", [counts, sees_its_health, reads_its_metrics, asks, asks_for_a_stream])
-async def test_a_page_that_drips_is_given_up(way: Callable[[Endpoint], Awaitable[None]], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "way", [counts, sees_its_health, reads_its_metrics, asks, asks_for_a_stream]
+)
+async def test_a_page_that_drips_is_given_up(
+    way: Callable[[Endpoint], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for module in (asker, plain, counting, telemetry.reach):
         monkeypatch.setattr(module, "TIMEOUT_S", 0.5)
     monkeypatch.setattr(launch, "HEALTH_S", 0.5)
@@ -199,12 +242,20 @@ async def test_a_listing_that_is_nested_without_end_is_an_error_that_names_the_a
 @pytest.mark.parametrize("finish", ["error", "abort", "content_filter", "banana"])
 async def test_an_answer_that_did_not_end_well_is_no_answer_to_be_graded(finish: str) -> None:
     async def cut(peer: Peer) -> None:
-        body = b'{"choices":[{"message":{"role":"assistant","content":"half"},"finish_reason":"%b"}]}' % finish.encode()
-        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+        body = (
+            b'{"choices":[{"message":{"role":"assistant","content":"half"},"finish_reason":"%b"}]}'
+            % finish.encode()
+        )
+        await peer.send(
+            b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+            % (len(body), body)
+        )
 
     async with serving(cut) as server, Asker(endpoint(server.url), "m") as asking:
         found = await asking.ask(HELLO, tools=(), output_tokens=4, seed=0, request_id="r1")
-    assert found == NotAnswered(error=f"the answer ended with the finish reason '{finish}'", http_status=200)
+    assert found == NotAnswered(
+        error=f"the answer ended with the finish reason '{finish}'", http_status=200
+    )
 
 
 STATUSES = [
@@ -218,14 +269,19 @@ STATUSES = [
 
 
 @pytest.mark.parametrize("status", STATUSES)
-async def test_what_is_said_of_an_address_holds_neither_its_password_nor_its_query(status: bytes) -> None:
+async def test_what_is_said_of_an_address_holds_neither_its_password_nor_its_query(
+    status: bytes,
+) -> None:
     async def answer(peer: Peer) -> None:
         await peer.send(b"HTTP/1.1 %b\r\ncontent-length: 0\r\n\r\n" % status)
 
     async with serving(answer) as server:
         url = server.url.replace("127.0.0.1", "me:pwofours@127.0.0.1")
         metrics = url.replace("/v1", "/metrics?api_key=queryofours")
-        for each in (Endpoint(name="a", url=url), Endpoint(name="a", url=url, model="m", metrics=(metrics,))):
+        for each in (
+            Endpoint(name="a", url=url),
+            Endpoint(name="a", url=url, model="m", metrics=(metrics,)),
+        ):
             try:
                 said = str(await identify(each))
             except EndpointError as error:
@@ -237,11 +293,15 @@ async def test_what_is_said_of_an_address_holds_neither_its_password_nor_its_que
     assert "pwofours" not in f"{refused.value.message} {refused.value.hint}"
 
 
-async def test_a_name_that_drives_a_terminal_is_shown_and_does_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_name_that_drives_a_terminal_is_shown_and_does_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     listing = json.dumps({"data": [{"id": "\x1b]0;owned\x07a"}, {"id": "b\u202e\r"}]})
 
     async def lists(peer: Peer) -> None:
-        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(listing), listing.encode()))
+        await peer.send(
+            b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(listing), listing.encode())
+        )
 
     async with serving(lists) as server:
         there = Endpoint(name="a", url=server.url)
@@ -253,7 +313,9 @@ async def test_a_name_that_drives_a_terminal_is_shown_and_does_nothing(capsys: p
     assert said.replace("\n", "").isprintable()
 
 
-@pytest.mark.parametrize("figure", ["9" * 400, "9" * 5_000, "inf", "nan", "many", "-1", "1e308", "\u0663"])
+@pytest.mark.parametrize(
+    "figure", ["9" * 400, "9" * 5_000, "inf", "nan", "many", "-1", "1e308", "\u0663"]
+)
 async def test_a_figure_of_a_configuration_may_be_anything(figure: str) -> None:
     labels = f'cache_dtype="auto",kv_cache_size_tokens="{figure}",block_size="{figure}",kv_cache_max_concurrency="{figure}"'
     page = "".join(f'vllm:cache_config_info{{engine="{engine}",{labels}}} 1\n' for engine in "01")

@@ -12,7 +12,15 @@ import pytest
 
 from agentload.endpoints import launch
 from agentload.endpoints.endpoint import Endpoint, Launch
-from agentload.endpoints.launch import Running, check_apart, is_healthy, kept, launched, start, telling
+from agentload.endpoints.launch import (
+    Running,
+    check_apart,
+    is_healthy,
+    kept,
+    launched,
+    start,
+    telling,
+)
 from agentload.errors import LaunchError
 
 
@@ -44,7 +52,11 @@ def arm(kind: str = "plain", *, name: str = "a") -> Endpoint:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    return Endpoint(name=name, url=f"http://127.0.0.1:{port}/v1", launch=Launch(command=(sys.executable, "-c", SERVER, str(port), kind)))
+    return Endpoint(
+        name=name,
+        url=f"http://127.0.0.1:{port}/v1",
+        launch=Launch(command=(sys.executable, "-c", SERVER, str(port), kind)),
+    )
 
 
 @pytest.mark.loopback
@@ -59,7 +71,9 @@ def test_a_stopped_server_takes_its_orphaned_engine_along(tmp_path: Path, kind: 
 
 
 @pytest.mark.loopback
-def test_servers_run_for_as_long_as_the_block_and_end_with_an_error_in_it_too(tmp_path: Path) -> None:
+def test_servers_run_for_as_long_as_the_block_and_end_with_an_error_in_it_too(
+    tmp_path: Path,
+) -> None:
     said: list[str] = []
     servers: dict[str, Running] = {}
 
@@ -82,7 +96,9 @@ def stat(pid: int) -> list[str]:
 
 
 @pytest.mark.loopback
-def test_a_server_that_is_kept_is_started_again_when_it_has_died_and_only_then(tmp_path: Path) -> None:
+def test_a_server_that_is_kept_is_started_again_when_it_has_died_and_only_then(
+    tmp_path: Path,
+) -> None:
     with kept(arm(), logs=tmp_path, start_s=30) as server:
         server.up()
         server.up()
@@ -116,25 +132,37 @@ def test_the_line_that_says_best_why_a_server_died_is_told(log: str, told: str) 
 @pytest.mark.loopback
 def test_a_server_that_dies_at_its_start_is_told_with_its_log(tmp_path: Path) -> None:
     dies = Endpoint(
-        name="a", url="http://127.0.0.1:9/v1", launch=Launch(command=(sys.executable, "-c", "raise SystemExit('no such model')"))
+        name="a",
+        url="http://127.0.0.1:9/v1",
+        launch=Launch(command=(sys.executable, "-c", "raise SystemExit('no such model')")),
     )
     with pytest.raises(LaunchError, match="ended with code 1:\nno such model"):
         start(dies, logs=tmp_path)
 
 
 @pytest.mark.loopback
-def test_a_key_in_the_end_of_a_log_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_in_the_end_of_a_log_is_not_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KEY", "plainkeyword")
-    launch = Launch(command=("sh", "-c", "echo got $KEY for http://me:secret@h/v1?token=secret; exit 1"))
+    launch = Launch(
+        command=("sh", "-c", "echo got $KEY for http://me:secret@h/v1?token=secret; exit 1")
+    )
     dies = Endpoint(name="a", url="http://127.0.0.1:9/v1", key_env="KEY", launch=launch)
     with pytest.raises(LaunchError) as caught:
         start(dies, logs=tmp_path)
-    assert caught.value.message == "a: the server ended with code 1:\ngot *** for http://***@h/v1?***"
+    assert (
+        caught.value.message == "a: the server ended with code 1:\ngot *** for http://***@h/v1?***"
+    )
 
 
 @pytest.mark.loopback
 def test_a_server_that_is_never_healthy_is_stopped(tmp_path: Path) -> None:
-    sleeps = Endpoint(name="a", url="http://127.0.0.1:9/v1", launch=Launch(command=("sh", "-c", "echo $$; exec sleep 60")))
+    sleeps = Endpoint(
+        name="a",
+        url="http://127.0.0.1:9/v1",
+        launch=Launch(command=("sh", "-c", "echo $$; exec sleep 60")),
+    )
     with pytest.raises(LaunchError, match="not healthy in time"):
         start(sleeps, logs=tmp_path, start_s=0.3)
     assert stat(int((tmp_path / "a.log").read_text()))[0] == "Z"
@@ -170,7 +198,11 @@ def test_a_port_that_speaks_no_http_is_taken_and_never_healthy(tmp_path: Path, s
 
         greeting = threading.Thread(target=greet, daemon=True)
         greeting.start()
-        other = Endpoint(name="a", url=f"http://127.0.0.1:{there.getsockname()[1]}/v1", launch=Launch(command=("true",)))
+        other = Endpoint(
+            name="a",
+            url=f"http://127.0.0.1:{there.getsockname()[1]}/v1",
+            launch=Launch(command=("true",)),
+        )
         assert not is_healthy(other)
         with pytest.raises(LaunchError, match="something answers at"):
             start(other, logs=tmp_path)
@@ -181,11 +213,16 @@ def test_a_port_that_speaks_no_http_is_taken_and_never_healthy(tmp_path: Path, s
 def test_a_log_that_cannot_be_written_is_not_blamed_on_the_command(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("a file")
     with pytest.raises(LaunchError, match="a: cannot write its log"):
-        start(Endpoint(name="a", url="http://127.0.0.1:9/v1", launch=Launch(command=("true",))), logs=tmp_path / "logs")
+        start(
+            Endpoint(name="a", url="http://127.0.0.1:9/v1", launch=Launch(command=("true",))),
+            logs=tmp_path / "logs",
+        )
 
 
 @pytest.mark.loopback
-def test_a_port_that_is_taken_and_a_command_that_is_missing_are_told_before_anything_starts(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_and_a_command_that_is_missing_are_told_before_anything_starts(
+    tmp_path: Path,
+) -> None:
     running = start(first := arm(), logs=tmp_path)
     try:
         with pytest.raises(LaunchError, match=r"answers at .* already"):
@@ -193,18 +230,31 @@ def test_a_port_that_is_taken_and_a_command_that_is_missing_are_told_before_anyt
     finally:
         running.stop(patience_s=1)
     with pytest.raises(LaunchError, match="cannot start 'no-such-server'"):
-        start(Endpoint(name="a", url="http://127.0.0.1:9/v1", launch=Launch(command=("no-such-server",))), logs=tmp_path)
+        start(
+            Endpoint(
+                name="a", url="http://127.0.0.1:9/v1", launch=Launch(command=("no-such-server",))
+            ),
+            logs=tmp_path,
+        )
     with pytest.raises(LaunchError, match="has no 'launch'"):
         start(Endpoint(name="a", url="http://127.0.0.1:9/v1"), logs=tmp_path)
 
 
-def serving(name: str, *flags: str, gpus: str | None = None, before: tuple[str, ...] = ("vllm",)) -> Endpoint:
+def serving(
+    name: str, *flags: str, gpus: str | None = None, before: tuple[str, ...] = ("vllm",)
+) -> Endpoint:
     env = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus}
-    return Endpoint(name=name, url="http://127.0.0.1:9/v1", launch=Launch(command=(*before, "serve", "M", *flags), env=env))
+    return Endpoint(
+        name=name,
+        url="http://127.0.0.1:9/v1",
+        launch=Launch(command=(*before, "serve", "M", *flags), env=env),
+    )
 
 
 @pytest.fixture(autouse=True)
-def machine_with_gpus(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def machine_with_gpus(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(launch, "DEVICES", (tmp_path_factory.getbasetemp(),))
 
 
@@ -213,7 +263,11 @@ def machine_with_gpus(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyt
     [
         (serving("a"), serving("b"), "the first GPU"),
         (serving("a", gpus="0,1"), serving("b", gpus="1, 2"), "GPU 1"),
-        (serving("a", gpus="0"), serving("b", before=("env", "CUDA_VISIBLE_DEVICES=0", "/opt/bin/vllm")), "GPU 0"),
+        (
+            serving("a", gpus="0"),
+            serving("b", before=("env", "CUDA_VISIBLE_DEVICES=0", "/opt/bin/vllm")),
+            "GPU 0",
+        ),
     ],
 )
 def test_servers_that_would_take_the_same_memory_are_refused_before_one_starts(
@@ -233,11 +287,16 @@ def test_servers_that_would_take_the_same_memory_are_refused_before_one_starts(
         [serving("a"), serving("b", "--gpu-memory-utilization=0.4")],
         [serving("a", "--kv_cache_memory_bytes", "4G"), serving("b")],
         [serving("a"), serving("b", before=("transformers",))],
-        [serving("a", before=("ssh", "left", "vllm")), serving("b", before=("ssh", "right", "vllm"))],
+        [
+            serving("a", before=("ssh", "left", "vllm")),
+            serving("b", before=("ssh", "right", "vllm")),
+        ],
         [serving("a"), Endpoint(name="b", url="http://127.0.0.1:9/v1")],
     ],
 )
-def test_servers_that_are_apart_bounded_or_of_another_kind_are_left_alone(arms: list[Endpoint]) -> None:
+def test_servers_that_are_apart_bounded_or_of_another_kind_are_left_alone(
+    arms: list[Endpoint],
+) -> None:
     check_apart(arms)
 
 

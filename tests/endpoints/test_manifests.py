@@ -17,7 +17,12 @@ CURRENT = f"vllm/vllm-openai:v{TRIED}"
 
 def served(*command: str, **fields: Any) -> Endpoint:
     env = fields.pop("env", {})
-    return Endpoint(name="a", url="http://127.0.0.1:8000/v1", launch=Launch(command=command or ("vllm", "serve", "M"), env=env), **fields)
+    return Endpoint(
+        name="a",
+        url="http://127.0.0.1:8000/v1",
+        launch=Launch(command=command or ("vllm", "serve", "M"), env=env),
+        **fields,
+    )
 
 
 def service(arm: Endpoint) -> dict[str, Any]:
@@ -26,7 +31,9 @@ def service(arm: Endpoint) -> dict[str, Any]:
 
 
 def deployed(arm: Endpoint) -> dict[str, Any]:
-    (found,) = (each for each in yaml.safe_load_all(kubernetes([arm])) if each["kind"] == "Deployment")
+    (found,) = (
+        each for each in yaml.safe_load_all(kubernetes([arm])) if each["kind"] == "Deployment"
+    )
     spec: dict[str, Any] = found["spec"]["template"]["spec"]
     return spec
 
@@ -39,20 +46,37 @@ def devices(arm: Endpoint) -> dict[str, Any]:
 def test_a_compose_file_has_a_service_an_arm_with_the_arguments_after_serve() -> None:
     services = yaml.safe_load(compose(planned("M", has_windows=False)))["services"]
     assert list(services) == ["bf16", "fp8", "fp8-calibrated", "bf16-same-backend"]
-    assert services["fp8"]["command"] == ["M", "--port", "8001", "--kv-cache-dtype", "fp8", "--enable-prompt-tokens-details"]
+    assert services["fp8"]["command"] == [
+        "M",
+        "--port",
+        "8001",
+        "--kv-cache-dtype",
+        "fp8",
+        "--enable-prompt-tokens-details",
+    ]
     assert services["fp8"]["image"] == CURRENT
 
 
-def test_kubernetes_manifests_wait_for_health_keep_the_models_files_and_give_each_arm_its_gpu() -> None:
+def test_kubernetes_manifests_wait_for_health_keep_the_models_files_and_give_each_arm_its_gpu() -> (
+    None
+):
     documents = list(yaml.safe_load_all(kubernetes(planned("M", has_windows=False)[:1])))
-    assert [document["kind"] for document in documents] == ["PersistentVolumeClaim", "Deployment", "Service"]
+    assert [document["kind"] for document in documents] == [
+        "PersistentVolumeClaim",
+        "Deployment",
+        "Service",
+    ]
     assert "&id" not in kubernetes(planned("M"))
     spec = documents[1]["spec"]["template"]["spec"]
     (vllm,) = spec["containers"]
     assert vllm["resources"] == {"limits": {"nvidia.com/gpu": 1}}
     assert vllm["startupProbe"]["httpGet"] == {"path": "/health", "port": 8000}
     assert documents[2]["spec"]["selector"] == documents[1]["spec"]["selector"]["matchLabels"]
-    claims = [each["persistentVolumeClaim"]["claimName"] for each in spec["volumes"] if "persistentVolumeClaim" in each]
+    claims = [
+        each["persistentVolumeClaim"]["claimName"]
+        for each in spec["volumes"]
+        if "persistentVolumeClaim" in each
+    ]
     assert claims == [documents[0]["metadata"]["name"]]
     assert {"name": "HF_HOME", "value": "/cache"} in vllm["env"]
     assert vllm["envFrom"] == [{"secretRef": {"name": "agentload-hub", "optional": True}}]
@@ -84,9 +108,15 @@ def test_what_a_container_sees_of_the_gpus_is_not_said_twice() -> None:
 
 @pytest.mark.parametrize(
     ("gpu", "selector"),
-    [("NVIDIA-H100-80GB-HBM3", {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}), ("H100", None), (None, None)],
+    [
+        ("NVIDIA-H100-80GB-HBM3", {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}),
+        ("H100", None),
+        (None, None),
+    ],
 )
-def test_a_node_is_selected_only_by_what_looks_like_its_label(gpu: str | None, selector: dict[str, str] | None) -> None:
+def test_a_node_is_selected_only_by_what_looks_like_its_label(
+    gpu: str | None, selector: dict[str, str] | None
+) -> None:
     assert deployed(served(gpu=gpu)).get("nodeSelector") == selector
 
 
@@ -113,12 +143,22 @@ def test_a_command_that_is_not_vllm_serve_takes_the_place_of_the_images_own() ->
     assert (vllm["command"], "args" in vllm) == (words, False)
 
 
-def test_a_folder_that_is_served_is_given_to_the_container_under_the_name_it_is_asked_for(tmp_path: Path) -> None:
+def test_a_folder_that_is_served_is_given_to_the_container_under_the_name_it_is_asked_for(
+    tmp_path: Path,
+) -> None:
     arm = served("vllm", "serve", str(tmp_path), "--host", "127.0.0.1", "--port", "8000")
-    assert service(arm)["command"] == ["/weights", "--served-model-name", str(tmp_path), "--port", "8000"]
+    assert service(arm)["command"] == [
+        "/weights",
+        "--served-model-name",
+        str(tmp_path),
+        "--port",
+        "8000",
+    ]
     assert f"{tmp_path}:/weights:ro" in service(arm)["volumes"]
     spec = deployed(arm)
-    assert {"name": "weights", "hostPath": {"path": str(tmp_path), "type": "Directory"}} in spec["volumes"]
+    assert {"name": "weights", "hostPath": {"path": str(tmp_path), "type": "Directory"}} in spec[
+        "volumes"
+    ]
     assert {"name": "weights", "mountPath": "/weights"} in spec["containers"][0]["volumeMounts"]
     (calibrated,) = (each for each in planned("org/M") if each.name == "fp8-calibrated")
     assert calibrated.launch is not None

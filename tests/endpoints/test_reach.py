@@ -21,7 +21,9 @@ pytestmark = pytest.mark.loopback
 
 async def test_a_unix_socket_is_identified_watched_and_replayed(tmp_path: Path) -> None:
     pages = {"/metrics": METRICS, "/health": "", "/tokenize": "{}"}
-    async with serving(answering(pages=lambda path, _: pages.get(path)), path=str(tmp_path / "s.sock")) as server:
+    async with serving(
+        answering(pages=lambda path, _: pages.get(path)), path=str(tmp_path / "s.sock")
+    ) as server:
         endpoint = Endpoint(name="a", url=server.url)
         found = await identify(endpoint)
         assert (found.models, found.counters) == (("m",), {"running": 0.0})
@@ -31,11 +33,15 @@ async def test_a_unix_socket_is_identified_watched_and_replayed(tmp_path: Path) 
     assert {row.status for row in rows if isinstance(row, CallRow)} == {"ok"}
 
 
-async def test_a_proxy_carries_every_request_with_its_password_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_proxy_carries_every_request_with_its_password_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked: list[tuple[str, str]] = []
 
     async def through(peer: Peer) -> None:
-        asked.append((peer.request.line.split()[1], peer.request.headers.get("proxy-authorization", "")))
+        asked.append(
+            (peer.request.line.split()[1], peer.request.headers.get("proxy-authorization", ""))
+        )
         await answering()(peer)
 
     async with serving(through) as proxy:

@@ -43,10 +43,18 @@ def test_inline_endpoints_are_names_and_urls() -> None:
     )
 
 
-def test_a_name_that_is_given_again_is_a_replica_of_its_arm_in_a_line_and_in_a_file(tmp_path: Path) -> None:
+def test_a_name_that_is_given_again_is_a_replica_of_its_arm_in_a_line_and_in_a_file(
+    tmp_path: Path,
+) -> None:
     line = read("a=http://x/v1,a=http://y/v1,b=http://z/v1", model="M")
-    first, second = (Endpoint(name="a", url=f"http://{host}/v1", model="M", machine=f"replica {n}") for n, host in ((1, "x"), (2, "y")))
-    assert line == (replace(first, replicas=(first, second)), Endpoint(name="b", url="http://z/v1", model="M"))
+    first, second = (
+        Endpoint(name="a", url=f"http://{host}/v1", model="M", machine=f"replica {n}")
+        for n, host in ((1, "x"), (2, "y"))
+    )
+    assert line == (
+        replace(first, replicas=(first, second)),
+        Endpoint(name="b", url="http://z/v1", model="M"),
+    )
     (tmp_path / "arms.yaml").write_text(
         "model: M\narms:\n  a: {url: ['http://x/v1', {url: 'http://y/v1', log: y.log}]}\n  b: {url: ['http://z/v1']}"
     )
@@ -54,26 +62,42 @@ def test_a_name_that_is_given_again_is_a_replica_of_its_arm_in_a_line_and_in_a_f
     assert read(str(tmp_path / "arms.yaml")) == (replace(first, replicas=(first, logged)), line[1])
 
 
-@pytest.mark.parametrize(("counts", "pairs"), [((2, 2), 2), ((3, 2), 2), ((2, 1), 0), ((1, 1), 0), ((4, 4, 3), 3)])
-def test_pairs_of_replicas_are_as_many_as_every_arm_has(counts: tuple[int, ...], pairs: int) -> None:
-    text = ",".join(f"arm-{arm}=http://host-{arm}-{number}/v1" for arm, count in enumerate(counts) for number in range(count))
+@pytest.mark.parametrize(
+    ("counts", "pairs"), [((2, 2), 2), ((3, 2), 2), ((2, 1), 0), ((1, 1), 0), ((4, 4, 3), 3)]
+)
+def test_pairs_of_replicas_are_as_many_as_every_arm_has(
+    counts: tuple[int, ...], pairs: int
+) -> None:
+    text = ",".join(
+        f"arm-{arm}=http://host-{arm}-{number}/v1"
+        for arm, count in enumerate(counts)
+        for number in range(count)
+    )
     found = read(text)
     assert isinstance(found, tuple)
     assert replica_pairs(found) == tuple(f"replica {number + 1}" for number in range(pairs))
 
 
 def test_a_url_alone_gets_a_name() -> None:
-    assert read("http://127.0.0.1:1/v1?x=1") == (Endpoint(name="arm1", url="http://127.0.0.1:1/v1?x=1"),)
+    assert read("http://127.0.0.1:1/v1?x=1") == (
+        Endpoint(name="arm1", url="http://127.0.0.1:1/v1?x=1"),
+    )
 
 
 def test_an_arms_file_gives_each_arm_the_shared_model_unless_it_has_its_own(tmp_path: Path) -> None:
     (tmp_path / "arms.yaml").write_text(ARMS)
     bf16, fp8 = read(str(tmp_path / "arms.yaml"))  # type: ignore[misc]  # a file names endpoints
     assert (bf16.model, fp8.model, fp8.url) == ("shared", "own", "http://127.0.0.1:2/v1")
-    assert (fp8.key_env, fp8.headers, fp8.expect) == ("FP8_KEY", {"X-Team": "a"}, {"kv_cache_dtype": "fp8"})
+    assert (fp8.key_env, fp8.headers, fp8.expect) == (
+        "FP8_KEY",
+        {"X-Team": "a"},
+        {"kv_cache_dtype": "fp8"},
+    )
 
 
-def test_some_arms_of_a_file_can_be_named_and_one_that_it_has_not_is_an_error(tmp_path: Path) -> None:
+def test_some_arms_of_a_file_can_be_named_and_one_that_it_has_not_is_an_error(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "arms.yaml"
     path.write_text(ARMS)
     assert read(f"{path}/fp8") == read(str(path))[1:]  # type: ignore[index]  # a file names endpoints
@@ -86,7 +110,11 @@ def test_some_arms_of_a_file_can_be_named_and_one_that_it_has_not_is_an_error(tm
 @pytest.mark.parametrize(
     ("text", "names", "said"),
     [
-        ("a=http://h:1/v1, b=http://h:2/v1,c=http://h:3/v1", "ac", "a=http://h:1/v1,c=http://h:3/v1"),
+        (
+            "a=http://h:1/v1, b=http://h:2/v1,c=http://h:3/v1",
+            "ac",
+            "a=http://h:1/v1,c=http://h:3/v1",
+        ),
         ("http://h:1/v1?x=1,http://h:2/v1", ["arm1"], "arm1=http://h:1/v1?x=1"),
         ("of/arms.yaml", "ab", "of/arms.yaml/a+b"),
         ("of/arms.yml/a+b+c", "ac", "of/arms.yml/a+c"),
@@ -94,7 +122,9 @@ def test_some_arms_of_a_file_can_be_named_and_one_that_it_has_not_is_an_error(tm
         ("emulated:llama/a+b+c", "ab", "emulated:llama/a+b"),
     ],
 )
-def test_endpoints_can_be_written_with_some_of_their_arms(text: str, names: Sequence[str], said: str) -> None:
+def test_endpoints_can_be_written_with_some_of_their_arms(
+    text: str, names: Sequence[str], said: str
+) -> None:
     assert only(text, names) == said
 
 
@@ -120,7 +150,10 @@ def test_emulated_endpoints_name_a_profile_and_arms(text: str, emulated: Emulate
         ("a=http://127.0.0.1:port/v1", "not an http"),
         ("fp8/tp2=http://x/v1", "endpoint 1: an arm cannot be called 'fp8/tp2'"),
         ("arm2=http://x/v1,http://y/v1", "two endpoints are called 'arm2'"),
-        ("a=http://x/v1,b=http://z/v1,a=http://x/v1/", "replica 1 and replica 2 of a are one server"),
+        (
+            "a=http://x/v1,b=http://z/v1,a=http://x/v1/",
+            "replica 1 and replica 2 of a are one server",
+        ),
         ("nowhere.yaml", "no such file"),
     ],
 )
@@ -138,24 +171,43 @@ def test_endpoints_that_cannot_be_read_say_what_is_wrong(text: str, says: str) -
         ("arms: {a: {model: m}}", "arms.a has no 'url'"),
         ("arms: {a: {url: 'http://x/v1', port: 1}}", "unknown field 'port'"),
         ("arms: {a: http}", "must be a mapping"),
-        ("arms: {fp8/tp2: {url: 'http://x/v1'}}", "arms.fp8/tp2: an arm cannot be called 'fp8/tp2'"),
+        (
+            "arms: {fp8/tp2: {url: 'http://x/v1'}}",
+            "arms.fp8/tp2: an arm cannot be called 'fp8/tp2'",
+        ),
         ("arms: {'': {url: 'http://x/v1'}}", "an arm cannot be called ''"),
         ("arms: {a: {url: 'http://[]:8000'}}", "not an http"),
         ("arms: {a: {url: []}}", "a URL for each replica"),
-        ("arms: {a: {url: ['http://x/v1', ['http://y/v1']]}}", "a URL for each replica|not an http"),
-        ("arms: {a: {url: ['http://x/v1', 'http://x/v1']}}", "replica 1 and replica 2 of a are one server"),
+        (
+            "arms: {a: {url: ['http://x/v1', ['http://y/v1']]}}",
+            "a URL for each replica|not an http",
+        ),
+        (
+            "arms: {a: {url: ['http://x/v1', 'http://x/v1']}}",
+            "replica 1 and replica 2 of a are one server",
+        ),
         ("arms: {a: {url: ['http://x/v1', {log: y.log}]}}", r"arms.a.url\[1\] has no 'url'"),
-        ("arms: {a: {url: ['http://x/v1', 'http://y/v1'], machine: m}}", "both 'machine' and a list of URLs"),
-        ("arms: {a: {url: ['http://x/v1', 'http://y/v1'], launch: vllm serve M}}", "both 'launch' and a list of URLs"),
+        (
+            "arms: {a: {url: ['http://x/v1', 'http://y/v1'], machine: m}}",
+            "both 'machine' and a list of URLs",
+        ),
+        (
+            "arms: {a: {url: ['http://x/v1', 'http://y/v1'], launch: vllm serve M}}",
+            "both 'launch' and a list of URLs",
+        ),
     ],
 )
-def test_an_arms_file_that_cannot_be_read_names_the_place(tmp_path: Path, document: str, says: str) -> None:
+def test_an_arms_file_that_cannot_be_read_names_the_place(
+    tmp_path: Path, document: str, says: str
+) -> None:
     (tmp_path / "arms.yaml").write_text(document)
     with pytest.raises(EndpointError, match=says):
         read(str(tmp_path / "arms.yaml"))
 
 
-def test_the_key_is_read_when_it_is_needed_and_missing_keys_name_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_is_read_when_it_is_needed_and_missing_keys_name_the_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     endpoint = Endpoint(name="a", url="http://x/v1", key_env="SOME_KEY")
     with pytest.raises(EndpointError, match="SOME_KEY"):
         endpoint.request_headers()
@@ -169,7 +221,9 @@ def test_options_hold_for_inline_endpoints_and_win_over_a_file(tmp_path: Path) -
     for text in ("a=http://127.0.0.1:1/v1", str(tmp_path / "arms.yaml")):
         found = read(text, model="M", key_env="K", tokenizer="t.json")
         assert isinstance(found, tuple)
-        assert {(each.model, each.key_env, each.tokenizer) for each in found} == {("M", "K", "t.json")}
+        assert {(each.model, each.key_env, each.tokenizer) for each in found} == {
+            ("M", "K", "t.json")
+        }
 
 
 def test_an_arms_file_says_everything_about_its_arms(tmp_path: Path) -> None:
@@ -218,8 +272,14 @@ def test_the_model_of_the_command_line_wins(tmp_path: Path) -> None:
         ("proxy: http://me:abcdefghijkl@proxy:3128", "proxy holds a password"),
         ("launch: vllm serve M --api-key sk-abcdefghijkl", "launch holds a key"),
         ("launch: vllm serve M --api-key abcdefghijkl", "launch holds a key"),
-        ("launch: {command: vllm serve M, env: {VLLM_API_KEY: abcdefghijkl}}", "launch.env.VLLM_API_KEY holds a key"),
-        ("extra_body: {user_config: {api_key: abcdefghijkl}}", "extra_body.user_config.api_key holds a key"),
+        (
+            "launch: {command: vllm serve M, env: {VLLM_API_KEY: abcdefghijkl}}",
+            "launch.env.VLLM_API_KEY holds a key",
+        ),
+        (
+            "extra_body: {user_config: {api_key: abcdefghijkl}}",
+            "extra_body.user_config.api_key holds a key",
+        ),
         ("counting: words", "token_ids, running_usage, usage, got 'words'"),
         ("connections: many", "session, pool or call, got 'many'"),
         ("gpu_ids: [a]", "list of GPU numbers"),
@@ -230,7 +290,9 @@ def test_the_model_of_the_command_line_wins(tmp_path: Path) -> None:
         ("aliases: [a]", "must be a mapping"),
     ],
 )
-def test_a_field_that_cannot_be_meant_is_named_and_no_key_is_printed(tmp_path: Path, fields: str, says: str) -> None:
+def test_a_field_that_cannot_be_meant_is_named_and_no_key_is_printed(
+    tmp_path: Path, fields: str, says: str
+) -> None:
     (tmp_path / "e.yaml").write_text(f"arms:\n  a:\n    url: http://x/v1\n    {fields}\n")
     with pytest.raises(EndpointError, match=says) as caught:
         read_file(tmp_path / "e.yaml")
@@ -239,9 +301,9 @@ def test_a_field_that_cannot_be_meant_is_named_and_no_key_is_printed(tmp_path: P
 
 
 def test_a_key_may_come_from_a_command_whose_output_stays_secret() -> None:
-    assert Endpoint(name="a", url="http://x/v1", key_command="echo expires-soon").request_headers() == {
-        "Authorization": "Bearer expires-soon"
-    }
+    assert Endpoint(
+        name="a", url="http://x/v1", key_command="echo expires-soon"
+    ).request_headers() == {"Authorization": "Bearer expires-soon"}
     for command in ("sh -c 'echo expires-soon; exit 1'", "true", "no-such-command"):
         with pytest.raises(EndpointError) as caught:
             Endpoint(name="a", url="http://x/v1", key_command=command).key()
@@ -273,14 +335,35 @@ arms:
 """
 
 
-def test_every_way_to_reach_a_server_is_a_field_and_an_arms_own_way_wins_over_the_shared_one(tmp_path: Path) -> None:
+def test_every_way_to_reach_a_server_is_a_field_and_an_arms_own_way_wins_over_the_shared_one(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "e.yaml").write_text(OPTIONS)
     a, b = read_file(tmp_path / "e.yaml")
-    assert (a.connections, a.idle_s, a.expect_bytes, a.replica_headers) == ("pool", 2.0, 65536, ("X-Served-By",))
-    assert (a.header_env, a.force_lengths, a.counting) == ({"X-Api-Key": "TEAM_KEY"}, False, "usage")
+    assert (a.connections, a.idle_s, a.expect_bytes, a.replica_headers) == (
+        "pool",
+        2.0,
+        65536,
+        ("X-Served-By",),
+    )
+    assert (a.header_env, a.force_lengths, a.counting) == (
+        {"X-Api-Key": "TEAM_KEY"},
+        False,
+        "usage",
+    )
     assert (a.tokenizer, a.config) == ("/models/M", "/models/M")
-    assert (a.client_certificate, a.client_key, a.proxy_env, a.key_env) == ("/tls/me.pem", "/tls/me.key", "PROXY", "KEY")
-    assert (b.key_env, b.key_command, b.proxy_env, b.proxy) == (None, "cat /run/token", None, "http://proxy:3128")
+    assert (a.client_certificate, a.client_key, a.proxy_env, a.key_env) == (
+        "/tls/me.pem",
+        "/tls/me.key",
+        "PROXY",
+        "KEY",
+    )
+    assert (b.key_env, b.key_command, b.proxy_env, b.proxy) == (
+        None,
+        "cat /run/token",
+        None,
+        "http://proxy:3128",
+    )
     assert (sorted(a.own_gpus), sorted(b.own_gpus)) == (["0", "1/7"], ["2", "3"])
 
 
@@ -290,8 +373,12 @@ def test_two_ways_to_say_a_key_exclude_each_other(tmp_path: Path) -> None:
         read_file(tmp_path / "e.yaml")
 
 
-def test_secrets_of_the_environment_are_in_the_headers_and_a_missing_one_names_the_arm(monkeypatch: pytest.MonkeyPatch) -> None:
-    endpoint = Endpoint(name="a", url="http://x/v1", headers={"X-Team": "t"}, header_env={"X-Api-Key": "TEAM_KEY"})
+def test_secrets_of_the_environment_are_in_the_headers_and_a_missing_one_names_the_arm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    endpoint = Endpoint(
+        name="a", url="http://x/v1", headers={"X-Team": "t"}, header_env={"X-Api-Key": "TEAM_KEY"}
+    )
     with pytest.raises(EndpointError, match="a: environment variable TEAM_KEY is not set"):
         endpoint.own_headers()
     monkeypatch.setenv("TEAM_KEY", "opaque-value")
@@ -300,7 +387,9 @@ def test_secrets_of_the_environment_are_in_the_headers_and_a_missing_one_names_t
 
 
 def test_one_server_typed_twice_is_no_comparison(tmp_path: Path) -> None:
-    with pytest.raises(EndpointError, match=r"^bf16 and fp8 are one server: http://127.0.0.1:8000/v1$") as error:
+    with pytest.raises(
+        EndpointError, match=r"^bf16 and fp8 are one server: http://127.0.0.1:8000/v1$"
+    ) as error:
         read("bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8000/v1/")
     assert error.value.hint is not None
     assert error.value.hint.startswith("--aa bf16 plays a server twice")

@@ -60,11 +60,24 @@ def leg(number: int = 1, health: dict[str, object] | None = None) -> LegRow:
 
 
 def arm(name: str, position: int, **changed: object) -> ArmRow:
-    return replace(ArmRow(run_id="r1", arm=name, position=position, url=f"http://{name}:8000/v1", model="llama"), **changed)  # type: ignore[arg-type]
+    return replace(
+        ArmRow(
+            run_id="r1", arm=name, position=position, url=f"http://{name}:8000/v1", model="llama"
+        ),
+        **changed,  # type: ignore[arg-type]
+    )
 
 
 def fingerprint(name: str, at_s: float = 0, **facts: object) -> FingerprintRow:
-    return FingerprintRow(run_id="r1", leg=1, arm=name, at_ns=round(at_s * S), moment="before", round=0, facts=json.dumps(facts))
+    return FingerprintRow(
+        run_id="r1",
+        leg=1,
+        arm=name,
+        at_ns=round(at_s * S),
+        moment="before",
+        round=0,
+        facts=json.dumps(facts),
+    )
 
 
 def block(name: str, pair: int, at_s: float, **changed: object) -> BlockRow:
@@ -84,7 +97,9 @@ def block(name: str, pair: int, at_s: float, **changed: object) -> BlockRow:
     return replace(row, **changed)  # type: ignore[arg-type]
 
 
-def call(name: str, pair: int, at_s: float, session: str = "s1", turn: int = 0, **changed: object) -> CallRow:
+def call(
+    name: str, pair: int, at_s: float, session: str = "s1", turn: int = 0, **changed: object
+) -> CallRow:
     """A call that waited 30 ms, began to answer after 80 more and gave 5 tokens, 20 ms each, ending 1 ms after the last."""
     due = round(at_s * S)
     first = due + 30 * MS + 80 * MS
@@ -130,14 +145,20 @@ NEVER_SENT: dict[str, Any] = {
 def pair_of_blocks(pair: int = 0, at_s: float = 0) -> list[Row]:
     """One block on both arms, one call each."""
     return [
-        row for place, name in enumerate(ARMS) for row in (block(name, pair, at_s + 200 * place), call(name, pair, at_s + 200 * place + 1))
+        row
+        for place, name in enumerate(ARMS)
+        for row in (block(name, pair, at_s + 200 * place), call(name, pair, at_s + 200 * place + 1))
     ]
 
 
 @contextmanager
-def stored(folder: Path, rows: Iterable[object], *, described: bool = True) -> Iterator[duckdb.DuckDBPyConnection]:
+def stored(
+    folder: Path, rows: Iterable[object], *, described: bool = True
+) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a database that holds these rows, with a run, a leg and both arms before them."""
-    before: list[object] = [run(), leg(), *(arm(name, place) for place, name in enumerate(ARMS))] if described else []
+    before: list[object] = (
+        [run(), leg(), *(arm(name, place) for place, name in enumerate(ARMS))] if described else []
+    )
     with Writer(folder / "a.journal") as journal:
         for row in (*before, *rows):
             journal.append(row)  # type: ignore[arg-type]  # lists of several row types are lists of object to mypy

@@ -37,9 +37,25 @@ from tests.evidence.runs import stored
 CLASSES = ("chat", "rag")
 
 
-def step(agents: int, *, at_ns: int = 5, arm: str = "bf16", classes: Sequence[str] = CLASSES, void: bool = False, **seen: Any) -> ProbeRow:
+def step(
+    agents: int,
+    *,
+    at_ns: int = 5,
+    arm: str = "bf16",
+    classes: Sequence[str] = CLASSES,
+    void: bool = False,
+    **seen: Any,
+) -> ProbeRow:
     unseen = dict.fromkeys(("trouble", "peak_kv_usage", "preemptions", "found_again"))
-    detail = {"turns": 100, "within": 99, "minutes": 2.0, "hit_rate": 0.5, "output_tokens_per_s": 800.0, **unseen, **seen}
+    detail = {
+        "turns": 100,
+        "within": 99,
+        "minutes": 2.0,
+        "hit_rate": 0.5,
+        "output_tokens_per_s": 800.0,
+        **unseen,
+        **seen,
+    }
     return ProbeRow(
         run_id="r1",
         arm=arm,
@@ -52,7 +68,14 @@ def step(agents: int, *, at_ns: int = 5, arm: str = "bf16", classes: Sequence[st
 
 
 def tried(agents: int, **changed: Any) -> CapacityPoint:
-    seen = {"turns": 100, "within_slo": 99, "minutes": 2.0, "hit_rate": 0.5, "output_tokens_per_s": 800.0, **changed}
+    seen = {
+        "turns": 100,
+        "within_slo": 99,
+        "minutes": 2.0,
+        "hit_rate": 0.5,
+        "output_tokens_per_s": 800.0,
+        **changed,
+    }
     return CapacityPoint(arm="bf16", agents=agents, **seen)
 
 
@@ -62,7 +85,10 @@ def tried(agents: int, **changed: Any) -> CapacityPoint:
         ([step(4)], [Held(arm="bf16", workload=None, holds=4, breaks=None)]),
         ([step(4, within=40)], [Held(arm="bf16", workload=None, holds=None, breaks=4)]),
         ([step(4), step(8, void=True)], [Held(arm="bf16", workload=None, holds=4, breaks=None)]),
-        ([step(4), step(2, at_ns=6)], [Held(arm="bf16", workload=None, holds=2, breaks=None)]),  # the search was made again
+        (
+            [step(4), step(2, at_ns=6)],
+            [Held(arm="bf16", workload=None, holds=2, breaks=None)],
+        ),  # the search was made again
         (
             [step(4), step(2, at_ns=6, classes=("rag",)), step(3, at_ns=7, arm="fp8", classes=())],
             [
@@ -71,18 +97,31 @@ def tried(agents: int, **changed: Any) -> CapacityPoint:
                 Held(arm="fp8", workload=None, holds=3, breaks=None),
             ],
         ),
-        ([step(4, classes=("chat", "rag", "code"))], [Held(arm="bf16", workload=None, holds=4, breaks=None)]),
+        (
+            [step(4, classes=("chat", "rag", "code"))],
+            [Held(arm="bf16", workload=None, holds=4, breaks=None)],
+        ),
     ],
 )
 def test_the_last_search_of_each_arm_and_class_says_what_holds_and_what_breaks(
     tmp_path: Path, steps: list[ProbeRow], expected: list[Held]
 ) -> None:
     with stored(tmp_path, steps) as connection:
-        assert sorted(held(connection, "r1", CLASSES), key=lambda each: (each.arm, each.workload or "~")) == expected
+        assert (
+            sorted(
+                held(connection, "r1", CLASSES), key=lambda each: (each.arm, each.workload or "~")
+            )
+            == expected
+        )
 
 
-def test_a_search_holds_what_the_fit_through_its_trials_says_at_its_own_share(tmp_path: Path) -> None:
-    trials = [step(agents, within=within) for agents, within in ((4, 99), (8, 99), (10, 97), (11, 96), (12, 92), (16, 40))]
+def test_a_search_holds_what_the_fit_through_its_trials_says_at_its_own_share(
+    tmp_path: Path,
+) -> None:
+    trials = [
+        step(agents, within=within)
+        for agents, within in ((4, 99), (8, 99), (10, 97), (11, 96), (12, 92), (16, 40))
+    ]
     with stored(tmp_path, trials) as connection:
         (found,) = held(connection, "r1", CLASSES)
     assert found.holds is not None
@@ -99,7 +138,10 @@ def test_a_search_holds_what_the_fit_through_its_trials_says_at_its_own_share(tm
         ({"peak_kv_usage": 0.1, "preemptions": 1.0}, {"pool_filled": True, "preemptions": 1.0}),
         ({"peak_kv_usage": 0.1, "preemptions": 0.0}, {"pool_filled": False, "preemptions": 0.0}),
         ({"found_again": 0.89}, {"pool_filled": False}),
-        ({"found_again": 0.87}, {"pool_filled": True}),  # contexts that the step with 0.9 still found were evicted
+        (
+            {"found_again": 0.87},
+            {"pool_filled": True},
+        ),  # contexts that the step with 0.9 still found were evicted
         ({"trouble": "preempted"}, {"trouble": "preempted"}),
         ({"trouble": "slo"}, {"trouble": None}),  # the share of turns says it
         ({"trouble": "errors"}, {"trouble": None}),
@@ -111,7 +153,10 @@ def test_a_step_is_a_point_with_a_full_pool_where_pages_preemptions_or_lost_cont
 ) -> None:
     before = step(4, found_again=0.9) if "found_again" in seen else step(4, peak_kv_usage=0.5)
     with stored(tmp_path, [before, step(8, **seen)]) as connection:
-        assert capacity(connection, "r1", ["bf16"], CLASSES) == (tried(4, pool_filled=False), tried(8, **expected))
+        assert capacity(connection, "r1", ["bf16"], CLASSES) == (
+            tried(4, pool_filled=False),
+            tried(8, **expected),
+        )
         assert capacity(connection, "r1", ["fp8"], CLASSES) == ()
 
 
@@ -125,7 +170,13 @@ AGENTS = 6
 
 def talk(number: int) -> Session:
     turns = tuple(
-        Turn(add=(Segment(role="user", tokens=1_500, key=f"{number}.{turn}"),), output=60, wait="user", wait_s=2.0) for turn in range(8)
+        Turn(
+            add=(Segment(role="user", tokens=1_500, key=f"{number}.{turn}"),),
+            output=60,
+            wait="user",
+            wait_s=2.0,
+        )
+        for turn in range(8)
     )
     return Session(session=f"s{number}", workload="chat", start_s=float(number), turns=turns)
 
@@ -138,7 +189,12 @@ def arms(**gib: float) -> dict[str, ArmProfile]:
     known = {arm.name: arm for arm in arms_of("llama-3.1-8b-h100", list(gib))}
     return quiet(
         [
-            replace(arm, server=replace(arm.server, kv_cache_memory_bytes=round(gib[name] * GIB), max_model_len=16_384))
+            replace(
+                arm,
+                server=replace(
+                    arm.server, kv_cache_memory_bytes=round(gib[name] * GIB), max_model_len=16_384
+                ),
+            )
             for name, arm in known.items()
         ]
     )
@@ -146,7 +202,9 @@ def arms(**gib: float) -> dict[str, ArmProfile]:
 
 def played(folder: Path, on: dict[str, ArmProfile], *, seconds: float = 120.0) -> Evidence:
     pools = {name: float(pool_of(arm).tokens) for name, arm in on.items()}
-    long = long_run(TRACE, Load(budget=Budget(seconds=seconds)), agents=AGENTS, pairs=2, seed=1, pools=pools)
+    long = long_run(
+        TRACE, Load(budget=Budget(seconds=seconds)), agents=AGENTS, pairs=2, seed=1, pools=pools
+    )
     made = plan(TRACE, tuple(on), run="r", pairs=2, load=long.laid.load, laid=long.laid.blocks)
     study = Replay(
         traces=(TraceRef(path="t"),),
@@ -156,9 +214,13 @@ def played(folder: Path, on: dict[str, ArmProfile], *, seconds: float = 120.0) -
         load=StudiedLoad(duration_s=seconds),
     )
     notes, database = Notes(fill_minutes=dict(long.fills.minutes)), folder / "x.duckdb"
-    store(Simulation(study=study, plan=made, arms=on, trace_hash="", database=database, notes=notes))
+    store(
+        Simulation(study=study, plan=made, arms=on, trace_hash="", database=database, notes=notes)
+    )
     with reading(database) as connection:
-        ((primes,),) = connection.execute("SELECT count(*) FROM calls_row WHERE prime AND turn = 0 AND NOT tail").fetchall()
+        ((primes,),) = connection.execute(
+            "SELECT count(*) FROM calls_row WHERE prime AND turn = 0 AND NOT tail"
+        ).fetchall()
         assert primes >= 2 * AGENTS
         return gather(connection, "r")
 
@@ -192,7 +254,9 @@ def test_capacity_is_told_of_the_time_in_which_the_pool_was_full(found: Evidence
     assert (1 - (server["bf16"].pool_filled_share or 0)) * 2 == pytest.approx(expected, rel=0.5)
 
 
-def test_hits_of_sessions_that_began_in_the_middle_are_not_compared_with_what_their_whole_plan_could_hit(tmp_path: Path) -> None:
+def test_hits_of_sessions_that_began_in_the_middle_are_not_compared_with_what_their_whole_plan_could_hit(
+    tmp_path: Path,
+) -> None:
     short = played(tmp_path, arms(bf16=60.0, fp8=60.0), seconds=20.0)
     figures = [each.telemetry for each in short.observations if each.telemetry is not None]
     assert [each.hit_rate is not None and each.hit_rate > 0.7 for each in figures] == [True, True]
@@ -211,8 +275,16 @@ def test_a_pool_that_never_filled_is_named_and_says_nothing_of_capacity(found: E
 def test_a_turn_that_gave_no_token_holds_no_limit() -> None:
     study = Replay(traces=(), servers=Virtual(profile="p"), capacity=AGENTS, slo=Slo(ttft_ms=500.0))
     rows = pl.DataFrame(
-        {"arm": "a", "play": 0, "start_s": 0.0, "status": ["ok", "ok", "ok", "reset"], "ttft_ms": [100.0, None, 501.0, 100.0]}
-    ).with_columns(tpot_ms=pl.lit(None, pl.Float64), turn_ms=pl.lit(600.0), hit_rate=pl.lit(None, pl.Float64))
+        {
+            "arm": "a",
+            "play": 0,
+            "start_s": 0.0,
+            "status": ["ok", "ok", "ok", "reset"],
+            "ttft_ms": [100.0, None, 501.0, 100.0],
+        }
+    ).with_columns(
+        tpot_ms=pl.lit(None, pl.Float64), turn_ms=pl.lit(600.0), hit_rate=pl.lit(None, pl.Float64)
+    )
     play = Play(
         number=0,
         leg=1,
@@ -228,6 +300,11 @@ def test_a_turn_that_gave_no_token_holds_no_limit() -> None:
         is_void=False,
     )
     found = point(
-        study, "a", rows, [play], figures=Telemetry(), found=Pool(tokens=None, written=None, full_from_s={}, share=0.0, is_full=None)
+        study,
+        "a",
+        rows,
+        [play],
+        figures=Telemetry(),
+        found=Pool(tokens=None, written=None, full_from_s={}, share=0.0, is_full=None),
     )
     assert (found.turns, found.within_slo) == (4, 1)

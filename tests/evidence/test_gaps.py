@@ -12,10 +12,24 @@ def test_chunk_gaps_and_token_latencies_are_told_apart(tmp_path: Path) -> None:
     bunched = call("bf16", 0, 1, chunks=stamps([k * 80 * MS for k in range(10)], [4] * 10))
     single = call("fp8", 0, 201, chunks=stamps([k * 20 * MS for k in range(40)], [1] * 40))
     failed = call("fp8", 0, 202, "s2", status="truncated", chunks=stamps([0, 900 * MS], [1, 1]))
-    with stored(tmp_path, [block("bf16", 0, 0), bunched, block("fp8", 0, 200), single, failed]) as connection:
+    with stored(
+        tmp_path, [block("bf16", 0, 0), bunched, block("fp8", 0, 200), single, failed]
+    ) as connection:
         assert gaps(connection, "r1") == (
-            Gaps(workload="rag", arm="bf16", chunks=9, chunk_ms=(80.0, 80.0, 80.0), token_ms=(20.0, 20.0, 20.0)),
-            Gaps(workload="rag", arm="fp8", chunks=39, chunk_ms=(20.0, 20.0, 20.0), token_ms=(20.0, 20.0, 20.0)),
+            Gaps(
+                workload="rag",
+                arm="bf16",
+                chunks=9,
+                chunk_ms=(80.0, 80.0, 80.0),
+                token_ms=(20.0, 20.0, 20.0),
+            ),
+            Gaps(
+                workload="rag",
+                arm="fp8",
+                chunks=39,
+                chunk_ms=(20.0, 20.0, 20.0),
+                token_ms=(20.0, 20.0, 20.0),
+            ),
         )
 
 

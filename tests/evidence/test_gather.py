@@ -18,12 +18,28 @@ from agentload.model.rows import Row, SampleRow
 from agentload.model.stamps import stamps
 from agentload.run.servers import arms_of
 from agentload.study.change import extended
-from tests.evidence.runs import ARMS, MS, NEVER_SENT, STUDY, S, arm, block, call, fingerprint, leg, pair_of_blocks, run, stored
+from tests.evidence.runs import (
+    ARMS,
+    MS,
+    NEVER_SENT,
+    STUDY,
+    S,
+    arm,
+    block,
+    call,
+    fingerprint,
+    leg,
+    pair_of_blocks,
+    run,
+    stored,
+)
 
 OTHER: list[Row] = [block("fp8", 0, 200), call("fp8", 0, 201)]
 
 
-def evidence(folder: Path, rows: Sequence[object], *, described: bool = True, **options: Any) -> Evidence:
+def evidence(
+    folder: Path, rows: Sequence[object], *, described: bool = True, **options: Any
+) -> Evidence:
     with stored(folder, rows, described=described) as connection:
         return gather(connection, "r1", **options)
 
@@ -35,12 +51,18 @@ def calls(found: Evidence, name: str = "bf16") -> Calls:
 
 
 def column(values: object) -> list[float | None]:
-    return [None if np.isnan(each) else round(float(each), 6) for each in np.asarray(values, dtype=np.float64)]
+    return [
+        None if np.isnan(each) else round(float(each), 6)
+        for each in np.asarray(values, dtype=np.float64)
+    ]
 
 
 def test_a_turn_becomes_one_row_with_its_latencies_in_ms(tmp_path: Path) -> None:
     found = calls(evidence(tmp_path, pair_of_blocks()))
-    row = {each.name: None if (value := getattr(found, each.name)) is None else column(value)[0] for each in fields(found)}
+    row = {
+        each.name: None if (value := getattr(found, each.name)) is None else column(value)[0]
+        for each in fields(found)
+    }
     assert row == {
         "restart": 0,
         "pair": 0,
@@ -75,7 +97,12 @@ def test_a_turn_becomes_one_row_with_its_latencies_in_ms(tmp_path: Path) -> None
 def test_latency_counts_from_due_in_open_loop_and_from_released_where_we_held_it_back(
     load: dict[str, Any], ttft_ms: float, turn_ms: float, tmp_path: Path
 ) -> None:
-    rows = [run(extended(STUDY, **load)), leg(), *(arm(name, place) for place, name in enumerate(ARMS)), *pair_of_blocks()]
+    rows = [
+        run(extended(STUDY, **load)),
+        leg(),
+        *(arm(name, place) for place, name in enumerate(ARMS)),
+        *pair_of_blocks(),
+    ]
     found = calls(evidence(tmp_path, rows, described=False))
     assert (column(found.ttft_ms), column(found.turn_ms)) == ([ttft_ms], [turn_ms])
 
@@ -103,13 +130,24 @@ def test_a_single_token_has_no_token_latency(tmp_path: Path) -> None:
 
 
 def test_a_turn_sent_again_counts_once_from_the_first_attempt(tmp_path: Path) -> None:
-    busy = call("bf16", 0, 1, **{**NEVER_SENT, "status": "busy", "sent_ns": 1 * S + 31 * MS, "http_status": 503})
+    busy = call(
+        "bf16",
+        0,
+        1,
+        **{**NEVER_SENT, "status": "busy", "sent_ns": 1 * S + 31 * MS, "http_status": 503},
+    )
     again = call("bf16", 0, 3, attempt=1, retry_of=busy.request_id)
     found = calls(evidence(tmp_path, [block("bf16", 0, 0), busy, again, *OTHER]))
-    assert (found.ok.tolist(), column(found.start_s), column(found.turn_ms)) == ([True], [1.03], [2191.0])
+    assert (found.ok.tolist(), column(found.start_s), column(found.turn_ms)) == (
+        [True],
+        [1.03],
+        [2191.0],
+    )
 
 
-def test_what_was_not_sent_is_a_dropped_turn_and_what_was_cancelled_by_plan_is_none(tmp_path: Path) -> None:
+def test_what_was_not_sent_is_a_dropped_turn_and_what_was_cancelled_by_plan_is_none(
+    tmp_path: Path,
+) -> None:
     rows = [
         block("bf16", 0, 0),
         call("bf16", 0, 1, "s1"),
@@ -118,27 +156,48 @@ def test_what_was_not_sent_is_a_dropped_turn_and_what_was_cancelled_by_plan_is_n
         *OTHER,
     ]
     found = calls(evidence(tmp_path, rows))
-    assert (found.ok.tolist(), column(found.ttft_ms), column(found.prompt_tokens)) == ([True, False], [110.0, None], [1000, None])
+    assert (found.ok.tolist(), column(found.ttft_ms), column(found.prompt_tokens)) == (
+        [True, False],
+        [110.0, None],
+        [1000, None],
+    )
 
 
 def test_turns_that_failed_alike_on_every_arm_are_told(tmp_path: Path) -> None:
     rows: list[Row] = [
         row
         for arm, at in (("bf16", 0), ("fp8", 200))
-        for row in (block(arm, 0, at), call(arm, 0, at + 1, "s1"), call(arm, 0, at + 2, "s2", status="http_error", http_status=400))
+        for row in (
+            block(arm, 0, at),
+            call(arm, 0, at + 1, "s1"),
+            call(arm, 0, at + 2, "s2", status="http_error", http_status=400),
+        )
     ]
-    assert "50.0% of the turns of rag failed on bf16, fp8 (http_error): the figures are of the others" in evidence(tmp_path, rows).notes
+    assert (
+        "50.0% of the turns of rag failed on bf16, fp8 (http_error): the figures are of the others"
+        in evidence(tmp_path, rows).notes
+    )
 
 
 def test_where_every_turn_failed_no_figures_of_others_are_promised(tmp_path: Path) -> None:
-    rows: list[Row] = [block("bf16", 0, 0), call("bf16", 0, 1, "s1", status="http_error", http_status=400), *OTHER]
+    rows: list[Row] = [
+        block("bf16", 0, 0),
+        call("bf16", 0, 1, "s1", status="http_error", http_status=400),
+        *OTHER,
+    ]
     assert "every turn of rag failed on bf16 (http_error)" in evidence(tmp_path, rows).notes
 
 
 def test_the_same_turn_has_the_same_names_on_every_arm(tmp_path: Path) -> None:
     rows: list[Row] = [block("bf16", 0, 0), block("fp8", 0, 200)]
-    rows += [call("bf16", 0, 1 + k, name, turn) for k, (name, turn) in enumerate([("b", 0), ("a", 0), ("a", 1)])]
-    rows += [call("fp8", 0, 201 + k, name, turn) for k, (name, turn) in enumerate([("a", 0), ("c", 0), ("a", 1), ("b", 0)])]
+    rows += [
+        call("bf16", 0, 1 + k, name, turn)
+        for k, (name, turn) in enumerate([("b", 0), ("a", 0), ("a", 1)])
+    ]
+    rows += [
+        call("fp8", 0, 201 + k, name, turn)
+        for k, (name, turn) in enumerate([("a", 0), ("c", 0), ("a", 1), ("b", 0)])
+    ]
     found = evidence(tmp_path, rows)
     assert [calls(found, name).session.tolist() for name in ARMS] == [[0, 0, 1], [0, 0, 1, 2]]
     assert [calls(found, name).turn.tolist() for name in ARMS] == [[0, 1, 0], [0, 1, 0, 0]]
@@ -153,20 +212,40 @@ def test_equal_rows_in_any_order_give_equal_evidence(tmp_path: Path) -> None:
         random.Random(number).shuffle(rows)
         found = calls(evidence(folder, rows))
         columns = [each.name for each in fields(found) if each.name != "machine"]
-        seen.append({name: np.nan_to_num(np.asarray(getattr(found, name))).tolist() for name in columns})
+        seen.append(
+            {name: np.nan_to_num(np.asarray(getattr(found, name))).tolist() for name in columns}
+        )
     assert seen[0] == seen[1]
     assert seen[0]["pair"] == [0, 1, 2, 3]
 
 
 def test_calls_of_void_blocks_are_left_out_and_the_blocks_counted(tmp_path: Path) -> None:
-    void = [block("bf16", 1, 400, void="clock drop"), call("bf16", 1, 401), block("fp8", 1, 600), call("fp8", 1, 601)]
+    void = [
+        block("bf16", 1, 400, void="clock drop"),
+        call("bf16", 1, 401),
+        block("fp8", 1, 600),
+        call("fp8", 1, 601),
+    ]
     found = evidence(tmp_path, [*pair_of_blocks(), *void])
-    assert (calls(found).pair.tolist(), found.notes) == ([0], ("2 of 4 blocks left out: clock drop",))
-    assert [(each.arm, each.blocks, each.void_blocks) for each in found.health] == [("bf16", 2, 1), ("fp8", 2, 0)]
+    assert (calls(found).pair.tolist(), found.notes) == (
+        [0],
+        ("2 of 4 blocks left out: clock drop",),
+    )
+    assert [(each.arm, each.blocks, each.void_blocks) for each in found.health] == [
+        ("bf16", 2, 1),
+        ("fp8", 2, 0),
+    ]
 
 
-def test_a_pair_played_twice_on_one_leg_gives_only_the_calls_of_its_second_play(tmp_path: Path) -> None:
-    first = [block("bf16", 0, 0, void="restarted"), call("bf16", 0, 1), block("fp8", 0, 200), call("fp8", 0, 201)]
+def test_a_pair_played_twice_on_one_leg_gives_only_the_calls_of_its_second_play(
+    tmp_path: Path,
+) -> None:
+    first = [
+        block("bf16", 0, 0, void="restarted"),
+        call("bf16", 0, 1),
+        block("fp8", 0, 200),
+        call("fp8", 0, 201),
+    ]
     second = [
         block("fp8", 0, 400, salt="0~1"),
         call("fp8", 0, 402),
@@ -178,10 +257,18 @@ def test_a_pair_played_twice_on_one_leg_gives_only_the_calls_of_its_second_play(
 
 
 def test_the_batch_is_all_that_decodes_on_the_arm_void_or_not(tmp_path: Path) -> None:
-    rows = [block("bf16", 0, 0), call("bf16", 0, 1, "s1"), call("bf16", 0, 1, "s2", workload="chat", prompt_tokens=3000), *OTHER]
+    rows = [
+        block("bf16", 0, 0),
+        call("bf16", 0, 1, "s1"),
+        call("bf16", 0, 1, "s2", workload="chat", prompt_tokens=3000),
+        *OTHER,
+    ]
     found = evidence(tmp_path, rows)
     assert column(calls(found).batch_kv_tokens) == [4005.0]
-    assert [(each.name, each.batch, each.gpu_time_share) for each in found.workloads] == [("chat", 2.0, 0.5), ("rag", 2.0, 0.5)]
+    assert [(each.name, each.batch, each.gpu_time_share) for each in found.workloads] == [
+        ("chat", 2.0, 0.5),
+        ("rag", 2.0, 0.5),
+    ]
 
 
 def test_health_names_our_lag_stalls_and_shared_stamps(tmp_path: Path) -> None:
@@ -206,31 +293,73 @@ def test_health_names_our_lag_stalls_and_shared_stamps(tmp_path: Path) -> None:
 
 
 def test_servers_are_described_by_what_they_said(tmp_path: Path) -> None:
-    facts = {"version": "0.33.0", "kv_cache_dtype": "fp8", "skip_layers": "['sliding_window']", "prefix_caching": "True"}
+    facts = {
+        "version": "0.33.0",
+        "kv_cache_dtype": "fp8",
+        "skip_layers": "['sliding_window']",
+        "prefix_caching": "True",
+    }
     rows = [
-        fingerprint("fp8", 0, **facts, pool_tokens="1048576", max_concurrency="128.0", max_model_len=8192, attention_backend="FLASHINFER"),
-        fingerprint("bf16", 0, skip_layers="None", kv_cache_dtype="auto", prefix_caching="False", max_concurrency="None"),
+        fingerprint(
+            "fp8",
+            0,
+            **facts,
+            pool_tokens="1048576",
+            max_concurrency="128.0",
+            max_model_len=8192,
+            attention_backend="FLASHINFER",
+        ),
+        fingerprint(
+            "bf16",
+            0,
+            skip_layers="None",
+            kv_cache_dtype="auto",
+            prefix_caching="False",
+            max_concurrency="None",
+        ),
         *pair_of_blocks(),
     ]
     found = evidence(tmp_path, rows, reference="fp8")
     fp8, bf16 = found.arm("fp8"), found.arm("bf16")
-    assert (fp8.observed_dtype, fp8.skip_layers, fp8.prefix_caching) == ("fp8", ("sliding_window",), True)
+    assert (fp8.observed_dtype, fp8.skip_layers, fp8.prefix_caching) == (
+        "fp8",
+        ("sliding_window",),
+        True,
+    )
     assert (fp8.kernel, fp8.pool_tokens, fp8.max_concurrency) == ("FLASHINFER", 1048576.0, 128.0)
-    assert (bf16.observed_dtype, bf16.skip_layers, bf16.prefix_caching, bf16.max_concurrency) == ("auto", (), False, None)
-    assert (found.deployment.version, found.deployment.max_model_len, found.model.name) == ("0.33.0", 8192, "llama")
-    assert (found.reference, [each.name for each in found.challengers], found.dated) == ("fp8", ["bf16"], "2025-06-15")
+    assert (bf16.observed_dtype, bf16.skip_layers, bf16.prefix_caching, bf16.max_concurrency) == (
+        "auto",
+        (),
+        False,
+        None,
+    )
+    assert (found.deployment.version, found.deployment.max_model_len, found.model.name) == (
+        "0.33.0",
+        8192,
+        "llama",
+    )
+    assert (found.reference, [each.name for each in found.challengers], found.dated) == (
+        "fp8",
+        ["bf16"],
+        "2025-06-15",
+    )
 
 
 def test_samples_count_only_while_the_arm_was_played(tmp_path: Path) -> None:
     def sample(at_s: float, name: str, value: float) -> SampleRow:
-        return SampleRow(run_id="r1", leg=1, arm="bf16", at_ns=round(at_s * S), name=name, value=value)
+        return SampleRow(
+            run_id="r1", leg=1, arm="bf16", at_ns=round(at_s * S), name=name, value=value
+        )
 
     rows = [
         block("bf16", 0, 0),
         call("bf16", 0, 1, cached_tokens=None),  # a server that does not say it of each call
         *OTHER,
         # The pool is full for 25 of the block's 100 seconds, and again while the other arm plays.
-        *(sample(at, "kv_usage", value) for at, value in ((0, 0.2), (50, 0.97), (75, 0.5), (250, 1.0))),
+        *(
+            sample(at, "kv_usage", value)
+            for at, value in ((0, 0.2), (50, 0.97), (75, 0.5), (250, 1.0))
+        ),
         # The server started again between 60 s and 120 s; what others did later is not ours.
         *(sample(at, "preemptions", value) for at, value in ((0, 5), (60, 8), (120, 2), (300, 90))),
         *(sample(at, "prefix_queries", value) for at, value in ((0, 0), (100, 400))),
@@ -241,7 +370,9 @@ def test_samples_count_only_while_the_arm_was_played(tmp_path: Path) -> None:
         *(sample(at, "queue_s_sum", value) for at, value in ((0, 7.0), (100, 8.0))),
         *(sample(at, "queue_s_count", value) for at, value in ((0, 10), (100, 14))),
         *(sample(at, "prefill_s_sum", value) for at, value in ((0, 7.0), (100, 7.0))),
-        *(sample(at, "prefill_s_count", value) for at, value in ((0, 10), (100, 10))),  # none in this time
+        *(
+            sample(at, "prefill_s_count", value) for at, value in ((0, 10), (100, 10))
+        ),  # none in this time
     ]
     assert dict(evidence(tmp_path, rows).server)["bf16"] == Telemetry(
         peak_kv_usage=0.97,
@@ -256,9 +387,19 @@ def test_samples_count_only_while_the_arm_was_played(tmp_path: Path) -> None:
     )
 
 
-def test_what_was_said_of_each_call_wins_over_counters_that_begin_and_end_beside_the_blocks(tmp_path: Path) -> None:
-    counters = (("prefix_queries", 0, 0), ("prefix_queries", 100, 4000), ("prefix_hits", 0, 0), ("prefix_hits", 100, 2000))
-    samples = [SampleRow(run_id="r1", leg=1, arm="bf16", at_ns=at * S, name=name, value=float(value)) for name, at, value in counters]
+def test_what_was_said_of_each_call_wins_over_counters_that_begin_and_end_beside_the_blocks(
+    tmp_path: Path,
+) -> None:
+    counters = (
+        ("prefix_queries", 0, 0),
+        ("prefix_queries", 100, 4000),
+        ("prefix_hits", 0, 0),
+        ("prefix_hits", 100, 2000),
+    )
+    samples = [
+        SampleRow(run_id="r1", leg=1, arm="bf16", at_ns=at * S, name=name, value=float(value))
+        for name, at, value in counters
+    ]
     rows = [block("bf16", 0, 0), call("bf16", 0, 1, cached_tokens=300), *OTHER, *samples]
     figures = evidence(tmp_path, rows).telemetry(None, "bf16")
     assert figures is not None
@@ -267,28 +408,53 @@ def test_what_was_said_of_each_call_wins_over_counters_that_begin_and_end_beside
 
 def test_a_context_sweep_is_no_load_on_the_server(tmp_path: Path) -> None:
     def samples(at_s: float, **values: float) -> list[SampleRow]:
-        return [SampleRow(run_id="r1", leg=1, arm="bf16", at_ns=round(at_s * S), name=name, value=value) for name, value in values.items()]
+        return [
+            SampleRow(run_id="r1", leg=1, arm="bf16", at_ns=round(at_s * S), name=name, value=value)
+            for name, value in values.items()
+        ]
 
     swept: list[Row] = [block(name, 1, at) for name, at in (("bf16", 400), ("fp8", 600))]
-    swept += [call(name, 1, at, workload=CONTEXT_SWEEP, cached_tokens=0) for name, at in (("bf16", 401), ("fp8", 601))]
-    seen = [*samples(50, kv_usage=0.3, running=2, gpu_power_w=300), *samples(450, kv_usage=0.9, running=1, gpu_power_w=100)]
+    swept += [
+        call(name, 1, at, workload=CONTEXT_SWEEP, cached_tokens=0)
+        for name, at in (("bf16", 401), ("fp8", 601))
+    ]
+    seen = [
+        *samples(50, kv_usage=0.3, running=2, gpu_power_w=300),
+        *samples(450, kv_usage=0.9, running=1, gpu_power_w=100),
+    ]
     (tmp_path / "alone").mkdir()
     beside = evidence(tmp_path, [*pair_of_blocks(), *swept, *seen]).telemetry(None, "bf16")
     alone = evidence(tmp_path / "alone", [*swept, *seen]).telemetry(None, "bf16")
     assert beside is not None
     assert alone is not None
-    assert (beside.peak_kv_usage, beside.running_max, beside.minutes, beside.watts) == (0.3, 2.0, 100 / 60, 300.0)
+    assert (beside.peak_kv_usage, beside.running_max, beside.minutes, beside.watts) == (
+        0.3,
+        2.0,
+        100 / 60,
+        300.0,
+    )
     assert (alone.peak_kv_usage, alone.minutes, alone.watts) == (0.9, 100 / 60, 100.0)
 
 
-def test_all_that_was_sent_to_a_server_went_through_its_cache_evidence_or_not(tmp_path: Path) -> None:
+def test_all_that_was_sent_to_a_server_went_through_its_cache_evidence_or_not(
+    tmp_path: Path,
+) -> None:
     sent = {"prompt_tokens": 1000, "output_tokens": 5}
     rows = [
         block("bf16", 0, 0),
         call("bf16", 0, 1, "s1", **sent),
         call("bf16", 0, 2, "s2", **sent, status="cancelled"),
         call("bf16", 0, 3, "s3", **sent, prime=True),
-        call("bf16", 0, 4, "s4", prompt_tokens=None, context_tokens=2000, output_tokens=None, status="http_error"),
+        call(
+            "bf16",
+            0,
+            4,
+            "s4",
+            prompt_tokens=None,
+            context_tokens=2000,
+            output_tokens=None,
+            status="http_error",
+        ),
         call("bf16", 0, 5, "s5", context_tokens=9000, **NEVER_SENT),
         block("bf16", 0, 200, warmup=True),
         call("bf16", 0, 201, "s1", **sent),
@@ -304,13 +470,19 @@ def test_all_that_was_sent_to_a_server_went_through_its_cache_evidence_or_not(tm
 
 def test_counts_as_large_as_a_server_may_claim_are_added_up(tmp_path: Path) -> None:
     most = 2**31 - 1
-    rows = [block("bf16", 0, 0), call("bf16", 0, 1, prompt_tokens=most, cached_tokens=most, output_tokens=most), *OTHER]
+    rows = [
+        block("bf16", 0, 0),
+        call("bf16", 0, 1, prompt_tokens=most, cached_tokens=most, output_tokens=most),
+        *OTHER,
+    ]
     figures = evidence(tmp_path, rows).telemetry(None, "bf16")
     assert figures is not None
     assert figures.sent_tokens == 2 * most
 
 
-def test_hit_rates_are_measured_beside_the_ideal_and_hits_before_any_salted_call_are_impossible(tmp_path: Path) -> None:
+def test_hit_rates_are_measured_beside_the_ideal_and_hits_before_any_salted_call_are_impossible(
+    tmp_path: Path,
+) -> None:
     rows = [
         block("bf16", 0, 0),
         # The first call of a salt may hit the 24 tokens of the chat template, and 32 with which its first schema begins, no more.
@@ -337,13 +509,19 @@ def test_hit_rates_are_measured_beside_the_ideal_and_hits_before_any_salted_call
 
 
 def test_a_block_of_what_every_request_begins_with_is_no_impossible_hit(tmp_path: Path) -> None:
-    rows = [block("bf16", 0, 0), call("bf16", 0, 1, "s1", prompt_tokens=1024, cached_tokens=48), *OTHER]
+    rows = [
+        block("bf16", 0, 0),
+        call("bf16", 0, 1, "s1", prompt_tokens=1024, cached_tokens=48),
+        *OTHER,
+    ]
     server = evidence(tmp_path, rows).telemetry(None, "bf16")
     assert server is not None
     assert server.impossible_hits == 0.0
 
 
-def test_of_calls_sent_together_the_server_may_take_any_first_so_one_without_a_hit_clears_all(tmp_path: Path) -> None:
+def test_of_calls_sent_together_the_server_may_take_any_first_so_one_without_a_hit_clears_all(
+    tmp_path: Path,
+) -> None:
     together = [
         call("bf16", 0, 1.0, "s1", prompt_tokens=1000, cached_tokens=288),
         call("bf16", 0, 1.0001, "s2", prompt_tokens=1000, cached_tokens=0),
@@ -351,7 +529,9 @@ def test_of_calls_sent_together_the_server_may_take_any_first_so_one_without_a_h
     ]
     for folder, rows, hits in (("one", together, 0.0), ("none", [together[0], together[2]], 288.0)):
         (tmp_path / folder).mkdir()
-        server = evidence(tmp_path / folder, [block("bf16", 0, 0), *rows, *OTHER]).telemetry(None, "bf16")
+        server = evidence(tmp_path / folder, [block("bf16", 0, 0), *rows, *OTHER]).telemetry(
+            None, "bf16"
+        )
         assert server is not None
         assert server.impossible_hits == hits
 
@@ -367,7 +547,11 @@ def test_prompts_that_are_not_as_long_as_asked_are_told(tmp_path: Path) -> None:
     ("rows", "options", "message"),
     [
         ([], {}, "holds nothing to decide on: no block was finished"),
-        ([block("bf16", 0, 0, void="clock drop"), *OTHER], {}, "holds nothing to decide on: 2 of 2 blocks left out: clock drop"),
+        (
+            [block("bf16", 0, 0, void="clock drop"), *OTHER],
+            {},
+            "holds nothing to decide on: 2 of 2 blocks left out: clock drop",
+        ),
         (pair_of_blocks(), {"reference": "nvfp4"}, "has no arm 'nvfp4'"),
     ],
 )
@@ -392,10 +576,23 @@ def test_a_run_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_arms_that_are_one_configuration_under_two_names_are_known_as_such(tmp_path: Path) -> None:
-    def twins(folder: str, *, caveats: Sequence[str] = (), profiles: Mapping[str, ArmProfile] = MappingProxyType({})) -> list[bool]:
+    def twins(
+        folder: str,
+        *,
+        caveats: Sequence[str] = (),
+        profiles: Mapping[str, ArmProfile] = MappingProxyType({}),
+    ) -> list[bool]:
         (tmp_path / folder).mkdir()
-        rows = [run(caveats=list(caveats)), leg(), *(arm(name, number) for number, name in enumerate(ARMS)), *pair_of_blocks()]
-        return [each.twin for each in evidence(tmp_path / folder, rows, described=False, profiles=profiles).arms]
+        rows = [
+            run(caveats=list(caveats)),
+            leg(),
+            *(arm(name, number) for number, name in enumerate(ARMS)),
+            *pair_of_blocks(),
+        ]
+        return [
+            each.twin
+            for each in evidence(tmp_path / folder, rows, described=False, profiles=profiles).arms
+        ]
 
     bf16, fp8 = arms_of("llama-3.1-8b-h100")
     assert twins("a") == [False, False]

@@ -44,9 +44,15 @@ def test_the_published_areas_follow_from_the_published_scores(name: str) -> None
 
 
 def test_a_recovered_area_can_hide_a_length_that_did_not_recover() -> None:
-    (reference, whole), (arm, recovered) = (PUBLISHED[f"qwen3-30b-a3b h100 {each}"] for each in ("bf16/bf16", "fp8/fp8"))
+    (reference, whole), (arm, recovered) = (
+        PUBLISHED[f"qwen3-30b-a3b h100 {each}"] for each in ("bf16/bf16", "fp8/fp8")
+    )
     assert recovered / whole > 0.95
-    assert min(low / high for low, high in zip(arm, reference, strict=True)) == arm[-1] / reference[-1] < 0.84
+    assert (
+        min(low / high for low, high in zip(arm, reference, strict=True))
+        == arm[-1] / reference[-1]
+        < 0.84
+    )
 
 
 def test_one_length_is_no_curve() -> None:
@@ -54,19 +60,33 @@ def test_one_length_is_no_curve() -> None:
 
 
 def cell(arm: str, length: int, score: float | None) -> Cell:
-    return Cell(task="t", context_tokens=length, arm=arm, right=0, answered=1, failed=0, score=score)
+    return Cell(
+        task="t", context_tokens=length, arm=arm, right=0, answered=1, failed=0, score=score
+    )
 
 
 def test_a_length_that_the_reference_was_not_asked_at_is_measured_against_all_right() -> None:
-    cells = [cell("a", 1000, 0.5), cell("a", 2000, 0.5), cell("b", 1000, 0.4), cell("b", 2000, 0.4), cell("b", 4000, 0.6)]
+    cells = [
+        cell("a", 1000, 0.5),
+        cell("a", 2000, 0.5),
+        cell("b", 1000, 0.4),
+        cell("b", 2000, 0.4),
+        cell("b", 4000, 0.6),
+    ]
     curve = next(each for each in curves(cells, ["a", "b"]) if each.arm == "b")
     assert (curve.worst_context, curve.worst) == (4000, 0.6)
 
 
 def test_a_curve_tells_its_area_and_its_worst_length_beside_the_reference() -> None:
     scores = {"a": (0.9, 0.5, 0.4), "b": (0.9, 0.25, 0.4)}
-    cells = [cell(arm, 1000 * (place + 1), score) for arm, own in scores.items() for place, score in enumerate(own)]
-    assert tuple(curves([*cells, cell("c", 1000, 0.5), cell("c", 2000, None)], ["a", "b", "c"])) == (
+    cells = [
+        cell(arm, 1000 * (place + 1), score)
+        for arm, own in scores.items()
+        for place, score in enumerate(own)
+    ]
+    assert tuple(
+        curves([*cells, cell("c", 1000, 0.5), cell("c", 2000, None)], ["a", "b", "c"])
+    ) == (
         Curve(task="t", arm="a", area=pytest.approx(0.575), worst_context=3000, worst=0.4),  # type: ignore[arg-type]  # compares as a float
         Curve(task="t", arm="b", area=pytest.approx(0.45), worst_context=2000, worst=0.5),  # type: ignore[arg-type]  # as above
     )
@@ -92,7 +112,11 @@ def answer(arm: str, item: str, *, right: bool | None, repetition: int = 0) -> A
 
 def answers(**marks: str) -> list[AnswerRow]:
     """Return an answer for each mark of each arm: right, wrong or unread."""
-    return [answer(arm, f"i{k}", right=RIGHT[mark]) for arm, given in marks.items() for k, mark in enumerate(given)]
+    return [
+        answer(arm, f"i{k}", right=RIGHT[mark])
+        for arm, given in marks.items()
+        for k, mark in enumerate(given)
+    ]
 
 
 def evidence(folder: Path, rows: Sequence[AnswerRow]) -> Evidence:
@@ -105,18 +129,36 @@ def test_answers_are_paired_item_by_item(tmp_path: Path) -> None:
     (bucket,) = evidence(tmp_path, [*answers(bf16="rrrww?", fp8="rrwrwr"), *again]).accuracy
     counted = replace(bucket, reference_scores=None, arm_scores=None, clusters=None, depths=None)
     assert [getattr(counted, each.name) for each in fields(AccuracyBucket)] == [
-        getattr(AccuracyBucket(arm="fp8", task="needle", context_tokens=4000.0, both=3, reference_only=1, arm_only=1, neither=1), each.name)
+        getattr(
+            AccuracyBucket(
+                arm="fp8",
+                task="needle",
+                context_tokens=4000.0,
+                both=3,
+                reference_only=1,
+                arm_only=1,
+                neither=1,
+            ),
+            each.name,
+        )
         for each in fields(AccuracyBucket)
     ]
     assert bucket.clusters is not None
     assert bucket.arm_scores is not None
-    assert (bucket.clusters.tolist(), bucket.arm_scores.tolist()) == ([1, 1, 2, 3, 4, 5], [1, 1, 1, 0, 1, 0])
+    assert (bucket.clusters.tolist(), bucket.arm_scores.tolist()) == (
+        [1, 1, 2, 3, 4, 5],
+        [1, 1, 1, 0, 1, 0],
+    )
 
 
 def test_an_arm_that_was_asked_twice_is_held_against_itself(tmp_path: Path) -> None:
     found = evidence(tmp_path, answers(**{"bf16": "rrw", "fp8": "rrr", "fp8@aa": "rwr"}))
-    assert [(each.arm, each.both, each.reference_only, each.arm_only) for each in found.accuracy] == [("fp8", 2, 0, 1)]
-    assert [(each.arm, each.both, each.reference_only, each.arm_only) for each in found.aa_accuracy] == [("fp8", 2, 1, 0)]
+    assert [
+        (each.arm, each.both, each.reference_only, each.arm_only) for each in found.accuracy
+    ] == [("fp8", 2, 0, 1)]
+    assert [
+        (each.arm, each.both, each.reference_only, each.arm_only) for each in found.aa_accuracy
+    ] == [("fp8", 2, 1, 0)]
 
 
 def test_an_arm_that_answered_nothing_got_none_right_and_lost_none(tmp_path: Path) -> None:
@@ -124,5 +166,7 @@ def test_an_arm_that_answered_nothing_got_none_right_and_lost_none(tmp_path: Pat
     with stored(tmp_path, rows):
         pass
     found = summarise(tmp_path / "x.duckdb", "r1")
-    assert [(each.right, each.answered, each.failed, each.lost, each.won) for each in found.arms] == [(0, 0, 1, 0, 0)] * 2
+    assert [
+        (each.right, each.answered, each.failed, each.lost, each.won) for each in found.arms
+    ] == [(0, 0, 1, 0, 0)] * 2
     assert [each.right for each in found.cells] == [0, 0]

@@ -17,14 +17,30 @@ FRAME = pl.DataFrame(
         (CONTEXT_SWEEP, "bf16", "http_error", 2, None, None, None, 900, None, None),
         ("other", "bf16", "ok", 1, 9.0, 1.0, 5, 5, 0, 2),
     ],
-    schema=["workload", "arm", "status", "pair", "tpot_ms", "ttft_ms", "prompt_tokens", "context_tokens", "cached_tokens", "tokens"],
+    schema=[
+        "workload",
+        "arm",
+        "status",
+        "pair",
+        "tpot_ms",
+        "ttft_ms",
+        "prompt_tokens",
+        "context_tokens",
+        "cached_tokens",
+        "tokens",
+    ],
     orient="row",
 )
 
 
 def test_a_sweep_has_one_row_for_each_call_that_went_well_at_its_mean_length() -> None:
     bf16, fp8 = sweeps(parted(FRAME)[0], ["bf16", "fp8"])
-    assert (bf16.arm, bf16.pair.tolist(), bf16.users.tolist(), bf16.context_tokens.tolist()) == ("bf16", [0, 1], [1, 1], [1010.0, 950.0])
+    assert (bf16.arm, bf16.pair.tolist(), bf16.users.tolist(), bf16.context_tokens.tolist()) == (
+        "bf16",
+        [0, 1],
+        [1, 1],
+        [1010.0, 950.0],
+    )
     assert bf16.ttft_ms is not None
     assert (bf16.itl_ms.tolist(), bf16.ttft_ms.tolist()) == ([5.0, 6.0], [100.0, 110.0])
     assert bf16.prompt_tokens is not None
@@ -36,12 +52,17 @@ def test_a_sweep_has_one_row_for_each_call_that_went_well_at_its_mean_length() -
 
 def test_a_sweep_beside_other_workloads_is_none_of_them_and_one_alone_is_the_workload() -> None:
     swept, others = parted(FRAME)
-    assert (swept["workload"].to_list(), others["workload"].to_list()) == ([CONTEXT_SWEEP] * 4, ["other"])
+    assert (swept["workload"].to_list(), others["workload"].to_list()) == (
+        [CONTEXT_SWEEP] * 4,
+        ["other"],
+    )
     assert parted(swept)[1].equals(swept)
     assert sweeps(parted(others)[0], ["bf16", "fp8"]) == ()
 
 
-SPAN = st.tuples(st.integers(0, 400), st.integers(0, 120), st.integers(0, 50_000), st.integers(1, 2_000))
+SPAN = st.tuples(
+    st.integers(0, 400), st.integers(0, 120), st.integers(0, 50_000), st.integers(1, 2_000)
+)
 STEPS = 3600
 
 
@@ -50,7 +71,9 @@ def columns(spans: list[tuple[int, int, int, int]]) -> tuple[Floats, Floats, Flo
     return table[:, 0] / 8, (table[:, 0] + table[:, 1]) / 8, table[:, 2], table[:, 3]
 
 
-def brute(at: Floats, first: Floats, last: Floats, prompt: Floats, output: Floats) -> tuple[Floats, Floats]:
+def brute(
+    at: Floats, first: Floats, last: Floats, prompt: Floats, output: Floats
+) -> tuple[Floats, Floats]:
     """Add up at each instant, call by call."""
     kv, count = np.zeros(at.size), np.zeros(at.size)
     for start, end, tokens, growth in zip(first, last, prompt, output, strict=True):
@@ -62,7 +85,9 @@ def brute(at: Floats, first: Floats, last: Floats, prompt: Floats, output: Float
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(SPAN, min_size=1, max_size=12))
-def test_a_calls_batch_is_the_mean_over_its_own_decoding_of_all_that_decodes(spans: list[tuple[int, int, int, int]]) -> None:
+def test_a_calls_batch_is_the_mean_over_its_own_decoding_of_all_that_decodes(
+    spans: list[tuple[int, int, int, int]],
+) -> None:
     first, last, prompt, output = columns(spans)
     kv_tokens, sequences = shared(first, last, prompt, output)
     for i in range(len(spans)):
@@ -83,7 +108,9 @@ def test_a_call_alone_sees_its_prompt_and_half_its_answer() -> None:
 
 def test_calls_without_an_answer_take_no_part() -> None:
     nan = np.nan
-    kv_tokens, _ = shared(np.array([0.0, nan]), np.array([1.0, 0.5]), np.array([10.0, 99.0]), np.array([2.0, 5.0]))
+    kv_tokens, _ = shared(
+        np.array([0.0, nan]), np.array([1.0, 0.5]), np.array([10.0, 99.0]), np.array([2.0, 5.0])
+    )
     np.testing.assert_array_equal(kv_tokens, [11.0, nan])
 
 
@@ -101,4 +128,6 @@ def test_busy_time_is_shared_out_exactly(spans: list[tuple[int, int, int, int]])
 
 
 def test_two_equal_calls_share_their_time_in_halves() -> None:
-    np.testing.assert_allclose(busy_s(np.array([0.0, 1.0, np.nan]), np.array([2.0, 3.0, 4.0])), [1.5, 1.5, 0.0])
+    np.testing.assert_allclose(
+        busy_s(np.array([0.0, 1.0, np.nan]), np.array([2.0, 3.0, 4.0])), [1.5, 1.5, 0.0]
+    )

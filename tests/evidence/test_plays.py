@@ -16,7 +16,11 @@ def fates(folder: Path, rows: Sequence[object]) -> list[tuple[str, int, str | No
 @pytest.mark.parametrize(
     ("what", "rows", "expected"),
     [
-        ("whole pairs count", [block("bf16", 0, 0), block("fp8", 0, 200)], [("bf16", 0, None), ("fp8", 0, None)]),
+        (
+            "whole pairs count",
+            [block("bf16", 0, 0), block("fp8", 0, 200)],
+            [("bf16", 0, None), ("fp8", 0, None)],
+        ),
         (
             "what voids one half voids the other",
             [block("bf16", 0, 0, void="clock drop"), block("fp8", 0, 200)],
@@ -30,7 +34,12 @@ def fates(folder: Path, rows: Sequence[object]) -> list[tuple[str, int, str | No
                 block("fp8", 0, 400, salt="0~1"),
                 block("bf16", 0, 600, salt="0~1"),
             ],
-            [("bf16", 0, "restarted"), ("fp8", 0, "restarted"), ("fp8", 0, None), ("bf16", 0, None)],
+            [
+                ("bf16", 0, "restarted"),
+                ("fp8", 0, "restarted"),
+                ("fp8", 0, None),
+                ("bf16", 0, None),
+            ],
         ),
         (
             "half a pair compares nothing",
@@ -49,17 +58,27 @@ def fates(folder: Path, rows: Sequence[object]) -> list[tuple[str, int, str | No
         ),
     ],
 )
-def test_which_plays_are_evidence(what: str, rows: Sequence[object], expected: object, tmp_path: Path) -> None:
+def test_which_plays_are_evidence(
+    what: str, rows: Sequence[object], expected: object, tmp_path: Path
+) -> None:
     assert fates(tmp_path, rows) == expected, what
 
 
 def test_the_only_arm_of_a_run_needs_no_partner(tmp_path: Path) -> None:
-    with stored(tmp_path, [leg(), arm("bf16", 0), block("bf16", 0, 0)], described=False) as connection:
+    with stored(
+        tmp_path, [leg(), arm("bf16", 0), block("bf16", 0, 0)], described=False
+    ) as connection:
         assert [play.left_out for play in plays(connection, "r1")] == [None]
 
 
 def test_plays_are_ordered_by_wall_clock_across_legs(tmp_path: Path) -> None:
-    rows = [leg(2), block("bf16", 0, 500), block("fp8", 0, 700), block("fp8", 1, 0, leg=2), block("bf16", 1, 200, leg=2)]
+    rows = [
+        leg(2),
+        block("bf16", 0, 500),
+        block("fp8", 0, 700),
+        block("fp8", 1, 0, leg=2),
+        block("bf16", 1, 200, leg=2),
+    ]
     with stored(tmp_path, rows) as connection:
         found = plays(connection, "r1")
     assert [(play.number, play.leg, play.arm, play.start_s) for play in found] == [
@@ -70,21 +89,44 @@ def test_plays_are_ordered_by_wall_clock_across_legs(tmp_path: Path) -> None:
     ]
 
 
-def test_a_server_that_was_started_again_begins_a_new_restart_of_its_own_arm(tmp_path: Path) -> None:
+def test_a_server_that_was_started_again_begins_a_new_restart_of_its_own_arm(
+    tmp_path: Path,
+) -> None:
     rows = [
         *(fingerprint(name, 0, process_start_s=100.0) for name in ("bf16", "fp8")),
         fingerprint("fp8", 350, process_start_s=440.0),
         fingerprint("bf16", 351, process_start_s=100.0),
-        *(block(name, pair, at) for name, pair, at in (("bf16", 0, 0), ("fp8", 0, 200), ("fp8", 1, 400), ("bf16", 1, 600))),
+        *(
+            block(name, pair, at)
+            for name, pair, at in (
+                ("bf16", 0, 0),
+                ("fp8", 0, 200),
+                ("fp8", 1, 400),
+                ("bf16", 1, 600),
+            )
+        ),
     ]
     with stored(tmp_path, rows) as connection:
-        assert [(play.arm, play.restart) for play in plays(connection, "r1")] == [("bf16", 0), ("fp8", 0), ("fp8", 1), ("bf16", 0)]
+        assert [(play.arm, play.restart) for play in plays(connection, "r1")] == [
+            ("bf16", 0),
+            ("fp8", 0),
+            ("fp8", 1),
+            ("bf16", 0),
+        ]
 
 
-def test_a_server_that_comes_back_after_another_answered_questions_is_the_start_that_it_was(tmp_path: Path) -> None:
+def test_a_server_that_comes_back_after_another_answered_questions_is_the_start_that_it_was(
+    tmp_path: Path,
+) -> None:
     rows = [
-        *(fingerprint("fp8", at, process_start_s=start) for at, start in ((0, 100.0), (150, 440.0), (180, 100.0), (350, 900.0))),
-        *(block(name, pair, at) for name, pair, at in (("bf16", 0, 0), ("fp8", 0, 10), ("fp8", 1, 200), ("fp8", 2, 400))),
+        *(
+            fingerprint("fp8", at, process_start_s=start)
+            for at, start in ((0, 100.0), (150, 440.0), (180, 100.0), (350, 900.0))
+        ),
+        *(
+            block(name, pair, at)
+            for name, pair, at in (("bf16", 0, 0), ("fp8", 0, 10), ("fp8", 1, 200), ("fp8", 2, 400))
+        ),
     ]
     with stored(tmp_path, rows) as connection:
         assert [play.restart for play in plays(connection, "r1") if play.arm == "fp8"] == [0, 0, 2]
@@ -97,7 +139,12 @@ def test_blocks_keep_their_bounds(tmp_path: Path) -> None:
 
 
 def test_a_play_that_never_ended_takes_no_calls_of_the_next_one_of_its_pair(tmp_path: Path) -> None:
-    rows = [block("bf16", 0, 0, ended_ns=None), call("bf16", 0, 1), block("bf16", 0, 400, salt="0~1"), call("bf16", 0, 401)]
+    rows = [
+        block("bf16", 0, 0, ended_ns=None),
+        call("bf16", 0, 1),
+        block("bf16", 0, 400, salt="0~1"),
+        call("bf16", 0, 401),
+    ]
     with stored(tmp_path, rows) as connection:
         found = attempts(connection, "r1", plays(connection, "r1"))
         blocks = summary(connection, "r1").blocks

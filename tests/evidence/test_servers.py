@@ -49,5 +49,7 @@ def test_a_server_that_hides_its_command_tells_some_of_it_by_its_settings() -> N
 
 
 @pytest.mark.parametrize(("settings", "bits"), [({}, None), ({"quantization": "fp8"}, 8)])
-def test_weights_that_are_quantised_by_the_server_have_8_bits_at_most(settings: dict[str, object], bits: int | None) -> None:
+def test_weights_that_are_quantised_by_the_server_have_8_bits_at_most(
+    settings: dict[str, object], bits: int | None
+) -> None:
     assert server({"settings": settings}).weight_bits == bits

@@ -21,7 +21,16 @@ from agentload.study.parts import Virtual
 from tests.evidence.runs import S, arm, block, call, fingerprint, leg, pair_of_blocks, run, stored
 
 
-def _past(name: str, *, starts: int, spread: float, seed: int, pairs_a_start: int = 2, turns: int = 1, own: bool = True) -> list[object]:
+def _past(
+    name: str,
+    *,
+    starts: int,
+    spread: float,
+    seed: int,
+    pairs_a_start: int = 2,
+    turns: int = 1,
+    own: bool = True,
+) -> list[object]:
     """Return a run whose fp8 server was started so often, each start adding its own to what a call takes.
 
     Turns scatter by 2 %, pairs by 0.2 %. Servers are the run's *own*, or served others too.
@@ -44,24 +53,38 @@ def _past(name: str, *, starts: int, spread: float, seed: int, pairs_a_start: in
                 rows.append(block(name_of_arm, pair, at + after))
                 of_pair = log + rng.normal(0.0, 0.002)
                 for turn in range(turns):
-                    took = float(np.exp(of_pair + (0.02 * rng.standard_normal() if turns > 1 else 0.0)))
-                    rows.append(_lasting(call(name_of_arm, pair, at + after + 1 + 4 * turn, turn=turn), took))
+                    took = float(
+                        np.exp(of_pair + (0.02 * rng.standard_normal() if turns > 1 else 0.0))
+                    )
+                    rows.append(
+                        _lasting(
+                            call(name_of_arm, pair, at + after + 1 + 4 * turn, turn=turn), took
+                        )
+                    )
     return [replace(row, run_id=name) for row in rows]  # type: ignore[type-var]  # every row has a run
 
 
 def _lasting(row: Row, seconds: float) -> Row:
     assert isinstance(row, CallRow)
-    return replace(row, done_ns=row.released_ns + round(seconds * S), request_id=f"{row.request_id}-{seconds}")
+    return replace(
+        row, done_ns=row.released_ns + round(seconds * S), request_id=f"{row.request_id}-{seconds}"
+    )
 
 
 def test_runs_that_started_their_servers_again_tell_what_a_start_adds(tmp_path: Path) -> None:
-    rows = [row for number in range(3) for row in _past(f"past-{number}", starts=8, spread=0.04, seed=number)]
+    rows = [
+        row
+        for number in range(3)
+        for row in _past(f"past-{number}", starts=8, spread=0.04, seed=number)
+    ]
     with stored(tmp_path, rows) as connection:
         (own,) = tables.rows(connection, RunRow, run_id="r1")
         found = of_history(connection, own)
     assert found is not None
     assert found.source == "24 starts in 3 runs of this database"
-    assert found.spread == pytest.approx(0.04 / 2**0.5, rel=0.4)  # of one arm, where both are started
+    assert found.spread == pytest.approx(
+        0.04 / 2**0.5, rel=0.4
+    )  # of one arm, where both are started
 
 
 def _history(tmp_path: Path, rows: list[object]) -> StartHistory | None:
@@ -71,18 +94,34 @@ def _history(tmp_path: Path, rows: list[object]) -> StartHistory | None:
 
 
 def test_decisions_with_one_start_each_tell_by_how_much_they_differ(tmp_path: Path) -> None:
-    rows = [row for seed in range(12) for row in _past(f"past-{seed}", starts=1, spread=0.04, seed=seed, pairs_a_start=6)]
+    rows = [
+        row
+        for seed in range(12)
+        for row in _past(f"past-{seed}", starts=1, spread=0.04, seed=seed, pairs_a_start=6)
+    ]
     found = _history(tmp_path, rows)
     assert found is not None
     assert found.source == "12 starts in 12 runs of this database"
     assert found.spread == pytest.approx(0.04 / 2**0.5, rel=0.5)
 
 
-def test_servers_that_served_all_decisions_were_started_once_and_other_loads_are_other_ratios(tmp_path: Path) -> None:
-    many = [_past(f"past-{seed}", starts=1, spread=0.04, seed=seed, pairs_a_start=6) for seed in range(12)]
-    same = [_past(f"past-{seed}", starts=1, spread=0.04, seed=seed, pairs_a_start=6, own=False) for seed in range(12)]
+def test_servers_that_served_all_decisions_were_started_once_and_other_loads_are_other_ratios(
+    tmp_path: Path,
+) -> None:
+    many = [
+        _past(f"past-{seed}", starts=1, spread=0.04, seed=seed, pairs_a_start=6)
+        for seed in range(12)
+    ]
+    same = [
+        _past(f"past-{seed}", starts=1, spread=0.04, seed=seed, pairs_a_start=6, own=False)
+        for seed in range(12)
+    ]
     assert _history(tmp_path / "same", [row for rows in same for row in rows]) is None
-    others = [replace(row, trace_hash=row.run_id) if isinstance(row, RunRow) else row for rows in many for row in rows]
+    others = [
+        replace(row, trace_hash=row.run_id) if isinstance(row, RunRow) else row
+        for rows in many
+        for row in rows
+    ]
     assert _history(tmp_path / "other", others) is None
 
 
@@ -92,10 +131,17 @@ def test_a_start_a_pair_tells_by_what_the_halves_of_a_pair_do_not_explain(tmp_pa
     assert found is not None
     assert found.source == "40 starts in 1 run of this database"
     assert found.spread == pytest.approx(0.04 / 2**0.5, rel=0.35)
-    quiet = _history(tmp_path / "quiet", _past("past", starts=40, spread=0.0, seed=3, pairs_a_start=1, turns=12))
+    quiet = _history(
+        tmp_path / "quiet", _past("past", starts=40, spread=0.0, seed=3, pairs_a_start=1, turns=12)
+    )
     assert quiet is not None
     assert quiet.spread < 0.004, "turns scatter by 2 %, and that is taken off"
-    assert _history(tmp_path / "single", _past("past", starts=40, spread=0.04, seed=3, pairs_a_start=1)) is None, "one turn has no halves"
+    assert (
+        _history(
+            tmp_path / "single", _past("past", starts=40, spread=0.04, seed=3, pairs_a_start=1)
+        )
+        is None
+    ), "one turn has no halves"
 
 
 def test_few_starts_tell_nothing_and_a_run_does_not_tell_of_itself(tmp_path: Path) -> None:
@@ -109,7 +155,9 @@ def test_emulated_servers_start_as_their_profile_has_it_and_as_noise_is_on() -> 
     known = parse(find("profiles", name).read_text(encoding="utf-8"), name=name).arms[0]
     study = Replay(traces=(), servers=Virtual(profile=name))
     found = of_profile(study, known)
-    assert found == StartHistory(spread=known.noise.restart_sigma, source=f"as profile {known.profile} has it")
+    assert found == StartHistory(
+        spread=known.noise.restart_sigma, source=f"as profile {known.profile} has it"
+    )
     silent = of_profile(Replay(traces=(), servers=Virtual(profile=name, noise=False)), known)
     assert silent is not None
     assert silent.spread == 0.0
@@ -136,7 +184,9 @@ def _play(leg_number: int, pair: int, **changed: object) -> Play:
         ([(1, 7)], None, 1),
     ],
 )
-def test_a_look_is_a_part_that_went_beyond_what_had_been_planned(legs: list[tuple[int, int]], planned: int | None, count: int) -> None:
+def test_a_look_is_a_part_that_went_beyond_what_had_been_planned(
+    legs: list[tuple[int, int]], planned: int | None, count: int
+) -> None:
     played = [_play(number, pair) for number, last in legs for pair in range(last + 1)]
     assert looks(played, planned) == count
     assert looks([*played, _play(9, 99, left_out="void")], planned) == count
@@ -148,7 +198,9 @@ def test_parts_of_one_command_are_one_look() -> None:
     assert looks(played, 6) == 7, "where nobody told, each part beyond is one"
 
 
-def test_the_checks_of_equal_servers_in_other_runs_are_the_history_of_a_start(tmp_path: Path) -> None:
+def test_the_checks_of_equal_servers_in_other_runs_are_the_history_of_a_start(
+    tmp_path: Path,
+) -> None:
     def told(start_s: float, ms: float, version: str) -> FingerprintRow:
         row = fingerprint("fp8", start_s, process_start_s=start_s, check_ms=ms, version=version)
         return replace(row, run_id="past")
@@ -159,7 +211,9 @@ def test_the_checks_of_equal_servers_in_other_runs_are_the_history_of_a_start(tm
         told(2.0, 104.0, "0.33.0"),
         told(3.0, 50.0, "0.20.0"),
     ]
-    own = fingerprint("fp8", 5.0, process_start_s=9.0, check_ms=140.0, compile_cache="missed", version="0.33.0")
+    own = fingerprint(
+        "fp8", 5.0, process_start_s=9.0, check_ms=140.0, compile_cache="missed", version="0.33.0"
+    )
     with stored(tmp_path, [*before, own, *pair_of_blocks()]) as connection:
         (arm_of_run,) = (each for each in gather(connection, "r1").arms if each.name == "fp8")
     assert arm_of_run.checks_ms == (140.0,)

@@ -13,16 +13,28 @@ def test_a_pair_that_was_played_again_counts_once(tmp_path: Path) -> None:
         block("fp8", 0, 200, salt="0", void="fp8 changed during the block"),
         call("fp8", 0, 201, status="reset", output_tokens=None),
     ]
-    again = [block("bf16", 0, 400, salt="0~1"), call("bf16", 0, 401), block("fp8", 0, 600, salt="0~1"), call("fp8", 0, 601)]
+    again = [
+        block("bf16", 0, 400, salt="0~1"),
+        call("bf16", 0, 401),
+        block("fp8", 0, 600, salt="0~1"),
+        call("fp8", 0, 601),
+    ]
     with stored(tmp_path, [*first, *again]):
         found = summarise(tmp_path / "x.duckdb", "r1")
-    assert [(arm.arm, arm.calls, arm.ok, arm.failed) for arm in found.arms] == [("bf16", 1, 1, {}), ("fp8", 1, 1, {})]
+    assert [(arm.arm, arm.calls, arm.ok, arm.failed) for arm in found.arms] == [
+        ("bf16", 1, 1, {}),
+        ("fp8", 1, 1, {}),
+    ]
     assert [arm.left_out for arm in found.arms] == [{"fp8 changed during the block": 1}] * 2
     assert "fp8: not counted: 1 plays, fp8 changed during the block" in found.text()
 
 
 def test_what_primes_or_warms_up_is_in_no_figure(tmp_path: Path) -> None:
-    warm = [block("bf16", 9, 900, salt="9", warmup=True), call("bf16", 9, 901), block("fp8", 9, 1200, salt="9", warmup=True)]
+    warm = [
+        block("bf16", 9, 900, salt="9", warmup=True),
+        call("bf16", 9, 901),
+        block("fp8", 9, 1200, salt="9", warmup=True),
+    ]
     with stored(tmp_path, [*pair_of_blocks(0, 0), call("bf16", 0, 2, "s2", prime=True), *warm]):
         found = summarise(tmp_path / "x.duckdb", "r1")
     assert [(arm.calls, arm.left_out) for arm in found.arms] == [(1, {}), (1, {})]
@@ -30,7 +42,10 @@ def test_what_primes_or_warms_up_is_in_no_figure(tmp_path: Path) -> None:
 
 def test_how_calls_failed_is_said_with_what_the_servers_said(tmp_path: Path) -> None:
     said = "133781 prompt and 122 output tokens exceed the model length of 131072"
-    more = [call("bf16", 0, at, f"s{at}", status="http_error", error=said, output_tokens=None) for at in (2, 3)]
+    more = [
+        call("bf16", 0, at, f"s{at}", status="http_error", error=said, output_tokens=None)
+        for at in (2, 3)
+    ]
     with stored(tmp_path, [*pair_of_blocks(0, 0), *more]):
         found = summarise(tmp_path / "x.duckdb", "r1")
     assert found.arms[0].errors == {"http_error": said}

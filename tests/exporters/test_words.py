@@ -16,7 +16,9 @@ def segment(role: str, tokens: int, key: str) -> Segment:
     return Segment(role=role, tokens=tokens, key=key)  # type: ignore[arg-type]  # a role by name
 
 
-HEADER = Header(name="t", seed=3, prefixes={"P": (segment("system", 20, "sys"), segment("tools", 30, "tools"))})
+HEADER = Header(
+    name="t", seed=3, prefixes={"P": (segment("system", 20, "sys"), segment("tools", 30, "tools"))}
+)
 GROWS = Session(
     session="a",
     workload="w",
@@ -33,7 +35,11 @@ GROWS = Session(
         ),
     ),
 )
-CHILD = Session(session="b", workload="w", turns=(Turn(add=(segment("user", 9, "task"),), output=4, model="small"),))
+CHILD = Session(
+    session="b",
+    workload="w",
+    turns=(Turn(add=(segment("user", 9, "task"),), output=4, model="small"),),
+)
 CUTS = Session(
     session="c",
     workload="w",
@@ -55,7 +61,10 @@ def test_batches_hold_every_context_in_words_of_its_length() -> None:
     assert [line["custom_id"] for line in found] == ["a/0", "a/1", "b/0", "c/0", "c/1"]
     assert [line["body"]["model"] for line in found] == ["m", "m", "small", "m", "m"]
     first, second = found[0]["body"], found[1]["body"]
-    assert [(message["role"], words(message["content"])) for message in first["messages"]] == [("system", 20), ("user", 10)]
+    assert [(message["role"], words(message["content"])) for message in first["messages"]] == [
+        ("system", 20),
+        ("user", 10),
+    ]
     assert second["messages"][:2] == first["messages"]
     assert [message["role"] for message in second["messages"][2:]] == ["assistant", "tool"]
     assert second["messages"][2]["tool_calls"][0]["id"] == second["messages"][3]["tool_call_id"]
@@ -81,7 +90,10 @@ def test_a_batch_comes_back_with_the_lengths_and_the_sharing_of_the_trace(tmp_pa
 def test_conversations_grow_or_begin_again(tmp_path: Path) -> None:
     found = json.loads(b"".join(vllm_multi_turn.lines(TRACE)))
     assert [conversation["id"] for conversation in found] == ["a", "b", "c", "c/1"]
-    assert [[(message["role"], words(message["content"])) for message in conversation["messages"]] for conversation in found] == [
+    assert [
+        [(message["role"], words(message["content"])) for message in conversation["messages"]]
+        for conversation in found
+    ] == [
         [("user", 60), ("assistant", 7), ("user", 12), ("assistant", 5)],
         [("user", 9), ("assistant", 4)],
         [("user", 30), ("assistant", 7)],
@@ -98,10 +110,10 @@ def test_an_empty_trace_is_an_empty_list() -> None:
 def test_dags_hold_what_is_new_where_a_session_only_grows() -> None:
     grows, child, cuts = (json.loads(line) for line in aiperf_dag.lines(TRACE))
     assert grows.keys() == {"session_id", "turns"}
-    assert [[(message["role"], words(message["content"])) for message in turn["messages"]] for turn in grows["turns"]] == [
-        [("system", 20), ("user", 10)],
-        [("user", 12)],
-    ]
+    assert [
+        [(message["role"], words(message["content"])) for message in turn["messages"]]
+        for turn in grows["turns"]
+    ] == [[("system", 20), ("user", 10)], [("user", 12)]]
     assert grows["turns"][0]["spawns"] == [{"children": ["b"], "join_at": 1}]
     assert (grows["turns"][1]["delay"], grows["turns"][1]["max_tokens"]) == (1_500.0, 5)
     assert grows["turns"][1]["extra"] == {"ignore_eos": True, "min_tokens": 5}
@@ -116,13 +128,18 @@ def test_dags_hold_what_is_new_where_a_session_only_grows() -> None:
 def test_literal_texts_take_the_place_of_drawn_words() -> None:
     texts = {"u": "what the user said", "r": "what the tool said"}
     found = [json.loads(line) for line in openai_batch.lines(TRACE, texts=texts)]
-    assert [message["content"].strip() for message in found[1]["body"]["messages"] if message["role"] in {"user", "tool"}] == list(
-        texts.values()
-    )
+    assert [
+        message["content"].strip()
+        for message in found[1]["body"]["messages"]
+        if message["role"] in {"user", "tool"}
+    ] == list(texts.values())
 
 
 def test_calls_that_wait_for_each_other_are_named() -> None:
-    turns = (Turn(add=(), output=1, after=(TurnRef(session="b", turn=0),)), Turn(add=(), output=1, spawn=("b",)))
+    turns = (
+        Turn(add=(), output=1, after=(TurnRef(session="b", turn=0),)),
+        Turn(add=(), output=1, spawn=("b",)),
+    )
     circle = (Session(session="a", workload="w", start_s=0.0, turns=turns), CHILD)
     with pytest.raises(TraceError, match="calls of a, b wait for each other"):
         list(mooncake.lines(Trace(header=HEADER, sessions=circle)))
@@ -132,7 +149,10 @@ def test_an_unknown_format_names_the_nearest() -> None:
     assert catalog.names() == ("aiperf-dag", "mooncake", "openai-batch", "vllm-multi-turn")
     with pytest.raises(UsageError) as caught:
         catalog.exporter("moncake")
-    assert (caught.value.message, caught.value.hint) == ("no format 'moncake'", "did you mean mooncake?")
+    assert (caught.value.message, caught.value.hint) == (
+        "no format 'moncake'",
+        "did you mean mooncake?",
+    )
 
 
 def described(name: str) -> tuple[bool, tuple[str, ...]]:

@@ -65,9 +65,12 @@ def test_every_servers_page_is_read_in_our_words(server: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("server", "prompts", "cached"), [("vllm", 15_019 / 41, 256 / 15_019), ("sglang", 8_000 / 7, 0.6), ("tgi", 400.0, None)]
+    ("server", "prompts", "cached"),
+    [("vllm", 15_019 / 41, 256 / 15_019), ("sglang", 8_000 / 7, 0.6), ("tgi", 400.0, None)],
 )
-def test_lengths_and_the_cached_share_are_of_all_requests(server: str, prompts: float, cached: float | None) -> None:
+def test_lengths_and_the_cached_share_are_of_all_requests(
+    server: str, prompts: float, cached: float | None
+) -> None:
     found = parse((PAGES / f"{server}.txt").read_text())
     lengths = found.histogram("prompt_tokens")
     assert lengths is not None
@@ -78,7 +81,11 @@ def test_lengths_and_the_cached_share_are_of_all_requests(server: str, prompts: 
 def test_engines_are_summed_and_shares_are_the_largest() -> None:
     assert parse(NEW) == Scrape(
         values={"running": 5.0, "kv_usage": 0.75, "prefix_hits": 256.0},
-        cache_config={"cache_dtype": "fp8", "kv_cache_size_tokens": "1048576", "kv_cache_dtype_skip_layers": "['sliding_window']"},
+        cache_config={
+            "cache_dtype": "fp8",
+            "kv_cache_size_tokens": "1048576",
+            "kv_cache_dtype_skip_layers": "['sliding_window']",
+        },
     )
 
 
@@ -87,15 +94,29 @@ def info(engine: int, tokens: object, blocks: int = 200, concurrency: object = 1
     return f'vllm:cache_config_info{{{labels},num_gpu_blocks="{blocks}"}} 1.0\n'
 
 
-def test_a_pool_is_that_of_all_engines_and_replicas_and_blocks_are_added_up_by_the_server_itself() -> None:
+def test_a_pool_is_that_of_all_engines_and_replicas_and_blocks_are_added_up_by_the_server_itself() -> (
+    None
+):
     one = parse(info(0, 1_000) + info(1, 1_000))
     other = parse(info(0, 900, blocks=90))
     assert (one.engines, other.engines, of_replicas([one, other]).engines) == (2, 1, 3)
     pools = [
         tuple(
-            found.cache_config.get(name) for name in ("kv_cache_size_tokens", "kv_cache_max_concurrency", "num_gpu_blocks", "cache_dtype")
+            found.cache_config.get(name)
+            for name in (
+                "kv_cache_size_tokens",
+                "kv_cache_max_concurrency",
+                "num_gpu_blocks",
+                "cache_dtype",
+            )
         )
-        for found in (one, other, of_replicas([one, other]), of_replicas([one, parse(info(0, "None"))]), of_replicas([one, Scrape()]))
+        for found in (
+            one,
+            other,
+            of_replicas([one, other]),
+            of_replicas([one, parse(info(0, "None"))]),
+            of_replicas([one, Scrape()]),
+        )
     ]
     assert pools == [
         ("2000", "25.0", "200", "fp8"),
@@ -126,7 +147,12 @@ vllm:external_prefix_cache_hits_total 40.0
 
 
 def test_older_names_are_known_and_newer_ones_win() -> None:
-    assert dict(parse(OLD).samples()) == {"kv_usage": 0.5, "prefix_hits": 9.0, "itl_s_sum": 2.0, "itl_s_count": 100.0}
+    assert dict(parse(OLD).samples()) == {
+        "kv_usage": 0.5,
+        "prefix_hits": 9.0,
+        "itl_s_sum": 2.0,
+        "itl_s_count": 100.0,
+    }
     assert parse(BOTH).values["kv_usage"] == 0.6
 
 
@@ -142,29 +168,46 @@ def test_a_page_that_is_no_exposition_is_refused(page: str) -> None:
 
 
 def test_engines_are_added_up_and_a_difference_is_what_came_between() -> None:
-    one, two = parse(CHAT), parse(text([20, 50, 30, 0], [70, 30, 0, 0], (1_800.0, 120.0), cached=0.6, engines=2))
+    one, two = (
+        parse(CHAT),
+        parse(text([20, 50, 30, 0], [70, 30, 0, 0], (1_800.0, 120.0), cached=0.6, engines=2)),
+    )
     told = two.histogram("prompt_tokens")
-    assert told == Histogram(bounds=(100.0, 1_000.0, 10_000.0, INF), counts=(40.0, 100.0, 60.0, 0.0), total=360_000.0)
+    assert told == Histogram(
+        bounds=(100.0, 1_000.0, 10_000.0, INF), counts=(40.0, 100.0, 60.0, 0.0), total=360_000.0
+    )
     assert two.minus(one).histogram("prompt_tokens") == one.histogram("prompt_tokens")
     assert two.minus(one).cached_share == pytest.approx(0.6)
     assert of_replicas([one, one]).histogram("prompt_tokens") == told
-    restarted = parse(text([20, 50, 30, 0], [70, 30, 0, 0], (1_800.0, 120.0), cached=0.6, started=5_000.0))
+    restarted = parse(
+        text([20, 50, 30, 0], [70, 30, 0, 0], (1_800.0, 120.0), cached=0.6, started=5_000.0)
+    )
     assert restarted.minus(one) == restarted
 
 
 def test_a_gauge_has_no_difference() -> None:
-    assert parse(NEW).minus(parse(NEW)).values == {"running": 5.0, "kv_usage": 0.75, "prefix_hits": 0.0}
+    assert parse(NEW).minus(parse(NEW)).values == {
+        "running": 5.0,
+        "kv_usage": 0.75,
+        "prefix_hits": 0.0,
+    }
 
 
 def test_histograms_of_other_buckets_have_their_count_and_sum_in_common() -> None:
     fine = Histogram(bounds=(1.0, INF), counts=(3.0, 1.0), total=5.0)
-    assert fine.plus(Histogram(bounds=(2.0, INF), counts=(1.0, 1.0), total=4.0)) == Histogram(bounds=(INF,), counts=(6.0,), total=9.0)
+    assert fine.plus(Histogram(bounds=(2.0, INF), counts=(1.0, 1.0), total=4.0)) == Histogram(
+        bounds=(INF,), counts=(6.0,), total=9.0
+    )
 
 
 def test_a_quantile_of_a_histogram_lies_between_two_bounds() -> None:
     told = parse(CHAT).histogram("prompt_tokens")
     assert told is not None
-    assert [told.bucket(share) for share in (0.1, 0.5, 0.9)] == [(0.0, 100.0), (100.0, 1_000.0), (1_000.0, 10_000.0)]
+    assert [told.bucket(share) for share in (0.1, 0.5, 0.9)] == [
+        (0.0, 100.0),
+        (100.0, 1_000.0),
+        (1_000.0, 10_000.0),
+    ]
     assert told.mean == 1_800.0
 
 

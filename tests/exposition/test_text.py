@@ -9,7 +9,14 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from agentload.exposition.scrape import WANTED
-from agentload.exposition.text import MOST_BYTES, MOST_LABELS, MOST_OF_A_LINE, OversizeError, Sample, samples
+from agentload.exposition.text import (
+    MOST_BYTES,
+    MOST_LABELS,
+    MOST_OF_A_LINE,
+    OversizeError,
+    Sample,
+    samples,
+)
 
 PAGES = sorted((Path(__file__).parent / "pages").iterdir())
 GAUGE = "vllm:num_requests_running"
@@ -23,7 +30,12 @@ def line_with(*labels: str) -> str:
 
 def of_library(text: str) -> list[Sample]:
     families = text_string_to_metric_families(text)
-    return [Sample(each.name, each.labels, each.value) for family in families for each in family.samples if each.name in WANTED]
+    return [
+        Sample(each.name, each.labels, each.value)
+        for family in families
+        for each in family.samples
+        if each.name in WANTED
+    ]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -32,8 +44,12 @@ def test_servers_pages_are_read_as_the_library_reads_them(page: Path) -> None:
     assert list(samples(text, WANTED)) == of_library(text) != []
 
 
-@given(st.lists(st.tuples(st.text(st.characters(codec="utf-8"), max_size=20), st.floats()), max_size=5))
-def test_any_label_and_value_that_the_library_writes_is_read_as_it_reads_them(rows: list[tuple[str, float]]) -> None:
+@given(
+    st.lists(st.tuples(st.text(st.characters(codec="utf-8"), max_size=20), st.floats()), max_size=5)
+)
+def test_any_label_and_value_that_the_library_writes_is_read_as_it_reads_them(
+    rows: list[tuple[str, float]],
+) -> None:
     registry = CollectorRegistry()
     gauge = Gauge(GAUGE, "what runs", ["model", "engine"], registry=registry)
     Counter("vllm:num_preemptions", "of all", registry=registry).inc(3)
@@ -41,7 +57,9 @@ def test_any_label_and_value_that_the_library_writes_is_read_as_it_reads_them(ro
     for model, value in rows:
         gauge.labels(model=model, engine="0").set(value)
     text = generate_latest(registry).decode()
-    assert [repr(each) for each in samples(text, WANTED)] == [repr(each) for each in of_library(text)]
+    assert [repr(each) for each in samples(text, WANTED)] == [
+        repr(each) for each in of_library(text)
+    ]
 
 
 def test_blanks_are_no_part_of_a_line() -> None:
@@ -51,7 +69,11 @@ def test_blanks_are_no_part_of_a_line() -> None:
 
 def test_a_counter_has_its_suffix_where_the_page_leaves_it_out() -> None:
     text = '# TYPE tgi_request_success counter\ntgi_request_success{method="a"} 4\n'
-    assert list(samples(text, WANTED)) == [Sample("tgi_request_success_total", {"method": "a"}, 4.0)] == of_library(text)
+    assert (
+        list(samples(text, WANTED))
+        == [Sample("tgi_request_success_total", {"method": "a"}, 4.0)]
+        == of_library(text)
+    )
 
 
 @pytest.mark.parametrize(
@@ -79,7 +101,10 @@ def test_half_a_line_and_another_page_are_no_metrics(text: str) -> None:
     [
         ("\n" * (MOST_BYTES + 1), "more than 16 MB"),
         (line_with('a="' + "x" * MOST_OF_A_LINE + '"'), "a line of more than 64 kB"),
-        (line_with(*(f'l{number}="x"' for number in range(MOST_LABELS + 1))), "more than 1,000 labels"),
+        (
+            line_with(*(f'l{number}="x"' for number in range(MOST_LABELS + 1))),
+            "more than 1,000 labels",
+        ),
     ],
 )
 def test_what_no_server_writes_is_refused_by_name(text: str, said: str) -> None:

@@ -28,13 +28,54 @@ SECONDS: Final = 20
 MEMORY: Final = 4 << 30
 LONGEST: Final = 1 << 16
 TOKENS: Final = (
-    *(b"[" * 3000, b'{"a":' * 2000, b"9" * 5000, b"0x" + b"f" * 5000, b"1e999", b"-1", b"0", b"1e15", b"NaN", b"inf", b"-0.0"),
-    *(b"18446744073709551616", b"\x00", b"\xff", b"\xed\xa0\x80", b"\xe2\x80\xa8", b"\r", b"\n", b"\n\n", b'"', b"\\", b"\\ud800"),
-    *(b"{}", b"[]", b"null", b"true", b"''", b",", b": ", b"- ", b"&a ", b"*a", b"<<: *a", b"!!int ", b"2026-02-30", b"%s"),
+    *(
+        b"[" * 3000,
+        b'{"a":' * 2000,
+        b"9" * 5000,
+        b"0x" + b"f" * 5000,
+        b"1e999",
+        b"-1",
+        b"0",
+        b"1e15",
+        b"NaN",
+        b"inf",
+        b"-0.0",
+    ),
+    *(
+        b"18446744073709551616",
+        b"\x00",
+        b"\xff",
+        b"\xed\xa0\x80",
+        b"\xe2\x80\xa8",
+        b"\r",
+        b"\n",
+        b"\n\n",
+        b'"',
+        b"\\",
+        b"\\ud800",
+    ),
+    *(
+        b"{}",
+        b"[]",
+        b"null",
+        b"true",
+        b"''",
+        b",",
+        b": ",
+        b"- ",
+        b"&a ",
+        b"*a",
+        b"<<: *a",
+        b"!!int ",
+        b"2026-02-30",
+        b"%s",
+    ),
     *(b"data: ", b"event: error\n", b"data: [DONE]\n\n", b"\x28\xb5\x2f\xfd"),
 )
 _NUMBER: Final = re.compile(rb"-?\d+(\.\d+)?")
-_VALUE: Final = re.compile(rb'"[^"\n]{0,80}"|-?\d[\d.e+-]*|null|true|false|\[[^\[\]\n]{0,80}\]|\{[^{}\n]{0,80}\}')
+_VALUE: Final = re.compile(
+    rb'"[^"\n]{0,80}"|-?\d[\d.e+-]*|null|true|false|\[[^\[\]\n]{0,80}\]|\{[^{}\n]{0,80}\}'
+)
 
 
 def mutated(rng: Random, seeds: list[bytes]) -> bytes:
@@ -58,11 +99,18 @@ def mutated(rng: Random, seeds: list[bytes]) -> bytes:
             case 5:
                 text = text[:at]
             case 6 | 7 if found := list(_VALUE.finditer(text)):
-                value, other = rng.choice(found), rng.choice((rng.choice(TOKENS), rng.choice(found).group()))
+                value, other = (
+                    rng.choice(found),
+                    rng.choice((rng.choice(TOKENS), rng.choice(found).group())),
+                )
                 text = text[: value.start()] + other + text[value.end() :]
             case _ if found := list(_NUMBER.finditer(text)):
                 number = rng.choice(found)
-                text = text[: number.start()] + rng.choice((b"-1", b"0", b"1e15", b"1" * 30, b"1e-300", b"nan")) + text[number.end() :]
+                text = (
+                    text[: number.start()]
+                    + rng.choice((b"-1", b"0", b"1e15", b"1" * 30, b"1e-300", b"nan"))
+                    + text[number.end() :]
+                )
             case _:
                 pass
     return text[:LONGEST]
@@ -105,7 +153,11 @@ def searched(name: str, seconds: float, seed: int) -> int:
             kind = f"{type(error).__name__} at {traceback.extract_tb(error.__traceback__)[-1].line}"
             if kind not in found:
                 found.add(kind)
-                print(f"{name}: {kept(name, text)}", *traceback.format_exception(error)[-8:], flush=True)  # noqa: T201
+                print(  # noqa: T201
+                    f"{name}: {kept(name, text)}",
+                    *traceback.format_exception(error)[-8:],
+                    flush=True,
+                )
         finally:
             signal.alarm(0)
     print(f"{name}: {tried:,} inputs, {len(found)} kinds of findings (seed {seed})", flush=True)  # noqa: T201
@@ -118,13 +170,22 @@ def guided(name: str, seconds: float, seed: int) -> int:
     with atheris.instrument_imports(include=["agentload"]):
         from tests.fuzz.targets import TARGETS
     bound()
-    target, work = TARGETS[name], Path(os.environ.get("FUZZ_CORPUS", "/tmp")) / f"agentload-fuzz-{name}"  # grows large
+    target, work = (
+        TARGETS[name],
+        Path(os.environ.get("FUZZ_CORPUS", "/tmp")) / f"agentload-fuzz-{name}",
+    )  # grows large
     work.mkdir(parents=True, exist_ok=True)
     (CORPUS / name).mkdir(parents=True, exist_ok=True)
     for number, text in enumerate(target.seeds()):
         (work / f"seed{number}").write_bytes(text[:LONGEST])
     words = work.with_suffix(".dict")
-    words.write_text("".join('"' + "".join(f"\\x{byte:02x}" for byte in token) + '"\n' for token in TOKENS if len(token) < 100))
+    words.write_text(
+        "".join(
+            '"' + "".join(f"\\x{byte:02x}" for byte in token) + '"\n'
+            for token in TOKENS
+            if len(token) < 100
+        )
+    )
     rng = Random(seed)
 
     def one(text: bytes) -> None:
@@ -139,7 +200,11 @@ def guided(name: str, seconds: float, seed: int) -> int:
 
     def other(text: bytes, most: int, number: int) -> bytes:
         rng.seed(number)
-        return bytes(atheris.Mutate(text, most) if rng.random() < 0.5 else mutated(rng, [text or b"a"])[:most])
+        return bytes(
+            atheris.Mutate(text, most)
+            if rng.random() < 0.5
+            else mutated(rng, [text or b"a"])[:most]
+        )
 
     options = [
         f"-max_total_time={round(seconds)}",
@@ -159,18 +224,40 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="in all")
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--engine", choices=("atheris", "own"), default="atheris" if importlib.util.find_spec("atheris") else "own")
+    parser.add_argument(
+        "--engine",
+        choices=("atheris", "own"),
+        default="atheris" if importlib.util.find_spec("atheris") else "own",
+    )
     parser.add_argument("targets", nargs="*")
     asked = parser.parse_args()
     seconds = 60 * asked.minutes
     if len(asked.targets) == 1:
-        return (guided if asked.engine == "atheris" else searched)(asked.targets[0], seconds, asked.seed) > 0
+        return (guided if asked.engine == "atheris" else searched)(
+            asked.targets[0], seconds, asked.seed
+        ) > 0
     from tests.fuzz.targets import TARGETS
 
     names = asked.targets or list(TARGETS)
-    common = ["--minutes", str(asked.minutes / len(names)), "--seed", str(asked.seed), "--engine", asked.engine]
-    broken = [name for name in names if subprocess.run([sys.executable, "-m", "tests.fuzz.fuzz", name, *common], check=False).returncode]
-    print(f"findings in: {', '.join(broken)}" if broken else f"{len(names)} readers, no finding", flush=True)  # noqa: T201
+    common = [
+        "--minutes",
+        str(asked.minutes / len(names)),
+        "--seed",
+        str(asked.seed),
+        "--engine",
+        asked.engine,
+    ]
+    broken = [
+        name
+        for name in names
+        if subprocess.run(
+            [sys.executable, "-m", "tests.fuzz.fuzz", name, *common], check=False
+        ).returncode
+    ]
+    print(  # noqa: T201
+        f"findings in: {', '.join(broken)}" if broken else f"{len(names)} readers, no finding",
+        flush=True,
+    )
     return bool(broken)
 
 

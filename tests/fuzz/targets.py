@@ -103,8 +103,14 @@ def _trace_seeds() -> Iterator[bytes]:
 
 
 def _importer(name: str, files: Mapping[str, bytes], data: bytes) -> None:
-    with tempfile.TemporaryDirectory() as folder, suppress(AgentloadError), tempfile.TemporaryFile() as texts:
-        paths = laid_out(Path(folder), {**files, max(files, key=lambda each: len(files[each])): data})
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        suppress(AgentloadError),
+        tempfile.TemporaryFile() as texts,
+    ):
+        paths = laid_out(
+            Path(folder), {**files, max(files, key=lambda each: len(files[each])): data}
+        )
         with suppress(AgentloadError):
             catalog.likeliest_format(paths)
         for tolerance in ("lenient", "normal"):
@@ -136,7 +142,9 @@ def _log_seeds() -> Iterator[bytes]:
 
 
 def _document(reader: Callable[[Path], Any], data: bytes) -> None:
-    _in_file(data, reader, AgentloadError, OSError)  # of a name that no file can have; the command line tells it
+    _in_file(
+        data, reader, AgentloadError, OSError
+    )  # of a name that no file can have; the command line tells it
 
 
 def _profile(path: Path) -> None:
@@ -161,7 +169,13 @@ def _written(*values: object) -> Iterator[bytes]:
 ARMS: Final = {
     "model": "m",
     "arms": {
-        "a": {"url": "http://x/v1", "price_per_hour": 2.5, "launch": ["sh", "-c", "x"], "expect": {"kv_cache_dtype": "fp8"}, "gpus": 2},
+        "a": {
+            "url": "http://x/v1",
+            "price_per_hour": 2.5,
+            "launch": ["sh", "-c", "x"],
+            "expect": {"kv_cache_dtype": "fp8"},
+            "gpus": 2,
+        },
         "b": {
             "machines": {"m": "http://x/v1", "n": "http://y/v1"},
             "headers": {"a": "b"},
@@ -185,9 +199,27 @@ JOBS: Final = {
     },
 }
 STUDIES: Final = (
-    {"study": 1, "kind": "replay", "traces": ["rag"], "servers": {"endpoints": "a=http://x/v1"}, "load": {"wait_cap_s": {"user": "5m"}}},
-    {"study": 1, "kind": "ask", "servers": {"endpoints": "a=http://x/v1"}, "contexts": "1k..8k", "items": 10},
-    {"study": 1, "kind": "sweep", "servers": {"endpoints": "a=http://x/v1"}, "contexts": [512], "pairs": 2},
+    {
+        "study": 1,
+        "kind": "replay",
+        "traces": ["rag"],
+        "servers": {"endpoints": "a=http://x/v1"},
+        "load": {"wait_cap_s": {"user": "5m"}},
+    },
+    {
+        "study": 1,
+        "kind": "ask",
+        "servers": {"endpoints": "a=http://x/v1"},
+        "contexts": "1k..8k",
+        "items": 10,
+    },
+    {
+        "study": 1,
+        "kind": "sweep",
+        "servers": {"endpoints": "a=http://x/v1"},
+        "contexts": [512],
+        "pairs": 2,
+    },
 )
 POLICY: Final = {
     "min_change": 0.03,
@@ -195,8 +227,18 @@ POLICY: Final = {
     "load": {"peak_agents": 4},
     "price": {"usd_per_gpu_hour": 1},
 }
-FAULTS: Final = {"faults": [{"kind": "cut", "share": 0.5}, {"kind": "busy", "status": 429, "every": 3}, {"kind": "restart", "at_s": 3}]}
-MATRIX: Final = {"models": {"a": {"endpoints": "a=http://x/v1"}}, "workloads": {"rag": "rag"}, "measure": {"replay": {"pairs": 2}}}
+FAULTS: Final = {
+    "faults": [
+        {"kind": "cut", "share": 0.5},
+        {"kind": "busy", "status": 429, "every": 3},
+        {"kind": "restart", "at_s": 3},
+    ]
+}
+MATRIX: Final = {
+    "models": {"a": {"endpoints": "a=http://x/v1"}},
+    "workloads": {"rag": "rag"},
+    "measure": {"replay": {"pairs": 2}},
+}
 
 
 def _decision(data: bytes) -> None:
@@ -206,7 +248,9 @@ def _decision(data: bytes) -> None:
 
 
 def _decision_seeds() -> Iterator[bytes]:
-    found = msgspec.json.decode((ROOT / "tests" / "report" / "goldens" / "decision.json").read_bytes())
+    found = msgspec.json.decode(
+        (ROOT / "tests" / "report" / "goldens" / "decision.json").read_bytes()
+    )
     yield msgspec.json.encode({name: found[name] for name in ("headline", "decision", "answers")})
 
 
@@ -221,7 +265,9 @@ def _importers() -> Iterator[tuple[str, Target]]:
     with tempfile.TemporaryDirectory() as scratch:
         found = samples(Path(scratch))
     for name, files in sorted(found.items()):
-        packed = {each: text.encode() if isinstance(text, str) else text for each, text in files.items()}
+        packed = {
+            each: text.encode() if isinstance(text, str) else text for each, text in files.items()
+        }
         largest = max(packed.values(), key=len)
         yield f"import-{name}", Target(partial(_importer, name, packed), partial(iter, (largest,)))
 
@@ -240,7 +286,8 @@ TARGETS: Final[Mapping[str, Target]] = {
     "faults": Target(partial(_document, _faults), partial(_written, FAULTS)),
     "matrix": Target(partial(_document, read_matrix), partial(_written, MATRIX)),
     "profile": Target(
-        partial(_document, lambda path: profile.read(str(path))), partial(_document_seeds, "profiles/llama-3.1-8b-h100.yaml")
+        partial(_document, lambda path: profile.read(str(path))),
+        partial(_document_seeds, "profiles/llama-3.1-8b-h100.yaml"),
     ),
     "decision": Target(_decision, _decision_seeds),
     **dict(_importers()),

@@ -50,11 +50,20 @@ def table(found: Mapping[str, Covered]) -> str:
     """Return a line for each room and one for all of them."""
     lines = [f"{'room':24}{'statements':>12}{'executed':>10}{'branches':>10}{'taken':>8}"]
     for name, each in [*found.items(), ("total", sum(found.values(), Covered()))]:
-        shares = (f"{part / whole:.1%}" if whole else "" for part, whole in ((each.executed, each.statements), (each.taken, each.branches)))
-        lines.append(f"{name:24}{each.statements:12,}{next(shares):>10}{each.branches:10,}{next(shares):>8}")
+        shares = (
+            f"{part / whole:.1%}" if whole else ""
+            for part, whole in ((each.executed, each.statements), (each.taken, each.branches))
+        )
+        lines.append(
+            f"{name:24}{each.statements:12,}{next(shares):>10}{each.branches:10,}{next(shares):>8}"
+        )
     return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
-    said = subprocess.run([sys.executable, "-m", "coverage", "json", "--quiet", "-o", "-"], check=True, capture_output=True)
+    said = subprocess.run(
+        [sys.executable, "-m", "coverage", "json", "--quiet", "-o", "-"],
+        check=True,
+        capture_output=True,
+    )
     sys.stdout.write(table(rooms(json.loads(said.stdout))))

@@ -40,7 +40,15 @@ from tests.house.mutations import Mutant, mutants, mutated
 
 HOUSE: Final = Path(__file__).parents[2]
 LEFT_BEHIND: Final = shutil.ignore_patterns(".*", "__pycache__", "reports", "build", "dist")
-PYTEST: Final = ("-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning", "--hypothesis-seed=0")
+PYTEST: Final = (
+    "-x",
+    "-q",
+    "-p",
+    "no:cacheprovider",
+    "-W",
+    "ignore::pytest.PytestAssertRewriteWarning",
+    "--hypothesis-seed=0",
+)
 PASSED: Final = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 PATIENCE: Final = 5
 """A mutant that takes so many times as long as its tests without one, and `SPARE_S` more, has made something endless."""
@@ -54,7 +62,9 @@ OUTCOMES: Final[tuple[Outcome, ...]] = ("killed", "timed out", "survived", "equi
 def modules(house: Path, room: str) -> list[Path]:
     """Return the modules of a room, a folder of one or one module, relative to the house."""
     base = house if room.partition("/")[0] == "advisor" else house / "agentload"
-    found = sorted((base / room).rglob("*.py")) or [path for path in [base / f"{room}.py"] if path.exists()]
+    found = sorted((base / room).rglob("*.py")) or [
+        path for path in [base / f"{room}.py"] if path.exists()
+    ]
     return [path.relative_to(house) for path in found]
 
 
@@ -85,7 +95,11 @@ class Equivalent:
 def equivalents(judging: Path) -> tuple[Equivalent, ...]:
     """Read the mutants that are kept as equivalent next to these tests."""
     path = judging / "equivalents.yaml"
-    return tuple(Equivalent(**each) for each in yaml.safe_load(path.read_text(encoding="utf-8"))) if path.exists() else ()
+    return (
+        tuple(Equivalent(**each) for each in yaml.safe_load(path.read_text(encoding="utf-8")))
+        if path.exists()
+        else ()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +113,20 @@ class Taken:
     def judging(self, path: Path, mutant: Mutant, sources: Mapping[Path, str]) -> list[str]:
         """Return the tests that judge a mutant, in their order."""
         if mutant.lines:
-            taking = {test for line in mutant.lines for test in self.lines.get(str(path), {}).get(line, ())}
+            taking = {
+                test
+                for line in mutant.lines
+                for test in self.lines.get(str(path), {}).get(line, ())
+            }
         else:
             named = re.compile(rf"\b{path.stem}\b")
             readers = [path, *(each for each, source in sources.items() if named.search(source))]
-            taking = {test for each in readers for tests in self.lines.get(str(each), {}).values() for test in tests}
+            taking = {
+                test
+                for each in readers
+                for tests in self.lines.get(str(each), {}).values()
+                for test in tests
+            }
             taking |= {test for test in self.seconds if f"test_{path.stem}.py::" in test}
         return sorted(taking or self.seconds, key=lambda test: self.seconds[test])
 
@@ -144,7 +167,9 @@ class Order:
 
 def record(judging: Path, paths: Iterable[Path], into: Path) -> int:
     """Run the tests, and write what they take of the modules *paths* into a file; to be called in the tree, in a process of its own."""
-    covering = coverage.Coverage(data_file=None, config_file=False, source=sorted({path.parts[0] for path in paths}))
+    covering = coverage.Coverage(
+        data_file=None, config_file=False, source=sorted({path.parts[0] for path in paths})
+    )
     covering.start()
     recorder = Recorder(covering)
     said = pytest.main([*PYTEST, str(judging)], [recorder])
@@ -164,7 +189,9 @@ def record(judging: Path, paths: Iterable[Path], into: Path) -> int:
 
 def judged(tests: Sequence[str], known: Container[str]) -> int:
     """Run these tests in their order until one fails; to be called in the tree, in a process of its own."""
-    return pytest.main([*PYTEST, *dict.fromkeys(test.partition("::")[0] for test in tests)], [Order(tests, known)])
+    return pytest.main(
+        [*PYTEST, *dict.fromkeys(test.partition("::")[0] for test in tests)], [Order(tests, known)]
+    )
 
 
 def outcome(act: Callable[[], int | None], house: Path, limit_s: float | None = None) -> Outcome:
@@ -177,7 +204,13 @@ def outcome(act: Callable[[], int | None], house: Path, limit_s: float | None = 
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.join()
-    return "timed out" if process.exitcode == -signal.SIGKILL else "survived" if process.exitcode in PASSED else "killed"
+    return (
+        "timed out"
+        if process.exitcode == -signal.SIGKILL
+        else "survived"
+        if process.exitcode in PASSED
+        else "killed"
+    )
 
 
 def _act(act: Callable[[], int | None], house: Path) -> None:
@@ -223,24 +256,38 @@ def play(
             raise SystemExit(f"error: {judging} fails without a mutation")
         taken = Taken(*pickle.loads(notes.read_bytes()))
         for library in taken.libraries:
-            with suppress(Exception):  # loaded once here instead of in each process; what cannot be is loaded there
+            with suppress(
+                Exception
+            ):  # loaded once here instead of in each process; what cannot be is loaded there
                 importlib.import_module(library)
         for path, mutant in drawn:
             tests = taken.judging(path, mutant, sources)
             _put(there / path, mutated(sources[path], mutant))
-            said = outcome(partial(judged, tests, taken.seconds), there, PATIENCE * sum(taken.seconds[test] for test in tests) + SPARE_S)
+            said = outcome(
+                partial(judged, tests, taken.seconds),
+                there,
+                PATIENCE * sum(taken.seconds[test] for test in tests) + SPARE_S,
+            )
             _put(there / path, sources[path])
             if said == "survived" and any(each.is_of(path, mutant, sources[path]) for each in kept):
                 said = "equivalent"
             outcomes[said] += 1
-            write(f"{said:10} {path}:{mutant.line}  {shorten(mutant.before, WIDTH)}  ->  {shorten(mutant.after, WIDTH)}\n")
-    write(f"{room}: " + ", ".join(f"{outcomes[each]} {each}" for each in OUTCOMES) + f" of {len(drawn)}, by {judging}\n")
+            write(
+                f"{said:10} {path}:{mutant.line}  {shorten(mutant.before, WIDTH)}  ->  {shorten(mutant.after, WIDTH)}\n"
+            )
+    write(
+        f"{room}: "
+        + ", ".join(f"{outcomes[each]} {each}" for each in OUTCOMES)
+        + f" of {len(drawn)}, by {judging}\n"
+    )
     return outcomes
 
 
 def _put(path: Path, source: str) -> None:
     path.write_text(source, encoding="utf-8")
-    Path(importlib.util.cache_from_source(path)).unlink(missing_ok=True)  # trusted where its source has the same size in the same second
+    Path(importlib.util.cache_from_source(path)).unlink(
+        missing_ok=True
+    )  # trusted where its source has the same size in the same second
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -256,7 +303,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write(line)
         sys.stdout.flush()
 
-    play(options.room, options.tests or judges(HOUSE, options.room), number=options.number, seed=options.seed, write=write)
+    play(
+        options.room,
+        options.tests or judges(HOUSE, options.room),
+        number=options.number,
+        seed=options.seed,
+        write=write,
+    )
     return 0
 
 

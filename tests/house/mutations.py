@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-_OPPOSITES: Final = {ast.Eq: ast.NotEq, ast.Is: ast.IsNot, ast.In: ast.NotIn, ast.Add: ast.Sub, ast.Mult: ast.Div}
+_OPPOSITES: Final = {
+    ast.Eq: ast.NotEq,
+    ast.Is: ast.IsNot,
+    ast.In: ast.NotIn,
+    ast.Add: ast.Sub,
+    ast.Mult: ast.Div,
+}
 EXCHANGES: Final[dict[type[ast.AST], tuple[type[ast.AST], ...]]] = {
     ast.Lt: (ast.LtE, ast.GtE),
     ast.LtE: (ast.Lt, ast.Gt),
@@ -37,7 +43,9 @@ class Mutant:
 def mutants(source: str) -> list[Mutant]:
     """List all mutations of a module."""
     tree = ast.parse(source)
-    spared = {id(each) for node in ast.walk(tree) for part in _spared(node) for each in ast.walk(part)}
+    spared = {
+        id(each) for node in ast.walk(tree) for part in _spared(node) for each in ast.walk(part)
+    }
     lines = _statements(tree)
     return [
         Mutant(
@@ -73,12 +81,20 @@ class _Exchange(ast.NodeTransformer):
 def _statements(tree: ast.AST) -> dict[int, range]:
     """Return the lines of the innermost statement of each node in a function."""
     found: dict[int, range] = {}
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    functions = [
+        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
     for function in functions:
         if any("cache" in ast.unparse(each) for each in function.decorator_list):
             continue
-        for statement in (each for part in function.body for each in ast.walk(part) if isinstance(each, ast.stmt)):
-            inner = [each.lineno for each in ast.walk(statement) if isinstance(each, ast.stmt) and each is not statement]
+        for statement in (
+            each for part in function.body for each in ast.walk(part) if isinstance(each, ast.stmt)
+        ):
+            inner = [
+                each.lineno
+                for each in ast.walk(statement)
+                if isinstance(each, ast.stmt) and each is not statement
+            ]
             end = min(inner, default=(statement.end_lineno or statement.lineno) + 1)
             lines = range(statement.lineno, max(end, statement.lineno + 1))
             found.update((id(each), lines) for each in ast.walk(statement))
@@ -134,5 +150,7 @@ def _is_text(node: ast.AST) -> bool:
     """Whether an operator joins or fills texts."""
     sides = (getattr(node, side, None) for side in ("left", "right", "value"))
     return any(
-        isinstance(side, ast.JoinedStr) or (isinstance(side, ast.Constant) and isinstance(side.value, str | bytes)) for side in sides
+        isinstance(side, ast.JoinedStr)
+        or (isinstance(side, ast.Constant) and isinstance(side.value, str | bytes))
+        for side in sides
     )

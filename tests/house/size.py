@@ -36,8 +36,12 @@ class Size:
     imports: int = 0
 
     def __add__(self, other: "Size") -> "Size":
-        lines, modules, nodes, statements, imports = (mine + yours for mine, yours in zip(astuple(self), astuple(other), strict=True))
-        return Size(lines=lines, modules=modules, nodes=nodes, statements=statements, imports=imports)
+        lines, modules, nodes, statements, imports = (
+            mine + yours for mine, yours in zip(astuple(self), astuple(other), strict=True)
+        )
+        return Size(
+            lines=lines, modules=modules, nodes=nodes, statements=statements, imports=imports
+        )
 
     @property
     def share(self) -> float:
@@ -75,7 +79,12 @@ def rooms(house: Path) -> dict[str, Size]:
 def lines(house: Path, folders: Sequence[str], suffixes: Sequence[str]) -> Counter[str]:
     """Count the lines of the folders' files by suffix."""
     found = Counter[str](dict.fromkeys(suffixes, 0))
-    for path in (path for folder in folders for suffix in suffixes for path in (house / folder).rglob(f"*.{suffix}")):
+    for path in (
+        path
+        for folder in folders
+        for suffix in suffixes
+        for path in (house / folder).rglob(f"*.{suffix}")
+    ):
         found[path.suffix[1:]] += len(path.read_text(encoding="utf-8").splitlines())
     return found
 
@@ -87,14 +96,26 @@ def ledger(page: str) -> dict[str, int]:
 
 def rewritten(page: str, sizes: dict[str, Size]) -> str:
     """Return the page with the lines of each room that still exists as they are now."""
-    return ROW.sub(lambda row: f"| `{row[1]}` | {sizes[row[1]].lines:,} |" if row[1] in sizes else row[0], page)
+    return ROW.sub(
+        lambda row: f"| `{row[1]}` | {sizes[row[1]].lines:,} |" if row[1] in sizes else row[0], page
+    )
 
 
-def main(arguments: Sequence[str] | None = None, write: Callable[[str], object] = sys.stdout.write, house: Path = HOUSE) -> int:
+def main(
+    arguments: Sequence[str] | None = None,
+    write: Callable[[str], object] = sys.stdout.write,
+    house: Path = HOUSE,
+) -> int:
     """Print the sizes, the limits and where the ledger differs; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="exit with 1 where a limit is passed or the ledger is another")
-    parser.add_argument("--ledger", action="store_true", help=f"write the lines of each room into {LEDGER}")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="exit with 1 where a limit is passed or the ledger is another",
+    )
+    parser.add_argument(
+        "--ledger", action="store_true", help=f"write the lines of each room into {LEDGER}"
+    )
     options = parser.parse_args(arguments)
     sizes = rooms(house)
     total = sum(sizes.values(), Size())
@@ -104,18 +125,40 @@ def main(arguments: Sequence[str] | None = None, write: Callable[[str], object] 
         (house / LEDGER).write_text(page, encoding="utf-8")
     write(f"{'room':24}{'lines':>8}{'modules':>9}{'nodes':>9}{'statements':>12}{'imports':>9}\n")
     for name, each in [*sizes.items(), ("total", total)]:
-        write(f"{name:24}{each.lines:8,}{each.modules:9,}{each.nodes:9,}{each.statements:12,}{each.share:9.1%}\n")
-    write("\nother lines: " + ", ".join(f"{suffix} {count:,}" for suffix, count in lines(house, SHIPPED, SUFFIXES).items()))
-    write("; not shipped: " + ", ".join(f"{each} {lines(house, [each], ['py'])['py']:,}" for each in ("tests", "benchmarks")) + "\n\n")
-    figures = {"lines": total.lines, "nodes": total.nodes, "modules": total.modules, "imports": total.share}
+        write(
+            f"{name:24}{each.lines:8,}{each.modules:9,}{each.nodes:9,}{each.statements:12,}{each.share:9.1%}\n"
+        )
+    write(
+        "\nother lines: "
+        + ", ".join(
+            f"{suffix} {count:,}" for suffix, count in lines(house, SHIPPED, SUFFIXES).items()
+        )
+    )
+    write(
+        "; not shipped: "
+        + ", ".join(
+            f"{each} {lines(house, [each], ['py'])['py']:,}" for each in ("tests", "benchmarks")
+        )
+        + "\n\n"
+    )
+    figures = {
+        "lines": total.lines,
+        "nodes": total.nodes,
+        "modules": total.modules,
+        "imports": total.share,
+    }
     for name, limit in LIMITS.items():
         value = figures[name]
         pair = f"{value:7.1%} of {limit:7.1%}" if name == "imports" else f"{value:7,} of {limit:7,}"
         write(f"{name:8}{pair}  {'met' if value <= limit else 'not met'}\n")
     written = ledger(page)
-    differing = [name for name in {**written, **sizes} if written.get(name) != sizes.get(name, Size()).lines]
+    differing = [
+        name for name in {**written, **sizes} if written.get(name) != sizes.get(name, Size()).lines
+    ]
     for name in differing:
-        write(f"ledger: {name} has {sizes.get(name, Size()).lines:,} lines, not {written.get(name, 0):,}\n")
+        write(
+            f"ledger: {name} has {sizes.get(name, Size()).lines:,} lines, not {written.get(name, 0):,}\n"
+        )
     is_kept = not differing and all(figures[each] <= limit for each, limit in LIMITS.items())
     return 1 if options.check and not is_kept else 0
 

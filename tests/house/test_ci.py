@@ -18,24 +18,34 @@ test-slow: ; @{slow}
 test-browser test-vllm: ; @echo '4 passed in 1.0s'
 test-ray: ; @echo '==== 4 passed in 1.0s ===='
 """
-FAILURE = "echo 'FAILED tests/test_a.py::test_b - assert 1'; echo '1 failed, 2 passed in 3.1s'; false"
+FAILURE = (
+    "echo 'FAILED tests/test_a.py::test_b - assert 1'; echo '1 failed, 2 passed in 3.1s'; false"
+)
 
 pytestmark = pytest.mark.skipif(not RUN.exists(), reason="a source distribution has no .ci")
 
 
-def checkout(folder: Path, *, lint: str = "true", slow: str = "echo '2 passed in 9.0s'") -> dict[str, str]:
+def checkout(
+    folder: Path, *, lint: str = "true", slow: str = "echo '2 passed in 9.0s'"
+) -> dict[str, str]:
     """Make a checkout whose targets do as they are told, and return the environment to check it in."""
     (folder / ".ci").mkdir()
     shutil.copy(RUN, folder / ".ci" / "run")
     (folder / "Makefile").write_text(MAKEFILE.format(lint=lint, slow=slow), encoding="utf-8")
     (folder / "chromium").touch(mode=0o755)
-    outside = {name: value for name, value in os.environ.items() if name not in ("MAKELEVEL", "MAKEFLAGS", "MFLAGS")}
+    outside = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("MAKELEVEL", "MAKEFLAGS", "MFLAGS")
+    }
     return {**outside, "PATH": f"{folder}:{os.environ['PATH']}", "AGENTLOAD_VLLM": "/bin/true"}
 
 
 def checked(folder: Path, environment: dict[str, str]) -> tuple[int, list[str]]:
     """Run it, and return its exit code and its lines without the seconds that targets took."""
-    done = subprocess.run([folder / ".ci" / "run"], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [folder / ".ci" / "run"], env=environment, capture_output=True, text=True, check=False
+    )
     assert done.stderr == ""
     return done.returncode, [line.rpartition(" (")[0] or line for line in done.stdout.splitlines()]
 
@@ -77,7 +87,9 @@ def test_a_target_that_does_not_end_is_ended_and_named(tmp_path: Path, spawn: Sp
     environment = checkout(tmp_path, slow="{ touch begun; sleep 100; echo late; } > held")
     command = ["env", *(f"{name}={value}" for name, value in environment.items())]
     os.mkfifo(tmp_path / "held")
-    with os.fdopen(os.open(tmp_path / "held", os.O_RDONLY | os.O_NONBLOCK), encoding="utf-8") as held:
+    with os.fdopen(
+        os.open(tmp_path / "held", os.O_RDONLY | os.O_NONBLOCK), encoding="utf-8"
+    ) as held:
         os.set_blocking(held.fileno(), True)
         running = spawn([*command, tmp_path / ".ci" / "run"])
         while not (tmp_path / "begun").exists():
@@ -86,6 +98,9 @@ def test_a_target_that_does_not_end_is_ended_and_named(tmp_path: Path, spawn: Sp
         running.terminate()
         said = running.communicate()[0].splitlines()
         assert held.read() == "", "whoever held it has ended"
-    assert (running.returncode, said[-4:-2]) == (1, ["make test-slow: did not end", "== each target"])
+    assert (running.returncode, said[-4:-2]) == (
+        1,
+        ["make test-slow: did not end", "== each target"],
+    )
     assert said[-2].startswith("make test: 20 passed in 3.1s (")
     assert said[-1].startswith("make test-slow: FAILED, ended after ")

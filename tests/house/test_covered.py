@@ -2,7 +2,14 @@ from tests.house.covered import Covered, rooms, table
 
 
 def file(statements: int, executed: int, branches: int, taken: int) -> dict[str, dict[str, int]]:
-    return {"summary": {"num_statements": statements, "covered_lines": executed, "num_branches": branches, "covered_branches": taken}}
+    return {
+        "summary": {
+            "num_statements": statements,
+            "covered_lines": executed,
+            "num_branches": branches,
+            "covered_branches": taken,
+        }
+    }
 
 
 def test_coverage_is_added_up_by_room() -> None:

@@ -1,6 +1,18 @@
 from pathlib import Path
 
-from tests.house.size import HOUSE, LEDGER, PACKAGES, Size, ledger, lines, main, rewritten, room, rooms, size
+from tests.house.size import (
+    HOUSE,
+    LEDGER,
+    PACKAGES,
+    Size,
+    ledger,
+    lines,
+    main,
+    rewritten,
+    room,
+    rooms,
+    size,
+)
 
 MODULE = '''"""Two things."""
 
@@ -48,13 +60,24 @@ def test_a_room_is_a_folder_of_a_package_or_what_stands_beside_them(tmp_path: Pa
         "agentload": Size(lines=1, modules=1, nodes=3, statements=1),
         "agentload/cli": Size(lines=3, modules=2, nodes=12, statements=3, imports=1),
     }
-    assert lines(tmp_path, ["agentload", "presets"], ["css", "yaml", "js"]) == {"css": 3, "yaml": 1, "js": 0}
+    assert lines(tmp_path, ["agentload", "presets"], ["css", "yaml", "js"]) == {
+        "css": 3,
+        "yaml": 1,
+        "js": 0,
+    }
 
 
-def test_the_ledger_is_written_for_the_rooms_that_there_are_and_complained_of_where_it_differs(tmp_path: Path) -> None:
+def test_the_ledger_is_written_for_the_rooms_that_there_are_and_complained_of_where_it_differs(
+    tmp_path: Path,
+) -> None:
     printed: list[str] = []
     assert main(["--ledger"], printed.append, house(tmp_path)) == 0
-    assert ledger((tmp_path / LEDGER).read_text()) == {"agentload": 1, "agentload/cli": 3, "agentload/gone": 7, "advisor/rules": 0}
+    assert ledger((tmp_path / LEDGER).read_text()) == {
+        "agentload": 1,
+        "agentload/cli": 3,
+        "agentload/gone": 7,
+        "advisor/rules": 0,
+    }
     assert printed[-1] == "ledger: agentload/gone has 0 lines, not 7\n"
     assert main(["--check"], printed.append, tmp_path) == 1
     assert main([], printed.append, tmp_path) == 0
@@ -66,5 +89,9 @@ def test_the_ledger_stays_as_it_is_where_nothing_changed() -> None:
 
 
 def test_the_ledger_names_every_room_and_no_other() -> None:
-    shipped = {room(path.relative_to(HOUSE)) for package in PACKAGES for path in (HOUSE / package).rglob("*.py")}
+    shipped = {
+        room(path.relative_to(HOUSE))
+        for package in PACKAGES
+        for path in (HOUSE / package).rglob("*.py")
+    }
     assert set(ledger((HOUSE / LEDGER).read_text(encoding="utf-8"))) == shipped

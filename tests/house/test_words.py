@@ -31,7 +31,14 @@ INSTEAD = {
 }
 TICS = re.compile(rf"\b(?:{'|'.join(INSTEAD)})\b", re.IGNORECASE)
 
-HELP = ("agentload/cli", "agentload/importers", "agentload/exporters", "agentload/workloads", "agentload/tasks", "advisor/rules")
+HELP = (
+    "agentload/cli",
+    "agentload/importers",
+    "agentload/exporters",
+    "agentload/workloads",
+    "agentload/tasks",
+    "advisor/rules",
+)
 """Rooms whose docstrings are shown as help or as messages."""
 
 STILL: dict[str, set[str]] = {
@@ -71,23 +78,38 @@ def texts(path: Path) -> Iterator[str]:
         case ".py":
             yield from strings(path)
         case ".j2":
-            yield re.sub(r"\{[{%#].*?[}%#]\}|<[^>]*>", " ", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+            yield re.sub(
+                r"\{[{%#].*?[}%#]\}|<[^>]*>", " ", path.read_text(encoding="utf-8"), flags=re.DOTALL
+            )
         case _:
             yield re.sub(r"```.*?```", " ", path.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
 def words(path: Path) -> set[str]:
-    return {found[0].lower() for text in texts(path) for found in TICS.finditer(re.sub(r"`[^`\n]*`|\]\([^)]*\)", " ", text))}
+    return {
+        found[0].lower()
+        for text in texts(path)
+        for found in TICS.finditer(re.sub(r"`[^`\n]*`|\]\([^)]*\)", " ", text))
+    }
 
 
 FILES = sorted(
     path
-    for pattern in ("agentload/**/*.py", "agentload/**/*.j2", "agentload/**/*.yaml", "advisor/**/*.py", "*.md", "docs/**/*.md")
+    for pattern in (
+        "agentload/**/*.py",
+        "agentload/**/*.j2",
+        "agentload/**/*.yaml",
+        "advisor/**/*.py",
+        "*.md",
+        "docs/**/*.md",
+    )
     for path in HOUSE.glob(pattern)
 )
 
 
-@pytest.mark.parametrize("room", sorted({path.relative_to(HOUSE).parent.as_posix() for path in FILES}))
+@pytest.mark.parametrize(
+    "room", sorted({path.relative_to(HOUSE).parent.as_posix() for path in FILES})
+)
 def test_people_read_one_term_for_one_thing(room: str) -> None:
     found = {}
     for path in FILES:
@@ -98,16 +120,29 @@ def test_people_read_one_term_for_one_thing(room: str) -> None:
 
 
 def test_every_exception_is_still_needed() -> None:
-    assert {name: tics - words(HOUSE / name) for name, tics in STILL.items() if tics - words(HOUSE / name)} == {}
+    assert {
+        name: tics - words(HOUSE / name)
+        for name, tics in STILL.items()
+        if tics - words(HOUSE / name)
+    } == {}
 
 
 @pytest.mark.parametrize(
-    "text", ["The pair is void.", "it was held by us, twice, against that", "it goes on", "they stand for tokens", "--x; swap them"]
+    "text",
+    [
+        "The pair is void.",
+        "it was held by us, twice, against that",
+        "it goes on",
+        "they stand for tokens",
+        "--x; swap them",
+    ],
 )
 def test_a_tic_is_found(text: str) -> None:
     assert TICS.search(text)
 
 
-@pytest.mark.parametrize("text", ["avoid it", "--swap", "a legend", "held for ten seconds", "understand fortune"])
+@pytest.mark.parametrize(
+    "text", ["avoid it", "--swap", "a legend", "held for ten seconds", "understand fortune"]
+)
 def test_other_words_are_left_alone(text: str) -> None:
     assert not TICS.search(text)

@@ -15,11 +15,21 @@ KEY = b"a secret of tests"
 
 
 def imported(
-    folder: Path, files: Mapping[str, str | bytes], format: str | None = None, tolerance: Tolerance = "normal", **options: object
+    folder: Path,
+    files: Mapping[str, str | bytes],
+    format: str | None = None,
+    tolerance: Tolerance = "normal",
+    **options: object,
 ) -> tuple[list[Session], Summary]:
     """Write the files, import the folder (or the one file), and return its sessions and summary."""
     paths = [written(folder / name, text) for name, text in files.items()]
-    made = conversion(paths if len(paths) == 1 else [folder], key=KEY, format=format, tolerance=tolerance, options=options)
+    made = conversion(
+        paths if len(paths) == 1 else [folder],
+        key=KEY,
+        format=format,
+        tolerance=tolerance,
+        options=options,
+    )
     sessions = list(made)
     assert_ordered(sessions)
     return sessions, made.summary
@@ -95,4 +105,6 @@ def ideal(calls: list[list[tuple[object, int]]], block: int) -> float:
 
 def ideal_of(sessions: list[Session], block: int) -> float:
     """Return the ideal hit ratio of sessions, counted one by one."""
-    return ideal([list(tokens(context, block)) for session in sessions for context in sent(session)], block)
+    return ideal(
+        [list(tokens(context, block)) for session in sessions for context in sent(session)], block
+    )

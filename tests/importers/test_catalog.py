@@ -26,7 +26,10 @@ def test_every_format_says_what_it_reads_and_where_its_sources_come_from(name: s
 def test_an_unknown_format_names_the_nearest() -> None:
     with pytest.raises(UsageError) as caught:
         catalog.importer("moonkake")
-    assert (caught.value.message, caught.value.hint) == ("no format 'moonkake'", "did you mean mooncake?")
+    assert (caught.value.message, caught.value.hint) == (
+        "no format 'moonkake'",
+        "did you mean mooncake?",
+    )
 
 
 def test_an_unknown_or_impossible_option_is_named(tmp_path: Path) -> None:
@@ -58,7 +61,11 @@ def test_files_of_a_folder_are_found_in_order_packed_or_not(tmp_path: Path) -> N
     for name in ("b/2.csv.gz", "a.csv", "b/1.csv.zst", "c.json"):
         written(tmp_path / name, "")
     found = catalog.source_files([tmp_path], ["*.csv"])
-    assert [str(path.relative_to(tmp_path)) for path in found] == ["a.csv", "b/1.csv.zst", "b/2.csv.gz"]
+    assert [str(path.relative_to(tmp_path)) for path in found] == [
+        "a.csv",
+        "b/1.csv.zst",
+        "b/2.csv.gz",
+    ]
 
 
 def test_an_archive_is_to_be_unpacked_first(tmp_path: Path) -> None:

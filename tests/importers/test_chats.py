@@ -10,7 +10,11 @@ from agentload.model.trace import Recorded, Session
 from tests.importers.importing import ideal_of, imported, jsonl, lengths, sent
 
 SYSTEM, ASKED = {"role": "system", "content": "s" * 400}, {"role": "user", "content": "u" * 80}
-CALLING = {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "function": {"name": "read", "arguments": '{"path":"x"}'}}]}
+CALLING = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [{"id": "c", "function": {"name": "read", "arguments": '{"path":"x"}'}}],
+}
 RESULT = {"role": "tool", "tool_call_id": "c", "name": "read", "content": "r" * 200}
 ANSWER = {"role": "assistant", "content": "a" * 40}
 CHAT = [SYSTEM, ASKED, CALLING, RESULT, ANSWER]
@@ -28,13 +32,25 @@ EXPECTED = [[("system", 100), ("user", 20)], [("assistant", 5), ("tool", 50)]]
     [
         jsonl({"messages": CHAT}),
         msgspec.json.encode([{"id": "1", "messages": CHAT}]).decode(),
-        jsonl({"conversations": [{"from": "system", "value": "s" * 400}, {"from": "human", "value": "u" * 80}, *CHAT[2:]]}),
+        jsonl(
+            {
+                "conversations": [
+                    {"from": "system", "value": "s" * 400},
+                    {"from": "human", "value": "u" * 80},
+                    *CHAT[2:],
+                ]
+            }
+        ),
     ],
     ids=["lines", "a list", "ShareGPT's names"],
 )
 def test_every_answer_of_a_conversation_is_a_call(tmp_path: Path, text: str) -> None:
     (session,), summary = imported(tmp_path, {"c.jsonl": text})
-    assert (summary.format, shape(session), [turn.output for turn in session.turns]) == ("openai_chat", EXPECTED, [5, 10])
+    assert (summary.format, shape(session), [turn.output for turn in session.turns]) == (
+        "openai_chat",
+        EXPECTED,
+        [5, 10],
+    )
     assert [turn.wait for turn in session.turns] == [None, "tool"]
     assert session.turns[1].add[1].extra == (("name", '"read"'),)
 
@@ -45,7 +61,10 @@ def request(messages: list[Any], at: float | None, **more: Any) -> dict[str, Any
 
 
 def usage(prompt: int, output: int, cached: int) -> dict[str, Any]:
-    details = {"prompt_tokens_details": {"cached_tokens": cached}, "completion_tokens_details": {"reasoning_tokens": 1}}
+    details = {
+        "prompt_tokens_details": {"cached_tokens": cached},
+        "completion_tokens_details": {"reasoning_tokens": 1},
+    }
     return {"usage": {"prompt_tokens": prompt, "completion_tokens": output} | details}
 
 
@@ -67,7 +86,9 @@ def test_requests_that_go_on_with_each_other_are_one_session(tmp_path: Path) -> 
 
 
 def test_a_session_id_wins(tmp_path: Path) -> None:
-    (only,), _ = imported(tmp_path, {"c.jsonl": jsonl(*[record | {"session_id": 7} for record in LOG])})
+    (only,), _ = imported(
+        tmp_path, {"c.jsonl": jsonl(*[record | {"session_id": 7} for record in LOG])}
+    )
     assert lengths(only) == [1_000, 900, 1_300]
     # The third goes on with the first, behind the second: it keeps what it shares with the second, and adds the rest anew.
     assert only.turns[2].keep == 1
@@ -80,11 +101,17 @@ def test_the_same_request_again_is_another_session(tmp_path: Path) -> None:
 
 def test_a_batch_file_has_limits_and_no_times(tmp_path: Path) -> None:
     lines = [
-        {"custom_id": str(number), "method": "POST", "url": "/v1/chat/completions"} | {"body": LOG[0]["request"]} for number in range(2)
+        {"custom_id": str(number), "method": "POST", "url": "/v1/chat/completions"}
+        | {"body": LOG[0]["request"]}
+        for number in range(2)
     ]
     sessions, summary = imported(tmp_path, {"c.jsonl": jsonl(*lines)}, every_s=5)
     assert [(only.start_s, only.turns[0].output) for only in sessions] == [(0.0, 500), (5.0, 500)]
-    assert ("output tokens of a call: its limit, since the answer is not in the source", 2, None) in summary.estimated
+    assert (
+        "output tokens of a call: its limit, since the answer is not in the source",
+        2,
+        None,
+    ) in summary.estimated
     assert ("time of a request: not in the source", 2, None) in summary.estimated
 
 
@@ -92,16 +119,43 @@ def test_anthropics_blocks_and_counts_are_read(tmp_path: Path) -> None:
     """Results stand in the user's message there, and what was cached is counted beside the input."""
     messages = [
         {"role": "user", "content": [{"type": "text", "text": "u" * 80}]},
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "read", "input": {}}]},
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "t", "name": "read", "input": {}}],
+        },
         {
             "role": "user",
-            "content": [{"type": "tool_result", "tool_use_id": "t", "content": "r" * 200}, {"type": "text", "text": "v" * 40}],
+            "content": [
+                {"type": "tool_result", "tool_use_id": "t", "content": "r" * 200},
+                {"type": "text", "text": "v" * 40},
+            ],
         },
     ]
-    told = {"input_tokens": 10, "cache_read_input_tokens": 80, "cache_creation_input_tokens": 30, "output_tokens": 7}
-    (session,), _ = imported(tmp_path, {"c.jsonl": jsonl({"messages": messages, "timestamp": "2026-01-01T00:00:00Z", "usage": told})})
-    assert [segment.role for segment in session.turns[0].add] == ["user", "assistant", "tool", "user"]
-    assert (lengths(session), session.turns[0].output, session.turns[0].recorded) == ([120], 7, Recorded(cached=80))
+    told = {
+        "input_tokens": 10,
+        "cache_read_input_tokens": 80,
+        "cache_creation_input_tokens": 30,
+        "output_tokens": 7,
+    }
+    (session,), _ = imported(
+        tmp_path,
+        {
+            "c.jsonl": jsonl(
+                {"messages": messages, "timestamp": "2026-01-01T00:00:00Z", "usage": told}
+            )
+        },
+    )
+    assert [segment.role for segment in session.turns[0].add] == [
+        "user",
+        "assistant",
+        "tool",
+        "user",
+    ]
+    assert (lengths(session), session.turns[0].output, session.turns[0].recorded) == (
+        [120],
+        7,
+        Recorded(cached=80),
+    )
 
 
 def test_images_have_the_size_that_their_bytes_tell(tmp_path: Path) -> None:
@@ -111,7 +165,9 @@ def test_images_have_the_size_that_their_bytes_tell(tmp_path: Path) -> None:
         {"type": "image_url", "image_url": {"url": png}},
         {"type": "image_url", "image_url": {"url": "https://x/y"}},
     ]
-    (session,), summary = imported(tmp_path, {"c.jsonl": jsonl({"messages": [{"role": "user", "content": content}, ANSWER]})})
+    (session,), summary = imported(
+        tmp_path, {"c.jsonl": jsonl({"messages": [{"role": "user", "content": content}, ANSWER]})}
+    )
     assert [(segment.role, segment.size) for segment in session.turns[0].add] == [
         ("user", None),
         ("image", (112, 56)),
@@ -123,9 +179,24 @@ def test_images_have_the_size_that_their_bytes_tell(tmp_path: Path) -> None:
 def test_lmcaches_prompts_share_what_their_texts_share(tmp_path: Path) -> None:
     opening = "You are an agent that writes programs. " * 8
     lines = [
-        {"timestamp": 1_760_428_436_000_000, "session_id": "a", "input": opening + "first", "output": "o" * 40},
-        {"timestamp": 1_760_428_446_000_000, "session_id": "a", "input": opening + "first" + "x" * 300, "output": "o" * 8},
-        {"timestamp": 1_760_428_441_000_000, "session_id": "b", "input": opening + "second", "output": ""},
+        {
+            "timestamp": 1_760_428_436_000_000,
+            "session_id": "a",
+            "input": opening + "first",
+            "output": "o" * 40,
+        },
+        {
+            "timestamp": 1_760_428_446_000_000,
+            "session_id": "a",
+            "input": opening + "first" + "x" * 300,
+            "output": "o" * 8,
+        },
+        {
+            "timestamp": 1_760_428_441_000_000,
+            "session_id": "b",
+            "input": opening + "second",
+            "output": "",
+        },
     ]
     (first, second), summary = imported(tmp_path, {"l.jsonl": jsonl(*lines)})
     assert summary.format == "lmcache"
@@ -138,7 +209,10 @@ def test_lmcaches_prompts_share_what_their_texts_share(tmp_path: Path) -> None:
 
 def test_tau_benchs_trajectories_are_sessions(tmp_path: Path) -> None:
     text = msgspec.json.encode(
-        [{"task_id": number, "reward": 1.0, "info": {"task": {}}, "traj": CHAT, "trial": 0} for number in range(2)]
+        [
+            {"task_id": number, "reward": 1.0, "info": {"task": {}}, "traj": CHAT, "trial": 0}
+            for number in range(2)
+        ]
     ).decode()
     sessions, summary = imported(tmp_path, {"t.json": text}, every_s=10)
     assert summary.format == "tau_bench"
@@ -148,21 +222,45 @@ def test_tau_benchs_trajectories_are_sessions(tmp_path: Path) -> None:
 
 
 def test_swe_agents_answers_are_calls_but_for_the_demonstration(tmp_path: Path) -> None:
-    demo = [{"role": "user", "content": "d" * 40, "is_demo": True}, {"role": "assistant", "content": "e" * 40, "is_demo": True}]
-    history = [SYSTEM, *demo, ASKED, {"role": "assistant", "content": "b" * 40}, {"role": "tool", "content": "o" * 80}, ANSWER]
+    demo = [
+        {"role": "user", "content": "d" * 40, "is_demo": True},
+        {"role": "assistant", "content": "e" * 40, "is_demo": True},
+    ]
+    history = [
+        SYSTEM,
+        *demo,
+        ASKED,
+        {"role": "assistant", "content": "b" * 40},
+        {"role": "tool", "content": "o" * 80},
+        ANSWER,
+    ]
     steps = [{"action": "ls", "execution_time": 1.5}, {"action": "cat", "execution_time": 9.0}]
     stats = {"tokens_sent": 2 * (140 + 170), "tokens_received": 60, "api_calls": 2}
-    text = msgspec.json.encode({"history": history, "trajectory": steps, "info": {"model_stats": stats}}).decode()
+    text = msgspec.json.encode(
+        {"history": history, "trajectory": steps, "info": {"model_stats": stats}}
+    ).decode()
     (session,), summary = imported(tmp_path, {"x.traj": text})
     assert summary.format == "swe_agent"
-    assert shape(session) == [[("system", 200), ("user", 20), ("assistant", 20), ("user", 40)], [("assistant", 20), ("tool", 40)]]
+    assert shape(session) == [
+        [("system", 200), ("user", 20), ("assistant", 20), ("user", 40)],
+        [("assistant", 20), ("tool", 40)],
+    ]
     assert [turn.output for turn in session.turns] == [30, 30]
     assert [(turn.wait, turn.wait_s) for turn in session.turns] == [(None, 0.0), ("tool", 1.5)]
 
 
 def test_swe_agents_steps_may_hold_what_was_sent(tmp_path: Path) -> None:
-    history = [SYSTEM, ASKED, {"role": "assistant", "content": "b" * 40}, {"role": "tool", "content": "o" * 80}, ANSWER]
-    steps = [{"query": history[:2]}, {"query": [*history[:3], {"role": "tool", "content": "old output cut"}]}]
+    history = [
+        SYSTEM,
+        ASKED,
+        {"role": "assistant", "content": "b" * 40},
+        {"role": "tool", "content": "o" * 80},
+        ANSWER,
+    ]
+    steps = [
+        {"query": history[:2]},
+        {"query": [*history[:3], {"role": "tool", "content": "old output cut"}]},
+    ]
     text = msgspec.json.encode({"history": history, "trajectory": steps, "info": {}}).decode()
     (session,), _ = imported(tmp_path, {"x.traj": text})
     assert [(segment.role, segment.tokens) for segment in sent(session)[1]] == [

@@ -21,15 +21,33 @@ def event(at: float, kind: str, **more: Any) -> dict[str, Any]:
 
 
 def usage(prompt: int, cached: int, output: int, thinking: int) -> dict[str, int]:
-    names = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_output_tokens", "total_tokens")
+    names = (
+        "input_tokens",
+        "cached_input_tokens",
+        "output_tokens",
+        "reasoning_output_tokens",
+        "total_tokens",
+    )
     return dict(zip(names, (prompt, cached, output, thinking, prompt + output), strict=True))
 
 
 def count(at: float, last: dict[str, int] | None, total: dict[str, int]) -> dict[str, Any]:
-    return event(at, "token_count", info={"total_token_usage": total} | ({} if last is None else {"last_token_usage": last}))
+    return event(
+        at,
+        "token_count",
+        info={"total_token_usage": total} | ({} if last is None else {"last_token_usage": last}),
+    )
 
 
-META = line(0, "session_meta", id="t1", timestamp=iso(0), cwd="/home/somebody", cli_version="0.9", instructions="i" * 400)
+META = line(
+    0,
+    "session_meta",
+    id="t1",
+    timestamp=iso(0),
+    cwd="/home/somebody",
+    cli_version="0.9",
+    instructions="i" * 400,
+)
 FIRST, SECOND = usage(1_000, 0, 60, 30), usage(1_200, 960, 10, 0)
 TOTAL = {name: FIRST[name] + SECOND[name] for name in FIRST}
 LINES = [
@@ -37,8 +55,19 @@ LINES = [
     line(0, "turn_context", turn_id="1", model="gpt"),
     item(1, "message", role="user", content=[{"type": "input_text", "text": "u" * 80}]),
     event(1, "user_message", message="u" * 80),
-    item(5, "reasoning", summary=[{"type": "summary_text", "text": "t" * 40}], encrypted_content="x" * 5_000),
-    item(7, "function_call", name="shell", arguments='{"command":["ls","/home/somebody"]}', call_id="c1"),
+    item(
+        5,
+        "reasoning",
+        summary=[{"type": "summary_text", "text": "t" * 40}],
+        encrypted_content="x" * 5_000,
+    ),
+    item(
+        7,
+        "function_call",
+        name="shell",
+        arguments='{"command":["ls","/home/somebody"]}',
+        call_id="c1",
+    ),
     count(7.1, FIRST, FIRST),
     event(8, "exec_command_end", call_id="c1", aggregated_output="r" * 200, exit_code=0),
     item(9, "function_call_output", call_id="c1", output="r" * 200),
@@ -51,7 +80,10 @@ LINES = [
 
 
 def turns(session: Session) -> list[tuple[list[tuple[str, int]], int, int | None]]:
-    return [([(segment.role, segment.tokens) for segment in turn.add], turn.output, turn.thinking) for turn in session.turns]
+    return [
+        ([(segment.role, segment.tokens) for segment in turn.add], turn.output, turn.thinking)
+        for turn in session.turns
+    ]
 
 
 EXPECTED = [
@@ -102,26 +134,44 @@ def test_a_call_without_a_count_is_estimated_and_named(tmp_path: Path) -> None:
 def test_a_compaction_replaces_the_history(tmp_path: Path) -> None:
     third = usage(1_100, 0, 5, 0)
     more = [
-        line(20, "compacted", message="s" * 400, replacement_history=[{"type": "message", "role": "user", "content": "h" * 80}]),
+        line(
+            20,
+            "compacted",
+            message="s" * 400,
+            replacement_history=[{"type": "message", "role": "user", "content": "h" * 80}],
+        ),
         count(20.1, usage(0, 0, 0, 0), TOTAL),
         item(30, "message", role="user", content=[{"type": "input_text", "text": "v" * 80}]),
         item(33, "message", role="assistant", content=[{"type": "output_text", "text": "ok"}]),
         count(33.1, third, {name: TOTAL[name] + third[name] for name in third}),
     ]
     (session,), summary = imported(tmp_path, {"rollout-1.jsonl": jsonl(*LINES, *more)})
-    assert (session.turns[2].keep, [(segment.role, segment.tokens) for segment in session.turns[2].add]) == (
-        1,
-        [("user", 110), ("user", 110)],
-    )
+    assert (
+        session.turns[2].keep,
+        [(segment.role, segment.tokens) for segment in session.turns[2].add],
+    ) == (1, [("user", 110), ("user", 110)])
     assert lengths(session)[2] == 1_100
-    assert [what for what, _, _ in summary.dropped] == ["the call that wrote a compaction's summary: not in the transcript"]
+    assert [what for what, _, _ in summary.dropped] == [
+        "the call that wrote a compaction's summary: not in the transcript"
+    ]
 
 
 def test_a_thread_that_another_spawned_is_its_sub_agent(tmp_path: Path) -> None:
     source = {"subagent": {"thread_spawn": {"parent_thread_id": "t1", "depth": 1}}}
-    child = [line(7.5, "session_meta", id="t2", timestamp=iso(7.5), source=source), *[{**record} for record in LINES[1:7]]]
-    child = [child[0], *[{**record, "timestamp": iso(7.5 + number / 10)} for number, record in enumerate(child[1:])]]
-    sessions, _ = imported(tmp_path, {"rollout-1.jsonl": jsonl(*LINES), "rollout-2.jsonl": jsonl(*child)})
+    child = [
+        line(7.5, "session_meta", id="t2", timestamp=iso(7.5), source=source),
+        *[{**record} for record in LINES[1:7]],
+    ]
+    child = [
+        child[0],
+        *[
+            {**record, "timestamp": iso(7.5 + number / 10)}
+            for number, record in enumerate(child[1:])
+        ],
+    ]
+    sessions, _ = imported(
+        tmp_path, {"rollout-1.jsonl": jsonl(*LINES), "rollout-2.jsonl": jsonl(*child)}
+    )
     assert [session.workload for session in sessions] == ["codex", "codex-subagent"]
     assert sessions[0].turns[0].spawn == ("s0.1",)
     assert sessions[0].turns[1].after == (TurnRef(session="s0.1", turn=-1),)
@@ -131,12 +181,18 @@ def test_unknown_lines_and_items_are_counted(tmp_path: Path) -> None:
     odd = [line(13, "brand_new"), item(14, "brand_new"), item(15, "ghost_snapshot")]
     (session,), summary = imported(tmp_path, {"rollout-1.jsonl": jsonl(*LINES, *odd)})
     assert turns(session) == EXPECTED
-    assert [what for what, _, _ in summary.odd] == ["a line of an unknown type", "an item of an unknown type"]
+    assert [what for what, _, _ in summary.odd] == [
+        "a line of an unknown type",
+        "an item of an unknown type",
+    ]
 
 
 def test_counts_that_are_no_numbers_are_none(tmp_path: Path) -> None:
     odd: Any = {"input_tokens": "many", "output_tokens": None}
     lines = [*LINES[:6], count(7.1, None, odd), *LINES[6:]]
-    assert imported(tmp_path, {"rollout-1.jsonl": jsonl(*lines)}, "codex")[0][0].turns[0].output == FIRST["output_tokens"]
+    assert (
+        imported(tmp_path, {"rollout-1.jsonl": jsonl(*lines)}, "codex")[0][0].turns[0].output
+        == FIRST["output_tokens"]
+    )
     lines = [*LINES[:6], count(7.1, odd, TOTAL), count(7.1, None, odd), *LINES[7:11]]
     imported(tmp_path, {"rollout-1.jsonl": jsonl(*lines)}, "codex")

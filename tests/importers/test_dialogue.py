@@ -46,7 +46,11 @@ def test_a_prompt_that_was_counted_gives_its_news_their_lengths() -> None:
             recorded=Recorded(ttft_s=0.5, api_s=3.0, cached=16),
         ),
         Turn(
-            add=(segment("assistant", 40, "a"), segment("tool", 40, "r1"), segment("tool", 20, "r2")),
+            add=(
+                segment("assistant", 40, "a"),
+                segment("tool", 40, "r1"),
+                segment("tool", 20, "r2"),
+            ),
             output=5,
             wait="tool",
             wait_s=2.0,
@@ -74,17 +78,32 @@ def test_without_counts_lengths_are_estimates_and_the_notes_say_so() -> None:
 def test_a_compaction_keeps_the_lead_and_what_it_says() -> None:
     dialogue = begun(lead="lead")
     dialogue.add([piece("user", 10, "u")])
-    dialogue.call(timing=Timing(), usage=Usage(prompt=110, output=40), answer=[piece("assistant", 7, "a")], place="f")
+    dialogue.call(
+        timing=Timing(),
+        usage=Usage(prompt=110, output=40),
+        answer=[piece("assistant", 7, "a")],
+        place="f",
+    )
     dialogue.restart([piece("user", 30, "summary"), piece("assistant", 7, "a")])
     dialogue.call(timing=Timing(), usage=Usage(prompt=150, output=1), place="f", event="compact")
-    assert dialogue.turns[1] == Turn(add=(segment("user", 10, "summary"), segment("assistant", 40, "a")), output=1, keep=1, event="compact")
+    assert dialogue.turns[1] == Turn(
+        add=(segment("user", 10, "summary"), segment("assistant", 40, "a")),
+        output=1,
+        keep=1,
+        event="compact",
+    )
 
 
 def test_thinking_that_is_dropped_makes_the_answer_shorter() -> None:
     """The context grows by less than the answer had: the history holds no thinking."""
     dialogue = begun()
     dialogue.add([piece("user", 10, "u")])
-    dialogue.call(timing=Timing(), usage=Usage(prompt=10, output=40, thinking=30), answer=[piece("assistant", 40, "a")], place="f")
+    dialogue.call(
+        timing=Timing(),
+        usage=Usage(prompt=10, output=40, thinking=30),
+        answer=[piece("assistant", 40, "a")],
+        place="f",
+    )
     dialogue.add([piece("user", 10, "v")])
     dialogue.call(timing=Timing(), usage=Usage(prompt=30, output=1), place="f")
     assert dialogue.turns[1].add == (segment("assistant", 16, "a"), segment("user", 4, "v"))
@@ -93,34 +112,63 @@ def test_thinking_that_is_dropped_makes_the_answer_shorter() -> None:
 
 def test_an_image_keeps_the_tokens_of_its_size() -> None:
     dialogue = begun()
-    dialogue.add([Piece(role="image", tokens=256, key="i", size=(448, 448)), piece("user", 10, "u")])
+    dialogue.add(
+        [Piece(role="image", tokens=256, key="i", size=(448, 448)), piece("user", 10, "u")]
+    )
     dialogue.call(timing=Timing(), usage=Usage(prompt=300, output=1), place="f")
     assert [segment.tokens for segment in dialogue.turns[0].add] == [256, 44]
     dialogue.add([Piece(role="image", tokens=256, key="j", size=(448, 448))])
     dialogue.call(timing=Timing(), usage=Usage(prompt=310, output=1), place="f")
     # An image that cannot be as small as the server counted: the recorded length stands beside.
-    assert (lengths(dialogue.session("s", workload="w"))[1], dialogue.turns[1].context) == (256, 310)
+    assert (lengths(dialogue.session("s", workload="w"))[1], dialogue.turns[1].context) == (
+        256,
+        310,
+    )
 
 
-def test_a_spawned_session_waits_from_the_call_that_spawned_it_and_a_parent_for_its_children() -> None:
+def test_a_spawned_session_waits_from_the_call_that_spawned_it_and_a_parent_for_its_children() -> (
+    None
+):
     child = begun(spawned_s=1010.0)
     child.add([piece("user", 1, "u")])
-    child.call(timing=Timing(sent_s=1010.5, done_s=1020.0), usage=Usage(prompt=1, output=1), place="f")
+    child.call(
+        timing=Timing(sent_s=1010.5, done_s=1020.0), usage=Usage(prompt=1, output=1), place="f"
+    )
     session = child.session("c", workload="w")
-    assert (session.start_s, session.turns[0].wait_s, session.turns[0].recorded) == (None, 0.5, Recorded(api_s=9.5, start_s=10.5))
+    assert (session.start_s, session.turns[0].wait_s, session.turns[0].recorded) == (
+        None,
+        0.5,
+        Recorded(api_s=9.5, start_s=10.5),
+    )
     parent = begun()
     parent.add([piece("user", 1, "u")])
-    parent.call(timing=Timing(sent_s=1000.0, done_s=1010.0), usage=Usage(prompt=1, output=1), place="f")
+    parent.call(
+        timing=Timing(sent_s=1000.0, done_s=1010.0), usage=Usage(prompt=1, output=1), place="f"
+    )
     parent.add([piece("tool", 1, "r")])
     after = TurnRef(session="c", turn=-1)
-    parent.call(timing=Timing(sent_s=1021.0), usage=Usage(prompt=2, output=1), place="f", after=[after], joined_s=1020.0)
-    assert (parent.turns[1].after, parent.turns[1].wait, parent.turns[1].wait_s) == ((after,), "tool", 1.0)
+    parent.call(
+        timing=Timing(sent_s=1021.0),
+        usage=Usage(prompt=2, output=1),
+        place="f",
+        after=[after],
+        joined_s=1020.0,
+    )
+    assert (parent.turns[1].after, parent.turns[1].wait, parent.turns[1].wait_s) == (
+        (after,),
+        "tool",
+        1.0,
+    )
 
 
 def test_a_call_that_overlaps_the_one_before_is_counted_and_played_after_it() -> None:
     dialogue = begun()
-    dialogue.call(timing=Timing(sent_s=1000.0, done_s=1010.0), usage=Usage(prompt=0, output=1), place="f:1")
-    dialogue.call(timing=Timing(sent_s=1005.0, done_s=1012.0), usage=Usage(prompt=0, output=1), place="f:2")
+    dialogue.call(
+        timing=Timing(sent_s=1000.0, done_s=1010.0), usage=Usage(prompt=0, output=1), place="f:1"
+    )
+    dialogue.call(
+        timing=Timing(sent_s=1005.0, done_s=1012.0), usage=Usage(prompt=0, output=1), place="f:2"
+    )
     assert dialogue.turns[1].wait_s == 0.0
     assert dialogue.intake.notes.placed(dialogue.intake.notes.odd) == (
         ("a call starts before its predecessor has ended: played after it", 1, "f:2"),
@@ -128,7 +176,9 @@ def test_a_call_that_overlaps_the_one_before_is_counted_and_played_after_it() ->
 
 
 @given(st.lists(st.integers(0, 50), max_size=6), st.integers(0, 200))
-def test_shares_add_up_and_nobody_goes_without_where_there_is_enough(weights: list[int], total: int) -> None:
+def test_shares_add_up_and_nobody_goes_without_where_there_is_enough(
+    weights: list[int], total: int
+) -> None:
     shares = apportioned(weights, total)
     assert sum(shares) == (total if weights else 0)
     if total >= len(weights):
@@ -138,7 +188,9 @@ def test_shares_add_up_and_nobody_goes_without_where_there_is_enough(weights: li
 
 
 steps = st.tuples(
-    st.lists(st.tuples(st.sampled_from(["user", "tool"]), st.integers(1, 40)), max_size=3), st.integers(0, 400), st.integers(1, 40)
+    st.lists(st.tuples(st.sampled_from(["user", "tool"]), st.integers(1, 40)), max_size=3),
+    st.integers(0, 400),
+    st.integers(1, 40),
 )
 
 
@@ -149,12 +201,20 @@ def test_every_prompt_has_the_length_that_was_counted_and_shares_what_the_source
     dialogue = begun(lead=lead)
     counted = []
     for number, (news, prompt, output) in enumerate(found):
-        dialogue.add([piece(role, tokens, f"{number}.{index}") for index, (role, tokens) in enumerate(news)])
-        dialogue.call(timing=Timing(), usage=Usage(prompt=prompt, output=output), answer=[piece("assistant", 9, f"a{number}")], place="f")
+        dialogue.add(
+            [piece(role, tokens, f"{number}.{index}") for index, (role, tokens) in enumerate(news)]
+        )
+        dialogue.call(
+            timing=Timing(),
+            usage=Usage(prompt=prompt, output=output),
+            answer=[piece("assistant", 9, f"a{number}")],
+            place="f",
+        )
         counted.append(prompt)
     session = dialogue.session("s", workload="w")
     assert [turn.context for turn in session.turns] == [
-        None if length == prompt else prompt for length, prompt in zip(lengths(session), counted, strict=True)
+        None if length == prompt else prompt
+        for length, prompt in zip(lengths(session), counted, strict=True)
     ]
     for turn, length, prompt in zip(session.turns, lengths(session), counted, strict=True):
         assert length == prompt or (length == 0 and not turn.add)
@@ -168,7 +228,10 @@ def test_a_call_costs_what_it_adds_however_long_the_conversation_is() -> None:
     for number in range(10_000):
         dialogue.add([piece("user", 3, f"u{number}")])
         dialogue.call(
-            timing=Timing(), usage=Usage(prompt=5 * number + 3, output=2), answer=[piece("assistant", 2, f"a{number}")], place="f"
+            timing=Timing(),
+            usage=Usage(prompt=5 * number + 3, output=2),
+            answer=[piece("assistant", 2, f"a{number}")],
+            place="f",
         )
     assert time.process_time() - began_s < 10
     assert [len(turn.add) for turn in dialogue.turns[:3]] == [1, 2, 2]
@@ -176,17 +239,29 @@ def test_a_call_costs_what_it_adds_however_long_the_conversation_is() -> None:
 
 
 @given(st.data())
-def test_what_a_call_keeps_and_adds_is_its_context_whatever_happened_before(data: st.DataObject) -> None:
+def test_what_a_call_keeps_and_adds_is_its_context_whatever_happened_before(
+    data: st.DataObject,
+) -> None:
     dialogue = begun(lead=data.draw(st.sampled_from([None, "lead"])))
     sent: list[tuple[int, int]] = []
     for number in range(data.draw(st.integers(1, 8))):
-        news = [piece("user", data.draw(st.integers(1, 9)), data.draw(st.sampled_from("abc"))) for _ in range(data.draw(st.integers(1, 3)))]
+        news = [
+            piece("user", data.draw(st.integers(1, 9)), data.draw(st.sampled_from("abc")))
+            for _ in range(data.draw(st.integers(1, 3)))
+        ]
         (dialogue.restart if data.draw(st.booleans()) else dialogue.add)(news)
         prompt = data.draw(st.none() | st.integers(20, 90))
-        dialogue.call(timing=Timing(), usage=Usage(prompt=prompt, output=4), answer=[piece("assistant", 4, f"x{number}")], place="f")
+        dialogue.call(
+            timing=Timing(),
+            usage=Usage(prompt=prompt, output=4),
+            answer=[piece("assistant", 4, f"x{number}")],
+            place="f",
+        )
         sent.append((len(dialogue.turns), prompt or 0))
     context: tuple[Segment, ...] = ()
     for turn, (_, prompt) in zip(dialogue.turns, sent, strict=True):
         assert turn.keep is None or turn.keep < len(context)
         context = context[: turn.keep] + turn.add
-        assert not prompt or sum(each.tokens for each in context) == prompt or turn.context == prompt
+        assert (
+            not prompt or sum(each.tokens for each in context) == prompt or turn.context == prompt
+        )

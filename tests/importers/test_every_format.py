@@ -23,7 +23,18 @@ from tests.importers.samples import SECRETS, laid_out, samples
 with tempfile.TemporaryDirectory() as _scratch:
     SAMPLES = samples(Path(_scratch))
 SPOKEN = frozenset(
-    {"claude_code", "codex", "litellm", "openai_chat", "openclaw", "openclaw_cache_trace", "otel", "pi", "swe_agent", "tau_bench"}
+    {
+        "claude_code",
+        "codex",
+        "litellm",
+        "openai_chat",
+        "openclaw",
+        "openclaw_cache_trace",
+        "otel",
+        "pi",
+        "swe_agent",
+        "tau_bench",
+    }
 )
 every_format = pytest.mark.parametrize("name", SAMPLES)
 
@@ -71,7 +82,9 @@ def test_no_eight_characters_of_the_source_leave_it(name: str, tmp_path: Path) -
 
 
 @every_format
-def test_words_go_into_a_file_of_their_own_when_they_are_asked_for(name: str, tmp_path: Path) -> None:
+def test_words_go_into_a_file_of_their_own_when_they_are_asked_for(
+    name: str, tmp_path: Path
+) -> None:
     path = tmp_path / "trace.jsonl.zst"
     with beside(path).open("wb") as file:
         made = conversion(laid_out(tmp_path / "in", SAMPLES[name]), key=KEY, texts=Texts(file))
@@ -92,12 +105,16 @@ def test_two_imports_have_no_name_in_common(tmp_path: Path) -> None:
     keys = []
     for secret in (b"one", b"two"):
         made = conversion(laid_out(tmp_path, SAMPLES["openai_chat"]), key=secret)
-        keys.append({segment.key for session in made for turn in session.turns for segment in turn.add})
+        keys.append(
+            {segment.key for session in made for turn in session.turns for segment in turn.add}
+        )
     assert keys[0]
     assert not keys[0] & keys[1]
 
 
-def survived(folder: Path, name: str, files: dict[str, str | bytes], tolerance: Tolerance) -> list[Session]:
+def survived(
+    folder: Path, name: str, files: dict[str, str | bytes], tolerance: Tolerance
+) -> list[Session]:
     """Import something damaged; an error for the user is a way to survive it."""
     try:
         return list(conversion(laid_out(folder, files), key=KEY, format=name, tolerance=tolerance))
@@ -118,13 +135,19 @@ flips = st.lists(st.tuples(shares, st.integers(1, 255)), max_size=4)
 
 
 @every_format
-@given(cut=st.just(1.0) | shares, flips=flips, tolerance=st.sampled_from(["normal", "lenient", "strict"]))
+@given(
+    cut=st.just(1.0) | shares,
+    flips=flips,
+    tolerance=st.sampled_from(["normal", "lenient", "strict"]),
+)
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_files_that_were_cut_or_damaged_are_survived(
     name: str, tmp_path: Path, cut: float, flips: list[tuple[float, int]], tolerance: Tolerance
 ) -> None:
     first, *others = SAMPLES[name]
-    files = {first: damaged(SAMPLES[name][first], cut, flips)} | {other: SAMPLES[name][other] for other in others}
+    files = {first: damaged(SAMPLES[name][first], cut, flips)} | {
+        other: SAMPLES[name][other] for other in others
+    }
     sessions = survived(tmp_path, name, files, tolerance)
     assert_ordered(sessions)
     for session in sessions:
@@ -141,7 +164,10 @@ def test_a_file_that_is_still_written_gives_what_is_there(name: str, tmp_path: P
     content = SAMPLES[name][first]
     if isinstance(content, bytes) or content.count("\n") < 2 or name in {"servegen", "access_log"}:
         pytest.skip("no log of a record a line")
-    whole = sum(len(session.turns) for session in survived(tmp_path / "whole", name, SAMPLES[name], "normal"))
+    whole = sum(
+        len(session.turns)
+        for session in survived(tmp_path / "whole", name, SAMPLES[name], "normal")
+    )
     cut = SAMPLES[name] | {first: content[: len(content.rstrip()) - 3]}
     made = conversion(laid_out(tmp_path / "cut", cut), key=KEY, format=name)
     assert whole - 1 <= sum(len(session.turns) for session in made) <= whole

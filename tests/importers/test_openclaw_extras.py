@@ -10,24 +10,49 @@ from tests.importers.entries import DAY, iso
 from tests.importers.importing import imported, jsonl, lengths, sent
 
 ASKED = {"role": "user", "content": "u" * 80}
-SAID = {"role": "assistant", "content": [{"type": "toolCall", "id": "1", "name": "read", "arguments": {}}]}
-RESULT = {"role": "toolResult", "toolCallId": "1", "toolName": "read", "content": [{"type": "text", "text": "r" * 200}]}
+SAID = {
+    "role": "assistant",
+    "content": [{"type": "toolCall", "id": "1", "name": "read", "arguments": {}}],
+}
+RESULT = {
+    "role": "toolResult",
+    "toolCallId": "1",
+    "toolName": "read",
+    "content": [{"type": "text", "text": "r" * 200}],
+}
 
 
 def event(seq: int, at: float, stage: str, messages: list[Any], **more: Any) -> dict[str, Any]:
-    return {"ts": iso(at), "seq": seq, "stage": stage, "runId": "r", "sessionId": "s", "modelId": "m", "messages": messages} | more
+    return {
+        "ts": iso(at),
+        "seq": seq,
+        "stage": stage,
+        "runId": "r",
+        "sessionId": "s",
+        "modelId": "m",
+        "messages": messages,
+    } | more
 
 
 def usage(prompt: int, cached: int, output: int) -> dict[str, Any]:
-    return {"usage": {"input": prompt - cached, "cacheRead": cached, "cacheWrite": 0, "output": output}}
+    return {
+        "usage": {"input": prompt - cached, "cacheRead": cached, "cacheWrite": 0, "output": output}
+    }
 
 
-def test_the_cache_traces_requests_are_calls_and_the_next_event_tells_the_answer(tmp_path: Path) -> None:
+def test_the_cache_traces_requests_are_calls_and_the_next_event_tells_the_answer(
+    tmp_path: Path,
+) -> None:
     events = [
         event(1, 0, "session:loaded", []),
         event(2, 1, "stream:context", [ASKED], system="s" * 400),
         event(3, 5, "stream:context", [ASKED, SAID | usage(130, 0, 9), RESULT], system="s" * 400),
-        event(4, 9, "session:after", [ASKED, SAID, RESULT, {"role": "assistant", "content": "done"} | usage(200, 120, 4)]),
+        event(
+            4,
+            9,
+            "session:after",
+            [ASKED, SAID, RESULT, {"role": "assistant", "content": "done"} | usage(200, 120, 4)],
+        ),
     ]
     (only,), summary = imported(tmp_path, {"cache-trace.jsonl": jsonl(*events)})
     assert summary.format == "openclaw_cache_trace"
@@ -35,7 +60,11 @@ def test_the_cache_traces_requests_are_calls_and_the_next_event_tells_the_answer
         [("system", 108), ("user", 22)],
         [("system", 108), ("user", 22), ("assistant", 9), ("tool", 61)],
     ]
-    assert (lengths(only), [turn.output for turn in only.turns], [turn.wait for turn in only.turns]) == ([130, 200], [9, 4], [None, "tool"])
+    assert (
+        lengths(only),
+        [turn.output for turn in only.turns],
+        [turn.wait for turn in only.turns],
+    ) == ([130, 200], [9, 4], [None, "tool"])
     assert summary.recorded_hits == 120 / 330
 
 
@@ -47,10 +76,19 @@ def test_a_request_whose_answer_never_came_is_a_call_too(tmp_path: Path) -> None
 
 def job(own: str, schedule: dict[str, Any], **more: Any) -> dict[str, Any]:
     payload = {"kind": "agentTurn", "message": f"{own} " * 20}
-    return {"id": own, "enabled": True, "createdAtMs": DAY, "schedule": schedule, "sessionTarget": "isolated", "payload": payload} | more
+    return {
+        "id": own,
+        "enabled": True,
+        "createdAtMs": DAY,
+        "schedule": schedule,
+        "sessionTarget": "isolated",
+        "payload": payload,
+    } | more
 
 
-def fired(folder: Path, *jobs: dict[str, Any], **options: Any) -> list[tuple[float | None, float | None]]:
+def fired(
+    folder: Path, *jobs: dict[str, Any], **options: Any
+) -> list[tuple[float | None, float | None]]:
     text = msgspec.json.encode({"version": 1, "jobs": jobs}).decode()
     sessions, _ = imported(folder, {"jobs.json": text}, "openclaw_jobs", **options)
     return [(session.start_s, session.turns[0].deadline_s) for session in sessions]
@@ -70,16 +108,23 @@ FULL = (-(DAY / 1000)) % HOUR  # seconds to the first full hour
         ({"kind": "at", "at": DAY + 60_000}, [(60.0, None)]),
         ({"kind": "at", "at": iso(90)}, [(90.0, None)]),
         ({"kind": "at", "at": DAY - 60_000}, []),
-        ({"kind": "cron", "expr": "0 * * * *", "staggerMs": 0}, [(FULL, HOUR), (FULL + HOUR, None)]),
+        (
+            {"kind": "cron", "expr": "0 * * * *", "staggerMs": 0},
+            [(FULL, HOUR), (FULL + HOUR, None)],
+        ),
     ],
     ids=["every", "at", "at, as a date", "long ago", "cron"],
 )
-def test_jobs_fire_by_their_schedules_until_the_next_is_due(tmp_path: Path, schedule: dict[str, Any], expected: list[Any]) -> None:
+def test_jobs_fire_by_their_schedules_until_the_next_is_due(
+    tmp_path: Path, schedule: dict[str, Any], expected: list[Any]
+) -> None:
     assert fired(tmp_path, job("j", schedule), hours=2) == expected
 
 
 def test_full_hours_are_staggered_but_each_job_by_the_same(tmp_path: Path) -> None:
-    found = fired(tmp_path, job("j", {"kind": "cron", "expr": "0 * * * *", "tz": "Europe/Berlin"}), hours=3)
+    found = fired(
+        tmp_path, job("j", {"kind": "cron", "expr": "0 * * * *", "tz": "Europe/Berlin"}), hours=3
+    )
     late = {round(((start or 0.0) - FULL) % HOUR, 3) for start, _ in found}
     assert len(found) == 3
     assert len(late) == 1
@@ -88,14 +133,20 @@ def test_full_hours_are_staggered_but_each_job_by_the_same(tmp_path: Path) -> No
 
 def test_runs_share_the_prefix_and_disabled_jobs_do_not_fire(tmp_path: Path) -> None:
     every = {"kind": "every", "everyMs": 3_600_000, "anchorMs": DAY}
-    jobs = [job("a", every), job("b", every), job("c", every, enabled=False), job("d", {"kind": "stream"}), job("e", {"kind": "moon"})]
+    jobs = [
+        job("a", every),
+        job("b", every),
+        job("c", every, enabled=False),
+        job("d", {"kind": "stream"}),
+        job("e", {"kind": "moon"}),
+    ]
     jobs.append(job("f", every, payload={"kind": "command", "command": "make"}))
     text = msgspec.json.encode({"jobs": jobs}).decode()
     sessions, summary = imported(tmp_path, {"jobs.json": text}, hours=1, prefix=100, output=7)
     assert summary.format == "openclaw_jobs"
-    assert [[(segment.role, segment.tokens) for segment in session.turns[0].add] for session in sessions] == 2 * [
-        [("system", 100), ("user", 10)]
-    ]
+    assert [
+        [(segment.role, segment.tokens) for segment in session.turns[0].add] for session in sessions
+    ] == 2 * [[("system", 100), ("user", 10)]]
     assert len({session.turns[0].add[0].key for session in sessions}) == 1
     assert [what for what, _, _ in summary.odd] == ["a schedule of an unknown kind"]
     assert {what for what, _, _ in summary.dropped} == {
@@ -105,6 +156,14 @@ def test_runs_share_the_prefix_and_disabled_jobs_do_not_fire(tmp_path: Path) -> 
 
 
 def test_a_schedule_that_cannot_be_read_is_counted(tmp_path: Path) -> None:
-    jobs = [job("a", {"kind": "cron", "expr": "99 * * * *"}), job("b", {"kind": "cron", "expr": "* * * * *", "tz": "Mars/Olympus"})]
-    sessions, summary = imported(tmp_path, {"jobs.json": msgspec.json.encode({"jobs": jobs}).decode()}, hours=1)
-    assert (sessions, [(what, count) for what, count, _ in summary.odd]) == ([], [("an unreadable schedule", 2)])
+    jobs = [
+        job("a", {"kind": "cron", "expr": "99 * * * *"}),
+        job("b", {"kind": "cron", "expr": "* * * * *", "tz": "Mars/Olympus"}),
+    ]
+    sessions, summary = imported(
+        tmp_path, {"jobs.json": msgspec.json.encode({"jobs": jobs}).decode()}, hours=1
+    )
+    assert (sessions, [(what, count) for what, count, _ in summary.odd]) == (
+        [],
+        [("an unreadable schedule", 2)],
+    )

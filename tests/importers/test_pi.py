@@ -23,19 +23,30 @@ LINE = [
 
 def shape(line: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return entries without ids, as version 1 has them."""
-    return [{name: value for name, value in record.items() if name not in {"id", "parentId", "version"}} for record in line]
+    return [
+        {name: value for name, value in record.items() if name not in {"id", "parentId", "version"}}
+        for record in line
+    ]
 
 
 def test_answers_are_calls_with_the_lengths_and_times_of_their_usage(tmp_path: Path) -> None:
     (only,), summary = imported(tmp_path, {"s.jsonl": jsonl(*LINE)})
     assert summary.format == "pi"
-    assert (only.start_s, lengths(only), [turn.output for turn in only.turns]) == (1.5, [1_020, 1_170, 1_200], [50, 7, 30])
+    assert (only.start_s, lengths(only), [turn.output for turn in only.turns]) == (
+        1.5,
+        [1_020, 1_170, 1_200],
+        [50, 7, 30],
+    )
     assert [[(segment.role, segment.tokens) for segment in turn.add] for turn in only.turns] == [
         [("system", 1_000), ("user", 20)],
         [("assistant", 50), ("tool", 100)],
         [("assistant", 7), ("user", 23)],
     ]
-    assert [(turn.wait, turn.wait_s) for turn in only.turns] == [(None, 0.0), ("tool", 1.0), ("user", 60.5)]
+    assert [(turn.wait, turn.wait_s) for turn in only.turns] == [
+        (None, 0.0),
+        ("tool", 1.0),
+        ("user", 60.5),
+    ]
     assert only.turns[1].recorded == Recorded(api_s=1.0, cached=1_000, start_s=5.0)
     assert only.turns[1].add[1].extra == (("name", '"read"'),)
     assert summary.recorded_hits == 2_270 / 3_390
@@ -44,13 +55,23 @@ def test_answers_are_calls_with_the_lengths_and_times_of_their_usage(tmp_path: P
 def test_all_versions_say_the_same(tmp_path: Path) -> None:
     tree, _ = imported(tmp_path / "3", {"s.jsonl": jsonl(*LINE)})
     line, _ = imported(tmp_path / "1", {"s.jsonl": jsonl(*shape(LINE))})
-    mixed, _ = imported(tmp_path / "2", {"s.jsonl": jsonl(*LINE[:4], *shape(LINE[4:5]), *shape(LINE[5:]))})
+    mixed, _ = imported(
+        tmp_path / "2", {"s.jsonl": jsonl(*LINE[:4], *shape(LINE[4:5]), *shape(LINE[5:]))}
+    )
     assert tree == line == mixed
 
 
 def test_a_compaction_keeps_the_lead_its_summary_and_what_it_says_first(tmp_path: Path) -> None:
     more = [
-        entry("k", "f", 80.0, "compaction", summary="s" * 120, firstKeptEntryId="e", tokensBefore=1_230),
+        entry(
+            "k",
+            "f",
+            80.0,
+            "compaction",
+            summary="s" * 120,
+            firstKeptEntryId="e",
+            tokensBefore=1_230,
+        ),
         user("g", "k", 90.0, "w" * 40),
         answer("h", "g", 91.0, 92.0, (1_120, 0, 0, 5)),
     ]
@@ -63,8 +84,12 @@ def test_a_compaction_keeps_the_lead_its_summary_and_what_it_says_first(tmp_path
     assert lengths(only)[-1] == 1_120
     # What is kept is what it was: the same words have the same name and length.
     assert last.add[1] == only.turns[2].add[1]
-    assert summary.dropped == (("the call that wrote a compaction's summary: not in the transcript", 1, None),)
-    compaction = {name: value for name, value in more[0].items() if name != "firstKeptEntryId"} | {"firstKeptEntryIndex": 6}
+    assert summary.dropped == (
+        ("the call that wrote a compaction's summary: not in the transcript", 1, None),
+    )
+    compaction = {name: value for name, value in more[0].items() if name != "firstKeptEntryId"} | {
+        "firstKeptEntryIndex": 6
+    }
     by_index = shape([*LINE, compaction, *more[1:]])
     old, _ = imported(tmp_path / "1", {"s.jsonl": jsonl(*by_index)})
     assert old == [only]
@@ -79,7 +104,11 @@ def test_a_branch_goes_on_from_where_it_left_and_both_branches_were_calls(tmp_pa
 
 
 def test_parents_in_a_circle_or_missing_are_counted(tmp_path: Path) -> None:
-    circle = [user("p", "q", 200.0, "p"), user("q", "p", 201.0, "q"), answer("z", "nowhere", 202.0, 203.0, (500, 0, 0, 1))]
+    circle = [
+        user("p", "q", 200.0, "p"),
+        user("q", "p", 201.0, "q"),
+        answer("z", "nowhere", 202.0, 203.0, (500, 0, 0, 1)),
+    ]
     (only,), summary = imported(tmp_path, {"s.jsonl": jsonl(*LINE, *circle)})
     assert lengths(only)[-1] == 500
     assert {what for what, _, _ in summary.odd} >= {"a missing parent"}
@@ -100,10 +129,19 @@ def test_calls_without_a_token_are_no_calls(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("usage", [None, (0, 0, 0, 0)], ids=["none", "zeros, as servers that do not count write"])
-def test_an_answer_without_usage_is_estimated_and_named(tmp_path: Path, usage: tuple[int, int, int, int] | None) -> None:
+@pytest.mark.parametrize(
+    "usage", [None, (0, 0, 0, 0)], ids=["none", "zeros, as servers that do not count write"]
+)
+def test_an_answer_without_usage_is_estimated_and_named(
+    tmp_path: Path, usage: tuple[int, int, int, int] | None
+) -> None:
     (only,), summary = imported(
-        tmp_path, {"s.jsonl": jsonl(session(), user("a", None, 1, "u" * 80), answer("b", "a", 2, 3, usage, "t" * 40))}
+        tmp_path,
+        {
+            "s.jsonl": jsonl(
+                session(), user("a", None, 1, "u" * 80), answer("b", "a", 2, 3, usage, "t" * 40)
+            )
+        },
     )
     assert (lengths(only), only.turns[0].output) == ([20], 19)
     assert summary.odd == (("an answer without usage", 1, f"{tmp_path / 's.jsonl'}:3"),)
@@ -132,9 +170,18 @@ def test_shell_commands_and_other_messages_are_part_of_the_context(tmp_path: Pat
 def test_sessions_come_in_the_order_of_their_first_calls(tmp_path: Path) -> None:
     """The file that begins first may call last."""
     late = [session(), user("a", None, 900, "u"), answer("b", "a", 901, 902, (100, 0, 0, 1))]
-    early = [session(5.0, cwd="/elsewhere"), user("a", None, 6, "u"), answer("b", "a", 7, 8, (100, 0, 0, 1))]
+    early = [
+        session(5.0, cwd="/elsewhere"),
+        user("a", None, 6, "u"),
+        answer("b", "a", 7, 8, (100, 0, 0, 1)),
+    ]
     sessions, _ = imported(
-        tmp_path, {"1.jsonl": jsonl(*late), "2.jsonl": jsonl(*early), "3.jsonl": jsonl({"type": "session", "timestamp": iso(3)})}
+        tmp_path,
+        {
+            "1.jsonl": jsonl(*late),
+            "2.jsonl": jsonl(*early),
+            "3.jsonl": jsonl({"type": "session", "timestamp": iso(3)}),
+        },
     )
     assert [only.start_s for only in sessions] == [7.0, 901.0]
     # Prompts of two folders are two.

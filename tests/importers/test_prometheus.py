@@ -17,7 +17,13 @@ PROMPT, OUTPUT = HISTOGRAMS["prompt_tokens"][0], HISTOGRAMS["output_tokens"][0]
 
 
 def text(
-    prompts: list[int], outputs: list[int], mean: tuple[float, float], *, cached: float, started: float = 1_000.0, engines: int = 1
+    prompts: list[int],
+    outputs: list[int],
+    mean: tuple[float, float],
+    *,
+    cached: float,
+    started: float = 1_000.0,
+    engines: int = 1,
 ) -> str:
     """Write metrics as vLLM does: cumulative buckets by engine."""
     lines = ["# TYPE process_start_time_seconds gauge", f"process_start_time_seconds {started}"]
@@ -32,7 +38,10 @@ def text(
             lines += [f"{name}_count{{{label}}} {seen}", f"{name}_sum{{{label}}} {average * seen}"]
     total = engines * mean[0] * sum(prompts)
     for name, value in (("queries", total), ("hits", total * cached)):
-        lines += [f"# TYPE vllm:prefix_cache_{name}_total counter", f"vllm:prefix_cache_{name}_total{{}} {value}"]
+        lines += [
+            f"# TYPE vllm:prefix_cache_{name}_total counter",
+            f"vllm:prefix_cache_{name}_total{{}} {value}",
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -57,15 +66,28 @@ def test_lengths_are_the_histograms_and_their_means(tmp_path: Path, sharing: str
     outputs = np.array([turn.output for session in sessions for turn in session.turns])
     assert len(prompts) == 2_000
     # Buckets are met to the request, but for lengths that round to a bound.
-    assert np.abs(np.histogram(prompts, (0, 100.5, 1000.5, 10_000.5))[0] - [400, 1_000, 600]).max() <= 1
+    assert (
+        np.abs(np.histogram(prompts, (0, 100.5, 1000.5, 10_000.5))[0] - [400, 1_000, 600]).max()
+        <= 1
+    )
     assert np.abs(np.histogram(outputs, (0, 100.5, 1000.5))[0] - [1_400, 600]).max() <= 1
-    assert (abs(prompts.mean() / 1_800 - 1) < 0.01, abs(outputs.mean() / 120 - 1) < 0.01) == (True, True)
+    assert (abs(prompts.mean() / 1_800 - 1) < 0.01, abs(outputs.mean() / 120 - 1) < 0.01) == (
+        True,
+        True,
+    )
 
 
 @pytest.mark.parametrize("cached", [0.1, 0.6, 0.95])
 @pytest.mark.parametrize("sharing", ["sessions", "prefix"])
-def test_the_ideal_hit_ratio_is_the_cached_share(tmp_path: Path, cached: float, sharing: str) -> None:
-    _, summary = drawn(tmp_path, text([20, 50, 30, 0], [70, 30, 0, 0], (1_800.0, 120.0), cached=cached), sharing=sharing, requests=2_000)
+def test_the_ideal_hit_ratio_is_the_cached_share(
+    tmp_path: Path, cached: float, sharing: str
+) -> None:
+    _, summary = drawn(
+        tmp_path,
+        text([20, 50, 30, 0], [70, 30, 0, 0], (1_800.0, 120.0), cached=cached),
+        sharing=sharing,
+        requests=2_000,
+    )
     assert summary.ideal_import is not None
     assert abs(summary.ideal_import - cached) < 0.02
 
@@ -84,9 +106,15 @@ def test_the_rate_is_the_requests_since_the_start_or_between_two_texts(tmp_path:
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        ("# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 0\n", "no request has ended yet"),
+        (
+            "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 0\n",
+            "no request has ended yet",
+        ),
         ("vllm: {{{\n", "not a metrics text"),
-        (CHAT.replace("process_start_time_seconds 1000.0\n", ""), "no start time to measure a rate from"),
+        (
+            CHAT.replace("process_start_time_seconds 1000.0\n", ""),
+            "no start time to measure a rate from",
+        ),
     ],
 )
 def test_what_tells_nothing_is_refused(tmp_path: Path, content: str, what: str) -> None:

@@ -17,15 +17,24 @@ TRACE = """\
 {"timestamp": "40", "input_length": 60, "output_length": 9, "hash_ids": {"sys_prompt": [1, 3], "user_input": [99]}, "session_id": "x"}
 """
 TABLES = {
-    "1_sys_prompt.jsonl": jsonl(*[{"sys_prompt_id": number, "token_length": 16} for number in (1, 2, 3)]),
-    "2_passages.jsonl": jsonl({"passage_id": 7, "token_length": 20}, {"passage_id": 8, "token_length": 9}),
-    "3_more.jsonl": jsonl({"history_id": 4, "token_length": 3}, {"user_input_id": 5, "token_length": 2}),
+    "1_sys_prompt.jsonl": jsonl(
+        *[{"sys_prompt_id": number, "token_length": 16} for number in (1, 2, 3)]
+    ),
+    "2_passages.jsonl": jsonl(
+        {"passage_id": 7, "token_length": 20}, {"passage_id": 8, "token_length": 9}
+    ),
+    "3_more.jsonl": jsonl(
+        {"history_id": 4, "token_length": 3}, {"user_input_id": 5, "token_length": 2}
+    ),
 }
 
 
 def test_contexts_are_put_together_from_ids_and_lengths(tmp_path: Path) -> None:
     (early, late), summary = imported(tmp_path, {"0_trace.jsonl": TRACE} | TABLES)
-    assert [(turn.keep, [(segment.role, segment.tokens, segment.key) for segment in turn.add]) for turn in late.turns] == [
+    assert [
+        (turn.keep, [(segment.role, segment.tokens, segment.key) for segment in turn.add])
+        for turn in late.turns
+    ] == [
         (
             None,
             [
@@ -40,9 +49,20 @@ def test_contexts_are_put_together_from_ids_and_lengths(tmp_path: Path) -> None:
         ),
         (1, [("system", 16, "s3"), ("user", 28, "s1.1")]),
     ]
-    assert (early.start_s, late.start_s, lengths(early), late.turns[1].wait_s) == (0.0, 2.0, [52], 30.0)
+    assert (early.start_s, late.start_s, lengths(early), late.turns[1].wait_s) == (
+        0.0,
+        2.0,
+        [52],
+        30.0,
+    )
     assert summary.ideal_source == summary.ideal_import == ideal_of([early, late], 16)
-    assert summary.odd == (("an id without a length in the tables: its tokens have no identity", 1, f"{tmp_path / '0_trace.jsonl'}:5"),)
+    assert summary.odd == (
+        (
+            "an id without a length in the tables: its tokens have no identity",
+            1,
+            f"{tmp_path / '0_trace.jsonl'}:5",
+        ),
+    )
 
 
 def test_the_tables_are_found_beside_the_trace(tmp_path: Path) -> None:

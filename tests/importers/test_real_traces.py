@@ -18,7 +18,10 @@ from agentload.model.walk import contexts
 from tests.importers.importing import KEY
 
 _FOLDER = os.environ.get("AGENTLOAD_REAL_TRACES")
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(_FOLDER is None, reason="AGENTLOAD_REAL_TRACES names no folder")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(_FOLDER is None, reason="AGENTLOAD_REAL_TRACES names no folder"),
+]
 
 
 def made(pattern: str, **options: object) -> Conversion:
@@ -29,7 +32,13 @@ def made(pattern: str, **options: object) -> Conversion:
 
 
 def prompts(sessions: Iterator[Session]) -> list[list[int]]:
-    return [[sum(segment.tokens for segment in context) for context in contexts(Header(name=""), session)] for session in sessions]
+    return [
+        [
+            sum(segment.tokens for segment in context)
+            for context in contexts(Header(name=""), session)
+        ]
+        for session in sessions
+    ]
 
 
 def test_kv_cache_testers_lengths_and_sharing_are_the_sources() -> None:
@@ -37,15 +46,28 @@ def test_kv_cache_testers_lengths_and_sharing_are_the_sources() -> None:
     lengths: list[list[int]] = []
     total = distinct = 0
     for _, trace in records(found.files[0], dict[str, Any], Notes()):
-        agents = [trace["requests"], *(request["requests"] for request in trace["requests"] if request["type"] == "subagent")]
-        calls = [[request for request in agent if request["type"] != "subagent"] for agent in agents]
+        agents = [
+            trace["requests"],
+            *(
+                request["requests"]
+                for request in trace["requests"]
+                if request["type"] == "subagent"
+            ),
+        ]
+        calls = [
+            [request for request in agent if request["type"] != "subagent"] for agent in agents
+        ]
         lengths += [[request["in"] for request in agent] for agent in calls]
         # Ids name all up to their block within a trace, so that the distinct ones are the blocks that have to be computed.
         total += sum(len(request["hash_ids"]) for agent in calls for request in agent)
-        distinct += len({block for agent in calls for request in agent for block in request["hash_ids"]})
+        distinct += len(
+            {block for agent in calls for request in agent for block in request["hash_ids"]}
+        )
     assert prompts(iter(found)) == lengths
     tokens = sum(map(sum, lengths))
-    assert found.summary.ideal_source == found.summary.ideal_import == (total - distinct) * 64 / tokens
+    assert (
+        found.summary.ideal_source == found.summary.ideal_import == (total - distinct) * 64 / tokens
+    )
 
 
 def test_mooncakes_hit_ratio_is_the_papers() -> None:
@@ -71,10 +93,14 @@ def test_pis_calls_and_hits_are_those_of_its_usage() -> None:
     found = made("before-compaction.jsonl*")
     (only,) = found
     usages = [
-        record["message"]["usage"] for _, record in records(found.files[0], dict[str, Any], Notes()) if "usage" in record.get("message", {})
+        record["message"]["usage"]
+        for _, record in records(found.files[0], dict[str, Any], Notes())
+        if "usage" in record.get("message", {})
     ]
     calls = [usage for usage in usages if usage["output"]]
-    assert prompts(iter([only])) == [[usage["input"] + usage["cacheRead"] + usage["cacheWrite"] for usage in calls]]
+    assert prompts(iter([only])) == [
+        [usage["input"] + usage["cacheRead"] + usage["cacheWrite"] for usage in calls]
+    ]
     hits = sum(usage["cacheRead"] for usage in calls) / sum(map(sum, prompts(iter([only]))))
     assert found.summary.recorded_hits == hits
 
@@ -82,7 +108,11 @@ def test_pis_calls_and_hits_are_those_of_its_usage() -> None:
 def test_azures_rows_are_its_sessions() -> None:
     found = made("AzureLLMInferenceTrace_conv.csv*")
     lengths = sorted(length for session in prompts(iter(found)) for length in session)
-    assert (len(lengths), lengths[len(lengths) // 2], lengths[len(lengths) * 9 // 10]) == (19_366, 1_020, 2_735)
+    assert (len(lengths), lengths[len(lengths) // 2], lengths[len(lengths) * 9 // 10]) == (
+        19_366,
+        1_020,
+        2_735,
+    )
 
 
 def test_no_prefix_of_a_public_trace_crashes(tmp_path: Path) -> None:
@@ -94,7 +124,9 @@ def test_no_prefix_of_a_public_trace_crashes(tmp_path: Path) -> None:
                 cut.write_bytes(content[: round(len(content) * share)])
                 if path.name[0].isdigit():
                     continue
-                with suppress(AgentloadError):  # nothing may be left of a packed file that was cut early
+                with suppress(
+                    AgentloadError
+                ):  # nothing may be left of a packed file that was cut early
                     list(conversion([cut], key=KEY, tolerance="lenient"))
 
 

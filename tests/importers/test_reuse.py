@@ -10,10 +10,27 @@ from agentload.model.trace import Segment, Session, Turn
 from tests.importers.importing import ideal, ideal_of, sent
 
 BLOCK = 4
-named = st.builds(Segment, role=st.just("user"), tokens=st.integers(0, 11), key=st.sampled_from("abc"))
-numbered = st.builds(Segment, role=st.just("user"), tokens=st.integers(1, 11), key=st.tuples(st.integers(0, 3), st.just(3)))
-turns = st.builds(Turn, add=st.lists(named | numbered, max_size=4).map(tuple), output=st.just(1), keep=st.none() | st.integers(0, 3))
-session = st.builds(Session, session=st.just("s"), workload=st.just("w"), turns=st.lists(turns, min_size=1, max_size=4).map(tuple))
+named = st.builds(
+    Segment, role=st.just("user"), tokens=st.integers(0, 11), key=st.sampled_from("abc")
+)
+numbered = st.builds(
+    Segment,
+    role=st.just("user"),
+    tokens=st.integers(1, 11),
+    key=st.tuples(st.integers(0, 3), st.just(3)),
+)
+turns = st.builds(
+    Turn,
+    add=st.lists(named | numbered, max_size=4).map(tuple),
+    output=st.just(1),
+    keep=st.none() | st.integers(0, 3),
+)
+session = st.builds(
+    Session,
+    session=st.just("s"),
+    workload=st.just("w"),
+    turns=st.lists(turns, min_size=1, max_size=4).map(tuple),
+)
 
 
 def measured(sessions: list[Session], *, limit: int = 1 << 20) -> Reuse:
@@ -28,7 +45,9 @@ def measured(sessions: list[Session], *, limit: int = 1 << 20) -> Reuse:
 @given(st.lists(session, min_size=1, max_size=4))
 def test_hits_are_the_full_blocks_that_an_earlier_call_had(sessions: list[Session]) -> None:
     found = measured(sessions)
-    total = sum(segment.tokens for each in sessions for context in sent(each) for segment in context)
+    total = sum(
+        segment.tokens for each in sessions for context in sent(each) for segment in context
+    )
     assert found.prompt_tokens == total
     assert found.ratio == (ideal_of(sessions, BLOCK) if total else None)
 
@@ -40,7 +59,13 @@ def test_the_length_of_a_partial_block_is_not_the_id_of_another() -> None:
     assert measured([Session(session="s", workload="w", turns=(first, second))]).hit_tokens == BLOCK
 
 
-@given(st.lists(st.tuples(st.lists(st.integers(0, 2), min_size=1, max_size=6), st.integers(1, BLOCK)), min_size=1, max_size=6))
+@given(
+    st.lists(
+        st.tuples(st.lists(st.integers(0, 2), min_size=1, max_size=6), st.integers(1, BLOCK)),
+        min_size=1,
+        max_size=6,
+    )
+)
 def test_ids_of_blocks_are_counted_like_their_tokens(calls: list[tuple[list[int], int]]) -> None:
     reuse = Reuse(BLOCK)
     said: list[list[tuple[object, int]]] = []

@@ -16,14 +16,32 @@ LATER = [*CHAT, {"role": "assistant", "content": "a" * 40}, {"role": "tool", "co
 
 
 def spend(own: str, at: float, prompt: int, output: int, **more: Any) -> dict[str, Any]:
-    known = {"request_id": own, "call_type": "acompletion", "status": "success", "model": "m", "spend": 0.1, "cache_hit": "False"}
+    known = {
+        "request_id": own,
+        "call_type": "acompletion",
+        "status": "success",
+        "model": "m",
+        "spend": 0.1,
+        "cache_hit": "False",
+    }
     times = {"startTime": iso(at), "completionStartTime": iso(at + 1), "endTime": iso(at + 3)}
-    return known | times | {"prompt_tokens": prompt, "completion_tokens": output, "session_id": "x"} | more
+    return (
+        known
+        | times
+        | {"prompt_tokens": prompt, "completion_tokens": output, "session_id": "x"}
+        | more
+    )
 
 
 def test_litellms_requests_without_words_grow_where_their_lengths_allow_it(tmp_path: Path) -> None:
     records = [
-        spend("1", 0, 100, 10, metadata={"usage_object": {"prompt_tokens_details": {"cached_tokens": 64}}}),
+        spend(
+            "1",
+            0,
+            100,
+            10,
+            metadata={"usage_object": {"prompt_tokens_details": {"cached_tokens": 64}}},
+        ),
         spend("2", 10, 150, 20),
         spend("2", 10, 150, 20),
         spend("3", 20, 90, 5),
@@ -34,15 +52,21 @@ def test_litellms_requests_without_words_grow_where_their_lengths_allow_it(tmp_p
     ]
     (first, lone), summary = imported(tmp_path, {"l.json": msgspec.json.encode(records).decode()})
     assert summary.format == "litellm"
-    assert [(lengths(session), session.start_s) for session in (first, lone)] == [([100, 150, 90], 0.0), ([70], 24.0)]
-    assert [(turn.keep, [(segment.role, segment.tokens) for segment in turn.add]) for turn in first.turns] == [
-        (None, [("user", 100)]),
-        (None, [("assistant", 10), ("user", 40)]),
-        (0, [("user", 90)]),
+    assert [(lengths(session), session.start_s) for session in (first, lone)] == [
+        ([100, 150, 90], 0.0),
+        ([70], 24.0),
     ]
+    assert [
+        (turn.keep, [(segment.role, segment.tokens) for segment in turn.add])
+        for turn in first.turns
+    ] == [(None, [("user", 100)]), (None, [("assistant", 10), ("user", 40)]), (0, [("user", 90)])]
     assert first.turns[0].recorded == Recorded(ttft_s=1.0, api_s=3.0, cached=64)
     assert [turn.wait_s for turn in first.turns] == [0.0, 7.0, 7.0]
-    assert {what for what, _, _ in summary.dropped} == {"a failed request", "a call that is not a chat", "a hit of LiteLLM's own cache"}
+    assert {what for what, _, _ in summary.dropped} == {
+        "a failed request",
+        "a call that is not a chat",
+        "a hit of LiteLLM's own cache",
+    }
     assert summary.odd[0][0] == "a duplicate request"
 
 
@@ -61,13 +85,28 @@ def test_litellms_requests_with_words_share_exactly(tmp_path: Path) -> None:
 
 
 def test_litellms_table_says_the_same(tmp_path: Path) -> None:
-    columns = ["request_id", "call_type", "prompt_tokens", "completion_tokens", "startTime", "endTime", "session_id"]
-    rows = [[str(record[name]) for name in columns] for record in (spend("1", 0, 100, 10), spend("2", 10, 150, 20))]
-    (only,), _ = imported(tmp_path, {"l.csv": "\n".join(",".join(row) for row in [columns, *rows]) + "\n"})
+    columns = [
+        "request_id",
+        "call_type",
+        "prompt_tokens",
+        "completion_tokens",
+        "startTime",
+        "endTime",
+        "session_id",
+    ]
+    rows = [
+        [str(record[name]) for name in columns]
+        for record in (spend("1", 0, 100, 10), spend("2", 10, 150, 20))
+    ]
+    (only,), _ = imported(
+        tmp_path, {"l.csv": "\n".join(",".join(row) for row in [columns, *rows]) + "\n"}
+    )
     assert (lengths(only), [turn.output for turn in only.turns]) == ([100, 150], [10, 20])
 
 
-def span(own: str, parent: str | None, start: float, end: float, operation: str, **more: Any) -> dict[str, Any]:
+def span(
+    own: str, parent: str | None, start: float, end: float, operation: str, **more: Any
+) -> dict[str, Any]:
     base = 1_780_000_000_000_000_000
     return {
         "traceId": more.pop("trace", "t1"),
@@ -78,14 +117,23 @@ def span(own: str, parent: str | None, start: float, end: float, operation: str,
         "endTimeUnixNano": str(base + round(end * 1e9)),
         "attributes": [{"key": "gen_ai.operation.name", "value": {"stringValue": operation}}]
         + [
-            {"key": key.replace("__", "."), "value": {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value}}
+            {
+                "key": key.replace("__", "."),
+                "value": {"intValue": str(value)}
+                if isinstance(value, int)
+                else {"stringValue": value},
+            }
             for key, value in more.items()
         ],
     }
 
 
 def counts(prompt: int, output: int) -> dict[str, Any]:
-    return {"gen_ai__usage__input_tokens": prompt, "gen_ai__usage__output_tokens": output, "gen_ai__request__model": "m"}
+    return {
+        "gen_ai__usage__input_tokens": prompt,
+        "gen_ai__usage__output_tokens": output,
+        "gen_ai__request__model": "m",
+    }
 
 
 SPANS = [
@@ -106,11 +154,23 @@ def assert_agents(sessions: list[Session]) -> None:
     assert (lengths(parent), lengths(child)) == ([1_000, 1_200], [500, 560])
     assert [turn.spawn for turn in parent.turns] == [(child.session,), ()]
     assert [turn.after for turn in parent.turns] == [(), (TurnRef(session=child.session, turn=-1),)]
-    assert [(turn.wait, turn.wait_s) for turn in (*parent.turns, *child.turns)] == [(None, 0.0), ("tool", 2.0), (None, 1.5), ("user", 2.0)]
+    assert [(turn.wait, turn.wait_s) for turn in (*parent.turns, *child.turns)] == [
+        (None, 0.0),
+        ("tool", 2.0),
+        (None, 1.5),
+        ("user", 2.0),
+    ]
 
 
 def test_spans_of_agents_inside_agents_are_sub_agents(tmp_path: Path) -> None:
-    otlp = {"resourceSpans": [{"resource": {"attributes": []}, "scopeSpans": [{"scope": {"name": "x"}, "spans": SPANS}]}]}
+    otlp = {
+        "resourceSpans": [
+            {
+                "resource": {"attributes": []},
+                "scopeSpans": [{"scope": {"name": "x"}, "spans": SPANS}],
+            }
+        ]
+    }
     sessions, summary = imported(tmp_path, {"o.json": jsonl(otlp)})
     assert summary.format == "otel"
     assert_agents(sessions)
@@ -120,27 +180,63 @@ def test_spans_may_come_one_by_one_in_any_order_or_under_a_trace_id(tmp_path: Pa
     plain = [
         {"span_id": each["spanId"], "parent_span_id": each["parentSpanId"], "name": each["name"]}
         | {"start_time": int(each["startTimeUnixNano"]), "end_time": int(each["endTimeUnixNano"])}
-        | {"attributes": {entry["key"]: next(iter(entry["value"].values())) for entry in each["attributes"]}}
+        | {
+            "attributes": {
+                entry["key"]: next(iter(entry["value"].values())) for entry in each["attributes"]
+            }
+        }
         for each in SPANS
     ]
-    assert_agents(imported(tmp_path / "1", {"o.jsonl": jsonl(*[each | {"trace_id": "t1"} for each in reversed(plain)])})[0])
-    assert_agents(imported(tmp_path / "2", {"o.json": jsonl({"trace_id": "t1", "spans": plain})})[0])
+    assert_agents(
+        imported(
+            tmp_path / "1",
+            {"o.jsonl": jsonl(*[each | {"trace_id": "t1"} for each in reversed(plain)])},
+        )[0]
+    )
+    assert_agents(
+        imported(tmp_path / "2", {"o.json": jsonl({"trace_id": "t1", "spans": plain})})[0]
+    )
 
 
-def test_messages_of_spans_make_contexts_exact_and_a_conversation_joins_its_traces(tmp_path: Path) -> None:
+def test_messages_of_spans_make_contexts_exact_and_a_conversation_joins_its_traces(
+    tmp_path: Path,
+) -> None:
     asked = [{"role": "user", "parts": [{"type": "text", "content": "u" * 80}]}]
-    said = [{"role": "assistant", "parts": [{"type": "tool_call", "id": "1", "name": "read", "arguments": {"path": "x"}}]}]
-    result = [{"role": "tool", "parts": [{"type": "tool_call_response", "id": "1", "response": "r" * 200}]}]
+    said = [
+        {
+            "role": "assistant",
+            "parts": [{"type": "tool_call", "id": "1", "name": "read", "arguments": {"path": "x"}}],
+        }
+    ]
+    result = [
+        {
+            "role": "tool",
+            "parts": [{"type": "tool_call_response", "id": "1", "response": "r" * 200}],
+        }
+    ]
 
     def told(conversation: str, messages: list[Any], answer: list[Any]) -> dict[str, str]:
         encoded = {"gen_ai__input__messages": messages, "gen_ai__output__messages": answer}
-        return {"gen_ai__conversation__id": conversation} | {key: msgspec.json.encode(value).decode() for key, value in encoded.items()}
+        return {"gen_ai__conversation__id": conversation} | {
+            key: msgspec.json.encode(value).decode() for key, value in encoded.items()
+        }
 
     spans = [
         span("a", None, 0, 5, "chat", **counts(200, 30), **told("x", asked, said)),
-        span("b", None, 9, 12, "chat", trace="t2", **counts(330, 5), **told("x", [*asked, *said, *result], [])),
+        span(
+            "b",
+            None,
+            9,
+            12,
+            "chat",
+            trace="t2",
+            **counts(330, 5),
+            **told("x", [*asked, *said, *result], []),
+        ),
     ]
-    (only,), _ = imported(tmp_path, {"o.json": jsonl({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]})})
+    (only,), _ = imported(
+        tmp_path, {"o.json": jsonl({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]})}
+    )
     assert [[(segment.role, segment.tokens) for segment in turn.add] for turn in only.turns] == [
         [("user", 200)],
         [("assistant", 30), ("tool", 100)],
@@ -163,18 +259,31 @@ IDS = "INFO {} [logger.py:40] Received request r{}: prompt: None, params: Sampli
 
 
 def test_vllms_log_tells_prompts_by_words_or_tokens_and_answers(tmp_path: Path) -> None:
-    (first, second), summary = imported(tmp_path, {"v.log": VLLM.replace("{same}", "word " * 30)}, block=4)
+    (first, second), summary = imported(
+        tmp_path, {"v.log": VLLM.replace("{same}", "word " * 30)}, block=4
+    )
     assert summary.format == "vllm_log"
-    assert (lengths(first), first.turns[0].output, first.turns[0].recorded) == ([42], 3, Recorded(api_s=3.0))
+    assert (lengths(first), first.turns[0].output, first.turns[0].recorded) == (
+        [42],
+        3,
+        Recorded(api_s=3.0),
+    )
     assert (lengths(second), second.turns[0].output, second.start_s) == ([5], 9, 1.0)
-    assert ("a request whose prompt is not in the log (VLLM_LOGGING_LEVEL=DEBUG writes it)", 1, None) in summary.dropped
+    assert (
+        "a request whose prompt is not in the log (VLLM_LOGGING_LEVEL=DEBUG writes it)",
+        1,
+        None,
+    ) in summary.dropped
 
 
 def test_prompts_of_vllms_log_share_their_beginnings(tmp_path: Path) -> None:
     """And a log may go on over New Year, although its stamps name no year."""
     prompts = [list(range(40)), [*range(36), 99, 98], [7, *range(1, 40)]]
     stamps = ["12-31 23:59:58", "12-31 23:59:59", "01-01 00:00:00"]
-    text = "".join(IDS.format(stamp, number, ids) for number, (stamp, ids) in enumerate(zip(stamps, prompts, strict=True)))
+    text = "".join(
+        IDS.format(stamp, number, ids)
+        for number, (stamp, ids) in enumerate(zip(stamps, prompts, strict=True))
+    )
     sessions, summary = imported(tmp_path, {"v.log": text}, block=16)
     assert [session.start_s for session in sessions] == [0.0, 1.0, 2.0]
     assert summary.ideal_source == summary.ideal_import == 32 / (40 + 38 + 40)
@@ -193,11 +302,19 @@ ENVOY = {
 def test_a_gateways_bytes_become_tokens(tmp_path: Path) -> None:
     lines = [
         ENVOY | {"x_session": "a"},
-        ENVOY | {"x_session": "a", "start_time": iso(10), "bytes_received": 6_000, "llm_output_token": 55},
+        ENVOY
+        | {
+            "x_session": "a",
+            "start_time": iso(10),
+            "bytes_received": 6_000,
+            "llm_output_token": 55,
+        },
         ENVOY | {"path": "/healthz"},
         ENVOY | {"response_code": 503},
     ]
-    (only,), summary = imported(tmp_path, {"g.jsonl": jsonl(*lines)}, session="x_session", system=300)
+    (only,), summary = imported(
+        tmp_path, {"g.jsonl": jsonl(*lines)}, session="x_session", system=300
+    )
     assert summary.format == "access_log"
     assert (lengths(only), [turn.output for turn in only.turns]) == ([1_000, 1_500], [100, 55])
     assert [[(segment.role, segment.tokens) for segment in turn.add] for turn in only.turns] == [
@@ -205,7 +322,10 @@ def test_a_gateways_bytes_become_tokens(tmp_path: Path) -> None:
         [("assistant", 100), ("user", 400)],
     ]
     assert only.turns[1].wait_s == 7.0
-    assert {what for what, _, _ in summary.dropped} == {"not a chat request, by its path", "a failed request, by its status"}
+    assert {what for what, _, _ in summary.dropped} == {
+        "not a chat request, by its path",
+        "a failed request, by its status",
+    }
     assert ("tokens estimated at 220 bytes each for answers", 1, None) in summary.estimated
     assert sent(only)[0][0].key == "system"
 
@@ -213,7 +333,11 @@ def test_a_gateways_bytes_become_tokens(tmp_path: Path) -> None:
 def test_common_log_lines_need_the_length_of_the_request(tmp_path: Path) -> None:
     line = '10.0.0.9 - someone [10/Oct/2026:13:55:36 +0200] "POST /v1/completions HTTP/1.1" 200 880 "-" "curl"'
     (only,), _ = imported(tmp_path, {"a.log": f"{line} request_length=2000 request_time=1.5\n"})
-    assert (lengths(only), only.turns[0].output, only.turns[0].recorded) == ([500], 4, Recorded(api_s=1.5))
+    assert (lengths(only), only.turns[0].output, only.turns[0].recorded) == (
+        [500],
+        4,
+        Recorded(api_s=1.5),
+    )
     with pytest.raises(TraceError, match="no tokens or bytes of the request"):
         imported(tmp_path, {"a.log": f"{line}\n"})
     assert "someone" not in repr(only)

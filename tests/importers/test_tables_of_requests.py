@@ -30,8 +30,18 @@ def user(tokens: int, key: str) -> Segment:
 def test_azure_rows_are_sessions_that_share_nothing(tmp_path: Path) -> None:
     sessions, summary = imported(tmp_path, {"a.csv": AZURE})
     assert sessions == [
-        Session(session="s0", workload="azure", start_s=0.0, turns=(Turn(add=(user(374, "s0.0"),), output=44),)),
-        Session(session="s1", workload="azure", start_s=4.314579, turns=(Turn(add=(user(396, "s1.0"),), output=109),)),
+        Session(
+            session="s0",
+            workload="azure",
+            start_s=0.0,
+            turns=(Turn(add=(user(374, "s0.0"),), output=44),),
+        ),
+        Session(
+            session="s1",
+            workload="azure",
+            start_s=4.314579,
+            turns=(Turn(add=(user(396, "s1.0"),), output=109),),
+        ),
     ]
     assert (summary.format, summary.ideal_source, summary.ideal_import) == ("azure", 0.0, 0.0)
     assert summary.licence is not None
@@ -40,19 +50,28 @@ def test_azure_rows_are_sessions_that_share_nothing(tmp_path: Path) -> None:
 
 def test_a_shared_system_prompt_can_be_assumed(tmp_path: Path) -> None:
     sessions, summary = imported(tmp_path, {"a.csv": AZURE}, system=160)
-    assert sessions[1].turns[0].add == (Segment(role="system", tokens=160, key="system"), user(236, "s1.0"))
+    assert sessions[1].turns[0].add == (
+        Segment(role="system", tokens=160, key="system"),
+        user(236, "s1.0"),
+    )
     assert summary.ideal_import == 160 / 770
 
 
 def test_azures_images_are_images(tmp_path: Path) -> None:
     (session,), summary = imported(tmp_path, {"a.csv": LMM})
-    assert [(segment.role, segment.tokens) for segment in session.turns[0].add] == [("image", 256), ("image", 256), ("user", 488)]
+    assert [(segment.role, segment.tokens) for segment in session.turns[0].add] == [
+        ("image", 256),
+        ("image", 256),
+        ("user", 488),
+    ]
     assert summary.estimated == (("size of an image: 448 x 448", 2, None),)
 
 
 def test_burstgpts_sessions_grow_where_their_lengths_allow_it(tmp_path: Path) -> None:
     (first, lone), summary = imported(tmp_path, {"b.csv": BURST})
-    assert lone.turns == (Turn(add=(user(50, "s1.0"),), output=5, model="GPT-4", recorded=Recorded(api_s=0.5)),)
+    assert lone.turns == (
+        Turn(add=(user(50, "s1.0"),), output=5, model="GPT-4", recorded=Recorded(api_s=0.5)),
+    )
     assert first.turns == (
         Turn(add=(user(100, "s0.0"),), output=20, recorded=Recorded(api_s=2.0)),
         Turn(
@@ -62,7 +81,14 @@ def test_burstgpts_sessions_grow_where_their_lengths_allow_it(tmp_path: Path) ->
             wait_s=13.0,
             recorded=Recorded(start_s=15.0, api_s=3.0),
         ),
-        Turn(add=(user(60, "s0.2"),), output=10, wait="user", wait_s=67.0, keep=0, recorded=Recorded(start_s=85.0, api_s=3.0)),
+        Turn(
+            add=(user(60, "s0.2"),),
+            output=10,
+            wait="user",
+            wait_s=67.0,
+            keep=0,
+            recorded=Recorded(start_s=85.0, api_s=3.0),
+        ),
     )
     assert (lone.start_s, lengths(first)) == (1.0, [100, 150, 60])
     assert summary.dropped == (("a failed request: no answer", 1, None),)
@@ -70,7 +96,10 @@ def test_burstgpts_sessions_grow_where_their_lengths_allow_it(tmp_path: Path) ->
 
 def test_burstgpts_first_version_has_no_sessions(tmp_path: Path) -> None:
     (session,), _ = imported(tmp_path, {"b.csv": OLD}, system=72)
-    assert session.turns[0].add == (Segment(role="system", tokens=72, key="system"), user(400, "s0.0"))
+    assert session.turns[0].add == (
+        Segment(role="system", tokens=72, key="system"),
+        user(400, "s0.0"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,5 +117,8 @@ def test_a_row_that_is_none_is_named(tmp_path: Path, text: str, what: str) -> No
 
 
 def test_a_cell_may_be_as_long_as_a_prompt(tmp_path: Path) -> None:
-    noted = "".join(f"{line},{note}\n" for line, note in zip(AZURE.splitlines(), ("Note", "x" * 200_000, ""), strict=True))
+    noted = "".join(
+        f"{line},{note}\n"
+        for line, note in zip(AZURE.splitlines(), ("Note", "x" * 200_000, ""), strict=True)
+    )
     assert imported(tmp_path, {"a.csv": noted})[0] == imported(tmp_path, {"b.csv": AZURE})[0]

@@ -16,9 +16,26 @@ def event(kind: str, at: float, **more: Any) -> dict[str, Any]:
     return {"event_type": kind, "timestamp": NOON.format(at)} | more
 
 
-def round_(number: int, total: int, out: int, events: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
-    known = {"provider": "claude", "session_id": "claude:1", "round_index": number, "round_id": f"m{number}", "model": "opus"}
-    return known | {"input_tokens_total": total, "prefix_tokens": 0, "output_tokens": out, "timing_events": events} | more
+def round_(
+    number: int, total: int, out: int, events: list[dict[str, Any]], **more: Any
+) -> dict[str, Any]:
+    known = {
+        "provider": "claude",
+        "session_id": "claude:1",
+        "round_index": number,
+        "round_id": f"m{number}",
+        "model": "opus",
+    }
+    return (
+        known
+        | {
+            "input_tokens_total": total,
+            "prefix_tokens": 0,
+            "output_tokens": out,
+            "timing_events": events,
+        }
+        | more
+    )
 
 
 FIRST = round_(
@@ -50,7 +67,11 @@ def test_rounds_are_turns_that_grow_by_what_their_totals_say(tmp_path: Path) -> 
     lead = session.turns[0].add[0]
     assert (lead.role, lead.tokens) == ("system", 900)
     assert session.turns == (
-        Turn(add=(lead, Segment(role="user", tokens=100, key="s0.0.0")), output=50, recorded=Recorded(api_s=3.0, cached=0)),
+        Turn(
+            add=(lead, Segment(role="user", tokens=100, key="s0.0.0")),
+            output=50,
+            recorded=Recorded(api_s=3.0, cached=0),
+        ),
         Turn(
             add=(
                 Segment(role="assistant", tokens=50, key="s0.a0"),
@@ -69,7 +90,11 @@ def test_rounds_are_turns_that_grow_by_what_their_totals_say(tmp_path: Path) -> 
 
 def test_results_carry_the_names_of_their_tools_and_nothing_else(tmp_path: Path) -> None:
     (session,), _ = imported(tmp_path, {"t.jsonl": jsonl(FIRST, SECOND)})
-    assert [segment.extra for segment in session.turns[1].add] == [(), (("name", '"Bash"'),), (("name", '"Read"'),)]
+    assert [segment.extra for segment in session.turns[1].add] == [
+        (),
+        (("name", '"Bash"'),),
+        (("name", '"Read"'),),
+    ]
 
 
 def test_fewer_cached_tokens_are_a_miss_and_no_change_of_content(tmp_path: Path) -> None:
@@ -90,7 +115,9 @@ def test_a_context_that_shrank_is_cut_where_the_cache_says(tmp_path: Path) -> No
         ("tool", 33),
     ]
     assert (session.turns[1].keep, lengths(session)) == (0, [1000, 700])
-    assert [what for what, _, _ in summary.odd] == ["the context shrank without a record: cut at the cached prefix, or by length"]
+    assert [what for what, _, _ in summary.odd] == [
+        "the context shrank without a record: cut at the cached prefix, or by length"
+    ]
     assert summary.ideal_import == 37 * 16 / 1700
 
 

@@ -48,7 +48,10 @@ GPT_OSS_20B: dict[str, object] = {
 
 def groups(**more: object) -> list[tuple[str, int, int, int, int | None]]:
     shape = model_shape({**PLAIN, **more}, name="m")
-    return [(group.kind, group.layers, group.kv_heads, group.head_dim, group.window) for group in shape.groups]
+    return [
+        (group.kind, group.layers, group.kv_heads, group.head_dim, group.window)
+        for group in shape.groups
+    ]
 
 
 def test_a_plain_model_has_one_group_and_derives_its_head_size() -> None:
@@ -63,11 +66,17 @@ def test_a_plain_model_has_one_group_and_derives_its_head_size() -> None:
 
 def test_listed_layer_types_become_groups() -> None:
     kinds = ["sliding_attention", "full_attention"] * 2
-    assert groups(layer_types=kinds, sliding_window=128) == [("sliding", 2, 2, 64, 128), ("full", 2, 2, 64, None)]
+    assert groups(layer_types=kinds, sliding_window=128) == [
+        ("sliding", 2, 2, 64, 128),
+        ("full", 2, 2, 64, None),
+    ]
 
 
 def test_an_older_window_pattern_is_read() -> None:
-    assert groups(sliding_window=128, sliding_window_pattern=4) == [("sliding", 3, 2, 64, 128), ("full", 1, 2, 64, None)]
+    assert groups(sliding_window=128, sliding_window_pattern=4) == [
+        ("sliding", 3, 2, 64, 128),
+        ("full", 1, 2, 64, None),
+    ]
 
 
 def test_a_window_that_is_switched_off_does_not_slide() -> None:
@@ -76,7 +85,13 @@ def test_a_window_that_is_switched_off_does_not_slide() -> None:
 
 def test_global_layers_may_have_their_own_heads_and_late_layers_may_share_a_cache() -> None:
     kinds = ["sliding_attention", "sliding_attention", "full_attention", "full_attention"]
-    made = groups(layer_types=kinds, sliding_window=512, head_dim=256, global_head_dim=512, num_kv_shared_layers=1)
+    made = groups(
+        layer_types=kinds,
+        sliding_window=512,
+        head_dim=256,
+        global_head_dim=512,
+        num_kv_shared_layers=1,
+    )
     assert made == [("sliding", 2, 2, 256, 512), ("full", 1, 2, 512, None)]
 
 
@@ -86,25 +101,32 @@ def test_latent_attention_keeps_one_entry_a_token() -> None:
 
 def test_a_hybrid_has_states_beside_its_attention() -> None:
     shape = model_shape(
-        {
-            **PLAIN,
-            "layer_types": ["linear_attention"] * 3 + ["full_attention"],
-            **GATED_DELTA,
-        },
+        {**PLAIN, "layer_types": ["linear_attention"] * 3 + ["full_attention"], **GATED_DELTA},
         name="m",
     )
-    assert [(group.kind, group.layers, group.state_bytes) for group in shape.groups] == [("mamba", 3, 2_146_304), ("full", 1, 0)]
+    assert [(group.kind, group.layers, group.state_bytes) for group in shape.groups] == [
+        ("mamba", 3, 2_146_304),
+        ("full", 1, 0),
+    ]
 
 
 def test_experts_and_the_text_part_of_a_multimodal_model_are_found() -> None:
-    shape = model_shape({"text_config": {**PLAIN, "num_local_experts": 32, "num_experts_per_tok": 4}}, name="m")
+    shape = model_shape(
+        {"text_config": {**PLAIN, "num_local_experts": 32, "num_experts_per_tok": 4}}, name="m"
+    )
     assert (shape.experts, shape.heads) == (Experts(total=32, active=4), 8)
 
 
 @pytest.mark.parametrize(
-    ("more", "kinds"), [({}, [("mamba", 3), ("full", 1)]), ({"full_attention_interval": 2}, [("mamba", 2), ("full", 2)])]
+    ("more", "kinds"),
+    [
+        ({}, [("mamba", 3), ("full", 1)]),
+        ({"full_attention_interval": 2}, [("mamba", 2), ("full", 2)]),
+    ],
 )
-def test_a_hybrid_that_lists_no_layers_has_full_attention_at_an_interval(more: dict[str, object], kinds: list[tuple[str, int]]) -> None:
+def test_a_hybrid_that_lists_no_layers_has_full_attention_at_an_interval(
+    more: dict[str, object], kinds: list[tuple[str, int]]
+) -> None:
     shape = model_shape({**PLAIN, **GATED_DELTA, **more}, name="m")
     assert [(group.kind, group.layers) for group in shape.groups] == kinds
 
@@ -119,7 +141,9 @@ def test_a_hybrid_that_lists_no_layers_has_full_attention_at_an_interval(more: d
         {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "linear_attn_config": {"kda_layers": [1]}},
     ],
 )
-def test_recurrent_layers_that_are_not_known_are_refused_instead_of_taken_for_attention(layout: dict[str, object]) -> None:
+def test_recurrent_layers_that_are_not_known_are_refused_instead_of_taken_for_attention(
+    layout: dict[str, object],
+) -> None:
     with pytest.raises(ProfileError, match="unknown kind of recurrent layers"):
         model_shape({**PLAIN, **layout}, name="m")
 
@@ -130,7 +154,10 @@ def test_a_family_with_states_may_have_a_member_without() -> None:
 
 @pytest.mark.parametrize(
     ("config", "message"),
-    [({}, "needs an integer 'num_hidden_layers'"), ({**PLAIN, "layer_types": ["hyena"]}, "unknown layer types hyena")],
+    [
+        ({}, "needs an integer 'num_hidden_layers'"),
+        ({**PLAIN, "layer_types": ["hyena"]}, "unknown layer types hyena"),
+    ],
 )
 def test_a_config_that_cannot_be_read_is_refused(config: dict[str, object], message: str) -> None:
     with pytest.raises(ProfileError, match=message):
@@ -150,21 +177,40 @@ def test_the_active_weights_of_published_models_are_theirs() -> None:
         ({"quantization_config": {"quant_method": "mxfp4"}}, 4),
         ({"quantization_config": {"quant_method": "fp8"}}, 8),
         ({"quantization_config": {"quant_method": "awq", "bits": 4}}, 4),
-        ({"quantization_config": {"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": {"num_bits": 8}}}}}, 8),
+        (
+            {
+                "quantization_config": {
+                    "quant_method": "compressed-tensors",
+                    "config_groups": {"group_0": {"weights": {"num_bits": 8}}},
+                }
+            },
+            8,
+        ),
         ({"quantization_config": {"quant_method": "new"}}, None),
     ],
 )
-def test_the_width_of_weights_is_what_the_config_says(more: dict[str, object], bits: int | None) -> None:
+def test_the_width_of_weights_is_what_the_config_says(
+    more: dict[str, object], bits: int | None
+) -> None:
     assert model_shape(LLAMA_8B | more, name="l").weight_bits == bits
 
 
-def test_no_floor_is_claimed_for_weights_that_are_multiplied_in_fp4_or_layers_of_unknown_size() -> None:
-    assert model_shape(LLAMA_8B | {"quantization_config": {"quant_algo": "NVFP4"}}, name="l").active_parameters is None
+def test_no_floor_is_claimed_for_weights_that_are_multiplied_in_fp4_or_layers_of_unknown_size() -> (
+    None
+):
+    assert (
+        model_shape(
+            LLAMA_8B | {"quantization_config": {"quant_algo": "NVFP4"}}, name="l"
+        ).active_parameters
+        is None
+    )
     assert model_shape({**LLAMA_8B, "intermediate_size": None}, name="l").active_parameters is None
 
 
 def test_a_feed_forward_layer_without_a_gate_has_two_matrices() -> None:
-    plain = model_shape(LLAMA_8B | {"hidden_act": "gelu_new", "model_type": "phi"}, name="p").active_parameters
+    plain = model_shape(
+        LLAMA_8B | {"hidden_act": "gelu_new", "model_type": "phi"}, name="p"
+    ).active_parameters
     gated = model_shape(LLAMA_8B, name="l").active_parameters
     assert plain is not None
     assert gated is not None
@@ -174,7 +220,10 @@ def test_a_feed_forward_layer_without_a_gate_has_two_matrices() -> None:
 @pytest.mark.parametrize(
     ("text", "groups"),
     [
-        ("layers=32,kv_heads=8,head_dim=128", (LayerGroup(kind="full", layers=32, kv_heads=8, head_dim=128),)),
+        (
+            "layers=32,kv_heads=8,head_dim=128",
+            (LayerGroup(kind="full", layers=32, kv_heads=8, head_dim=128),),
+        ),
         (
             "layers=24, kv_heads=8, head_dim=64, window=128, windowed=12",
             (

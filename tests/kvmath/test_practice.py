@@ -17,10 +17,15 @@ PLAIN: dict[str, Any] = {
     "hidden_size": 4096,
     "max_position_embeddings": 131072,
 }
-WINDOWED: dict[str, Any] = PLAIN | {"sliding_window": 128, "layer_types": ["sliding_attention", "full_attention"] * 16}
+WINDOWED: dict[str, Any] = PLAIN | {
+    "sliding_window": 128,
+    "layer_types": ["sliding_attention", "full_attention"] * 16,
+}
 
 
-def told(config: dict[str, Any] = PLAIN, *, gpu: str | None = None, is_multimodal: bool = False) -> dict[str, Advice]:
+def told(
+    config: dict[str, Any] = PLAIN, *, gpu: str | None = None, is_multimodal: bool = False
+) -> dict[str, Advice]:
     shape = model_shape(config, name="m")
     found = sizes(shape, 40 << 30, max_model_len=32768, in_flight=8192)
     subject = Subject(
@@ -45,20 +50,31 @@ def test_every_rule_has_a_source_what_holds_now_and_a_name_of_its_own() -> None:
 def test_rules_come_to_the_models_own_figures() -> None:
     found = told(gpu="H100")
     # 128 KiB a token: 8,192 in a GiB; 10 requests of 32k in 40 GiB.
-    assert found["memory utilisation"].here == "0.01 more of a H100-SXM is 0.80 GiB; one GiB holds this many tokens: bf16 8,192, fp8 16,384"
+    assert (
+        found["memory utilisation"].here
+        == "0.01 more of a H100-SXM is 0.80 GiB; one GiB holds this many tokens: bf16 8,192, fp8 16,384"
+    )
     assert found["sequences at once"].here == (
         "concurrent requests of 32,768 tokens that fit: bf16 10.0, fp8 20.0; beyond that they preempt each other"
     )
     assert found["FP8 dtypes"].here == "pool compared with bf16: fp8 2.00x"
-    assert found["chunked prefill"].here == "a prompt of 32,768 tokens takes 4 steps of 8,192, interleaved with decodes"
-    assert found["RoPE scaling"].here == "a request of 32,768 tokens takes 4,295 MB at bf16, even with RoPE scaling"
+    assert (
+        found["chunked prefill"].here
+        == "a prompt of 32,768 tokens takes 4 steps of 8,192, interleaved with decodes"
+    )
+    assert (
+        found["RoPE scaling"].here
+        == "a request of 32,768 tokens takes 4,295 MB at bf16, even with RoPE scaling"
+    )
     assert found["window attention"].here == "this model has no sliding-window layers"
     assert found["speculative decoding"].here is None
 
 
 def test_a_model_with_windows_reuses_larger_blocks_where_they_are_skipped() -> None:
     found = told(WINDOWED)
-    assert (found["prefix-friendly prompts"].here or "").startswith("reuse is in whole blocks (bf16 16, fp8 16, fp8-skip-sw 32 tokens)")
+    assert (found["prefix-friendly prompts"].here or "").startswith(
+        "reuse is in whole blocks (bf16 16, fp8 16, fp8-skip-sw 32 tokens)"
+    )
     assert (found["window attention"].here or "").startswith(
         "16 of 32 layers keep 128 tokens; windows left at two bytes make the FP8 pool 1."
     )
@@ -77,10 +93,14 @@ def test_a_model_with_windows_reuses_larger_blocks_where_they_are_skipped() -> N
         ("MI300X", PLAIN, "read the kernel"),
     ],
 )
-def test_the_kernel_that_fp8_takes_depends_on_the_gpu(gpu: str | None, config: dict[str, Any], says: str) -> None:
+def test_the_kernel_that_fp8_takes_depends_on_the_gpu(
+    gpu: str | None, config: dict[str, Any], says: str
+) -> None:
     assert says in (told(config, gpu=gpu)["backend and dtype"].here or "")
 
 
 def test_images_count_where_the_model_sees_any() -> None:
     assert told()["multimodal tokens"].here == "the config has no vision or audio part"
-    assert "1,369 tokens, 179 MB at bf16" in (told(is_multimodal=True)["multimodal tokens"].here or "")
+    assert "1,369 tokens, 179 MB at bf16" in (
+        told(is_multimodal=True)["multimodal tokens"].here or ""
+    )

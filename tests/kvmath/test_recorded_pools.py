@@ -9,11 +9,23 @@ from agentload.kvmath.layout import layout
 from agentload.kvmath.pool import GIB, pool
 from agentload.model.kv import KvDtype
 
-COMMON = {"hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "max_position_embeddings": 32768}
+COMMON = {
+    "hidden_size": 256,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "max_position_embeddings": 32768,
+}
 WINDOWED = ["sliding_attention"] * 5 + ["full_attention"]
 CONFIGS: dict[str, dict[str, object]] = {
     "llama": {**COMMON, "model_type": "llama", "num_hidden_layers": 4},
-    "gemma3": {**COMMON, "model_type": "gemma3_text", "num_hidden_layers": 6, "sliding_window": 512, "layer_types": WINDOWED},
+    "gemma3": {
+        **COMMON,
+        "model_type": "gemma3_text",
+        "num_hidden_layers": 6,
+        "sliding_window": 512,
+        "layer_types": WINDOWED,
+    },
     "gpt_oss": {
         **COMMON,
         "model_type": "gpt_oss",

@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 from agentload.model.plan import ClosedLoop, Load, WaitScale
 from agentload.model.trace import Header, Segment, Session, Trace, Turn, TurnRef, Wait
 
-SHARED = {"P": (Segment(role="system", tokens=40, key="sys"), Segment(role="tools", tokens=20, key="tools"))}
+SHARED = {
+    "P": (
+        Segment(role="system", tokens=40, key="sys"),
+        Segment(role="tools", tokens=20, key="tools"),
+    )
+}
 HEADER = Header(name="drawn", prefixes=SHARED)
 LOAD = Load(arrivals=ClosedLoop(sessions=2), waits={"user": WaitScale(cap_s=3.0)})
 
@@ -22,9 +27,12 @@ def turns(draw: st.DrawFn, *, name: str, number: int, context: int) -> Turn:
     first = number == 0
     add = []
     if not first and draw(st.booleans()):
-        add.append(Segment(role="assistant", tokens=draw(st.integers(1, 30)), key=f"{name}.a{number}"))
+        add.append(
+            Segment(role="assistant", tokens=draw(st.integers(1, 30)), key=f"{name}.a{number}")
+        )
     add += [
-        Segment(role="user", tokens=draw(st.integers(1, 400)), key=f"{name}.{number}.{place}") for place in range(draw(st.integers(1, 2)))
+        Segment(role="user", tokens=draw(st.integers(1, 400)), key=f"{name}.{number}.{place}")
+        for place in range(draw(st.integers(1, 2)))
     ]
     wait = draw(st.sampled_from(WAITS))
     return Turn(
@@ -44,12 +52,16 @@ def sessions(draw: st.DrawFn, *, name: str, start_s: float | None) -> Session:
     context = len(SHARED["P"]) if prefix else 0
     for number in range(draw(st.integers(1, 4))):
         made.append(draw(turns(name=name, number=number, context=context)))
-        context = (context if made[-1].keep is None else min(context, made[-1].keep)) + len(made[-1].add)
+        context = (context if made[-1].keep is None else min(context, made[-1].keep)) + len(
+            made[-1].add
+        )
     return Session(session=name, workload="w", turns=tuple(made), start_s=start_s, prefix=prefix)
 
 
 @st.composite
-def drawn_families(draw: st.DrawFn, *, name: str = "f", start_s: float = 0.0) -> tuple[Session, ...]:
+def drawn_families(
+    draw: st.DrawFn, *, name: str = "f", start_s: float = 0.0
+) -> tuple[Session, ...]:
     """Draw a family: children are spawned by any turn before, and joined or quoted by later turns of who spawned them."""
     root = draw(sessions(name=name, start_s=start_s))
     members = [root]
@@ -86,5 +98,11 @@ def _spawning(session: Session, number: int, child: str) -> Session:
 
 def _joining(session: Session, number: int, ref: TurnRef, *, quotes: bool) -> Session:
     turn = session.turns[number]
-    quoted = (Segment(role="tool", tokens=25, key=f"{ref.session}.{ref.turn}.quoted", source=ref),) if quotes else ()
-    return _changed(session, number, replace(turn, after=(*turn.after, ref), add=(*turn.add, *quoted)))
+    quoted = (
+        (Segment(role="tool", tokens=25, key=f"{ref.session}.{ref.turn}.quoted", source=ref),)
+        if quotes
+        else ()
+    )
+    return _changed(
+        session, number, replace(turn, after=(*turn.after, ref), add=(*turn.add, *quoted))
+    )

@@ -29,7 +29,9 @@ def ask(key: str, *, output: int = 50, **more: object) -> Turn:
     return Turn(add=(said(1, key),), output=output, **more)  # type: ignore[arg-type]  # as the case says
 
 
-def session(name: str, *turns: Turn, start_s: float | None = 0.0, prefix: str | None = None) -> Session:
+def session(
+    name: str, *turns: Turn, start_s: float | None = 0.0, prefix: str | None = None
+) -> Session:
     return Session(session=name, workload="w", turns=turns, start_s=start_s, prefix=prefix)
 
 
@@ -64,7 +66,9 @@ def test_the_rest_of_an_answer_under_way_is_asked_for_behind_the_part_that_is_th
 
 def test_a_family_that_has_sent_nothing_is_itself() -> None:
     family = (session("s", ask("0", wait="schedule", wait_s=9.0)),)
-    assert carried(HEADER, family, timeline(family, LOAD), at_s=4.0) == Carried(sessions=family, idle_s=0.0)
+    assert carried(HEADER, family, timeline(family, LOAD), at_s=4.0) == Carried(
+        sessions=family, idle_s=0.0
+    )
 
 
 PARENT = session("p", ask("0", spawn=("c",)), ask("1", after=(TurnRef(session="c", turn=-1),)))
@@ -80,27 +84,46 @@ CHILD = session("c", ask("c0"), ask("c1"), ask("c2"), start_s=None)
         (4.5, {"p": [PRIME, UNDER_WAY]}),
     ],
 )
-def test_a_child_is_to_come_or_alive_or_over(at_s: float, expected: dict[str, list[str | None]]) -> None:
+def test_a_child_is_to_come_or_alive_or_over(
+    at_s: float, expected: dict[str, list[str | None]]
+) -> None:
     found = carried(HEADER, (PARENT, CHILD), timeline((PARENT, CHILD), LOAD), at_s=at_s)
-    assert {each.session: [turn.event for turn in each.turns] for each in found.sessions} == expected
+    assert {
+        each.session: [turn.event for turn in each.turns] for each in found.sessions
+    } == expected
     alive = "c" in expected and PRIME in expected["c"]
     assert found.sessions[0].turns[0].spawn == (("c",) if alive else ())
 
 
 def test_what_waited_for_a_turn_waits_for_it_where_it_stands_now() -> None:
     family = (
-        session("p", ask("0", spawn=("c",)), ask("1", after=(TurnRef(session="c", turn=0), TurnRef(session="c", turn=2)))),
+        session(
+            "p",
+            ask("0", spawn=("c",)),
+            ask("1", after=(TurnRef(session="c", turn=0), TurnRef(session="c", turn=2))),
+        ),
         CHILD,
     )
     joined = carried(HEADER, family, timeline(family, LOAD), at_s=2.5).sessions[0].turns[-1]
-    assert joined.after == (TurnRef(session="c", turn=2),)  # behind its prime, and the rest of its second
+    assert joined.after == (
+        TurnRef(session="c", turn=2),
+    )  # behind its prime, and the rest of its second
 
 
-@pytest.mark.parametrize(("at_s", "is_live"), [(0.5, True), (1.5, True), (3.5, False), (4.5, False)])
-def test_an_answer_is_quoted_live_only_where_all_of_it_is_to_come(at_s: float, *, is_live: bool) -> None:
+@pytest.mark.parametrize(
+    ("at_s", "is_live"), [(0.5, True), (1.5, True), (3.5, False), (4.5, False)]
+)
+def test_an_answer_is_quoted_live_only_where_all_of_it_is_to_come(
+    at_s: float, *, is_live: bool
+) -> None:
     quoted = said(25, "q", source=TurnRef(session="c", turn=-1))
     family = (
-        session("p", ask("0", spawn=("c",)), replace(ask("1", after=(TurnRef(session="c", turn=-1),)), add=(quoted,)), ask("2")),
+        session(
+            "p",
+            ask("0", spawn=("c",)),
+            replace(ask("1", after=(TurnRef(session="c", turn=-1),)), add=(quoted,)),
+            ask("2"),
+        ),
         CHILD,
     )
     found = carried(HEADER, family, timeline(family, LOAD), at_s=at_s).sessions[0]
@@ -118,7 +141,9 @@ def told(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
 
 @settings(max_examples=150, deadline=None)
 @given(family=drawn_families(), share=SHARES)
-def test_every_turn_is_answered_before_or_under_way_or_played_once(family: Family, share: float) -> None:
+def test_every_turn_is_answered_before_or_under_way_or_played_once(
+    family: Family, share: float
+) -> None:
     at_s, found = cut(family, share)
     timings = timeline(family, LOAD)
     left = {each.session: each for each in found.sessions}
@@ -127,9 +152,13 @@ def test_every_turn_is_answered_before_or_under_way_or_played_once(family: Famil
         instants = timings.get(member.session, ())
         answered = sum(each.answered_s <= at_s for each in instants)
         under_way = sum(each.sent_s <= at_s < each.answered_s for each in instants)
-        events = [turn.event for turn in left[member.session].turns] if member.session in left else []
+        events = (
+            [turn.event for turn in left[member.session].turns] if member.session in left else []
+        )
         assert events.count(UNDER_WAY) == under_way <= 1
-        assert events.count(None) == (len(member.turns) - answered - under_way if instants or events else 0)
+        assert events.count(None) == (
+            len(member.turns) - answered - under_way if instants or events else 0
+        )
         has_sent = answered + under_way > 0 and member.session in left
         assert events.count(PRIME) == has_sent
         assert PRIME not in events[1:]
@@ -145,13 +174,17 @@ def test_turns_to_come_send_what_the_trace_says(family: Family, share: float) ->
         after = [told(context) for context in contexts(HEADER, session_left)]
         played = [place for place, turn in enumerate(session_left.turns) if turn.event is None]
         assert [after[place] for place in played] == before[len(before) - len(played) :]
-        waits = [turn.output for turn in members[session_left.session].turns[len(before) - len(played) :]]
+        waits = [
+            turn.output for turn in members[session_left.session].turns[len(before) - len(played) :]
+        ]
         assert [session_left.turns[place].output for place in played] == waits
 
 
 @settings(max_examples=150, deadline=None)
 @given(family=drawn_families(), share=SHARES)
-def test_a_prime_holds_what_the_last_call_sent_and_what_is_there_of_its_answer(family: Family, share: float) -> None:
+def test_a_prime_holds_what_the_last_call_sent_and_what_is_there_of_its_answer(
+    family: Family, share: float
+) -> None:
     at_s, found = cut(family, share)
     members = {each.session: each for each in family}
     timings = timeline(family, LOAD)
@@ -202,5 +235,7 @@ def test_a_carried_family_plays_to_its_end(family: Family, share: float) -> None
 
 def test_prefixes_that_a_context_has_left_are_not_primed() -> None:
     family = (session("s", ask("0"), ask("1", keep=0), ask("2"), prefix="P"),)
-    found = carried(Header(name="t", prefixes=HEADER.prefixes), family, timeline(family, LOAD), at_s=2.5)
+    found = carried(
+        Header(name="t", prefixes=HEADER.prefixes), family, timeline(family, LOAD), at_s=2.5
+    )
     assert [each.key for each in next(iter(contexts(HEADER, found.sessions[0])))][:2] == ["1", "2"]

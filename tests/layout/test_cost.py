@@ -7,7 +7,16 @@ import pytest
 from agentload.errors import PlanError
 from agentload.layout.cost import Cost, about, cost, ideal_hit_rates, too_long
 from agentload.layout.plan import plan
-from agentload.model.plan import Budget, Cache, ClosedLoop, Design, Load, OpenLoop, Recorded, WaitScale
+from agentload.model.plan import (
+    Budget,
+    Cache,
+    ClosedLoop,
+    Design,
+    Load,
+    OpenLoop,
+    Recorded,
+    WaitScale,
+)
 from agentload.model.trace import PRIME, Header, Segment, Session, Trace, Turn
 
 # Contexts of 1,100, 3,100 and 1,100 tokens. At the assumed speeds the turns take 0.1 + 0.9 s, 4 + 0.2 + 1.8 s and 0.1 + 0.4 s.
@@ -18,12 +27,28 @@ TURNS = (
 )
 TRACE = Trace(
     header=Header(name="t", prefixes={"P": (Segment(role="system", tokens=100, key="p"),)}),
-    sessions=tuple(Session(session=f"s{start_s}", workload="w", start_s=start_s, prefix="P", turns=TURNS) for start_s in (0.0, 10.0)),
+    sessions=tuple(
+        Session(session=f"s{start_s}", workload="w", start_s=start_s, prefix="P", turns=TURNS)
+        for start_s in (0.0, 10.0)
+    ),
 )
 
 
-def costs(load: Load, *, design: Design = "interleaved", pairs: int = 1, warmup: bool = False) -> Cost:
-    return cost(plan(TRACE, ("a", "b"), run="r", pairs=pairs, blocks=1, design=design, load=load, warmup=warmup))
+def costs(
+    load: Load, *, design: Design = "interleaved", pairs: int = 1, warmup: bool = False
+) -> Cost:
+    return cost(
+        plan(
+            TRACE,
+            ("a", "b"),
+            run="r",
+            pairs=pairs,
+            blocks=1,
+            design=design,
+            load=load,
+            warmup=warmup,
+        )
+    )
 
 
 @pytest.mark.parametrize(
@@ -41,9 +66,16 @@ def costs(load: Load, *, design: Design = "interleaved", pairs: int = 1, warmup:
         (Load(waits={"user": WaitScale(scale=0.0)}), 10 + 7.5),
     ],
 )
-def test_a_block_takes_as_long_as_its_last_session_or_the_places_of_a_closed_loop(load: Load, seconds: float) -> None:
+def test_a_block_takes_as_long_as_its_last_session_or_the_places_of_a_closed_loop(
+    load: Load, seconds: float
+) -> None:
     found = costs(load)
-    assert (found.rounds, found.calls_by_arm, found.prompt_tokens, found.output_tokens) == (2, {"a": 6, "b": 6}, 4 * 5_300, 4 * 155)
+    assert (found.rounds, found.calls_by_arm, found.prompt_tokens, found.output_tokens) == (
+        2,
+        {"a": 6, "b": 6},
+        4 * 5_300,
+        4 * 155,
+    )
     assert found.minutes * 60 == pytest.approx(2 * seconds)
 
 
@@ -65,7 +97,10 @@ def test_a_block_takes_as_long_as_its_last_session_or_the_places_of_a_closed_loo
 def test_a_budget_holds_in_each_block(budget: Budget, share: float) -> None:
     found = costs(Load(budget=budget))
     assert found.calls_by_arm == {"a": round(6 * share), "b": round(6 * share)}
-    assert (found.prompt_tokens, found.output_tokens) == (2 * round(2 * 5_300 * share), 2 * round(2 * 155 * share))
+    assert (found.prompt_tokens, found.output_tokens) == (
+        2 * round(2 * 5_300 * share),
+        2 * round(2 * 155 * share),
+    )
     assert found.minutes * 60 == pytest.approx(2 * 17.5 * share)
 
 
@@ -73,7 +108,9 @@ def test_arms_that_play_at_once_take_the_time_of_one_and_a_warm_up_is_played_too
     at_once, warmed = costs(Load(), design="parallel", pairs=3), costs(Load(), pairs=3, warmup=True)
     assert (at_once.rounds, at_once.calls_by_arm) == (3, {"a": 18, "b": 18})
     assert (warmed.rounds, warmed.calls_by_arm) == (8, {"a": 24, "b": 24})
-    assert [found.minutes * 60 for found in (at_once, warmed)] == pytest.approx([3 * 17.5, 8 * 17.5])
+    assert [found.minutes * 60 for found in (at_once, warmed)] == pytest.approx(
+        [3 * 17.5, 8 * 17.5]
+    )
 
 
 def test_what_the_minutes_rest_on_is_said() -> None:
@@ -90,7 +127,10 @@ def trace(sessions: int) -> Trace:
         )
         return Session(session=name, workload="chat", start_s=0.0, prefix="P", turns=turns)
 
-    return Trace(header=Header(name="t", prefixes={"P": prefix}), sessions=tuple(talk(f"s{i}") for i in range(sessions)))
+    return Trace(
+        header=Header(name="t", prefixes={"P": prefix}),
+        sessions=tuple(talk(f"s{i}") for i in range(sessions)),
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,27 +142,42 @@ def trace(sessions: int) -> Trace:
         (1, 2, "warm", (320 + 320 + 480) / 1600),  # the second pair finds all of the first
     ],
 )
-def test_the_ideal_is_what_an_empty_cache_of_each_pair_could_find(sessions: int, pairs: int, cache: Cache, rate: float) -> None:
+def test_the_ideal_is_what_an_empty_cache_of_each_pair_could_find(
+    sessions: int, pairs: int, cache: Cache, rate: float
+) -> None:
     made = plan(trace(sessions), ["a", "b"], run="r", pairs=pairs, cache=cache)
     assert ideal_hit_rates(made) == {"chat": pytest.approx(rate)}
 
 
 @pytest.mark.parametrize(("block", "rate"), [(None, 320 / 800), (128, 256 / 800), (512, 0.0)])
 def test_a_cache_of_larger_blocks_finds_less(block: int | None, rate: float) -> None:
-    assert ideal_hit_rates(plan(trace(1), ["a"], run="r", pairs=1), block=block) == {"chat": pytest.approx(rate)}
+    assert ideal_hit_rates(plan(trace(1), ["a"], run="r", pairs=1), block=block) == {
+        "chat": pytest.approx(rate)
+    }
 
 
 def test_a_block_of_a_closed_loop_lasts_at_least_as_long_as_its_longest_session() -> None:
     first = next(iter(TRACE.sessions))
     brief, long = (replace(first, session=f"s{turns}", turns=TURNS * turns) for turns in (1, 4))
     made = plan(
-        replace(TRACE, sessions=(brief, brief, long)), ("a",), run="r", pairs=1, blocks=1, load=Load(arrivals=ClosedLoop(sessions=16))
+        replace(TRACE, sessions=(brief, brief, long)),
+        ("a",),
+        run="r",
+        pairs=1,
+        blocks=1,
+        load=Load(arrivals=ClosedLoop(sessions=16)),
     )
     assert cost(made).minutes * 60 == pytest.approx(4 * 7.5)
 
 
 @pytest.mark.parametrize(
-    ("minutes", "said"), [(0.2, "about 1 min"), (26.4, "about 26 min"), (119.0, "about 119 min"), (1095.0, "about 18 h")]
+    ("minutes", "said"),
+    [
+        (0.2, "about 1 min"),
+        (26.4, "about 26 min"),
+        (119.0, "about 119 min"),
+        (1095.0, "about 18 h"),
+    ],
 )
 def test_long_durations_are_told_in_hours(minutes: float, said: str) -> None:
     assert about(minutes) == said
@@ -130,20 +185,31 @@ def test_long_durations_are_told_in_hours(minutes: float, said: str) -> None:
 
 @pytest.mark.parametrize(("minutes", "is_told"), [(59.0, False), (60.0, True)])
 def test_a_long_replay_is_told_with_what_makes_it_shorter(minutes: float, is_told: bool) -> None:  # noqa: FBT001  # a case
-    told = Cost(rounds=12, calls_by_arm={"a": 1}, prompt_tokens=1, output_tokens=1, minutes=minutes).warning()
+    told = Cost(
+        rounds=12, calls_by_arm={"a": 1}, prompt_tokens=1, output_tokens=1, minutes=minutes
+    ).warning()
     assert (told is not None) == is_told
     assert told is None or told.startswith("this takes about 60 min; shorter with --wait-cap")
 
 
 def test_turns_that_are_longer_than_the_models_window_are_named_before_the_run() -> None:
     def alike(*lengths: int) -> tuple[Session, ...]:
-        turns = [Turn(add=(Segment(role="user", tokens=tokens, key=f"u{tokens}"),), output=100) for tokens in lengths]
-        return tuple(Session(session=str(number), workload="w", start_s=0.0, turns=(turn,)) for number, turn in enumerate(turns))
+        turns = [
+            Turn(add=(Segment(role="user", tokens=tokens, key=f"u{tokens}"),), output=100)
+            for tokens in lengths
+        ]
+        return tuple(
+            Session(session=str(number), workload="w", start_s=0.0, turns=(turn,))
+            for number, turn in enumerate(turns)
+        )
 
     header = Header(name="t")
     assert too_long(header, alike(900, 500), 1000) is None
     assert too_long(header, alike(901, 500), None) is None
-    with pytest.raises(PlanError, match=r"^1 of 2 turns \(50%\) need more than the 1,000 tokens that the model takes$") as error:
+    with pytest.raises(
+        PlanError,
+        match=r"^1 of 2 turns \(50%\) need more than the 1,000 tokens that the model takes$",
+    ) as error:
         too_long(header, alike(901, 500), 1000)
     assert error.value.hint == "--max-context 1000 ends sessions before them, or another trace"
     said = too_long(header, alike(901, *[500] * 30), 1000)
@@ -155,22 +221,38 @@ def test_turns_that_are_longer_than_the_models_window_are_named_before_the_run()
 
 @pytest.mark.parametrize(
     ("arrivals", "sent_until", "lasts"),
-    [(Recorded(), 10.5, 11.0), (Recorded(), 16.0, 17.0), (ClosedLoop(sessions=2), 5.5, 7.0), (ClosedLoop(sessions=2), 4.0, 4.0)],
+    [
+        (Recorded(), 10.5, 11.0),
+        (Recorded(), 16.0, 17.0),
+        (ClosedLoop(sessions=2), 5.5, 7.0),
+        (ClosedLoop(sessions=2), 4.0, 4.0),
+    ],
 )
 def test_a_block_lasts_until_the_last_call_has_ended_that_was_sent_in_its_time(
     arrivals: Recorded | ClosedLoop, sent_until: float, lasts: float
 ) -> None:
-    assert costs(Load(arrivals=arrivals, budget=Budget(seconds=sent_until))).minutes * 60 == pytest.approx(2 * lasts)
+    assert costs(
+        Load(arrivals=arrivals, budget=Budget(seconds=sent_until))
+    ).minutes * 60 == pytest.approx(2 * lasts)
 
 
 def test_what_primed_contexts_begin_with_is_read_once() -> None:
     def primed(name: str) -> Session:
-        turns = (Turn(add=(Segment(role="user", tokens=320, key=name),), output=1, event=PRIME), Turn(add=(), output=16))
+        turns = (
+            Turn(add=(Segment(role="user", tokens=320, key=name),), output=1, event=PRIME),
+            Turn(add=(), output=16),
+        )
         return Session(session=name, workload="chat", start_s=0.0, prefix="P", turns=turns)
 
     whole = Trace(header=trace(1).header, sessions=(primed("s0"), primed("s1")))
     made = plan(
-        whole, ("bf16",), run="r", seed=0, pairs=1, blocks=1, load=Load(arrivals=ClosedLoop(sessions=2), budget=Budget(seconds=9.0))
+        whole,
+        ("bf16",),
+        run="r",
+        seed=0,
+        pairs=1,
+        blocks=1,
+        load=Load(arrivals=ClosedLoop(sessions=2), budget=Budget(seconds=9.0)),
     )
     window = replace(made, blocks=tuple(replace(each, is_window=True) for each in made.blocks))
     assert 60 * cost(window, prefill_s=float).priming_minutes == pytest.approx(160 + 320 + 320)

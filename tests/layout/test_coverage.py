@@ -15,7 +15,13 @@ from agentload.tracefile.files import read
 TURNS = (
     Turn(add=(Segment(role="user", tokens=1_000, key="a"),), output=45),
     Turn(add=(Segment(role="tool", tokens=2_000, key="b"),), output=90, wait="tool", wait_s=4.0),
-    Turn(keep=1, add=(Segment(role="user", tokens=1_000, key="c"),), output=20, wait="user", wait_s=60.0),
+    Turn(
+        keep=1,
+        add=(Segment(role="user", tokens=1_000, key="c"),),
+        output=20,
+        wait="user",
+        wait_s=60.0,
+    ),
 )
 HEADER = Header(name="t", prefixes={"P": (Segment(role="system", tokens=160, key="p"),)})
 SESSION = Session(session="s", workload="chat", start_s=0.0, prefix="P", turns=TURNS)
@@ -49,7 +55,9 @@ def test_the_shape_of_a_trace_is_that_of_its_calls_under_the_waits_of_the_load()
 
 
 def test_of_a_long_trace_the_first_calls_are_read_and_the_shape_says_so() -> None:
-    many = Trace(header=HEADER, sessions=tuple(replace(SESSION, session=f"s{number}") for number in range(9)))
+    many = Trace(
+        header=HEADER, sessions=tuple(replace(SESSION, session=f"s{number}") for number in range(9))
+    )
     (found,) = trace_shapes(many, Load(), most=7)
     assert (found.calls, found.is_whole) == (6, False)
     (whole,) = trace_shapes(many, Load(), most=1_000)

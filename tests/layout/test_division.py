@@ -24,7 +24,14 @@ def many(count: int, *, every: int = 3) -> tuple[Session, ...]:
         is_spawned = number % every == 1
         after = (TurnRef(session=f"s{number - 4}", turn=0),) if number % 20 == 5 else ()
         start_s = None if is_spawned else float(number)
-        found.append(session(f"s{number}", start_s=start_s, spawn=(f"s{number + 1}",) if spawns else (), after=after))
+        found.append(
+            session(
+                f"s{number}",
+                start_s=start_s,
+                spawn=(f"s{number + 1}",) if spawns else (),
+                after=after,
+            )
+        )
     return tuple(found)
 
 
@@ -38,17 +45,27 @@ def starts(made: Plan) -> dict[str, int | None]:
 
 
 @given(st.integers(40, 90), st.integers(1, 4), st.integers(1, 2))
-def test_every_session_is_in_one_share_and_with_it_all_that_it_needs(count: int, shares: int, pairs: int) -> None:
+def test_every_session_is_in_one_share_and_with_it_all_that_it_needs(
+    count: int, shares: int, pairs: int
+) -> None:
     whole = plan(trace(*many(count)), ("a", "b"), run="r", pairs=pairs)
     made = divided(whole, shares)
     for place, block in enumerate(whole.blocks):
         parts = [share.blocks[place] for share in made]
-        assert Counter(name for part in parts for name in names(part.sessions)) == Counter(names(block.sessions))
+        assert Counter(name for part in parts for name in names(part.sessions)) == Counter(
+            names(block.sessions)
+        )
         for family in families(block.sessions):
-            homes = [number for number, part in enumerate(parts) if {*names(family)} & {*names(part.sessions)}]
+            homes = [
+                number
+                for number, part in enumerate(parts)
+                if {*names(family)} & {*names(part.sessions)}
+            ]
             assert len(homes) == 1
         assert len({part.lead_ns for part in parts}) == 1
-    assert {(share.run, share.rounds, share.arms, share.seed) for share in made} == {(whole.run, whole.rounds, whole.arms, whole.seed)}
+    assert {(share.run, share.rounds, share.arms, share.seed) for share in made} == {
+        (whole.run, whole.rounds, whole.arms, whole.seed)
+    }
 
 
 @pytest.mark.parametrize(
@@ -69,15 +86,23 @@ def test_sessions_start_when_one_dispatcher_would_start_them(arrivals: OpenLoop 
 
 def test_the_first_sessions_of_a_closed_loop_are_those_of_one_dispatcher() -> None:
     whole = plan(
-        trace(*(session(f"s{number}") for number in range(20))), ("a",), run="r", pairs=1, load=Load(arrivals=ClosedLoop(sessions=7))
+        trace(*(session(f"s{number}") for number in range(20))),
+        ("a",),
+        run="r",
+        pairs=1,
+        load=Load(arrivals=ClosedLoop(sessions=7)),
     )
     made = divided(whole, 3)
     loops = [share.load.arrivals for share in made]
     assert loops == [ClosedLoop(sessions=each) for each in (3, 2, 2)]
     begun = [
-        names(share.blocks[0].sessions)[: loop.sessions] for share, loop in zip(made, loops, strict=True) if isinstance(loop, ClosedLoop)
+        names(share.blocks[0].sessions)[: loop.sessions]
+        for share, loop in zip(made, loops, strict=True)
+        if isinstance(loop, ClosedLoop)
     ]
-    assert sorted(name for part in begun for name in part) == sorted(f"s{number}" for number in range(7))
+    assert sorted(name for part in begun for name in part) == sorted(
+        f"s{number}" for number in range(7)
+    )
 
 
 def test_caps_and_budgets_are_divided_and_a_duration_holds_for_all() -> None:
@@ -105,6 +130,12 @@ def test_a_load_with_less_than_one_for_each_node_is_refused(load: Load, said: st
 
 
 def test_sessions_that_wait_for_each_other_are_not_torn_apart_and_the_reason_is_said() -> None:
-    waiting = tuple(session(f"s{number}", after=(TurnRef(session="s0", turn=-1),) if number else ()) for number in range(6))
-    with pytest.raises(PlanError, match=r"6 sessions are 1 family, because sessions wait for each other \(turn 0 of s1 is after s0\)"):
+    waiting = tuple(
+        session(f"s{number}", after=(TurnRef(session="s0", turn=-1),) if number else ())
+        for number in range(6)
+    )
+    with pytest.raises(
+        PlanError,
+        match=r"6 sessions are 1 family, because sessions wait for each other \(turn 0 of s1 is after s0\)",
+    ):
         divided(plan(trace(*waiting), ("a",), run="r", pairs=1), 2)

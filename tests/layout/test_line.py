@@ -27,10 +27,14 @@ def waiting(name: str, *waits_s: float) -> Session:
 
 
 def test_of_a_wait_longer_than_a_window_the_window_counts() -> None:
-    line = line_of_turns(timed([[waiting("a", 0.0, 4.0)], [waiting("b", 0.0, 100.0)]], Load()), window_s=10.0)
+    line = line_of_turns(
+        timed([[waiting("a", 0.0, 4.0)], [waiting("b", 0.0, 100.0)]], Load()), window_s=10.0
+    )
     assert line.seconds == pytest.approx(1 + 4 + 1 + 1 + 10 + 1)
     # The second session begins at 6 s, its wait lasts from 7 s to 107 s.
-    assert [line.at(each) for each in (0.5, 5.5, 7.0, 12.0, 17.5)] == pytest.approx([0.5, 5.5, 7.0, 57.0, 107.5])
+    assert [line.at(each) for each in (0.5, 5.5, 7.0, 12.0, 17.5)] == pytest.approx(
+        [0.5, 5.5, 7.0, 57.0, 107.5]
+    )
 
 
 def test_sub_agents_fill_the_wait_of_who_waits_for_them() -> None:
@@ -38,23 +42,37 @@ def test_sub_agents_fill_the_wait_of_who_waits_for_them() -> None:
         session="p",
         workload="w",
         start_s=0.0,
-        turns=(Turn(add=(), output=50, spawn=("c",)), Turn(add=(), output=50, wait="tool", wait_s=30.0)),
+        turns=(
+            Turn(add=(), output=50, spawn=("c",)),
+            Turn(add=(), output=50, wait="tool", wait_s=30.0),
+        ),
     )
     child = Session(session="c", workload="w", start_s=None, turns=(Turn(add=(), output=1000),))
     assert line_of_turns(timed([[parent]], Load()), window_s=5.0).seconds == pytest.approx(7.0)
-    assert line_of_turns(timed([[parent, child]], Load()), window_s=5.0).seconds == pytest.approx(1 + 20 + 5 + 1)
+    assert line_of_turns(timed([[parent, child]], Load()), window_s=5.0).seconds == pytest.approx(
+        1 + 20 + 5 + 1
+    )
 
 
 def test_of_arrivals_counts_what_has_a_call_behind_it() -> None:
     families = [[waiting("a", 0.0, 2.0)], [waiting("b", 0.0)]]
     line = line_of_arrivals(timed(families, Load()), [0.0, 3600.0], window_s=10.0)
     assert line.seconds == pytest.approx(13 + 10)
-    assert [line.at(each) for each in (0.0, 12.0, 14.0)] == pytest.approx([0.0, 2.0, 3600.0], abs=1e-5)
+    assert [line.at(each) for each in (0.0, 12.0, 14.0)] == pytest.approx(
+        [0.0, 2.0, 3600.0], abs=1e-5
+    )
 
 
 def test_a_family_that_has_ended_plays_no_sub_agent_from_then_on() -> None:
-    parent = Session(session="p", workload="w", start_s=0.0, turns=(Turn(add=(), output=50, spawn=("c",)),))
-    child = Session(session="c", workload="w", start_s=None, turns=(Turn(add=(), output=50, wait="tool", wait_s=6.0),))
+    parent = Session(
+        session="p", workload="w", start_s=0.0, turns=(Turn(add=(), output=50, spawn=("c",)),)
+    )
+    child = Session(
+        session="c",
+        workload="w",
+        start_s=None,
+        turns=(Turn(add=(), output=50, wait="tool", wait_s=6.0),),
+    )
     line = line_of_arrivals(timed([[parent, child]], Load()), [0.0], window_s=10.0)
     assert line.at(0.0) == pytest.approx(0.0, abs=1e-5)
     assert line.at(line.seconds) == 1.0
@@ -66,8 +84,13 @@ def test_a_line_of_nothing_has_no_time() -> None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(families=st.lists(drawn_families(), min_size=1, max_size=3), window_s=st.sampled_from((1.0, 5.0, 1000.0)))
-def test_a_line_runs_through_all_time_and_never_back(families: list[tuple[Session, ...]], window_s: float) -> None:
+@given(
+    families=st.lists(drawn_families(), min_size=1, max_size=3),
+    window_s=st.sampled_from((1.0, 5.0, 1000.0)),
+)
+def test_a_line_runs_through_all_time_and_never_back(
+    families: list[tuple[Session, ...]], window_s: float
+) -> None:
     line = line_of_turns(timed(families, LOAD), window_s=window_s)
     whole_s = sum(lasts_s(each, timeline(each, LOAD)) for each in families)
     found = [line.at(line.seconds * step / 50) for step in range(51)]

@@ -21,7 +21,11 @@ def session(name: str, *turns: Turn, start_s: float | None = 0.0) -> Session:
 
 def seen(sessions: tuple[Session, ...], load: Load) -> list[tuple[str, int, float]]:
     found = nominal_calls(Header(name="t"), Block(index=0, sessions=sessions, is_window=True), load)
-    return [(each.session.session, each.session.turns.index(each.turn), round(each.sent_s, 6)) for each in found if each.counts]
+    return [
+        (each.session.session, each.session.turns.index(each.turn), round(each.sent_s, 6))
+        for each in found
+        if each.counts
+    ]
 
 
 def closed(sessions: int, **budget: float) -> Load:

@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 
 from agentload.dispatch.stretches import stretches, where
 from agentload.errors import PlanError
-from agentload.layout.plan import MOST_PAIRS, balanced_orders, cut, families, of_study, plan, starts_of, with_starts
+from agentload.layout.plan import (
+    MOST_PAIRS,
+    balanced_orders,
+    cut,
+    families,
+    of_study,
+    plan,
+    starts_of,
+    with_starts,
+)
 from agentload.layout.traces import sweep
 from agentload.model.plan import Design, Plan
 from agentload.model.trace import Header, Segment, Session, Trace, Turn, TurnRef
@@ -19,9 +28,16 @@ from agentload.study.parts import Virtual
 
 
 def session(
-    name: str, turns: int = 2, *, start_s: float | None = 0.0, spawn: tuple[str, ...] = (), after: tuple[TurnRef, ...] = ()
+    name: str,
+    turns: int = 2,
+    *,
+    start_s: float | None = 0.0,
+    spawn: tuple[str, ...] = (),
+    after: tuple[TurnRef, ...] = (),
 ) -> Session:
-    first = Turn(add=(Segment(role="user", tokens=3, key=name),), output=1, spawn=spawn, after=after)
+    first = Turn(
+        add=(Segment(role="user", tokens=3, key=name),), output=1, spawn=spawn, after=after
+    )
     rest = tuple(Turn(add=(), output=1) for _ in range(turns - 1))
     return Session(session=name, workload="w", start_s=start_s, turns=(first, *rest))
 
@@ -30,20 +46,34 @@ def trace(*sessions: Session) -> Trace:
     return Trace(header=Header(name="t"), sessions=sessions)
 
 
-@pytest.mark.parametrize(("pairs", "says"), [(0, ">= 1"), (MOST_PAIRS + 1, "<= 100,000, got 100,001")])
-def test_pairs_that_nobody_can_mean_are_refused_before_they_are_laid_out(pairs: int, says: str) -> None:
+@pytest.mark.parametrize(
+    ("pairs", "says"), [(0, ">= 1"), (MOST_PAIRS + 1, "<= 100,000, got 100,001")]
+)
+def test_pairs_that_nobody_can_mean_are_refused_before_they_are_laid_out(
+    pairs: int, says: str
+) -> None:
     with pytest.raises(PlanError, match=says):
         plan(trace(session("a")), ["x", "y"], run="r", pairs=pairs)
 
 
 def test_sessions_that_need_each_other_stay_together() -> None:
-    sessions = (session("a", spawn=("b",)), session("b", start_s=None), session("c"), session("d", after=(TurnRef(session="c", turn=0),)))
-    assert [[s.session for s in family] for family in families(sessions)] == [["a", "b"], ["c", "d"]]
+    sessions = (
+        session("a", spawn=("b",)),
+        session("b", start_s=None),
+        session("c"),
+        session("d", after=(TurnRef(session="c", turn=0),)),
+    )
+    assert [[s.session for s in family] for family in families(sessions)] == [
+        ["a", "b"],
+        ["c", "d"],
+    ]
 
 
 def test_blocks_are_neighbours_in_time_of_about_equal_size_and_start_at_zero() -> None:
     blocks = cut([session(f"s{i}", start_s=float(i)) for i in range(12)], 4)
-    assert [[s.session for s in b.sessions] for b in blocks] == [[f"s{i + k}" for k in range(3)] for i in (0, 3, 6, 9)]
+    assert [[s.session for s in b.sessions] for b in blocks] == [
+        [f"s{i + k}" for k in range(3)] for i in (0, 3, 6, 9)
+    ]
     assert all(next(iter(b.sessions)).start_s == 0.0 for b in blocks)
 
 
@@ -53,48 +83,80 @@ def test_every_session_is_in_exactly_one_block(count: int) -> None:
     sessions = [session(f"s{i}", rng.randint(1, 30), start_s=float(i)) for i in range(20)]
     blocks = cut(sessions, count)
     assert len(blocks) == count
-    assert Counter(s.session for b in blocks for s in b.sessions) == Counter(s.session for s in sessions)
+    assert Counter(s.session for b in blocks for s in b.sessions) == Counter(
+        s.session for s in sessions
+    )
     assert all(list(b.sessions) for b in blocks)
 
 
 def test_every_second_pair_mirrors_the_one_before_it() -> None:
     orders = balanced_orders(("a", "b", "c"), 6, Random(1))
     assert all(orders[i + 1] == tuple(reversed(orders[i])) for i in (0, 2, 4))
-    assert {o[0] for o in (balanced_orders(("a", "b"), 2, Random(s))[0] for s in range(20))} == {"a", "b"}
+    assert {o[0] for o in (balanced_orders(("a", "b"), 2, Random(s))[0] for s in range(20))} == {
+        "a",
+        "b",
+    }
 
 
 def test_a_seed_draws_the_same_orders_for_ever_so_that_a_run_can_be_resumed() -> None:
-    made = plan(trace(*(session(f"s{i}") for i in range(4))), ("a", "b", "c"), run="r", seed=7, pairs=4)
-    assert ["".join(p.arm for r in made.rounds for p in r.plays if p.pair == pair) for pair in range(4)] == ["cab", "bac", "abc", "cba"]
+    made = plan(
+        trace(*(session(f"s{i}") for i in range(4))), ("a", "b", "c"), run="r", seed=7, pairs=4
+    )
+    assert [
+        "".join(p.arm for r in made.rounds for p in r.plays if p.pair == pair) for pair in range(4)
+    ] == ["cab", "bac", "abc", "cba"]
 
 
 def test_an_interleaved_plan_plays_each_pair_on_each_arm_in_its_own_round_with_one_salt() -> None:
-    made = plan(trace(*(session(f"s{i}", start_s=float(i)) for i in range(8))), ("a", "b"), run="r", pairs=4)
+    made = plan(
+        trace(*(session(f"s{i}", start_s=float(i)) for i in range(8))), ("a", "b"), run="r", pairs=4
+    )
     assert [len(r.plays) for r in made.rounds] == [1] * 8
     plays = [p for r in made.rounds for p in r.plays]
     assert {(p.pair, p.salt) for p in plays} == {(i, f"r/{i}") for i in range(4)}
-    assert Counter((p.pair, p.arm) for p in plays) == Counter((i, arm) for i in range(4) for arm in "ab")
+    assert Counter((p.pair, p.arm) for p in plays) == Counter(
+        (i, arm) for i in range(4) for arm in "ab"
+    )
 
 
 def test_a_parallel_plan_plays_all_arms_at_once_and_a_sequential_one_arm_after_arm() -> None:
     made = trace(*(session(f"s{i}") for i in range(4)))
-    assert [[p.arm for p in r.plays] for r in plan(made, ("a", "b"), run="r", pairs=2, design="parallel").rounds] == [["a", "b"]] * 2
+    assert [
+        [p.arm for p in r.plays]
+        for r in plan(made, ("a", "b"), run="r", pairs=2, design="parallel").rounds
+    ] == [["a", "b"]] * 2
     sequential = plan(made, ("a", "b"), run="r", pairs=2, design="sequential")
     assert [p.arm for r in sequential.rounds for p in r.plays] == ["a", "a", "b", "b"]
 
 
 def test_fewer_blocks_than_pairs_repeat_under_another_salt() -> None:
     made = plan(trace(session("only")), ("a",), run="r", pairs=3)
-    assert [(p.block, p.salt) for r in made.rounds for p in r.plays] == [(0, "r/0"), (0, "r/1"), (0, "r/2")]
+    assert [(p.block, p.salt) for r in made.rounds for p in r.plays] == [
+        (0, "r/0"),
+        (0, "r/1"),
+        (0, "r/2"),
+    ]
     warm = plan(trace(session("only")), ("a",), run="r", pairs=2, cache="warm")
     assert {p.salt for r in warm.rounds for p in r.plays} == {"r/warm"}
 
 
 def test_a_run_that_is_given_more_pairs_begins_with_those_it_had() -> None:
     made = trace(*(session(f"s{n}") for n in range(9)))
-    first, more = (plan(made, ("a", "b"), run="r", seed=3, pairs=pairs, blocks=3, warmup=True) for pairs in (3, 7))
+    first, more = (
+        plan(made, ("a", "b"), run="r", seed=3, pairs=pairs, blocks=3, warmup=True)
+        for pairs in (3, 7)
+    )
     assert [r.plays for r in more.rounds[: len(first.rounds)]] == [r.plays for r in first.rounds]
-    assert [p.block for r in more.rounds[len(first.rounds) :] for p in r.plays] == [0, 0, 1, 1, 2, 2, 0, 0]
+    assert [p.block for r in more.rounds[len(first.rounds) :] for p in r.plays] == [
+        0,
+        0,
+        1,
+        1,
+        2,
+        2,
+        0,
+        0,
+    ]
 
 
 @pytest.mark.parametrize(("arms", "pairs"), [((), 1), (("a", "a"), 1), (("a",), 0)])
@@ -103,7 +165,9 @@ def test_an_impossible_plan_is_refused(arms: tuple[str, ...], pairs: int) -> Non
         plan(trace(session("s")), arms, run="r", pairs=pairs)
 
 
-def test_a_control_has_prompts_of_its_own_so_that_it_finds_nothing_of_its_twin_in_the_cache() -> None:
+def test_a_control_has_prompts_of_its_own_so_that_it_finds_nothing_of_its_twin_in_the_cache() -> (
+    None
+):
     made = plan(trace(session("s")), ("a", "a@aa"), run="r", pairs=2, warmup=True)
     plays = [p for r in made.rounds for p in r.plays]
     assert {(p.pair, p.salt) for p in plays} == {(-1, "r/-1"), (0, "r/0"), (1, "r/1")}
@@ -111,37 +175,68 @@ def test_a_control_has_prompts_of_its_own_so_that_it_finds_nothing_of_its_twin_i
 
 
 SESSIONS = tuple(
-    Session(session=f"s{i}", workload="w", start_s=float(i), turns=(Turn(add=(Segment(role="user", tokens=3, key=f"{i}"),), output=1),))
+    Session(
+        session=f"s{i}",
+        workload="w",
+        start_s=float(i),
+        turns=(Turn(add=(Segment(role="user", tokens=3, key=f"{i}"),), output=1),),
+    )
     for i in range(8)
 )
 TRACE = Trace(header=Header(name="t"), sessions=SESSIONS)
 
 
-def swapped(design: Design = "parallel", *, pairs: int = 4, warmup: bool = False, began: int | None = None) -> Plan:
+def swapped(
+    design: Design = "parallel", *, pairs: int = 4, warmup: bool = False, began: int | None = None
+) -> Plan:
     machines = ("m1", "m2")
-    return plan(TRACE, ("a", "b"), run="r", pairs=pairs, design=design, machines=machines, swap=True, warmup=warmup, blocks=began)
+    return plan(
+        TRACE,
+        ("a", "b"),
+        run="r",
+        pairs=pairs,
+        design=design,
+        machines=machines,
+        swap=True,
+        warmup=warmup,
+        blocks=began,
+    )
 
 
 @pytest.mark.parametrize("design", ["parallel", "interleaved"])
 def test_arms_change_machines_half_way_and_no_pair_is_torn(design: Design) -> None:
     before, after = stretches(swapped(design).rounds)
     assert (where(before), where(after)) == ({"a": "m1", "b": "m2"}, {"a": "m2", "b": "m1"})
-    assert [{play.pair for each in stretch for play in each.plays} for stretch in (before, after)] == [{0, 1}, {2, 3}]
+    assert [
+        {play.pair for each in stretch for play in each.plays} for stretch in (before, after)
+    ] == [{0, 1}, {2, 3}]
 
 
 def test_a_swapped_run_grows_by_whole_runs_of_it_and_begins_where_its_servers_are() -> None:
     """What was played stays, the first new pairs need no exchange, and each machine has had each arm as often as the other."""
     first, grown = swapped("interleaved"), swapped("interleaved", pairs=12, began=4)
     assert grown.rounds[: len(first.rounds)] == first.rounds
-    stays = [({play.pair for each in stretch for play in each.plays}, where(stretch)["a"]) for stretch in stretches(grown.rounds)]
+    stays = [
+        ({play.pair for each in stretch for play in each.plays}, where(stretch)["a"])
+        for stretch in stretches(grown.rounds)
+    ]
     assert stays == [({0, 1}, "m1"), ({2, 3, 4, 5}, "m2"), ({6, 7, 8, 9}, "m1"), ({10, 11}, "m2")]
-    with pytest.raises(PlanError, match="as many pairs on each machine, and began with 4, got 6") as caught:
+    with pytest.raises(
+        PlanError, match="as many pairs on each machine, and began with 4, got 6"
+    ) as caught:
         swapped(pairs=6, began=4)
     assert caught.value.hint == "--pairs 8"
 
 
-@given(pairs=st.integers(1, 40), replicas=st.integers(2, 5), arms=st.sampled_from([("a", "b"), ("a", "b", "c")]), seed=st.integers(0, 99))
-def test_pairs_take_turns_on_replicas_and_both_orders_do_on_each(pairs: int, replicas: int, arms: tuple[str, ...], seed: int) -> None:
+@given(
+    pairs=st.integers(1, 40),
+    replicas=st.integers(2, 5),
+    arms=st.sampled_from([("a", "b"), ("a", "b", "c")]),
+    seed=st.integers(0, 99),
+)
+def test_pairs_take_turns_on_replicas_and_both_orders_do_on_each(
+    pairs: int, replicas: int, arms: tuple[str, ...], seed: int
+) -> None:
     names = [f"replica {number + 1}" for number in range(replicas)]
     made = plan(TRACE, arms, run="r", pairs=pairs, seed=seed, replicas=names)
     on: dict[int, set[str | None]] = {}
@@ -157,11 +252,16 @@ def test_pairs_take_turns_on_replicas_and_both_orders_do_on_each(pairs: int, rep
             assert orders[pair + replicas] == orders[pair][::-1]
     assert [len(each) for each in stretches(made.rounds)] == [len(arms)] * pairs
     longer = plan(TRACE, arms, run="r", pairs=pairs + 3, seed=seed, replicas=names, blocks=pairs)
-    assert longer.rounds[: len(made.rounds)] == plan(TRACE, arms, run="r", pairs=pairs, seed=seed, replicas=names).rounds
+    assert (
+        longer.rounds[: len(made.rounds)]
+        == plan(TRACE, arms, run="r", pairs=pairs, seed=seed, replicas=names).rounds
+    )
 
 
 def test_each_replica_is_warmed_up_once_and_no_arm_stays_on_one() -> None:
-    made = plan(TRACE, ("a", "b"), run="r", pairs=5, warmup=True, replicas=["replica 1", "replica 2"])
+    made = plan(
+        TRACE, ("a", "b"), run="r", pairs=5, warmup=True, replicas=["replica 1", "replica 2"]
+    )
     warm = [(play.pair, play.machine) for each in made.rounds for play in each.plays if play.warmup]
     assert warm == [(-1, "replica 1")] * 2 + [(-2, "replica 2")] * 2
     for fixed in ({"design": "sequential"}, {"swap": True, "machines": ("m1", "m2"), "pairs": 6}):
@@ -176,8 +276,18 @@ def test_no_two_arms_are_ever_on_one_machine() -> None:
 
 
 def test_a_server_that_was_moved_is_warmed_up_again_under_a_salt_of_its_own() -> None:
-    warmed = [(play.machine, play.arm, play.salt) for r in swapped(warmup=True).rounds for play in r.plays if play.warmup]
-    assert warmed == [("m1", "a", "r/-1"), ("m2", "b", "r/-1"), ("m2", "a", "r/-2"), ("m1", "b", "r/-2")]
+    warmed = [
+        (play.machine, play.arm, play.salt)
+        for r in swapped(warmup=True).rounds
+        for play in r.plays
+        if play.warmup
+    ]
+    assert warmed == [
+        ("m1", "a", "r/-1"),
+        ("m2", "b", "r/-1"),
+        ("m2", "a", "r/-2"),
+        ("m1", "b", "r/-2"),
+    ]
 
 
 def test_a_plan_without_a_swap_is_one_stretch() -> None:
@@ -205,7 +315,9 @@ def test_what_one_change_cannot_balance_is_refused(
 
 
 def swept(pairs: int) -> Plan:
-    return plan(sweep((64, 128), pairs=pairs, output=1, seed=0), ("a", "b", "c"), run="r", pairs=pairs)
+    return plan(
+        sweep((64, 128), pairs=pairs, output=1, seed=0), ("a", "b", "c"), run="r", pairs=pairs
+    )
 
 
 def rounds(found: Plan) -> list[tuple[int | None, str, int]]:
@@ -215,13 +327,17 @@ def rounds(found: Plan) -> list[tuple[int | None, str, int]]:
 def test_each_pair_has_a_start_of_each_server_in_the_order_that_was_drawn() -> None:
     before = swept(4)
     found = with_starts(before)
-    assert [(arm, pair) for _, arm, pair in rounds(found)] == [(arm, pair) for _, arm, pair in rounds(before)]
+    assert [(arm, pair) for _, arm, pair in rounds(found)] == [
+        (arm, pair) for _, arm, pair in rounds(before)
+    ]
     assert [start for start, _, _ in rounds(found)] == list(range(12))
     assert [round_.index for round_ in found.rounds] == list(range(12))
     assert (starts_of(before), starts_of(found)) == (0, 12)
 
 
-def test_pairs_that_share_a_start_are_played_together_and_the_next_start_mirrors_the_order() -> None:
+def test_pairs_that_share_a_start_are_played_together_and_the_next_start_mirrors_the_order() -> (
+    None
+):
     found = rounds(with_starts(swept(5), 2))
     first = [arm for _, arm, _ in found[:9:3]]
     assert found == [
@@ -258,11 +374,16 @@ def test_a_load_that_no_block_can_hold_is_an_error_before_the_run() -> None:
         study = Replay(traces=(), servers=servers, pairs=pairs, load=StudiedLoad(sessions=sessions))
         return of_study(study, eight, ["a"], run="r")
 
-    with pytest.raises(PlanError, match=r"--sessions 32 is never reached: the trace has fewer sessions, in 6 blocks of at most 2") as error:
+    with pytest.raises(
+        PlanError,
+        match=r"--sessions 32 is never reached: the trace has fewer sessions, in 6 blocks of at most 2",
+    ) as error:
         asked(32, 6)
     assert error.value.hint is not None
     assert error.value.hint.startswith("--capacity 32 starts sessions again")
-    with pytest.raises(PlanError, match=r"--sessions 9 is never reached: the trace has fewer sessions$"):
+    with pytest.raises(
+        PlanError, match=r"--sessions 9 is never reached: the trace has fewer sessions$"
+    ):
         asked(9, 1)
     assert asked(8, 1).blocks
     assert asked(2, 6).blocks

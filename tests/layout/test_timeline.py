@@ -30,11 +30,21 @@ def session(name: str, *turns: Turn, start_s: float | None = 0.0) -> Session:
         ((ask(),), Load(), [Timing(0.0, 1.0)]),
         ((ask(tokens=10_000),), Load(), [Timing(0.0, 2.0)]),
         ((ask(), ask(wait="user", wait_s=4.0)), Load(), [Timing(0.0, 1.0), Timing(5.0, 6.0)]),
-        ((ask(), ask(wait="user", wait_s=4.0)), Load(waits={"user": WaitScale(cap_s=2.0)}), [Timing(0.0, 1.0), Timing(3.0, 4.0)]),
-        ((ask(), ask(wait="user", wait_s=4.0)), Load(waits={"user": WaitScale(scale=0.5)}), [Timing(0.0, 1.0), Timing(3.0, 4.0)]),
+        (
+            (ask(), ask(wait="user", wait_s=4.0)),
+            Load(waits={"user": WaitScale(cap_s=2.0)}),
+            [Timing(0.0, 1.0), Timing(3.0, 4.0)],
+        ),
+        (
+            (ask(), ask(wait="user", wait_s=4.0)),
+            Load(waits={"user": WaitScale(scale=0.5)}),
+            [Timing(0.0, 1.0), Timing(3.0, 4.0)],
+        ),
     ],
 )
-def test_a_turn_waits_reads_and_answers(turns: tuple[Turn, ...], load: Load, expected: list[Timing]) -> None:
+def test_a_turn_waits_reads_and_answers(
+    turns: tuple[Turn, ...], load: Load, expected: list[Timing]
+) -> None:
     assert list(timeline([session("s", *turns)], load)["s"]) == expected
 
 
@@ -53,7 +63,9 @@ def test_a_join_waits_for_the_last_of_those_it_names() -> None:
 
 def test_what_nobody_starts_has_no_timings_and_what_others_do_is_not_waited_for() -> None:
     elsewhere = TurnRef(session="elsewhere", turn=0)
-    found = timeline([session("p", ask(after=(elsewhere,))), session("never", ask(), start_s=None)], Load())
+    found = timeline(
+        [session("p", ask(after=(elsewhere,))), session("never", ask(), start_s=None)], Load()
+    )
     assert found == {"p": (Timing(0.0, 1.0),)}
 
 
@@ -68,7 +80,9 @@ def test_turns_follow_each_other_and_whom_they_wait_for(family: Family) -> None:
         assert all(each.sent_s < each.answered_s for each in timings)
         assert all(one.answered_s <= other.sent_s for one, other in pairwise(timings))
         for turn, timing in zip(members[name].turns, timings, strict=True):
-            assert all(found[ref.session][ref.turn].answered_s <= timing.sent_s for ref in turn.after)
+            assert all(
+                found[ref.session][ref.turn].answered_s <= timing.sent_s for ref in turn.after
+            )
             assert all(found[child][0].sent_s >= timing.answered_s for child in turn.spawn)
 
 

@@ -11,9 +11,15 @@ def trace(name: str, *starts: float) -> Trace:
     prefix = (Segment(role="system", tokens=10, key="sys"),)
     sessions = []
     for i, start in enumerate(starts):
-        turn = Turn(add=(Segment(role="user", tokens=3, key="u", source=TurnRef(session=f"c{i}", turn=0)),), output=1, spawn=(f"c{i}",))
+        turn = Turn(
+            add=(Segment(role="user", tokens=3, key="u", source=TurnRef(session=f"c{i}", turn=0)),),
+            output=1,
+            spawn=(f"c{i}",),
+        )
         late = Turn(add=(), output=1, after=(TurnRef(session=f"c{i}", turn=-1),))
-        sessions.append(Session(session=f"s{i}", workload=name, start_s=start, prefix="P", turns=(turn, late)))
+        sessions.append(
+            Session(session=f"s{i}", workload=name, start_s=start, prefix="P", turns=(turn, late))
+        )
         sessions.append(Session(session=f"c{i}", workload=name, turns=(Turn(add=(), output=1),)))
     return Trace(header=Header(name=name, seed=1, prefixes={"P": prefix}), sessions=tuple(sessions))
 
@@ -21,7 +27,10 @@ def trace(name: str, *starts: float) -> Trace:
 def numbered(name: str) -> Trace:
     """Return a trace whose content is known by block ids, as public ones are."""
     turns = (Turn(add=(Segment(role="user", tokens=3 * 64, key=(0, 3)),), output=1),)
-    return Trace(header=Header(name=name), sessions=(Session(session="s", workload=name, start_s=0.0, turns=turns),))
+    return Trace(
+        header=Header(name=name),
+        sessions=(Session(session="s", workload=name, start_s=0.0, turns=turns),),
+    )
 
 
 def test_one_trace_stays_as_it_is() -> None:
@@ -37,7 +46,10 @@ def test_traces_are_joined_by_start_with_children_behind_their_parents() -> None
 
 def test_names_keys_and_references_stay_apart() -> None:
     both = merged([trace("a", 0.0), trace("b", 1.0)])
-    assert {name: segments[0].key for name, segments in both.header.prefixes.items()} == {"a/P": "a/sys", "b/P": "b/sys"}
+    assert {name: segments[0].key for name, segments in both.header.prefixes.items()} == {
+        "a/P": "a/sys",
+        "b/P": "b/sys",
+    }
     parent = next(s for s in both.sessions if s.session == "b/s0")
     assert parent.prefix == "b/P"
     assert parent.turns[0].spawn == ("b/c0",)
@@ -46,8 +58,12 @@ def test_names_keys_and_references_stay_apart() -> None:
 
 
 def test_each_of_several_traces_is_still_known_to_come_from_where_it_came() -> None:
-    imported = Trace(header=Header(name="mine", source=(("importer", '"pi"'), ("files", "2"))), sessions=())
-    both = merged([imported, Trace(header=Header(name="rag", source=(("workload", '"rag"'),)), sessions=())])
+    imported = Trace(
+        header=Header(name="mine", source=(("importer", '"pi"'), ("files", "2"))), sessions=()
+    )
+    both = merged(
+        [imported, Trace(header=Header(name="rag", source=(("workload", '"rag"'),)), sessions=())]
+    )
     assert {name: json.loads(said) for name, said in both.header.source} == {
         "mine": {"importer": "pi", "files": 2},
         "rag": {"workload": "rag"},
@@ -62,10 +78,20 @@ def test_block_ids_of_two_traces_are_not_the_same_blocks() -> None:
 
 
 def test_each_block_holds_every_length_once_in_its_own_order_and_no_content_twice() -> None:
-    made = plan(sweep((1024, 2048, 4096, 8192), pairs=6, output=16, seed=1), ["a", "b"], run="r", pairs=6)
-    orders = [tuple(turn.add[0].tokens for session in block.sessions for turn in session.turns) for block in made.blocks]
+    made = plan(
+        sweep((1024, 2048, 4096, 8192), pairs=6, output=16, seed=1), ["a", "b"], run="r", pairs=6
+    )
+    orders = [
+        tuple(turn.add[0].tokens for session in block.sessions for turn in session.turns)
+        for block in made.blocks
+    ]
     assert {tuple(sorted(order)) for order in orders} == {(1024, 2048, 4096, 8192)}
     assert len(orders) == 6
     assert len(set(orders)) > 1
-    keys = [turn.add[0].key for block in made.blocks for session in block.sessions for turn in session.turns]
+    keys = [
+        turn.add[0].key
+        for block in made.blocks
+        for session in block.sessions
+        for turn in session.turns
+    ]
     assert len(set(keys)) == 24

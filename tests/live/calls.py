@@ -23,7 +23,13 @@ def request(
 ) -> WireRequest:
     asked = Asked(tokens=tokens, is_forced=True, is_streamed=is_streamed, wants_reply=True)
     return WireRequest(
-        request_id=f"r{number}", arm=arm, session=session, body=body, released_ns=time.monotonic_ns(), limits=limits, asked=asked
+        request_id=f"r{number}",
+        arm=arm,
+        session=session,
+        body=body,
+        released_ns=time.monotonic_ns(),
+        limits=limits,
+        asked=asked,
     )
 
 

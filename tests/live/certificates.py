@@ -31,7 +31,18 @@ class Certificates:
 
 def made(folder: Path) -> Certificates:
     new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
-    _openssl(folder, "req", "-x509", *new_key, "-subj", "/CN=own authority", "-keyout", "ca.key", "-out", "ca.pem")
+    _openssl(
+        folder,
+        "req",
+        "-x509",
+        *new_key,
+        "-subj",
+        "/CN=own authority",
+        "-keyout",
+        "ca.key",
+        "-out",
+        "ca.pem",
+    )
     extensions = {
         "server": "subjectAltName=IP:127.0.0.1",
         "client": "extendedKeyUsage=clientAuth",
@@ -39,10 +50,39 @@ def made(folder: Path) -> Certificates:
     }
     for name, extension in extensions.items():
         issued = ("-subj", f"/CN={name}", "-addext", extension, "-CA", "ca.pem", "-CAkey", "ca.key")
-        _openssl(folder, "req", "-x509", *new_key, *issued, "-keyout", f"{name}.key", "-out", f"{name}.pem")
-    asked = ("-subj", "/CN=expired", "-addext", extensions["server"], "-keyout", "expired.key", "-out", "expired.csr")
+        _openssl(
+            folder,
+            "req",
+            "-x509",
+            *new_key,
+            *issued,
+            "-keyout",
+            f"{name}.key",
+            "-out",
+            f"{name}.pem",
+        )
+    asked = (
+        "-subj",
+        "/CN=expired",
+        "-addext",
+        extensions["server"],
+        "-keyout",
+        "expired.key",
+        "-out",
+        "expired.csr",
+    )
     _openssl(folder, "req", "-new", *new_key[:-2], *asked)
-    signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-copy_extensions", "copy", "-days", "-1")
+    signed = (
+        "-CA",
+        "ca.pem",
+        "-CAkey",
+        "ca.key",
+        "-CAcreateserial",
+        "-copy_extensions",
+        "copy",
+        "-days",
+        "-1",
+    )
     _openssl(folder, "x509", "-req", "-in", "expired.csr", *signed, "-out", "expired.pem")
     return Certificates(folder)
 

@@ -40,12 +40,16 @@ async def error_code_in_a_stream_of_5000_digits(peer: Peer) -> None:
 
 @mode("stream_error")
 async def error_of_9_mb(peer: Peer) -> None:
-    await raw(peer, event({"error": {"message": "it's 'a " + "bearer sk-x " * (9 * MB // 12)}}), DONE)
+    await raw(
+        peer, event({"error": {"message": "it's 'a " + "bearer sk-x " * (9 * MB // 12)}}), DONE
+    )
 
 
 @mode("unreadable")
 async def number_of_5000_digits(peer: Peer) -> None:
-    await raw(peer, event(b'{"choices":[],"usage":{"prompt_tokens":' + b"9" * 5_000 + b"}}"), TOKENS, DONE)
+    await raw(
+        peer, event(b'{"choices":[],"usage":{"prompt_tokens":' + b"9" * 5_000 + b"}}"), TOKENS, DONE
+    )
 
 
 @mode("unreadable")
@@ -65,29 +69,53 @@ async def stream_in_utf16(peer: Peer) -> None:
 
 @mode("unreadable")
 async def choices_of_other_types(peer: Peer) -> None:
-    await raw(peer, event({"choices": {"0": "x"}}), event({"choices": [None]}), event({"choices": [{"delta": 7}]}), TOKENS, DONE)
+    await raw(
+        peer,
+        event({"choices": {"0": "x"}}),
+        event({"choices": [None]}),
+        event({"choices": [{"delta": 7}]}),
+        TOKENS,
+        DONE,
+    )
 
 
 @mode("unreadable")
 async def usage_of_other_types(peer: Peer) -> None:
-    await raw(peer, event({"choices": [], "usage": [1]}), event(b'{"usage":{"prompt_tokens":NaN}}'), TOKENS, DONE)
+    await raw(
+        peer,
+        event({"choices": [], "usage": [1]}),
+        event(b'{"usage":{"prompt_tokens":NaN}}'),
+        TOKENS,
+        DONE,
+    )
 
 
 @mode("unreadable", says="came from the cache")
 async def more_cached_than_prompted(peer: Peer) -> None:
-    counts = {"prompt_tokens": 10, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 999_999}}
+    counts = {
+        "prompt_tokens": 10,
+        "completion_tokens": 3,
+        "prompt_tokens_details": {"cached_tokens": 999_999},
+    }
     await raw(peer, TOKENS, event({"choices": [], "usage": counts}), DONE)
 
 
 @mode("unreadable", "long")
 async def a_million_token_ids(peer: Peer) -> None:
-    await raw(peer, event(b'{"choices":[{"delta":{"content":"a"},"token_ids":[' + b"1," * 1_000_000 + b"1]}]}"), TOKENS, DONE)
+    await raw(
+        peer,
+        event(b'{"choices":[{"delta":{"content":"a"},"token_ids":[' + b"1," * 1_000_000 + b"1]}]}"),
+        TOKENS,
+        DONE,
+    )
 
 
 @mode("unreadable", says="expected form")
 async def many_tool_calls(peer: Peer) -> None:
     pieces = b",".join(b'{"index":%d}' % index for index in range(150_000))
-    await raw(peer, event(b'{"choices":[{"delta":{"tool_calls":[' + pieces + b"]}}]}"), TOKENS, DONE)
+    await raw(
+        peer, event(b'{"choices":[{"delta":{"tool_calls":[' + pieces + b"]}}]}"), TOKENS, DONE
+    )
 
 
 @mode("long", "garbage", "unreadable")
@@ -150,7 +178,14 @@ async def tokens_after_the_end_mark(peer: Peer) -> None:
 
 @mode("unreadable", says="listed")
 async def every_event_twice(peer: Peer) -> None:
-    await raw(peer, *(event(each) * 2 for each in [token("a"), token("b"), token("c"), finish("length"), usage(3)]), DONE)
+    await raw(
+        peer,
+        *(
+            event(each) * 2
+            for each in [token("a"), token("b"), token("c"), finish("length"), usage(3)]
+        ),
+        DONE,
+    )
 
 
 @mode("short")
@@ -195,7 +230,18 @@ async def error_with_half_a_surrogate_pair(peer: Peer) -> None:
 
 @mode("stream_error")
 async def error_that_drives_a_terminal(peer: Peer) -> None:
-    await raw(peer, event({"error": {"message": "\x1b]0;owned\x07\x1b[2J\r\x9b31m\u202eno\u2028yes\x00\x7f", "code": "\x1b[8m"}}), DONE)
+    await raw(
+        peer,
+        event(
+            {
+                "error": {
+                    "message": "\x1b]0;owned\x07\x1b[2J\r\x9b31m\u202eno\u2028yes\x00\x7f",
+                    "code": "\x1b[8m",
+                }
+            }
+        ),
+        DONE,
+    )
 
 
 @mode("aborted", "unreadable")
@@ -225,61 +271,115 @@ async def fewer_than_no_tokens(peer: Peer) -> None:
 
 @mode("unreadable", says="after the finish")
 async def tokens_after_the_finish_reason(peer: Peer) -> None:
-    await raw(peer, event(token("a")), event(finish("length")), event(token("b")), event(token("c")), event(usage(3)), DONE)
+    await raw(
+        peer,
+        event(token("a")),
+        event(finish("length")),
+        event(token("b")),
+        event(token("c")),
+        event(usage(3)),
+        DONE,
+    )
 
 
 @mode("unreadable", "long", "short")
 async def two_counts_that_differ(peer: Peer) -> None:
-    await raw(peer, *(event(each) for each in good(3)[:-2]), event(usage(3)), event(usage(4)), event(usage(2)), DONE)
+    await raw(
+        peer,
+        *(event(each) for each in good(3)[:-2]),
+        event(usage(3)),
+        event(usage(4)),
+        event(usage(2)),
+        DONE,
+    )
 
 
 @mode("unreadable", says="usage counts")
 async def running_usage_that_falls(peer: Peer) -> None:
-    texts = (b'{"choices":[{"delta":{"content":"a"}}],"usage":{"completion_tokens":%d}}' % total for total in (3, 1, 2))
+    texts = (
+        b'{"choices":[{"delta":{"content":"a"}}],"usage":{"completion_tokens":%d}}' % total
+        for total in (3, 1, 2)
+    )
     await raw(peer, *map(event, texts), event(finish("length")), event(usage(3)), DONE)
 
 
 @mode("unreadable", says="a choice 9")
 async def a_choice_nobody_asked_for(peer: Peer) -> None:
     await raw(
-        peer, event(token("a")), event(b'{"choices":[{"index":9,"delta":{"content":"b"}}]}'), event(finish("length")), event(usage(3)), DONE
+        peer,
+        event(token("a")),
+        event(b'{"choices":[{"index":9,"delta":{"content":"b"}}]}'),
+        event(finish("length")),
+        event(usage(3)),
+        DONE,
     )
 
 
 @mode("reset", "truncated")
 async def a_connection_that_dies_in_the_end_mark(peer: Peer) -> None:
     await peer.send(STREAM)
-    await body(peer, event(token("a")) + event(token("b")) + event(finish("length", text="c")) + event(usage(3)) + b"data: [DO")
+    await body(
+        peer,
+        event(token("a"))
+        + event(token("b"))
+        + event(finish("length", text="c"))
+        + event(usage(3))
+        + b"data: [DO",
+    )
     peer.reset()
 
 
 @mode("unreadable")
 async def two_finish_reasons_that_differ(peer: Peer) -> None:
-    await raw(peer, event(token("a")), event(token("b")), event(finish("length", text="c")), event(finish("error")), event(usage(3)), DONE)
+    await raw(
+        peer,
+        event(token("a")),
+        event(token("b")),
+        event(finish("length", text="c")),
+        event(finish("error")),
+        event(usage(3)),
+        DONE,
+    )
 
 
 @mode("total_timeout", "idle_timeout")
 async def empty_deltas_without_end(peer: Peer) -> None:
     await peer.send(STREAM)
     while not peer.writer.is_closing():
-        await body(peer, event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}))
+        await body(
+            peer, event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
+        )
         await asyncio.sleep(0.01)
 
 
 @mode("unreadable", "truncated")
 async def another_choice_answers(peer: Peer) -> None:
-    others = ({"choices": [{"index": index, "delta": {"content": "x"}, "finish_reason": None}]} for index in (1, 7, 10**18))
+    others = (
+        {"choices": [{"index": index, "delta": {"content": "x"}, "finish_reason": None}]}
+        for index in (1, 7, 10**18)
+    )
     await raw(peer, *(event(each) for each in others), DONE)
 
 
 @mode("ok", "unreadable", "garbage")
 async def text_of_nothing_but_nul(peer: Peer) -> None:
-    await raw(peer, *(event(token("\x00", finish="length" if last else None)) for last in (False, False, True)), event(usage(3)), DONE)
+    await raw(
+        peer,
+        *(event(token("\x00", finish="length" if last else None)) for last in (False, False, True)),
+        event(usage(3)),
+        DONE,
+    )
 
 
 @mode("unreadable", "truncated", "stream_error")
 async def keys_that_come_twice(peer: Peer) -> None:
-    await raw(peer, event(b'{"choices":[{"delta":{"content":"a"}}],"choices":[],"error":null,"error":{"message":"late"}}'), DONE)
+    await raw(
+        peer,
+        event(
+            b'{"choices":[{"delta":{"content":"a"}}],"choices":[],"error":null,"error":{"message":"late"}}'
+        ),
+        DONE,
+    )
 
 
 @mode("unreadable")

@@ -4,7 +4,20 @@ import asyncio
 import gzip
 import random
 
-from tests.live.hostility import DONE, MB, NESTED, TIMED_OUT, TOKENS, again, body, event, flood, mode, raw, whole
+from tests.live.hostility import (
+    DONE,
+    MB,
+    NESTED,
+    TIMED_OUT,
+    TOKENS,
+    again,
+    body,
+    event,
+    flood,
+    mode,
+    raw,
+    whole,
+)
 from tests.live.scripted import END, STREAM, Peer, token
 
 # --- bodies of errors, and answers that are no stream ---
@@ -37,12 +50,16 @@ async def error_body_of_18_mb(peer: Peer) -> None:
 
 @mode("busy")
 async def busy_for_5000_digits_of_seconds(peer: Peer) -> None:
-    await peer.send(b"HTTP/1.1 429 Slow\r\nretry-after: " + b"9" * 5_000 + b"\r\ncontent-length: 0\r\n\r\n")
+    await peer.send(
+        b"HTTP/1.1 429 Slow\r\nretry-after: " + b"9" * 5_000 + b"\r\ncontent-length: 0\r\n\r\n"
+    )
 
 
 @mode("unreadable", says="more than 16 MB")
 async def answer_of_18_mb(peer: Peer) -> None:
-    await whole(peer, b'{"choices":[{"message":{"content":"' + b"x" * (18 * MB) + b'"}}]}', status=b"200 OK")
+    await whole(
+        peer, b'{"choices":[{"message":{"content":"' + b"x" * (18 * MB) + b'"}}]}', status=b"200 OK"
+    )
 
 
 @mode("unreadable")
@@ -144,7 +161,11 @@ async def redirect_to_no_address(peer: Peer) -> None:
 
 @mode("http_error")
 async def redirect_to_itself(peer: Peer) -> None:
-    await peer.send(b"HTTP/1.1 307 Here\r\nlocation: " + peer.request.line.split()[1].encode() + b"\r\ncontent-length: 0\r\n\r\n")
+    await peer.send(
+        b"HTTP/1.1 307 Here\r\nlocation: "
+        + peer.request.line.split()[1].encode()
+        + b"\r\ncontent-length: 0\r\n\r\n"
+    )
 
 
 @mode("ok")
@@ -197,13 +218,17 @@ async def nothing_allowed_by_its_status(peer: Peer) -> None:
 
 @mode("reset", "unreadable", "truncated", *TIMED_OUT)
 async def other_protocol(peer: Peer) -> None:
-    await peer.send(b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n\x81\x05hello")
+    await peer.send(
+        b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n\x81\x05hello"
+    )
     await peer.hang()
 
 
 @mode("http_error", says="died")
 async def error_body_that_drives_a_terminal(peer: Peer) -> None:
-    await whole(peer, b"\x1b]0;owned\x07\x1b[2J\r engine \x9b31m died \xe2\x80\xae\x00", kind=b"text/plain")
+    await whole(
+        peer, b"\x1b]0;owned\x07\x1b[2J\r engine \x9b31m died \xe2\x80\xae\x00", kind=b"text/plain"
+    )
 
 
 @mode("http_error")
@@ -213,7 +238,10 @@ async def error_body_with_half_a_surrogate_pair(peer: Peer) -> None:
 
 @mode("unreadable")
 async def two_lengths_that_differ(peer: Peer) -> None:
-    await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 5\r\ncontent-length: 900\r\n\r\n" + TOKENS)
+    await peer.send(
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 5\r\ncontent-length: 900\r\n\r\n"
+        + TOKENS
+    )
     peer.writer.close()
 
 
@@ -226,7 +254,10 @@ async def a_length_and_chunks(peer: Peer) -> None:
 
 @mode("unreadable")
 async def a_length_beyond_64_bits(peer: Peer) -> None:
-    await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 99999999999999999999999\r\n\r\n" + TOKENS)
+    await peer.send(
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 99999999999999999999999\r\n\r\n"
+        + TOKENS
+    )
     peer.writer.close()
 
 
@@ -253,7 +284,9 @@ async def compressed_in_transfer(peer: Peer) -> None:
 
 @mode("truncated", "unreadable")
 async def a_stream_of_no_bytes(peer: Peer) -> None:
-    await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 0\r\n\r\n")
+    await peer.send(
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 0\r\n\r\n"
+    )
 
 
 @mode("http_error", "unreadable")
@@ -281,13 +314,19 @@ async def a_token_now_and_then_for_ever(peer: Peer) -> None:
 @mode("http_error", "unreadable", "reset")
 async def redirect_into_another_request(peer: Peer) -> None:
     target = b"/v1/chat/completions HTTP/1.1\tX: y\x85 \xc3\xa9 ?\x00"
-    await peer.send(b"HTTP/1.1 307 There\r\nlocation: " + target.replace(b"\x00", b"") + b"\r\ncontent-length: 0\r\n\r\n")
+    await peer.send(
+        b"HTTP/1.1 307 There\r\nlocation: "
+        + target.replace(b"\x00", b"")
+        + b"\r\ncontent-length: 0\r\n\r\n"
+    )
 
 
 @mode("http_error")
 async def redirects_that_never_repeat(peer: Peer) -> None:
     here = peer.request.line.split()[1].split("?")[0].encode()
-    await peer.send(b"HTTP/1.1 308 On\r\nlocation: %b?%d\r\ncontent-length: 0\r\n\r\n" % (here, peer.number))
+    await peer.send(
+        b"HTTP/1.1 308 On\r\nlocation: %b?%d\r\ncontent-length: 0\r\n\r\n" % (here, peer.number)
+    )
 
 
 @mode("reset", "unreadable", "truncated", "stream_error", "ok")
@@ -300,7 +339,17 @@ async def an_answer_for_every_request_to_come(peer: Peer) -> None:
 
 @mode("ok")
 async def cookies_that_are_no_cookies(peer: Peer) -> None:
-    strange = (b"=", b";", b"a=\x80\x9b[2J", b"x" * 5_000 + b"=1", b"b=\xff; max-age=0", b"c=1; max-age=-1; domain=other", b"d=\tX: y")
-    await peer.send(STREAM[:-2] + b"".join(b"set-cookie: " + each + b"\r\n" for each in strange) + b"\r\n")
+    strange = (
+        b"=",
+        b";",
+        b"a=\x80\x9b[2J",
+        b"x" * 5_000 + b"=1",
+        b"b=\xff; max-age=0",
+        b"c=1; max-age=-1; domain=other",
+        b"d=\tX: y",
+    )
+    await peer.send(
+        STREAM[:-2] + b"".join(b"set-cookie: " + each + b"\r\n" for each in strange) + b"\r\n"
+    )
     await body(peer, TOKENS + DONE)
     await peer.send(END)

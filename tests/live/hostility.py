@@ -22,7 +22,9 @@ class Mode:
 MODES: dict[str, Mode] = {}
 
 
-def mode(*ends: Status, says: str = "") -> Callable[[Callable[[Peer], Awaitable[None]]], Callable[[Peer], Awaitable[None]]]:
+def mode(
+    *ends: Status, says: str = ""
+) -> Callable[[Callable[[Peer], Awaitable[None]]], Callable[[Peer], Awaitable[None]]]:
     def named(answer: Callable[[Peer], Awaitable[None]]) -> Callable[[Peer], Awaitable[None]]:
         MODES[answer.__name__] = Mode(answer, frozenset(ends), says)
         return answer
@@ -43,7 +45,9 @@ async def body(peer: Peer, data: bytes) -> None:
         await peer.send(b"%x\r\n%b\r\n" % (len(piece), piece))
 
 
-async def whole(peer: Peer, content: bytes, *, status: bytes = b"500 No", kind: bytes = b"application/json") -> None:
+async def whole(
+    peer: Peer, content: bytes, *, status: bytes = b"500 No", kind: bytes = b"application/json"
+) -> None:
     head = b"HTTP/1.1 %b\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n"
     await peer.send(head % (status, kind, len(content)) + content)
 

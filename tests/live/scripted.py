@@ -26,7 +26,11 @@ class Request:
     @property
     def headers(self) -> dict[str, str]:
         lines = self.head.decode().split("\r\n")[1:]
-        return {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines) if name}
+        return {
+            name.lower(): value.strip()
+            for name, _, value in (line.partition(":") for line in lines)
+            if name
+        }
 
 
 @dataclass
@@ -63,7 +67,9 @@ class Peer:
 
     def reset(self) -> None:
         """Break the connection, not just close it."""
-        self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.get_extra_info("socket").setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+        )
         self.writer.transport.abort()
 
 
@@ -80,7 +86,16 @@ class Scripted:
 
 
 def token(text: str, *, finish: str | None = None, ids: int = 1) -> dict[str, object]:
-    return {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish, "token_ids": [7] * ids}]}
+    return {
+        "choices": [
+            {
+                "index": 0,
+                "delta": {"content": text},
+                "finish_reason": finish,
+                "token_ids": [7] * ids,
+            }
+        ]
+    }
 
 
 def usage(tokens: int) -> dict[str, object]:
@@ -88,13 +103,21 @@ def usage(tokens: int) -> dict[str, object]:
 
 
 def good(tokens: int) -> list[object]:
-    texts = [token(f"w{index} ", finish="length" if index == tokens - 1 else None) for index in range(tokens)]
+    texts = [
+        token(f"w{index} ", finish="length" if index == tokens - 1 else None)
+        for index in range(tokens)
+    ]
     return [*texts, usage(tokens), "[DONE]"]
 
 
 @asynccontextmanager
 async def serving(
-    answer: Answer, *, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1", path: str | None = None, reads_body: bool = True
+    answer: Answer,
+    *,
+    tls: ssl.SSLContext | None = None,
+    host: str = "127.0.0.1",
+    path: str | None = None,
+    reads_body: bool = True,
 ) -> AsyncIterator[Scripted]:
     """Serve connections with *answer*, called for each request, until the block ends."""
     server_tasks: set[asyncio.Task[None]] = set()
@@ -110,7 +133,9 @@ async def serving(
                 request = Request(await reader.readuntil(b"\r\n\r\n"), connection=number)
                 found.requests.append(request)
                 if reads_body:
-                    request.body = await reader.readexactly(int(request.headers.get("content-length", 0)))
+                    request.body = await reader.readexactly(
+                        int(request.headers.get("content-length", 0))
+                    )
                 await answer(Peer(reader, writer, request, len(found.requests)))
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass

@@ -13,11 +13,17 @@ async def test_things_are_done_in_the_order_of_their_instants_and_not_before() -
     done: list[tuple[str, int]] = []
     start_ns = time.monotonic_ns()
     for name, after_ms in (("later", 30), ("soon", 10), ("with it", 10), ("past", -5)):
-        timetable.at(start_ns + after_ms * MS, lambda name=name: done.append((name, time.monotonic_ns())))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+        timetable.at(
+            start_ns + after_ms * MS,
+            lambda name=name: done.append((name, time.monotonic_ns())),  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+        )
     assert [name for name, _ in done] == ["past"]
     await asyncio.sleep(0.06)
     assert [name for name, _ in done] == ["past", "soon", "with it", "later"]
-    assert [at_ns >= start_ns + after_ms * MS for (_, at_ns), after_ms in zip(done, (-5, 10, 10, 30), strict=True)] == [True] * 4
+    assert [
+        at_ns >= start_ns + after_ms * MS
+        for (_, at_ns), after_ms in zip(done, (-5, 10, 10, 30), strict=True)
+    ] == [True] * 4
     timetable.close()
 
 
@@ -34,7 +40,9 @@ async def test_a_mistake_in_one_thing_leaves_the_others_their_instants() -> None
     timetable = Timetable()
     done: list[str] = []
     mistakes: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: mistakes.append(context["exception"]))
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: mistakes.append(context["exception"])
+    )
 
     def wrong() -> None:
         raise ZeroDivisionError

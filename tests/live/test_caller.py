@@ -18,7 +18,14 @@ from agentload.prompts.renderer import Renderer
 from agentload.prompts.tokenizer import WORD_TOKENS
 from tests.live.scripted import STREAM, Peer, serving, token
 
-CALL = Call(session="s", turn=0, workload="chat", context=(Segment(role="user", tokens=9, key="u"),), context_tokens=9, output=3)
+CALL = Call(
+    session="s",
+    turn=0,
+    workload="chat",
+    context=(Segment(role="user", tokens=9, key="u"),),
+    context_tokens=9,
+    output=3,
+)
 MESSAGES = b'[{"role":"user","content":"hi \xc3\xa9"}]'
 TOOLS = b'[{"type":"function"}]'
 
@@ -49,7 +56,9 @@ async def test_nothing_is_kept_of_calls_that_are_cancelled_before_they_go_or_aft
         await peer.hang()
 
     async with serving(drips) as server, Wire([Target(arm="a", url=server.url)]) as wire:
-        caller = PromptCaller(wire, {"a": Speech(model="m")}, Renderer(seed=0, tokenizer=WORD_TOKENS), seed=0)
+        caller = PromptCaller(
+            wire, {"a": Speech(model="m")}, Renderer(seed=0, tokenizer=WORD_TOKENS), seed=0
+        )
         cooking = asyncio.create_task(caller.cook())
         for name in ("cooked", "raw", "sent"):
             caller.prepare(Prepare(request_id=name, call=CALL, arm="a", salt="salt"))
@@ -59,11 +68,22 @@ async def test_nothing_is_kept_of_calls_that_are_cancelled_before_they_go_or_aft
         for name in ("cooked", "raw"):
             caller.cancel(Cancel(request_id=name))
         early = [await caller.call(send(name), lambda _: None) for name in ("cooked", "raw")]
-        late = await caller.call(send("sent"), lambda _: caller.cancel(Cancel(request_id="sent", why="stopped")))
+        late = await caller.call(
+            send("sent"), lambda _: caller.cancel(Cancel(request_id="sent", why="stopped"))
+        )
         cooking.cancel()
-    assert [outcome.status for outcome, _ in (*early, late)] == ["cancelled", "cancelled", "stopped"]
+    assert [outcome.status for outcome, _ in (*early, late)] == [
+        "cancelled",
+        "cancelled",
+        "stopped",
+    ]
     assert len(server.requests) == 1
-    assert (caller._ready, caller._ready_bytes, caller._orders, caller._cancelled) == ({}, 0, {}, {})
+    assert (caller._ready, caller._ready_bytes, caller._orders, caller._cancelled) == (
+        {},
+        0,
+        {},
+        {},
+    )
 
 
 @pytest.mark.loopback
@@ -71,7 +91,11 @@ async def test_a_call_asks_for_what_its_turn_does_unless_its_arm_says_otherwise(
     async with serving(Peer.answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
         speech = Speech(model="m", extra={"tool_choice": "none"})
         caller = PromptCaller(wire, {"a": speech}, Renderer(seed=0, tokenizer=WORD_TOKENS), seed=0)
-        asks = (("reasoning_effort", '"low"'), ("response_format", '{"type":"json_object"}'), ("tool_choice", '"required"'))
+        asks = (
+            ("reasoning_effort", '"low"'),
+            ("response_format", '{"type":"json_object"}'),
+            ("tool_choice", '"required"'),
+        )
         await caller.call(replace(send("x"), call=replace(CALL, asks=asks)), lambda _: None)
     body = json.loads(server.requests[0].body)
     assert {name: body[name] for name, _ in asks} == {
@@ -82,13 +106,19 @@ async def test_a_call_asks_for_what_its_turn_does_unless_its_arm_says_otherwise(
 
 
 @pytest.mark.loopback
-async def test_a_call_that_may_come_is_made_ready_without_a_connection_and_dropped_when_it_never_does() -> None:
+async def test_a_call_that_may_come_is_made_ready_without_a_connection_and_dropped_when_it_never_does() -> (
+    None
+):
     async with serving(Peer.answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
-        caller = PromptCaller(wire, {"a": Speech(model="m")}, Renderer(seed=0, tokenizer=WORD_TOKENS), seed=0)
+        caller = PromptCaller(
+            wire, {"a": Speech(model="m")}, Renderer(seed=0, tokenizer=WORD_TOKENS), seed=0
+        )
         cooking = asyncio.create_task(caller.cook())
         for name, session in (("comes", "s"), ("never comes", "t")):
             call = replace(CALL, session=session)
-            caller.prepare(Prepare(request_id=name, call=call, arm="a", salt="salt", connects=False))
+            caller.prepare(
+                Prepare(request_id=name, call=call, arm="a", salt="salt", connects=False)
+            )
         await asyncio.sleep(0.02)
         assert (sorted(caller._ready), server.connections) == (["comes", "never comes"], 0)
         await caller.call(send("comes"), lambda _: None)
@@ -121,7 +151,14 @@ def test_a_chat_asks_for_exactly_so_many_tokens_and_for_their_ids() -> None:
     ("sampling", "expected"),
     [
         (
-            Sampling(model="M", max_tokens=8, is_forced=False, counting="running_usage", seed=3, temperature=0.5),
+            Sampling(
+                model="M",
+                max_tokens=8,
+                is_forced=False,
+                counting="running_usage",
+                seed=3,
+                temperature=0.5,
+            ),
             {
                 "model": "M",
                 "max_tokens": 8,
@@ -136,16 +173,27 @@ def test_a_chat_asks_for_exactly_so_many_tokens_and_for_their_ids() -> None:
             {"model": "M", "max_tokens": 8, "temperature": 0.0},
         ),
         (
-            Sampling(model="M", max_tokens=8, is_forced=False, is_streamed=False, counting="usage", extra={"temperature": 1, "user": "u"}),
+            Sampling(
+                model="M",
+                max_tokens=8,
+                is_forced=False,
+                is_streamed=False,
+                counting="usage",
+                extra={"temperature": 1, "user": "u"},
+            ),
             {"model": "M", "max_tokens": 8, "temperature": 1, "user": "u"},
         ),
     ],
 )
-def test_options_say_what_is_asked_and_extra_fields_win(sampling: Sampling, expected: dict[str, object]) -> None:
+def test_options_say_what_is_asked_and_extra_fields_win(
+    sampling: Sampling, expected: dict[str, object]
+) -> None:
     assert asked(chat(b"[]", sampling=sampling)) == expected | {"messages": []}
 
 
-@pytest.mark.parametrize(("prompt", "expected"), [(b'"once upon"', "once upon"), ([10, 20, 30], [10, 20, 30])])
+@pytest.mark.parametrize(
+    ("prompt", "expected"), [(b'"once upon"', "once upon"), ([10, 20, 30], [10, 20, 30])]
+)
 def test_a_completion_takes_text_or_token_ids(prompt: bytes | list[int], expected: object) -> None:
     body = asked(completion(prompt, sampling=Sampling(model="M", max_tokens=1)))
     assert isinstance(body, dict)
@@ -160,6 +208,8 @@ def test_the_prompt_is_passed_on_and_not_copied() -> None:
     pieces=st.lists(st.none() | st.binary(max_size=4), min_size=2, max_size=2),
     others=st.lists(st.none() | st.binary(max_size=4), min_size=2, max_size=2),
 )
-def test_equal_hashes_mean_equal_pieces(pieces: list[bytes | None], others: list[bytes | None]) -> None:
+def test_equal_hashes_mean_equal_pieces(
+    pieces: list[bytes | None], others: list[bytes | None]
+) -> None:
     same = [piece or b"" for piece in pieces] == [piece or b"" for piece in others]
     assert (prompt_hash(*pieces) == prompt_hash(*others)) == same

@@ -10,7 +10,10 @@ from agentload.live import stamps
 from agentload.live.channel import Channel
 from agentload.live.stamps import Clock
 
-pytestmark = [pytest.mark.loopback, pytest.mark.skipif(sys.platform != "linux", reason="only Linux stamps")]
+pytestmark = [
+    pytest.mark.loopback,
+    pytest.mark.skipif(sys.platform != "linux", reason="only Linux stamps"),
+]
 
 SECOND = 1_000_000_000
 
@@ -36,7 +39,9 @@ async def arrived(channel: Channel) -> tuple[int, bytes]:
     return got
 
 
-async def test_bytes_are_stamped_between_their_writing_and_their_reading(ends: tuple[socket.socket, socket.socket]) -> None:
+async def test_bytes_are_stamped_between_their_writing_and_their_reading(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
     ours, theirs = ends
     channel = Channel(ours, clock=Clock(), peer="p")
     before_ns = time.monotonic_ns()
@@ -49,7 +54,9 @@ async def test_bytes_are_stamped_between_their_writing_and_their_reading(ends: t
     assert at_ns < time.monotonic_ns() - 10_000_000
 
 
-async def test_the_stamp_of_a_write_is_that_of_its_last_byte(ends: tuple[socket.socket, socket.socket]) -> None:
+async def test_the_stamp_of_a_write_is_that_of_its_last_byte(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
     ours, theirs = ends
     channel = Channel(ours, clock=Clock(), peer="p")
     body = b"x" * 20_000_000
@@ -94,7 +101,9 @@ async def test_a_step_of_the_wall_clock_is_noticed_by_the_first_stamp_that_canno
     assert clock.steps == 2
 
 
-async def test_the_end_of_a_stream_is_no_bytes_and_a_broken_one_an_error(ends: tuple[socket.socket, socket.socket]) -> None:
+async def test_the_end_of_a_stream_is_no_bytes_and_a_broken_one_an_error(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
     ours, theirs = ends
     channel = Channel(ours, clock=Clock(), peer="p")
     theirs.shutdown(socket.SHUT_WR)

@@ -96,7 +96,10 @@ async def test_a_step_between_two_reads_moves_no_arrival_by_more_than_the_wait_f
     assert abs(clock.largest_step_ns - abs(step_ns)) < 5_000
 
 
-@pytest.mark.skipif(agentload.COMPILED.endswith("modules"), reason="compiled modules call what this replaces directly")
+@pytest.mark.skipif(
+    agentload.COMPILED.endswith("modules"),
+    reason="compiled modules call what this replaces directly",
+)
 @pytest.mark.parametrize("step_ns", STEPS)
 async def test_a_step_moves_no_leaving_of_a_request(
     ends: tuple[World, Socket, Channel, Clock], step_ns: int, monkeypatch: pytest.MonkeyPatch

@@ -27,12 +27,20 @@ async def good_answer(peer: Peer) -> None:
     [("session", [1, 2, 1, 2]), ("pool", [1, 1, 1, 1]), ("call", [1, 2, 3, 4])],
 )
 async def test_connections_follow_the_policy(policy: Policy, connections: list[int]) -> None:
-    async with serving(good_answer) as server, Wire([Target(arm="a", url=server.url, connections=policy)]) as wire:
-        outcomes = [await wire.call(request(number, session=session)) for number, session in enumerate("xyxy")]
+    async with (
+        serving(good_answer) as server,
+        Wire([Target(arm="a", url=server.url, connections=policy)]) as wire,
+    ):
+        outcomes = [
+            await wire.call(request(number, session=session))
+            for number, session in enumerate("xyxy")
+        ]
     assert [asked.connection for asked in server.requests] == connections
     reused = [number in connections[:at] for at, number in enumerate(connections)]
     assert [outcome.opened_ns is None for outcome in outcomes] == reused
-    assert [asked.headers.get("connection") for asked in server.requests] == ["close" if policy == "call" else None] * 4
+    assert [asked.headers.get("connection") for asked in server.requests] == [
+        "close" if policy == "call" else None
+    ] * 4
 
 
 async def test_calls_of_one_session_at_the_same_time_each_have_a_connection() -> None:
@@ -67,7 +75,10 @@ async def test_a_connection_that_breaks_under_a_call_is_reported_and_not_retried
 
 
 async def test_a_connection_that_was_idle_for_long_is_not_used_again() -> None:
-    async with serving(good_answer) as server, Wire([Target(arm="a", url=server.url, idle_s=0.02)]) as wire:
+    async with (
+        serving(good_answer) as server,
+        Wire([Target(arm="a", url=server.url, idle_s=0.02)]) as wire,
+    ):
         await wire.call(request(0))
         await asyncio.sleep(0.04)
         await wire.call(request(1))
@@ -82,7 +93,10 @@ async def test_idle_connections_are_closed_in_time() -> None:
         await peer.hang()
         hung_up.set()
 
-    async with serving(answer) as server, Wire([Target(arm="a", url=server.url, idle_s=0.1)]) as wire:
+    async with (
+        serving(answer) as server,
+        Wire([Target(arm="a", url=server.url, idle_s=0.1)]) as wire,
+    ):
         await wire.call(request())
         await asyncio.wait_for(hung_up.wait(), 20)
 
@@ -108,7 +122,10 @@ async def test_a_connection_can_be_made_ready_before_its_call() -> None:
 
 @pytest.mark.parametrize("policy", ["session", "pool", "call"])
 async def test_a_connection_made_ready_serves_one_call_under_any_policy(policy: Policy) -> None:
-    async with serving(good_answer) as server, Wire([Target(arm="a", url=server.url, connections=policy)]) as wire:
+    async with (
+        serving(good_answer) as server,
+        Wire([Target(arm="a", url=server.url, connections=policy)]) as wire,
+    ):
         await wire.ready("a", "s")
         outcomes = [await wire.call(request(number)) for number in range(2)]
         assert server.connections == (2 if policy == "call" else 1)
@@ -146,16 +163,27 @@ async def test_cookies_belong_to_their_session_until_the_server_takes_them_back(
     async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
         for number, session in enumerate("sssst"):
             await wire.call(request(number, session=session))
-    assert [asked.headers.get("cookie") for asked in server.requests] == [None, "a=1", "a=1; b=2", "b=2", None]
+    assert [asked.headers.get("cookie") for asked in server.requests] == [
+        None,
+        "a=1",
+        "a=1; b=2",
+        "b=2",
+        None,
+    ]
 
 
 async def test_the_replica_is_the_peer_and_the_chosen_headers() -> None:
     async def answer(peer: Peer) -> None:
-        await peer.send(STREAM.replace(b"\r\n\r\n", b"\r\nX-Served-By: pod-7\r\nX-Other: 1\r\n\r\n"))
+        await peer.send(
+            STREAM.replace(b"\r\n\r\n", b"\r\nX-Served-By: pod-7\r\nX-Other: 1\r\n\r\n")
+        )
         await peer.events(*good(3))
         await peer.send(END)
 
-    async with serving(answer) as server, Wire([Target(arm="a", url=server.url, replica_headers=("X-Served-By",))]) as wire:
+    async with (
+        serving(answer) as server,
+        Wire([Target(arm="a", url=server.url, replica_headers=("X-Served-By",))]) as wire,
+    ):
         outcome = await wire.call(request())
     assert outcome.replica == f"127.0.0.1:{server.port}; x-served-by=pod-7"
 
@@ -190,11 +218,17 @@ async def test_the_next_address_is_tried_where_one_does_not_answer_and_no_later_
                 outcomes = [await wire.call(request(number)) for number in range(2)]
                 assert wire._arms["a"]._places == [good]
     assert [outcome.status for outcome in outcomes] == ["ok", "ok"]
-    took_ms = [(each.opened_ns - each.dialled_ns) / 1e6 for each in outcomes if each.opened_ns and each.dialled_ns]
+    took_ms = [
+        (each.opened_ns - each.dialled_ns) / 1e6
+        for each in outcomes
+        if each.opened_ns and each.dialled_ns
+    ]
     assert took_ms[0] >= 50 > took_ms[1]
 
 
-async def test_a_machine_that_has_no_sockets_left_is_the_users_to_mend(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_machine_that_has_no_sockets_left_is_the_users_to_mend(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def refuse(*_: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 

@@ -21,8 +21,13 @@ from tests.live.scripted import END, STREAM, Peer, good, serving, token
 pytestmark = pytest.mark.loopback
 
 
-@pytest.mark.skipif(agentload.COMPILED.endswith("modules"), reason="compiled modules call what this replaces directly")
-async def test_no_more_of_an_answer_is_parsed_in_one_go_than_two_reads_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(
+    agentload.COMPILED.endswith("modules"),
+    reason="compiled modules call what this replaces directly",
+)
+async def test_no_more_of_an_answer_is_parsed_in_one_go_than_two_reads_hold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     goes: list[int] = []
     step = Exchange.step
 
@@ -58,14 +63,18 @@ async def test_what_is_shared_is_whole_again_when_all_calls_are_over() -> None:
         else:
             await peer.hang()
 
-    limits = Limits(connect_ns=5_000 * MS, first_ns=5_000 * MS, idle_ns=300 * MS, total_ns=5_000 * MS)
+    limits = Limits(
+        connect_ns=5_000 * MS, first_ns=5_000 * MS, idle_ns=300 * MS, total_ns=5_000 * MS
+    )
     async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
         outcomes = [await wire.call(request(number, limits=limits)) for number in range(3)]
         assert wire._memory.left_bytes == Memory().left_bytes
     assert {outcome.status for outcome in outcomes} <= {"reset", "idle_timeout"}
 
 
-async def test_a_call_within_its_own_share_is_ok_also_while_others_have_taken_all_that_is_shared() -> None:
+async def test_a_call_within_its_own_share_is_ok_also_while_others_have_taken_all_that_is_shared() -> (
+    None
+):
     async def answer(peer: Peer) -> None:
         await peer.send(STREAM)
         await peer.events(*good(3))
@@ -86,13 +95,25 @@ async def test_a_call_that_needs_more_than_is_left_is_unreadable() -> None:
     async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
         wire._memory.left_bytes = 100_000
         outcome = await wire.call(
-            WireRequest(request_id="r", arm="a", session="s", body=(b"{}",), released_ns=wire.clock.now_ns(), asked=Asked(tokens=3))
+            WireRequest(
+                request_id="r",
+                arm="a",
+                session="s",
+                body=(b"{}",),
+                released_ns=wire.clock.now_ns(),
+                asked=Asked(tokens=3),
+            )
         )
     assert outcome.status == "unreadable"
-    assert outcome.error == "the answer takes 1,562 kB, more than answers in flight may hold together"
+    assert (
+        outcome.error == "the answer takes 1,562 kB, more than answers in flight may hold together"
+    )
 
 
-@pytest.mark.skipif(agentload.COMPILED.endswith("modules"), reason="compiled modules call what this replaces directly")
+@pytest.mark.skipif(
+    agentload.COMPILED.endswith("modules"),
+    reason="compiled modules call what this replaces directly",
+)
 @pytest.mark.parametrize("tokens_each", [1, 4])
 async def test_the_end_of_an_answer_is_expected_by_the_tokens_that_were_asked_and_those_that_a_read_brings(
     monkeypatch: pytest.MonkeyPatch, tokens_each: int
@@ -108,7 +129,12 @@ async def test_the_end_of_an_answer_is_expected_by_the_tokens_that_were_asked_an
         for number in range(chunks):
             ids = list(range(tokens_each))
             finish = "length" if number == chunks - 1 else None
-            choice = {"index": 0, "delta": {"content": " word" * tokens_each}, "token_ids": ids, "finish_reason": finish}
+            choice = {
+                "index": 0,
+                "delta": {"content": " word" * tokens_each},
+                "token_ids": ids,
+                "finish_reason": finish,
+            }
             await peer.events({"choices": [choice]})
             sent += 1
             await asyncio.sleep(0.02)
@@ -118,6 +144,14 @@ async def test_the_end_of_an_answer_is_expected_by_the_tokens_that_were_asked_an
         asked = Asked(tokens=chunks * tokens_each, ends_with_mark=False)
         limits = Limits()
         await wire.call(
-            WireRequest(request_id="r", arm="a", session="s", body=(b"{}",), released_ns=wire.clock.now_ns(), asked=asked, limits=limits)
+            WireRequest(
+                request_id="r",
+                arm="a",
+                session="s",
+                body=(b"{}",),
+                released_ns=wire.clock.now_ns(),
+                asked=asked,
+                limits=limits,
+            )
         )
     assert chunks - 12 <= hastened[0] <= chunks

@@ -24,7 +24,9 @@ from agentload.model.rows import CallRow
         (1.0, 20.0, 0.4, "in one read"),
     ],
 )
-def test_a_leg_is_void_for_a_named_reason(lag: float | None, stall: float, share: float | None, says: str | None) -> None:
+def test_a_leg_is_void_for_a_named_reason(
+    lag: float | None, stall: float, share: float | None, says: str | None
+) -> None:
     reason = void_reason(send_lag_p99_ms=lag, loop_stall_max_ms=stall, coalesced_share=share)
     assert reason is None if says is None else reason is not None and says in reason
 
@@ -46,11 +48,15 @@ def test_workers_are_named_where_one_process_is_short_of_cpu_and_the_machine_is_
     assert more_workers(peak, own_share=dispatcher, workers=workers, cores=cores) == wanted
 
 
-@pytest.mark.parametrize(("lag", "stall", "share"), [(9.0, 0.0, None), (None, 900.0, None), (None, 0.0, 0.4)])
+@pytest.mark.parametrize(
+    ("lag", "stall", "share"), [(9.0, 0.0, None), (None, 900.0, None), (None, 0.0, 0.4)]
+)
 def test_workers_are_a_remedy_for_load_and_not_for_a_machine_that_stands_still(
     lag: float | None, stall: float, share: float | None
 ) -> None:
-    reason = void_reason(send_lag_p99_ms=lag, loop_stall_max_ms=stall, coalesced_share=share, more_workers=4)
+    reason = void_reason(
+        send_lag_p99_ms=lag, loop_stall_max_ms=stall, coalesced_share=share, more_workers=4
+    )
     assert reason is not None
     assert ("--workers 4" in reason) is (stall == 0)
 
@@ -75,7 +81,12 @@ def test_what_workers_say_is_merged_with_what_the_dispatcher_saw_of_all_calls() 
     )
     merged = dispatcher.health(workers=healths)
     assert (merged.calls, merged.send_lag_p50_ms, merged.loop_stall_max_ms) == (3, 1.0, 40.0)
-    assert (merged.cpu_peak_share, merged.clock_steps, merged.dropped_stamps, merged.workers) == (0.9, 1, 2, healths)
+    assert (merged.cpu_peak_share, merged.clock_steps, merged.dropped_stamps, merged.workers) == (
+        0.9,
+        1,
+        2,
+        healths,
+    )
     assert merged.cpu_share >= 0.5
 
 
@@ -94,15 +105,27 @@ def ended(lag_ms: int) -> CallRow:
         salt="s",
         limits=Limits(),
     )
-    return row(send, Outcome(status="ok", sent_ns=lag_ms * 1_000_000, stamp_source="kernel"), run_id="r", leg=1)
+    return row(
+        send,
+        Outcome(status="ok", sent_ns=lag_ms * 1_000_000, stamp_source="kernel"),
+        run_id="r",
+        leg=1,
+    )
 
 
 def facts(*, unstamped_reads: int = 0, unstamped_sends: int = 0, clock_steps: int = 0) -> WireFacts:
-    return WireFacts(unstamped_reads=unstamped_reads, unstamped_sends=unstamped_sends, clock_steps=clock_steps, largest_step_ns=0)
+    return WireFacts(
+        unstamped_reads=unstamped_reads,
+        unstamped_sends=unstamped_sends,
+        clock_steps=clock_steps,
+        largest_step_ns=0,
+    )
 
 
 def test_a_stepped_clock_voids_a_leg() -> None:
-    reason = void_reason(send_lag_p99_ms=1.0, loop_stall_max_ms=1.0, coalesced_share=0.0, clock_steps=2)
+    reason = void_reason(
+        send_lag_p99_ms=1.0, loop_stall_max_ms=1.0, coalesced_share=0.0, clock_steps=2
+    )
     assert reason is not None
     assert "stepped 2 times" in reason
 
@@ -144,10 +167,16 @@ async def test_a_stall_while_nothing_is_timed_is_no_stall() -> None:
         (-2, -1, 50),  # and ready by then
     ],
 )
-def test_only_the_time_that_opening_a_connection_took_is_no_lag_of_ours(dialled_ms: int | None, opened_ms: int | None, lag_ms: int) -> None:
+def test_only_the_time_that_opening_a_connection_took_is_no_lag_of_ours(
+    dialled_ms: int | None, opened_ms: int | None, lag_ms: int
+) -> None:
     monitor = Monitor()
     dialled_ns = None if dialled_ms is None else dialled_ms * 1_000_000
-    late = replace(ended(50), dialled_ns=dialled_ns, opened_ns=None if opened_ms is None else opened_ms * 1_000_000)
+    late = replace(
+        ended(50),
+        dialled_ns=dialled_ns,
+        opened_ns=None if opened_ms is None else opened_ms * 1_000_000,
+    )
     monitor.ended(late, chunks=0)
     assert monitor.health().send_lag_p99_ms == lag_ms
 
@@ -182,5 +211,15 @@ def test_parts_that_were_played_at_the_same_time_are_as_good_as_the_worst() -> N
         for calls, lag, void in ((10, 1.0, None), (20, 0.5, "late"))
     ]
     found = together(parts)
-    assert (found.calls, found.send_lag_p50_ms, found.send_lag_p99_ms, found.loop_stall_max_ms) == (30, 1.0, 2.0, 1.0)
-    assert (found.cpu_share, found.void, found.stamp_sources, found.workers) == (0.5, "late", ("kernel",), tuple(parts))
+    assert (found.calls, found.send_lag_p50_ms, found.send_lag_p99_ms, found.loop_stall_max_ms) == (
+        30,
+        1.0,
+        2.0,
+        1.0,
+    )
+    assert (found.cpu_share, found.void, found.stamp_sources, found.workers) == (
+        0.5,
+        "late",
+        ("kernel",),
+        tuple(parts),
+    )

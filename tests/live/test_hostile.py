@@ -24,7 +24,9 @@ from tests.live.hostile import MODES, TIMED_OUT
 from tests.live.scripted import Peer, serving
 
 pytestmark = pytest.mark.loopback
-PATIENT = Limits(connect_ns=20_000 * MS, first_ns=20_000 * MS, idle_ns=20_000 * MS, total_ns=30_000 * MS)
+PATIENT = Limits(
+    connect_ns=20_000 * MS, first_ns=20_000 * MS, idle_ns=20_000 * MS, total_ns=30_000 * MS
+)
 LONG = {
     "text_without_end",
     "tokens_without_end",
@@ -52,16 +54,25 @@ async def rows_of(name: str) -> dict[str, list[CallRow]]:
             session=session,
             workload="chat",
             start_s=0.0,
-            turns=tuple(Turn(add=(said("user", 4, f"{session}.{number}"),), output=3) for number in range(2)),
+            turns=tuple(
+                Turn(add=(said("user", 4, f"{session}.{number}"),), output=3) for number in range(2)
+            ),
         )
         for session in "st"
     )
     plays = tuple(Play(block=0, arm=arm, pair=0, salt="salt") for arm in ("good", "hostile"))
     limits = HASTY if MODES[name].ends & TIMED_OUT else PATIENT
-    plan = replace(one_block(talks, arms=("good", "hostile")), rounds=(Round(index=0, plays=plays),), limits=limits)
+    plan = replace(
+        one_block(talks, arms=("good", "hostile")),
+        rounds=(Round(index=0, plays=plays),),
+        limits=limits,
+    )
     rows: list[Row] = []
     async with serving(Peer.answer) as good, serving(MODES[name].answer) as hostile:
-        targets = [Target(arm="good", url=good.url, ends_with_mark=True), Target(arm="hostile", url=hostile.url, ends_with_mark=True)]
+        targets = [
+            Target(arm="good", url=good.url, ends_with_mark=True),
+            Target(arm="hostile", url=hostile.url, ends_with_mark=True),
+        ]
         job = Job(
             run_id="run",
             leg=1,
@@ -75,10 +86,15 @@ async def rows_of(name: str) -> dict[str, list[CallRow]]:
         async with asyncio.timeout(60), calling(job, rows.append) as caller:
             await Runner(plan, caller, barrier, leg=1, write=rows.append, flush=lambda: None).play()
         hostile.failures.clear()  # it was hung up on
-    return {arm: [row for row in rows if isinstance(row, CallRow) and row.arm == arm] for arm in ("good", "hostile")}
+    return {
+        arm: [row for row in rows if isinstance(row, CallRow) and row.arm == arm]
+        for arm in ("good", "hostile")
+    }
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in MODES])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in MODES]
+)
 async def test_whatever_a_server_does_costs_its_own_calls_alone(name: str) -> None:
     rows = await rows_of(name)
     assert [row.status for row in rows["good"]] == ["ok"] * 4

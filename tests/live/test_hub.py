@@ -35,7 +35,9 @@ async def test_everybody_who_has_something_to_read_is_called_however_many_they_a
     hub.close()
 
 
-async def test_what_comes_fast_and_what_comes_after_a_rest_is_all_heard(pairs: list[tuple[socket.socket, socket.socket]]) -> None:
+async def test_what_comes_fast_and_what_comes_after_a_rest_is_all_heard(
+    pairs: list[tuple[socket.socket, socket.socket]],
+) -> None:
     hub = Hub()
     heard: list[bytes] = []
     ours, theirs = pairs[0]
@@ -48,7 +50,9 @@ async def test_what_comes_fast_and_what_comes_after_a_rest_is_all_heard(pairs: l
     hub.close()
 
 
-async def test_who_leaves_in_the_middle_of_a_look_is_not_called(pairs: list[tuple[socket.socket, socket.socket]]) -> None:
+async def test_who_leaves_in_the_middle_of_a_look_is_not_called(
+    pairs: list[tuple[socket.socket, socket.socket]],
+) -> None:
     hub = Hub()
     called: list[int] = []
 
@@ -66,11 +70,15 @@ async def test_who_leaves_in_the_middle_of_a_look_is_not_called(pairs: list[tupl
     hub.close()
 
 
-async def test_a_mistake_in_one_callback_makes_nobody_deaf(pairs: list[tuple[socket.socket, socket.socket]]) -> None:
+async def test_a_mistake_in_one_callback_makes_nobody_deaf(
+    pairs: list[tuple[socket.socket, socket.socket]],
+) -> None:
     hub = Hub()
     heard: list[bytes] = []
     mistakes: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: mistakes.append(context["exception"]))
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: mistakes.append(context["exception"])
+    )
     (wrong, to_wrong), (right, to_right) = pairs[:2]
 
     def mistaken() -> None:
@@ -91,7 +99,9 @@ async def test_a_mistake_in_one_callback_makes_nobody_deaf(pairs: list[tuple[soc
     hub.close()
 
 
-async def test_each_batch_pays_for_a_turn_of_something_else(pairs: list[tuple[socket.socket, socket.socket]]) -> None:
+async def test_each_batch_pays_for_a_turn_of_something_else(
+    pairs: list[tuple[socket.socket, socket.socket]],
+) -> None:
     beside: list[int] = []
     hub = Hub(beside=lambda: beside.append(1))
     ours, theirs = pairs[0]
@@ -110,7 +120,10 @@ async def test_one_that_is_hastened_waits_for_no_batch_and_leaves_like_any_other
     hub = Hub()
     heard: list[str] = []
     for name, (ours, _) in zip(("batch", "soon"), pairs, strict=False):
-        hub.watch(ours.fileno(), lambda name=name, ours=ours: heard.append(name + ours.recv(99).decode()))  # type: ignore[misc]  # a default is no parameter
+        hub.watch(
+            ours.fileno(),
+            lambda name=name, ours=ours: heard.append(name + ours.recv(99).decode()),  # type: ignore[misc]  # a default is no parameter
+        )
     (batch, to_batch), (soon, to_soon) = pairs[:2]
     for number in range(20):  # so fast that a timer looks
         to_batch.send(b"%d" % number)
@@ -135,7 +148,9 @@ async def test_one_that_is_hastened_waits_for_no_batch_and_leaves_like_any_other
     hub.close()
 
 
-async def test_batches_come_more_often_from_when_a_stream_has_something_in_one_after_the_other() -> None:
+async def test_batches_come_more_often_from_when_a_stream_has_something_in_one_after_the_other() -> (
+    None
+):
     hub = Hub()
 
     def rests(files: Iterable[tuple[int, ...]]) -> list[float]:
@@ -147,6 +162,8 @@ async def test_batches_come_more_often_from_when_a_stream_has_something_in_one_a
     assert first <= COMPARED
     assert set(found[first:]) == {REST_S}
     assert set(rests([tuple(range(MANY - 1))] * 2)) == {REST_S}
-    assert set(rests([tuple(range(MANY))] * 2)) == {LONG_REST_S}  # to wake more often would fill the core
+    assert set(rests([tuple(range(MANY))] * 2)) == {
+        LONG_REST_S
+    }  # to wake more often would fill the core
     assert rests((number,) for number in range(2 * SHORT_RESTS))[-1] == LONG_REST_S
     hub.close()

@@ -30,7 +30,9 @@ async def test_a_call_leaves_at_its_instant_on_a_connection_that_was_opened_befo
 
 async def test_a_call_that_is_cancelled_ahead_of_its_instant_never_leaves() -> None:
     async with serving(good_answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
-        calling = asyncio.create_task(wire.call(replace(request(), released_ns=time.monotonic_ns() + 40 * MS)))
+        calling = asyncio.create_task(
+            wire.call(replace(request(), released_ns=time.monotonic_ns() + 40 * MS))
+        )
         await asyncio.sleep(0.02)
         wire.cancel("r0")
         outcome = await calling
@@ -42,7 +44,9 @@ async def test_a_call_that_is_cancelled_ahead_of_its_instant_never_leaves() -> N
 async def test_a_wire_that_closes_ahead_of_an_instant_sends_nothing() -> None:
     async with serving(good_answer) as server:
         async with Wire([Target(arm="a", url=server.url)]) as wire:
-            calling = asyncio.create_task(wire.call(replace(request(), released_ns=time.monotonic_ns() + 40 * MS)))
+            calling = asyncio.create_task(
+                wire.call(replace(request(), released_ns=time.monotonic_ns() + 40 * MS))
+            )
             await asyncio.sleep(0.02)
         assert (await calling).status == "stopped"
         await asyncio.sleep(0.04)

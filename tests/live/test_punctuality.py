@@ -19,7 +19,9 @@ from tests.evidence.runs import MS, S, arm, block, call, leg, run, stored
 ARMS = ("bf16", "fp8")
 
 
-def late(name: str, pair: int, number: int, late_ms: float, *, at_s: float = 10.0, **changed: Any) -> CallRow:
+def late(
+    name: str, pair: int, number: int, late_ms: float, *, at_s: float = 10.0, **changed: Any
+) -> CallRow:
     """Make a call that left so many ms after its instant."""
     made = call(name, pair, at_s + pair * 400 + (200 if name == "fp8" else 0), f"s{number}")
     rest: dict[str, Any] = {"sent_ns": made.released_ns + round(late_ms * MS)} | changed
@@ -28,15 +30,16 @@ def late(name: str, pair: int, number: int, late_ms: float, *, at_s: float = 10.
 
 def blocks(pair: int, **changed: Any) -> list[BlockRow]:
     """Make the two blocks of a pair; *changed* is of its second."""
-    return [
-        block("bf16", pair, pair * 400),
-        block("fp8", pair, pair * 400 + 200, **changed),
-    ]
+    return [block("bf16", pair, pair * 400), block("fp8", pair, pair * 400 + 200, **changed)]
 
 
 def calls(pair: int, slow_ms: float = 2.0) -> list[CallRow]:
     """Make 20 calls an arm and pair, of which those to fp8 leave late."""
-    return [late(name, pair, number, slow_ms if name == "fp8" else 0.5) for name in ARMS for number in range(20)]
+    return [
+        late(name, pair, number, slow_ms if name == "fp8" else 0.5)
+        for name in ARMS
+        for number in range(20)
+    ]
 
 
 PRIMED = [late("fp8", 0, 90 + number, 40.0, prime=True) for number in range(5)]
@@ -50,8 +53,12 @@ TRIED_AGAIN = [
     )
 ]
 REFUSED = [late("fp8", 0, 60 + number, 30.0, status="refused") for number in range(5)]
-DIALLED = [late("fp8", 0, 50 + number, 50.0, dialled_ns=0, opened_ns=(210 + 1) * S) for number in range(5)]
-CONTROL = [replace(late("bf16", 0, 40 + number, 40.0, at_s=360.0), arm="bf16@aa") for number in range(5)]
+DIALLED = [
+    late("fp8", 0, 50 + number, 50.0, dialled_ns=0, opened_ns=(210 + 1) * S) for number in range(5)
+]
+CONTROL = [
+    replace(late("bf16", 0, 40 + number, 40.0, at_s=360.0), arm="bf16@aa") for number in range(5)
+]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +84,9 @@ CONTROL = [replace(late("bf16", 0, 40 + number, 40.0, at_s=360.0), arm="bf16@aa"
         "two pairs",
     ],
 )
-def test_a_part_of_a_run_is_as_late_as_its_rows_say(tmp_path: Path, rows: list[Row], lag_ms: float) -> None:
+def test_a_part_of_a_run_is_as_late_as_its_rows_say(
+    tmp_path: Path, rows: list[Row], lag_ms: float
+) -> None:
     monitor = Monitor(arms=2)
     for row in rows:
         if isinstance(row, CallRow):

@@ -21,12 +21,16 @@ KEY = "opaque-key-of-ours"
 
 
 def lines(path: Path) -> list[dict[str, object]]:
-    with zstandard.ZstdDecompressor().stream_reader(io.BytesIO(path.read_bytes()), read_across_frames=True) as reader:
+    with zstandard.ZstdDecompressor().stream_reader(
+        io.BytesIO(path.read_bytes()), read_across_frames=True
+    ) as reader:
         return [json.loads(line) for line in reader.read().splitlines()]
 
 
 @pytest.mark.loopback
-async def test_every_byte_that_a_call_brought_is_kept_with_the_reads_it_came_in_and_no_key(tmp_path: Path) -> None:
+async def test_every_byte_that_a_call_brought_is_kept_with_the_reads_it_came_in_and_no_key(
+    tmp_path: Path,
+) -> None:
     refusal = b'HTTP/1.1 401 Unauthorized\r\ncontent-length: 40\r\n\r\n{"error":"wrong key opaque-key-of-ours"}'
 
     async def answer(peer: Peer) -> None:
@@ -42,7 +46,12 @@ async def test_every_byte_that_a_call_brought_is_kept_with_the_reads_it_came_in_
                 good = await wire.call(request(1))
                 refused = await wire.call(request(2))
     first, second = lines(path)
-    assert (first["request_id"], first["arm"], first["status"], second["status"]) == ("r1", "a", "ok", "http_error")
+    assert (first["request_id"], first["arm"], first["status"], second["status"]) == (
+        "r1",
+        "a",
+        "ok",
+        "http_error",
+    )
     assert (good.status, refused.status) == ("ok", "http_error")
     text = str(first["raw"])
     assert text.startswith("HTTP/1.1 200 OK\r\n")
@@ -60,7 +69,10 @@ async def test_a_sessions_cookie_that_a_server_echoes_is_kept_nowhere(tmp_path: 
     async def answer(peer: Peer) -> None:
         told = f'{{"error":"who is {peer.request.headers.get("cookie", "that")}"}}'.encode()
         given = b"set-cookie: id=cookie-no-%d; Path=/" % peer.number
-        await peer.send(b"HTTP/1.1 403 Forbidden\r\n%b\r\ncontent-length: %d\r\n\r\n%b" % (given, len(told), told))
+        await peer.send(
+            b"HTTP/1.1 403 Forbidden\r\n%b\r\ncontent-length: %d\r\n\r\n%b"
+            % (given, len(told), told)
+        )
 
     path = tmp_path / "leg001-7.raw.jsonl.zst"
     async with serving(answer) as server:
@@ -72,11 +84,15 @@ async def test_a_sessions_cookie_that_a_server_echoes_is_kept_nowhere(tmp_path: 
 
 
 @pytest.mark.loopback
-async def test_a_key_that_was_renewed_while_its_call_was_on_is_kept_nowhere_either(tmp_path: Path) -> None:
+async def test_a_key_that_was_renewed_while_its_call_was_on_is_kept_nowhere_either(
+    tmp_path: Path,
+) -> None:
     async def answer(peer: Peer) -> None:
         wire.renew([replace(target, api_key="another-key-of-ours")])
         told = f'{{"error":"expired: {peer.request.headers["authorization"].split()[1]}"}}'.encode()
-        await peer.send(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: %d\r\n\r\n%b" % (len(told), told))
+        await peer.send(
+            b"HTTP/1.1 401 Unauthorized\r\ncontent-length: %d\r\n\r\n%b" % (len(told), told)
+        )
 
     path = tmp_path / "leg001-7.raw.jsonl.zst"
     async with serving(answer) as server:
@@ -91,7 +107,13 @@ async def test_a_key_that_was_renewed_while_its_call_was_on_is_kept_nowhere_eith
 def kept(folder: Path, *pieces: bytes, sent: tuple[str, ...] = ()) -> str:
     """Keep an answer that came in these reads."""
     with RawLog(folder / "x", which="all") as log:
-        log.keep(Target(arm="a", url="http://x/v1", api_key=KEY), "r1", Outcome(status="ok"), [(1, piece) for piece in pieces], also=sent)
+        log.keep(
+            Target(arm="a", url="http://x/v1", api_key=KEY),
+            "r1",
+            Outcome(status="ok"),
+            [(1, piece) for piece in pieces],
+            also=sent,
+        )
     (line,) = lines(folder / "x")
     return str(line["raw"])
 
@@ -100,17 +122,30 @@ def kept(folder: Path, *pieces: bytes, sent: tuple[str, ...] = ()) -> str:
     ("pieces", "told"),
     [
         ((b"key opaque-", b"key-of-ours!"), "key ******************!"),
-        ((b"key opaque-\r\n7\r\nkey-of-", b"\r\n00f;x=1\r\nours!"), "key *******\r\n7\r\n*******\r\n00f;x=1\r\n****!"),
-        ((b"x-opaque-\r\nkey-of-ours",), "x-opaque-\r\nkey-of-ours"),  # a line break of the text's own: no key
-        ((b"Set-Cookie: route=r", b"1; Path=/\r\nset-cookie: id=\r\n"), "Set-Cookie: route=**; Path=/\r\nset-cookie: id=\r\n"),
+        (
+            (b"key opaque-\r\n7\r\nkey-of-", b"\r\n00f;x=1\r\nours!"),
+            "key *******\r\n7\r\n*******\r\n00f;x=1\r\n****!",
+        ),
+        (
+            (b"x-opaque-\r\nkey-of-ours",),
+            "x-opaque-\r\nkey-of-ours",
+        ),  # a line break of the text's own: no key
+        (
+            (b"Set-Cookie: route=r", b"1; Path=/\r\nset-cookie: id=\r\n"),
+            "Set-Cookie: route=**; Path=/\r\nset-cookie: id=\r\n",
+        ),
         ((b"you sent cook", b"ie-of-ours as id"), "you sent ************** as id"),
     ],
 )
-def test_keys_and_cookies_are_overwritten_wherever_reads_and_chunks_part_them(tmp_path: Path, pieces: tuple[bytes, ...], told: str) -> None:
+def test_keys_and_cookies_are_overwritten_wherever_reads_and_chunks_part_them(
+    tmp_path: Path, pieces: tuple[bytes, ...], told: str
+) -> None:
     assert kept(tmp_path, *pieces, sent=("cookie-of-ours",)) == told
 
 
-def test_a_key_that_the_bound_of_a_call_parts_is_overwritten_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_the_bound_of_a_call_parts_is_overwritten_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(raw_module, "MOST_OF_A_CALL", 8)
     assert kept(tmp_path, b"... ", KEY.encode()) == "... ****"
 
@@ -120,7 +155,15 @@ def test_failures_alone_are_kept_if_that_is_what_was_asked_for(tmp_path: Path) -
     with RawLog(tmp_path / "x", which="failures") as kept:
         kept.keep(target, "r1", Outcome(status="ok"), [(1, b"fine")])
         kept.keep(target, "r2", Outcome(status="garbage"), [(1, b"!!\xff"), (2, b"!!")])
-    assert lines(tmp_path / "x") == [{"request_id": "r2", "arm": "a", "status": "garbage", "reads": [[1, 3], [2, 2]], "raw": "!!ÿ!!"}]
+    assert lines(tmp_path / "x") == [
+        {
+            "request_id": "r2",
+            "arm": "a",
+            "status": "garbage",
+            "reads": [[1, 3], [2, 2]],
+            "raw": "!!ÿ!!",
+        }
+    ]
 
 
 def test_calls_and_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +179,9 @@ def test_calls_and_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_full_disk_is_told_as_something_that_can_be_mended() -> None:
     with RawLog(Path("/dev/full"), which="all") as kept, pytest.raises(StoreError) as caught:
-        kept.keep(Target(arm="a", url="http://127.0.0.1:9/v1"), "r1", Outcome(status="ok"), [(1, b"x")])
+        kept.keep(
+            Target(arm="a", url="http://127.0.0.1:9/v1"), "r1", Outcome(status="ok"), [(1, b"x")]
+        )
     assert (caught.value.message, caught.value.hint) == (
         "/dev/full: No space left on device",
         "free some disk space, or go on without --keep-raw",

@@ -26,7 +26,9 @@ SECOND = 1_000_000_000
 
 
 def talk(name: str, *, turns: int, start_s: float = 0.0) -> Session:
-    made = tuple(Turn(add=(said("user", 4, f"{name}.{number}"),), output=3) for number in range(turns))
+    made = tuple(
+        Turn(add=(said("user", 4, f"{name}.{number}"),), output=3) for number in range(turns)
+    )
     return Session(session=name, workload="chat", start_s=start_s, turns=made)
 
 
@@ -35,9 +37,13 @@ async def barrier(_: Settle, __: tuple[PlayEnd, ...]) -> tuple[tuple[int, str], 
 
 
 @pytest.mark.loopback
-async def test_a_session_keeps_its_cookie_and_connection_for_one_play_and_not_for_the_next() -> None:
+async def test_a_session_keeps_its_cookie_and_connection_for_one_play_and_not_for_the_next() -> (
+    None
+):
     async def answer(peer: Peer) -> None:
-        await peer.send(STREAM.replace(b"\r\n\r\n", b"\r\nset-cookie: route=r%d\r\n\r\n" % peer.number))
+        await peer.send(
+            STREAM.replace(b"\r\n\r\n", b"\r\nset-cookie: route=r%d\r\n\r\n" % peer.number)
+        )
         await peer.events(*good(3))
         await peer.send(END)
 
@@ -55,7 +61,9 @@ async def test_a_session_keeps_its_cookie_and_connection_for_one_play_and_not_fo
             tokenizer=WORD_TOKENS,
         )
         async with calling(job, rows.append) as caller:
-            health = await Runner(plan, caller, barrier, leg=1, write=rows.append, flush=lambda: None).play()
+            health = await Runner(
+                plan, caller, barrier, leg=1, write=rows.append, flush=lambda: None
+            ).play()
     assert [(asked.headers.get("cookie"), asked.connection) for asked in server.requests] == [
         (None, 1),
         ("route=r1", 1),
@@ -95,7 +103,9 @@ class Ahead:
 async def test_a_caller_that_needs_time_is_handed_each_call_before_its_instant() -> None:
     caller = Ahead()
     plan = one_block((talk("s", turns=1, start_s=40.0), talk("t", turns=1, start_s=50.0)))
-    health = await Runner(plan, caller, barrier, leg=1, write=lambda _: None, flush=lambda: None).play()
+    health = await Runner(
+        plan, caller, barrier, leg=1, write=lambda _: None, flush=lambda: None
+    ).play()
     assert [round(each, -1) for each in caller.ahead_s] == [40, 50]
     assert health.send_lag_p99_ms == 0
 

@@ -36,7 +36,9 @@ def test_a_step_of_the_wall_clock_is_adopted_and_counted() -> None:
 
 
 def test_a_wide_sample_is_neither_a_step_nor_better() -> None:
-    monotonic_ns, wall_ns = clocks([40] * TRIES + [300_000] * TRIES, [7_000] * TRIES + [120_000] * TRIES)
+    monotonic_ns, wall_ns = clocks(
+        [40] * TRIES + [300_000] * TRIES, [7_000] * TRIES + [120_000] * TRIES
+    )
     clock = Clock(monotonic_ns=monotonic_ns, wall_ns=wall_ns)
     clock.sample()
     assert (clock.offset_ns, clock.width_ns, clock.steps) == (7_000, 40, 0)

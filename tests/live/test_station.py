@@ -56,7 +56,9 @@ async def test_a_callback_that_fails_ends_what_is_measured_and_is_not_printed(
 
 
 @pytest.mark.loopback
-async def test_keys_that_expire_are_asked_for_again_while_connections_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_keys_that_expire_are_asked_for_again_while_connections_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "RENEW_S", 0.02)
     opened: list[Wire] = []
 
@@ -78,7 +80,10 @@ async def test_keys_that_expire_are_asked_for_again_while_connections_stay(monke
             await wire.call(request(1))
             await asyncio.sleep(0.1)
             await wire.call(request(2))
-        assert [each.headers["authorization"] for each in server.requests] == ["Bearer first", "Bearer second"]
+        assert [each.headers["authorization"] for each in server.requests] == [
+            "Bearer first",
+            "Bearer second",
+        ]
         assert server.connections == 1
 
 

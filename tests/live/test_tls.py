@@ -18,7 +18,10 @@ from tests.live.calls import MS, request
 from tests.live.certificates import Certificates, made
 from tests.live.scripted import END, STREAM, Peer, good, serving
 
-pytestmark = [pytest.mark.loopback, pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")]
+pytestmark = [
+    pytest.mark.loopback,
+    pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -30,22 +33,31 @@ async def good_answer(peer: Peer) -> None:
     await peer.answer()
 
 
-async def test_a_stream_over_tls_is_read_and_its_connection_used_again(certificates: Certificates) -> None:
+async def test_a_stream_over_tls_is_read_and_its_connection_used_again(
+    certificates: Certificates,
+) -> None:
     trusted = context(authority=certificates.authority)
     async with (
         serving(good_answer, tls=certificates.server_context()) as server,
         Wire([Target(arm="a", url=server.url, tls=trusted)]) as wire,
     ):
         outcomes = [await wire.call(request(number, body=(b"x" * 300_000,))) for number in range(2)]
-    assert [(outcome.status, outcome.output_tokens) for outcome in outcomes] == [("ok", 3), ("ok", 3)]
+    assert [(outcome.status, outcome.output_tokens) for outcome in outcomes] == [
+        ("ok", 3),
+        ("ok", 3),
+    ]
     assert (server.connections, len(server.requests[1].body)) == (1, 300_000)
     assert outcomes[0].stamp_source == ("kernel" if sys.platform == "linux" else "user")
     assert outcomes[0].sent_ns is not None
-    assert wire.facts() == WireFacts(unstamped_reads=0, unstamped_sends=0, clock_steps=0, largest_step_ns=0)
+    assert wire.facts() == WireFacts(
+        unstamped_reads=0, unstamped_sends=0, clock_steps=0, largest_step_ns=0
+    )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux stamps")
-async def test_a_late_reader_does_not_move_the_stamps_of_tls_records(certificates: Certificates) -> None:
+async def test_a_late_reader_does_not_move_the_stamps_of_tls_records(
+    certificates: Certificates,
+) -> None:
     written_ns: list[int] = []
     server_side = certificates.server_context()
 
@@ -65,18 +77,29 @@ async def test_a_late_reader_does_not_move_the_stamps_of_tls_records(certificate
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as listening:
         serving_it = loop.run_in_executor(None, serve, listening)
-        target = Target(arm="a", url=f"https://127.0.0.1:{listening.getsockname()[1]}/v1", tls=context(authority=certificates.authority))
+        target = Target(
+            arm="a",
+            url=f"https://127.0.0.1:{listening.getsockname()[1]}/v1",
+            tls=context(authority=certificates.authority),
+        )
         async with Wire([target]) as wire:
             await wire.ready("a", "s")
             loop.call_later(0.04, time.sleep, 0.04)
             outcome = await wire.call(request())
         await serving_it
     assert outcome.chunks is not None
-    assert [abs(stamp - truth) < 10 * MS for stamp, truth in zip(outcome.chunks.ns(), written_ns, strict=True)] == [True, True]
+    assert [
+        abs(stamp - truth) < 10 * MS
+        for stamp, truth in zip(outcome.chunks.ns(), written_ns, strict=True)
+    ] == [True, True]
 
 
 async def test_a_client_certificate_is_shown(certificates: Certificates) -> None:
-    trusted = context(authority=certificates.authority, certificate=certificates.certificate("client"), key=certificates.key("client"))
+    trusted = context(
+        authority=certificates.authority,
+        certificate=certificates.certificate("client"),
+        key=certificates.key("client"),
+    )
     async with (
         serving(good_answer, tls=certificates.server_context(asks_client=True)) as server,
         Wire([Target(arm="a", url=server.url, tls=trusted)]) as wire,
@@ -84,7 +107,9 @@ async def test_a_client_certificate_is_shown(certificates: Certificates) -> None
         assert (await wire.call(request())).status == "ok"
 
 
-async def test_a_server_that_wants_a_client_certificate_and_gets_none_is_a_broken_connection(certificates: Certificates) -> None:
+async def test_a_server_that_wants_a_client_certificate_and_gets_none_is_a_broken_connection(
+    certificates: Certificates,
+) -> None:
     trusted = context(authority=certificates.authority)
     async with (
         serving(good_answer, tls=certificates.server_context(asks_client=True)) as server,
@@ -95,30 +120,52 @@ async def test_a_server_that_wants_a_client_certificate_and_gets_none_is_a_broke
 
 
 async def test_a_server_of_an_unknown_authority_is_refused(certificates: Certificates) -> None:
-    async with serving(good_answer, tls=certificates.server_context()) as server, Wire([Target(arm="a", url=server.url)]) as wire:
+    async with (
+        serving(good_answer, tls=certificates.server_context()) as server,
+        Wire([Target(arm="a", url=server.url)]) as wire,
+    ):
         outcome = await wire.call(request())
     assert outcome.status == "refused"
     assert outcome.error is not None
     assert f"SSLCertVerificationError with 127.0.0.1:{server.port}: " in outcome.error
 
 
-@pytest.mark.parametrize(("name", "why"), [("expired", "certificate has expired"), ("elsewhere", "is not valid for '127.0.0.1'")])
-async def test_a_certificate_that_has_expired_or_is_another_servers_is_refused(certificates: Certificates, name: str, why: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("expired", "certificate has expired"), ("elsewhere", "is not valid for '127.0.0.1'")],
+)
+async def test_a_certificate_that_has_expired_or_is_another_servers_is_refused(
+    certificates: Certificates, name: str, why: str
+) -> None:
     trusted = context(authority=certificates.authority)
     async with (
         serving(good_answer, tls=certificates.server_context(name=name)) as server,
         Wire([Target(arm="a", url=server.url, tls=trusted)]) as wire,
     ):
         outcome = await wire.call(request())
-    assert (outcome.status, why in (outcome.error or ""), server.requests) == ("refused", True, []), outcome.error
+    assert (outcome.status, why in (outcome.error or ""), server.requests) == (
+        "refused",
+        True,
+        [],
+    ), outcome.error
 
 
-async def test_a_certificate_that_expires_meanwhile_refuses_new_connections_and_ends_none(certificates: Certificates) -> None:
+async def test_a_certificate_that_expires_meanwhile_refuses_new_connections_and_ends_none(
+    certificates: Certificates,
+) -> None:
     trusted, server_side = context(authority=certificates.authority), certificates.server_context()
-    async with serving(good_answer, tls=server_side) as server, Wire([Target(arm="a", url=server.url, tls=trusted)]) as wire:
+    async with (
+        serving(good_answer, tls=server_side) as server,
+        Wire([Target(arm="a", url=server.url, tls=trusted)]) as wire,
+    ):
         statuses = [(await wire.call(request(0, session="s"))).status]
-        server_side.load_cert_chain(certificates.certificate("expired"), certificates.key("expired"))
-        statuses += [(await wire.call(request(number, session=session))).status for number, session in ((1, "s"), (2, "t"))]
+        server_side.load_cert_chain(
+            certificates.certificate("expired"), certificates.key("expired")
+        )
+        statuses += [
+            (await wire.call(request(number, session=session))).status
+            for number, session in ((1, "s"), (2, "t"))
+        ]
     assert statuses == ["ok", "ok", "refused"]
 
 
@@ -129,7 +176,9 @@ async def test_a_certificate_that_expires_meanwhile_refuses_new_connections_and_
         ("elsewhere", "call the server by a name of its certificate"),
     ],
 )
-async def test_a_server_with_such_a_certificate_is_not_asked_who_it_is(certificates: Certificates, name: str, hint: str) -> None:
+async def test_a_server_with_such_a_certificate_is_not_asked_who_it_is(
+    certificates: Certificates, name: str, hint: str
+) -> None:
     async with serving(good_answer, tls=certificates.server_context(name=name)) as server:
         with pytest.raises(EndpointError, match="certificate") as caught:
             await identify(Endpoint(name="a", url=server.url, ca_file=str(certificates.authority)))
@@ -146,7 +195,10 @@ async def test_verification_can_be_turned_off(certificates: Certificates) -> Non
 
 
 async def test_a_plain_server_behind_an_https_url_is_not_waited_for() -> None:
-    async with serving(good_answer) as server, Wire([Target(arm="a", url=server.url.replace("http:", "https:"))]) as wire:
+    async with (
+        serving(good_answer) as server,
+        Wire([Target(arm="a", url=server.url.replace("http:", "https:"))]) as wire,
+    ):
         outcome = await wire.call(request())
     # The server waits for the end of a head that a TLS greeting does not have.
     assert (outcome.status, server.requests) == ("connect_timeout", [])
@@ -183,7 +235,10 @@ async def tunnel(peer: Peer) -> None:
 
 
 async def test_tls_goes_through_the_tunnel_of_a_proxy(certificates: Certificates) -> None:
-    async with serving(good_answer, tls=certificates.server_context()) as server, serving(tunnel) as proxy:
+    async with (
+        serving(good_answer, tls=certificates.server_context()) as server,
+        serving(tunnel) as proxy,
+    ):
         target = Target(
             arm="a",
             url=server.url,
@@ -200,10 +255,15 @@ async def test_tls_goes_through_the_tunnel_of_a_proxy(certificates: Certificates
 
 async def test_a_plain_call_goes_to_the_proxy_with_its_whole_url() -> None:
     async with serving(good_answer) as proxy:
-        target = Target(arm="a", url="http://far.invalid:8000/v1", proxy=f"http://127.0.0.1:{proxy.port}")
+        target = Target(
+            arm="a", url="http://far.invalid:8000/v1", proxy=f"http://127.0.0.1:{proxy.port}"
+        )
         async with Wire([target]) as wire:
             outcome = await wire.call(request())
-    assert (outcome.status, proxy.requests[0].line) == ("ok", "POST http://far.invalid:8000/v1/chat/completions HTTP/1.1")
+    assert (outcome.status, proxy.requests[0].line) == (
+        "ok",
+        "POST http://far.invalid:8000/v1/chat/completions HTTP/1.1",
+    )
 
 
 async def test_a_proxy_that_denies_the_tunnel_refuses() -> None:
@@ -212,7 +272,9 @@ async def test_a_proxy_that_denies_the_tunnel_refuses() -> None:
 
     async with (
         serving(answer) as proxy,
-        Wire([Target(arm="a", url="https://far.invalid/v1", proxy=f"http://127.0.0.1:{proxy.port}")]) as wire,
+        Wire(
+            [Target(arm="a", url="https://far.invalid/v1", proxy=f"http://127.0.0.1:{proxy.port}")]
+        ) as wire,
     ):
         outcome = await wire.call(request())
     assert (outcome.status, outcome.error) == (

@@ -31,9 +31,21 @@ async def test_a_good_call_is_stamped_by_the_kernel_in_the_order_of_events() -> 
         called = request()
         outcome = await wire.call(called)
         now_ns = time.monotonic_ns()
-        assert wire.facts() == WireFacts(unstamped_reads=0, unstamped_sends=0, clock_steps=0, largest_step_ns=0)
-    assert (outcome.status, outcome.error, outcome.http_status, outcome.finish_reason) == ("ok", None, 200, "length")
-    assert (outcome.prompt_tokens, outcome.output_tokens, outcome.token_rule, outcome.coalesced_reads) == (5, 3, "token_ids", 0)
+        assert wire.facts() == WireFacts(
+            unstamped_reads=0, unstamped_sends=0, clock_steps=0, largest_step_ns=0
+        )
+    assert (outcome.status, outcome.error, outcome.http_status, outcome.finish_reason) == (
+        "ok",
+        None,
+        200,
+        "length",
+    )
+    assert (
+        outcome.prompt_tokens,
+        outcome.output_tokens,
+        outcome.token_rule,
+        outcome.coalesced_reads,
+    ) == (5, 3, "token_ids", 0)
     assert outcome.stamp_source == ("kernel" if LINUX else "user")
     assert outcome.reply is not None
     assert outcome.reply.text == "w0 w1 w2 "
@@ -42,7 +54,14 @@ async def test_a_good_call_is_stamped_by_the_kernel_in_the_order_of_events() -> 
     assert outcome.opened_ns is not None
     assert outcome.sent_ns is not None
     assert outcome.done_ns is not None
-    in_order = [called.released_ns, outcome.opened_ns, outcome.sent_ns, *stamps_ns, outcome.done_ns, now_ns]
+    in_order = [
+        called.released_ns,
+        outcome.opened_ns,
+        outcome.sent_ns,
+        *stamps_ns,
+        outcome.done_ns,
+        now_ns,
+    ]
     assert in_order == sorted(in_order)
     assert all(after - before >= 4 * MS for before, after in pairwise(stamps_ns))
 
@@ -72,7 +91,10 @@ async def test_a_late_reader_does_not_move_the_stamps() -> None:
         outcome = await one_call(f"http://127.0.0.1:{listening.getsockname()[1]}/v1")
         await serving_it
     assert outcome.chunks is not None
-    assert [abs(stamp - truth) < 10 * MS for stamp, truth in zip(outcome.chunks.ns(), written_ns, strict=True)] == [True, True]
+    assert [
+        abs(stamp - truth) < 10 * MS
+        for stamp, truth in zip(outcome.chunks.ns(), written_ns, strict=True)
+    ] == [True, True]
 
 
 async def test_a_watched_call_is_told_its_tokens_and_can_be_cancelled_after_some() -> None:
@@ -95,7 +117,9 @@ async def test_a_call_is_stopped_while_it_waits_for_its_connection() -> None:
         for waiting in (first, second):
             waiting.setblocking(False)
             waiting.connect_ex(deaf.getsockname())
-        async with Wire([Target(arm="a", url=f"http://127.0.0.1:{deaf.getsockname()[1]}/v1")]) as wire:
+        async with Wire(
+            [Target(arm="a", url=f"http://127.0.0.1:{deaf.getsockname()[1]}/v1")]
+        ) as wire:
             asyncio.get_running_loop().call_later(0.02, wire.cancel, "r0", "stopped")
             outcome = await wire.call(request())
     assert outcome.status == "stopped"
@@ -141,8 +165,12 @@ async def test_many_streams_at_once_lose_no_chunk() -> None:
         await peer.send(END)
 
     async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
-        outcomes = await asyncio.gather(*(wire.call(request(n, session=str(n), tokens=20, limits=Limits())) for n in range(64)))
-    assert {(outcome.status, outcome.output_tokens, len(outcome.chunks or ())) for outcome in outcomes} == {("ok", 20, 20)}
+        outcomes = await asyncio.gather(
+            *(wire.call(request(n, session=str(n), tokens=20, limits=Limits())) for n in range(64))
+        )
+    assert {
+        (outcome.status, outcome.output_tokens, len(outcome.chunks or ())) for outcome in outcomes
+    } == {("ok", 20, 20)}
 
 
 async def test_a_mistake_of_whoever_watches_ends_the_call_and_no_other() -> None:
@@ -158,7 +186,9 @@ async def test_a_mistake_of_whoever_watches_ends_the_call_and_no_other() -> None
 
 async def test_a_busy_server_says_how_long_it_wants_to_be_left_alone() -> None:
     async def answer(peer: Peer) -> None:
-        await peer.send(b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\ncontent-length: 2\r\n\r\n{}")
+        await peer.send(
+            b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\ncontent-length: 2\r\n\r\n{}"
+        )
 
     async with serving(answer) as server:
         outcome = await one_call(server.url)

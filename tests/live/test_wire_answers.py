@@ -47,13 +47,19 @@ async def test_an_answer_of_an_old_server_ends_with_its_connection() -> None:
     [(WIRE / "llama_cpp_cut.sse").read_bytes(), b""],
     ids=["cut by another request", "nothing, to a prompt that is too long"],
 )
-async def test_an_answer_that_llama_cpp_cuts_or_never_gives_is_truncated_though_it_ends_well(events: bytes) -> None:
+async def test_an_answer_that_llama_cpp_cuts_or_never_gives_is_truncated_though_it_ends_well(
+    events: bytes,
+) -> None:
     async def answer(peer: Peer) -> None:
         await peer.send(STREAM + (b"%x\r\n%b\r\n" % (len(events), events) if events else b"") + END)
 
     async with serving(answer) as server:
         outcome = await one_call(server.url)
-    assert (outcome.status, outcome.http_status, outcome.error) == ("truncated", 200, "the answer has no finish_reason")
+    assert (outcome.status, outcome.http_status, outcome.error) == (
+        "truncated",
+        200,
+        "the answer has no finish_reason",
+    )
 
 
 async def test_a_missing_end_mark_truncates_once_the_server_is_known_to_send_them() -> None:
@@ -70,20 +76,29 @@ async def test_a_missing_end_mark_truncates_once_the_server_is_known_to_send_the
 async def test_an_answer_that_is_not_streamed_is_read_whole() -> None:
     async def answer(peer: Peer) -> None:
         body = (WIRE / "vllm_chat.json").read_bytes()
-        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+        await peer.send(
+            b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+            % (len(body), body)
+        )
 
     async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
         outcome = await wire.call(request(is_streamed=False, tokens=4))
-    assert (outcome.status, outcome.output_tokens, outcome.chunks, outcome.first_ns) == ("ok", 4, None, None)
+    assert (outcome.status, outcome.output_tokens, outcome.chunks, outcome.first_ns) == (
+        "ok",
+        4,
+        None,
+        None,
+    )
 
 
 @pytest.mark.parametrize("size", [1, 7, 64])
 async def test_bytes_that_come_in_crumbs_say_the_same(size: int) -> None:
     async def answer(peer: Peer) -> None:
-        events = b"".join(b"data: %b\n\n" % payload for payload in (b'{"choices":[{"delta":{"content":"\xc3\xa9"}}]}',) * 2)
-        finish = (
-            b'data: {"choices":[{"delta":{"content":"!"},"finish_reason":"length"}],"usage":{"completion_tokens":3}}\n\ndata: [DONE]\n\n'
+        events = b"".join(
+            b"data: %b\n\n" % payload
+            for payload in (b'{"choices":[{"delta":{"content":"\xc3\xa9"}}]}',) * 2
         )
+        finish = b'data: {"choices":[{"delta":{"content":"!"},"finish_reason":"length"}],"usage":{"completion_tokens":3}}\n\ndata: [DONE]\n\n'
         stream = STREAM + b"%x\r\n%b\r\n" % (len(events + finish), events + finish) + END
         for start in range(0, len(stream), size):
             await peer.send(stream[start : start + size])
@@ -91,13 +106,21 @@ async def test_bytes_that_come_in_crumbs_say_the_same(size: int) -> None:
 
     async with serving(answer) as server:
         outcome = await one_call(server.url)
-    assert (outcome.status, outcome.output_tokens, outcome.reply and outcome.reply.text) == ("ok", 3, "éé!")
+    assert (outcome.status, outcome.output_tokens, outcome.reply and outcome.reply.text) == (
+        "ok",
+        3,
+        "éé!",
+    )
 
 
-async def test_a_head_that_comes_long_before_the_first_token_does_not_start_the_idle_limit() -> None:
+async def test_a_head_that_comes_long_before_the_first_token_does_not_start_the_idle_limit() -> (
+    None
+):
     async def answer(peer: Peer) -> None:
         await peer.send(STREAM)
-        await asyncio.sleep(0.25)  # longer than the idle limit, shorter than the limit of the first byte
+        await asyncio.sleep(
+            0.25
+        )  # longer than the idle limit, shorter than the limit of the first byte
         await peer.events(*good(3))
         await peer.send(END)
 

@@ -71,13 +71,19 @@ async def answers_nothing(peer: Peer) -> None:
 
 async def fails_in_band(peer: Peer) -> None:
     await peer.send(STREAM)
-    await peer.events(token("a"), {"error": {"message": "engine died", "type": "InternalServerError", "code": 500}}, "[DONE]")
+    await peer.events(
+        token("a"),
+        {"error": {"message": "engine died", "type": "InternalServerError", "code": 500}},
+        "[DONE]",
+    )
     await peer.send(END)
 
 
 async def is_full_in_band(peer: Peer) -> None:
     await peer.send(STREAM)
-    await peer.events({"error": {"message": "queue full", "type": "Service Unavailable", "code": 503}}, "[DONE]")
+    await peer.events(
+        {"error": {"message": "queue full", "type": "Service Unavailable", "code": 503}}, "[DONE]"
+    )
     await peer.send(END)
 
 
@@ -87,11 +93,16 @@ async def is_full(peer: Peer) -> None:
 
 async def refuses_the_prompt(peer: Peer) -> None:
     body = b'{"error":{"message":"too long","type":"BadRequestError","code":400}}'
-    await peer.send(b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+    await peer.send(
+        b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+        % (len(body), body)
+    )
 
 
 async def redirects_elsewhere(peer: Peer) -> None:
-    await peer.send(b"HTTP/1.1 307 Temporary Redirect\r\nlocation: http://elsewhere.invalid/v1\r\ncontent-length: 0\r\n\r\n")
+    await peer.send(
+        b"HTTP/1.1 307 Temporary Redirect\r\nlocation: http://elsewhere.invalid/v1\r\ncontent-length: 0\r\n\r\n"
+    )
 
 
 async def speaks_no_http(peer: Peer) -> None:
@@ -100,11 +111,17 @@ async def speaks_no_http(peer: Peer) -> None:
 
 
 async def sends_a_page(peer: Peer) -> None:
-    await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 6\r\n\r\n<html>")
+    await peer.send(
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 6\r\n\r\n<html>"
+    )
 
 
 async def compresses(peer: Peer) -> None:
-    await peer.send(STREAM.replace(b"\r\n\r\n", b"\r\ncontent-encoding: gzip\r\n\r\n") + b"2\r\n\x1f\x8b\r\n" + END)
+    await peer.send(
+        STREAM.replace(b"\r\n\r\n", b"\r\ncontent-encoding: gzip\r\n\r\n")
+        + b"2\r\n\x1f\x8b\r\n"
+        + END
+    )
 
 
 async def stops_early(peer: Peer) -> None:
@@ -123,7 +140,11 @@ async def repeats_itself(peer: Peer) -> None:
 
 FAILURES: list[tuple[Callable[[Peer], Awaitable[None]], Status, str | None]] = [
     (resets_before_the_head, "reset", "ConnectionResetError: [Errno 104] Connection reset by peer"),
-    (closes_before_the_head, "reset", "the server closed the connection before any byte of the answer"),
+    (
+        closes_before_the_head,
+        "reset",
+        "the server closed the connection before any byte of the answer",
+    ),
     (never_answers, "first_timeout", "no byte of the answer in time"),
     (sends_only_the_head, "first_timeout", "no byte of the answer in time"),
     (stalls, "idle_timeout", "the stream went silent"),
@@ -146,8 +167,12 @@ FAILURES: list[tuple[Callable[[Peer], Awaitable[None]], Status, str | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("answer", "status", "error"), FAILURES, ids=lambda value: getattr(value, "__name__", None))
-async def test_every_failure_is_told_apart(answer: Callable[[Peer], Awaitable[None]], status: Status, error: str | None) -> None:
+@pytest.mark.parametrize(
+    ("answer", "status", "error"), FAILURES, ids=lambda value: getattr(value, "__name__", None)
+)
+async def test_every_failure_is_told_apart(
+    answer: Callable[[Peer], Awaitable[None]], status: Status, error: str | None
+) -> None:
     async with serving(answer) as server:
         outcome = await one_call(server.url)
     assert (outcome.status, outcome.error) == (status, error)
@@ -160,7 +185,10 @@ async def test_a_port_where_nobody_listens_refuses() -> None:
         port = free.getsockname()[1]
     outcome = await one_call(f"http://127.0.0.1:{port}/v1")
     assert outcome.status == "refused"
-    assert outcome.error == f"nobody listens at 127.0.0.1:{port}: [Errno 111] Connect call failed ('127.0.0.1', {port})"
+    assert (
+        outcome.error
+        == f"nobody listens at 127.0.0.1:{port}: [Errno 111] Connect call failed ('127.0.0.1', {port})"
+    )
 
 
 async def test_a_name_that_does_not_resolve_refuses() -> None:
@@ -185,9 +213,14 @@ async def test_a_secret_that_the_server_echoes_is_not_kept() -> None:
     async def answer(peer: Peer) -> None:
         said = f"no such key: {peer.request.headers['authorization']} {peer.request.headers['x-tenant']}"
         body = json.dumps({"error": {"message": said, "type": "AuthError"}}).encode()
-        await peer.send(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+        await peer.send(
+            b"HTTP/1.1 401 Unauthorized\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+        )
 
     secrets = {"X-Tenant": "forty thieves", "X-Priority": "e"}
-    async with serving(answer) as server, Wire([Target(arm="a", url=server.url, api_key="opensesame", headers=secrets)]) as wire:
+    async with (
+        serving(answer) as server,
+        Wire([Target(arm="a", url=server.url, api_key="opensesame", headers=secrets)]) as wire,
+    ):
         outcome = await wire.call(request())
     assert (outcome.status, outcome.error) == ("http_error", "AuthError: no such key: *** ***")

@@ -19,10 +19,15 @@ async def test_a_body_of_half_a_megabyte_arrives_whole_at_a_slow_server() -> Non
 
     async def answer(peer: Peer) -> None:
         await asyncio.sleep(0.1)
-        peer.request.body = await peer.reader.readexactly(int(peer.request.headers["content-length"]))
+        peer.request.body = await peer.reader.readexactly(
+            int(peer.request.headers["content-length"])
+        )
         await peer.answer()
 
-    async with serving(answer, reads_body=False) as server, Wire([Target(arm="a", url=server.url)]) as wire:
+    async with (
+        serving(answer, reads_body=False) as server,
+        Wire([Target(arm="a", url=server.url)]) as wire,
+    ):
         outcome = await wire.call(request(body=prompt))
     assert (outcome.status, server.requests[0].body) == ("ok", b"".join(prompt))
 
@@ -33,9 +38,16 @@ async def test_an_answer_before_the_whole_body_was_sent_is_heard() -> None:
         await asyncio.sleep(0.1)
         peer.writer.close()
 
-    async with serving(answer, reads_body=False) as server, Wire([Target(arm="a", url=server.url)]) as wire:
+    async with (
+        serving(answer, reads_body=False) as server,
+        Wire([Target(arm="a", url=server.url)]) as wire,
+    ):
         outcome = await wire.call(request(body=(b"x" * 30_000_000,)))
-    assert (outcome.status, outcome.error, outcome.sent_ns) == ("http_error", "BadRequestError: too long", None)
+    assert (outcome.status, outcome.error, outcome.sent_ns) == (
+        "http_error",
+        "BadRequestError: too long",
+        None,
+    )
 
 
 async def test_a_body_waits_for_the_server_to_expect_it() -> None:
@@ -49,9 +61,16 @@ async def test_a_body_waits_for_the_server_to_expect_it() -> None:
         bodies.append(await peer.reader.readexactly(length))
         await peer.answer()
 
-    async with serving(answer, reads_body=False) as server, Wire([Target(arm="a", url=server.url, expect_bytes=4)]) as wire:
+    async with (
+        serving(answer, reads_body=False) as server,
+        Wire([Target(arm="a", url=server.url, expect_bytes=4)]) as wire,
+    ):
         outcome = await wire.call(request(body=(b"12345678",)))
-    assert (outcome.status, bodies, server.requests[0].headers["expect"]) == ("ok", [b"12345678"], "100-continue")
+    assert (outcome.status, bodies, server.requests[0].headers["expect"]) == (
+        "ok",
+        [b"12345678"],
+        "100-continue",
+    )
 
 
 async def test_a_body_that_the_server_does_not_want_is_not_sent() -> None:
@@ -59,7 +78,10 @@ async def test_a_body_that_the_server_does_not_want_is_not_sent() -> None:
         await is_full(peer)
         assert await peer.reader.read() == b""
 
-    async with serving(answer, reads_body=False) as server, Wire([Target(arm="a", url=server.url, expect_bytes=4)]) as wire:
+    async with (
+        serving(answer, reads_body=False) as server,
+        Wire([Target(arm="a", url=server.url, expect_bytes=4)]) as wire,
+    ):
         outcomes = [await wire.call(request(number, body=(b"12345678",))) for number in range(2)]
     assert [(outcome.status, outcome.sent_ns) for outcome in outcomes] == [("busy", None)] * 2
     # What the server expects on the first connection is still its body.
@@ -69,7 +91,9 @@ async def test_a_body_that_the_server_does_not_want_is_not_sent() -> None:
 async def test_a_redirect_on_the_same_host_is_followed_and_remembered() -> None:
     async def answer(peer: Peer) -> None:
         if peer.request.line.startswith("POST /v1/"):
-            await peer.send(b"HTTP/1.1 308 Permanent Redirect\r\nlocation: /openai/v1/chat/completions\r\ncontent-length: 2\r\n\r\nhm")
+            await peer.send(
+                b"HTTP/1.1 308 Permanent Redirect\r\nlocation: /openai/v1/chat/completions\r\ncontent-length: 2\r\n\r\nhm"
+            )
         else:
             await peer.answer()
 
@@ -87,19 +111,26 @@ async def test_a_redirect_on_the_same_host_is_followed_and_remembered() -> None:
 async def test_a_redirect_that_closes_the_connection_costs_one_attempt() -> None:
     async def answer(peer: Peer) -> None:
         if peer.request.line.startswith("POST /v1/"):
-            await peer.send(b"HTTP/1.1 307 See There\r\nlocation: /v2/x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+            await peer.send(
+                b"HTTP/1.1 307 See There\r\nlocation: /v2/x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+            )
             peer.writer.close()
         else:
             await peer.answer()
 
     async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
         outcomes = [await wire.call(request(number)) for number in range(2)]
-    assert [(outcome.status, outcome.error) for outcome in outcomes] == [("http_error", "HTTP 307"), ("ok", None)]
+    assert [(outcome.status, outcome.error) for outcome in outcomes] == [
+        ("http_error", "HTTP 307"),
+        ("ok", None),
+    ]
 
 
 async def test_a_server_that_redirects_in_a_circle_is_left() -> None:
     async def answer(peer: Peer) -> None:
-        await peer.send(b"HTTP/1.1 307 Temporary Redirect\r\nlocation: /v1/chat/completions\r\ncontent-length: 0\r\n\r\n")
+        await peer.send(
+            b"HTTP/1.1 307 Temporary Redirect\r\nlocation: /v1/chat/completions\r\ncontent-length: 0\r\n\r\n"
+        )
 
     async with serving(answer) as server:
         outcome = await one_call(server.url)

@@ -39,7 +39,13 @@ def parts_of(text: str, folder: Path, *, only: str | None = None) -> tuple[Part,
 
 def model_folder(path: Path, *, window: int | None) -> Path:
     path.mkdir()
-    config = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "max_position_embeddings": 4096}
+    config = {
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 64,
+        "max_position_embeddings": 4096,
+    }
     if window is not None:
         config |= {"sliding_window": window, "layer_types": ["sliding_attention", "full_attention"]}  # type: ignore[dict-item]  # JSON
     (path / "config.json").write_text(json.dumps(config))

@@ -17,7 +17,8 @@ VLLM = """\
 (APIServer pid=7) RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}
 """
 DEAD = VLLM.replace(
-    "RuntimeError: Engine core initialization failed. See root cause above.", "EngineDeadError: EngineCore encountered an issue."
+    "RuntimeError: Engine core initialization failed. See root cause above.",
+    "EngineDeadError: EngineCore encountered an issue.",
 )
 
 

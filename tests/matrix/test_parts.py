@@ -24,20 +24,39 @@ measure:
 """
 
 
-def test_what_is_said_of_the_servers_is_said_in_the_files_of_the_steps_that_use_it(tmp_path: Path) -> None:
-    (part,) = parts_of("models: {a: {serve: org/a, windows: false}}" + ALL.replace("{pairs", "{noise: false, force: true, pairs"), tmp_path)
+def test_what_is_said_of_the_servers_is_said_in_the_files_of_the_steps_that_use_it(
+    tmp_path: Path,
+) -> None:
+    (part,) = parts_of(
+        "models: {a: {serve: org/a, windows: false}}"
+        + ALL.replace("{pairs", "{noise: false, force: true, pairs"),
+        tmp_path,
+    )
     studies = [step.study for step in part.steps if step.study is not None]
     assert [parse(yaml_text(study), at="x") for study in studies] == studies
     servers = {step.kind: step.study.servers for step in part.steps if step.study is not None}
-    assert {kind for kind, asked in servers.items() if not asked.noise} == {"replay", "context", "concurrency"}
-    assert {kind for kind, asked in servers.items() if isinstance(asked, Live) and asked.force} == {*servers} - {"isolation"}
+    assert {kind for kind, asked in servers.items() if not asked.noise} == {
+        "replay",
+        "context",
+        "concurrency",
+    }
+    assert {kind for kind, asked in servers.items() if isinstance(asked, Live) and asked.force} == {
+        *servers
+    } - {"isolation"}
 
 
 def test_an_arm_that_skips_windows_is_for_models_that_have_some(tmp_path: Path) -> None:
-    full, windowed = model_folder(tmp_path / "full", window=None), model_folder(tmp_path / "windowed", window=512)
-    one, other, unknown = parts_of(f"models: {{a: {full}, b: {windowed}, c: org/not-here}}", tmp_path)
+    full, windowed = (
+        model_folder(tmp_path / "full", window=None),
+        model_folder(tmp_path / "windowed", window=512),
+    )
+    one, other, unknown = parts_of(
+        f"models: {{a: {full}, b: {windowed}, c: org/not-here}}", tmp_path
+    )
     assert (one.arms, other.arms) == (("bf16", "fp8"), ("bf16", "fp8", "fp8-skip-sw"))
-    assert one.left_out == (LeftOut(model="a", config="fp8-skip-sw", why="the model has no sliding-window layers"),)
+    assert one.left_out == (
+        LeftOut(model="a", config="fp8-skip-sw", why="the model has no sliding-window layers"),
+    )
     assert unknown.arms == ("bf16", "fp8", "fp8-skip-sw")
     assert "sliding windows unknown" in unknown.notes[0]
 
@@ -92,11 +111,17 @@ arms:
 
 
 def test_every_step_is_a_study_that_can_be_typed(tmp_path: Path) -> None:
-    (tmp_path / "arms.yaml").write_text("arms: {x: {url: 'http://127.0.0.1:1/v1', launch: sleep 1}, y: {url: 'http://127.0.0.1:2/v1'}}")
+    (tmp_path / "arms.yaml").write_text(
+        "arms: {x: {url: 'http://127.0.0.1:1/v1', launch: sleep 1}, y: {url: 'http://127.0.0.1:2/v1'}}"
+    )
     given = f"models: {{a: org/a, b: {{endpoints: 'emulated:llama-3.1-8b-h100'}}, c: {{endpoints: {tmp_path}/arms.yaml}}, d: {{endpoints: 'u=http://h/v1,v=http://i/v1'}}}}\n"
     made = parts_of(given + ALL + "policy: {min_change: 0.1}", tmp_path)
-    for step in {(step.kind, part.is_launched): step for part in made for step in part.steps}.values():
-        assert step.study is None or argv(built(*split(argv(step.study)))) == argv(step.study), step.key
+    for step in {
+        (step.kind, part.is_launched): step for part in made for step in part.steps
+    }.values():
+        assert step.study is None or argv(built(*split(argv(step.study)))) == argv(step.study), (
+            step.key
+        )
     *_, part = made
     assert [step.key for step in part.steps] == [
         "d/replay",
@@ -112,16 +137,23 @@ def test_every_step_is_a_study_that_can_be_typed(tmp_path: Path) -> None:
     assert part.steps[3].study.servers == Live(endpoints=str(tmp_path / "d/arms/v.yaml"))
 
 
-def test_questions_are_counted_by_the_tokenizer_and_taken_from_the_file_that_a_matrix_names(tmp_path: Path) -> None:
+def test_questions_are_counted_by_the_tokenizer_and_taken_from_the_file_that_a_matrix_names(
+    tmp_path: Path,
+) -> None:
     own = tmp_path / "own.jsonl"
-    own.write_text('{"id": "a", "messages": [{"role": "user", "content": "Say hi."}], "grader": {"has": "hi"}}\n')
+    own.write_text(
+        '{"id": "a", "messages": [{"role": "user", "content": "Say hi."}], "grader": {"has": "hi"}}\n'
+    )
     given = "models: {a: {serve: org/a, windows: false}}\nconfigs: {bf16: , fp8: }\nmeasure: {sessions: 2, accuracy: {%s}}\n"
     (counted,) = parts_of(given % "items: 4, tokenizer: t.json", tmp_path)
     (supplied,) = parts_of(given % f"own: {own}", tmp_path)
     asked = {part.steps[1].study for part in (counted, supplied)}
     assert {study.tokenizer for study in asked if isinstance(study, Ask)} == {"t.json", None}
     # Nobody need be started to count beforehand.
-    assert [(part.estimates["accuracy"].calls, part.estimates["accuracy"].starts) for part in (counted, supplied)] == [(8, 2), (2, 2)]
+    assert [
+        (part.estimates["accuracy"].calls, part.estimates["accuracy"].starts)
+        for part in (counted, supplied)
+    ] == [(8, 2), (2, 2)]
 
 
 def test_a_sweep_that_was_cut_short_asks_for_what_is_left_of_it(tmp_path: Path) -> None:
@@ -138,14 +170,23 @@ def test_what_a_step_takes_is_told_with_the_starts_of_its_servers(tmp_path: Path
     taken = part.estimates
     assert taken["replay"].starts == 3 * 3 + 1  # the control is a start of its own
     assert (taken["context"].calls, taken["context"].starts) == (3 * 2 * 3, 7)
-    assert (taken["accuracy"].calls, taken["accuracy"].starts) == (80, 3)  # nobody here counts tokens: the reference is started for it
-    assert taken["concurrency/rag/fp8"] == Estimate(calls=None, starts=1, minutes=19.0, usd=19.0 / 60 * 6)
+    assert (taken["accuracy"].calls, taken["accuracy"].starts) == (
+        80,
+        3,
+    )  # nobody here counts tokens: the reference is started for it
+    assert taken["concurrency/rag/fp8"] == Estimate(
+        calls=None, starts=1, minutes=19.0, usd=19.0 / 60 * 6
+    )
     assert taken["replay"].minutes > 50
-    (emulated,) = parts_of("models: {b: {endpoints: 'emulated:llama-3.1-8b-h100'}}\n" + ALL, tmp_path)
+    (emulated,) = parts_of(
+        "models: {b: {endpoints: 'emulated:llama-3.1-8b-h100'}}\n" + ALL, tmp_path
+    )
     assert {(each.starts, each.usd) for each in emulated.estimates.values()} == {(0, None)}
 
 
-def test_one_configuration_is_tried_beside_the_reference_in_a_folder_of_its_own(tmp_path: Path) -> None:
+def test_one_configuration_is_tried_beside_the_reference_in_a_folder_of_its_own(
+    tmp_path: Path,
+) -> None:
     text = "models: {a: org/a, b: org/b}"
     (part,) = parts_of(text, tmp_path, only="b/fp8-skip-sw")
     assert (part.name, part.arms) == ("b.fp8-skip-sw", ("bf16", "fp8-skip-sw"))
@@ -158,15 +199,22 @@ def test_one_configuration_is_tried_beside_the_reference_in_a_folder_of_its_own(
 def test_the_first_configuration_that_a_model_names_is_its_reference(tmp_path: Path) -> None:
     (part,) = parts_of("models: {a: {serve: org/a, configs: [fp8, bf16]}}", tmp_path)
     assert part.arms == ("fp8", "bf16")
-    (part,) = parts_of("models: {a: {endpoints: 'bf16=http://h/v1,fp8=http://i/v1', configs: [fp8, bf16]}}", tmp_path)
+    (part,) = parts_of(
+        "models: {a: {endpoints: 'bf16=http://h/v1,fp8=http://i/v1', configs: [fp8, bf16]}}",
+        tmp_path,
+    )
     assert part.arms == ("fp8", "bf16")
     assert list(document(part)["arms"]) == ["fp8", "bf16"]  # type: ignore[call-overload]  # a document
-    (part,) = parts_of("models: {a: {endpoints: 'emulated:gpt-oss-20b-h100', configs: [bf16, fp8]}}", tmp_path)
+    (part,) = parts_of(
+        "models: {a: {endpoints: 'emulated:gpt-oss-20b-h100', configs: [bf16, fp8]}}", tmp_path
+    )
     assert part.arms == ("bf16", "fp8")
     with pytest.raises(UsageError, match="no arm 'fp9'"):
         parts_of("models: {a: {endpoints: 'emulated:gpt-oss-20b-h100', configs: [fp9]}}", tmp_path)
     with pytest.raises(UsageError, match="must keep their profile's order"):
-        parts_of("models: {a: {endpoints: 'emulated:gpt-oss-20b-h100', configs: [fp8, bf16]}}", tmp_path)
+        parts_of(
+            "models: {a: {endpoints: 'emulated:gpt-oss-20b-h100', configs: [fp8, bf16]}}", tmp_path
+        )
 
 
 def test_servers_that_run_already_are_asked_as_their_model_says(tmp_path: Path) -> None:
@@ -178,7 +226,9 @@ def test_servers_that_run_already_are_asked_as_their_model_says(tmp_path: Path) 
         "key_env": "KEY",
         "arms": {"arm1": {"url": "http://h/v1"}, "arm2": {"url": "http://i/v1"}},
     }
-    assert [(each.config, each.why) for each in part.left_out] == [("isolation", "it restarts servers, and these already run")]
+    assert [(each.config, each.why) for each in part.left_out] == [
+        ("isolation", "it restarts servers, and these already run")
+    ]
     assert [each.model for each in endpoints_of(part)] == ["m", "m"]
 
 
@@ -194,7 +244,9 @@ def test_a_server_on_several_gpus_costs_as_many(tmp_path: Path) -> None:
     assert {given.estimates[f"concurrency/rag/{arm}"].usd for arm in ("one", "two")} == {two}
 
 
-def test_the_multimodal_cells_of_the_plan_send_images_and_no_other_model_gets_any(tmp_path: Path) -> None:
+def test_the_multimodal_cells_of_the_plan_send_images_and_no_other_model_gets_any(
+    tmp_path: Path,
+) -> None:
     seen = {
         part.name: {
             segment.role
@@ -210,4 +262,6 @@ def test_the_multimodal_cells_of_the_plan_send_images_and_no_other_model_gets_an
 
 def test_a_model_without_a_workload_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="b: no workload is for it"):
-        parts_of("models: {a: org/a, b: org/b}\nworkloads: {rag: {trace: rag, only: [a]}}", tmp_path)
+        parts_of(
+            "models: {a: org/a, b: org/b}\nworkloads: {rag: {trace: rag, only: [a]}}", tmp_path
+        )

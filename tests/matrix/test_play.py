@@ -18,7 +18,9 @@ from tests.matrix.verbs import DONE, Verbs, endpoints, failing, measured, paged,
 TOY = "models: {toy: {endpoints: 'emulated:llama-3.1-8b-h100'}}\n"
 FULL = TOY + "measure: {pairs: 2, sessions: 2, accuracy: {items: 2, tasks: [needle]}}\n"
 SWEPT = FULL.replace("accuracy:", "contexts: {lengths: 1k, pairs: 2}, accuracy:")
-TWO = FULL.replace("models: {", "models: {other: {endpoints: 'emulated:gpt-oss-20b-h100/bf16+fp8'}, ")
+TWO = FULL.replace(
+    "models: {", "models: {other: {endpoints: 'emulated:gpt-oss-20b-h100/bf16+fp8'}, "
+)
 NOBODY = "models: {m: {endpoints: 'a=http://127.0.0.1:9/v1,b=http://127.0.0.1:10/v1'}}\n"
 
 
@@ -37,7 +39,10 @@ def test_what_fails_is_written_down_and_the_others_go_on(tmp_path: Path) -> None
     assert verbs.names == ["replay", "eval", "report"] * 2
     assert now.states["toy"].steps["accuracy"].said == "error: it broke; hint: mend it"
     page = paged(TWO, now, tmp_path)
-    assert [(each.model, each.what) for each in page.missing if each.what != "decision"] == [("other", "accuracy"), ("toy", "accuracy")]
+    assert [(each.model, each.what) for each in page.missing if each.what != "decision"] == [
+        ("other", "accuracy"),
+        ("toy", "accuracy"),
+    ]
     assert page.missing[0].is_failure
 
 
@@ -45,7 +50,9 @@ def test_without_a_finished_pair_there_is_nothing_to_join(tmp_path: Path) -> Non
     verbs = Verbs({"replay": failing})
     now = played(FULL, tmp_path, verbs)
     assert verbs.names == ["replay"]
-    assert {done.said for name, done in now.states["toy"].steps.items() if name != "replay"} == {NO_RUN}
+    assert {done.said for name, done in now.states["toy"].steps.items() if name != "replay"} == {
+        NO_RUN
+    }
 
 
 @pytest.mark.loopback
@@ -94,17 +101,23 @@ def test_a_comparison_without_its_reference_has_failed(tmp_path: Path) -> None:
     now = played(text, tmp_path, verbs)
     assert now.parts[0].arms == ("bf16", "fp8")
     for again in (now, played(text, tmp_path, Verbs())):
-        missing = [(each.what, each.why, each.is_failure) for each in paged(text, again, tmp_path).missing]
+        missing = [
+            (each.what, each.why, each.is_failure) for each in paged(text, again, tmp_path).missing
+        ]
         assert ("comparison with x", "x is left out: bf16 is the reference", True) in missing
         assert any(what == "x" and "Connection refused" in why for what, why, _ in missing)
     gone = text.replace("x=http://127.0.0.1:11/v1,", "")
-    assert [each.what for each in paged(gone, played(gone, tmp_path, Verbs()), tmp_path).missing] == ["decision"]
+    assert [
+        each.what for each in paged(gone, played(gone, tmp_path, Verbs()), tmp_path).missing
+    ] == ["decision"]
 
 
 def test_a_signal_is_heeded_and_the_rest_is_left_for_the_next_time(tmp_path: Path) -> None:
     def interrupted(database: Path) -> Ended:
         measured(database)
-        os.kill(os.getpid(), signal.SIGTERM)  # Ctrl-C may be ignored where tests run in the background
+        os.kill(
+            os.getpid(), signal.SIGTERM
+        )  # Ctrl-C may be ignored where tests run in the background
         return Ended(code=130, is_timed_out=False)
 
     verbs = Verbs({"replay": interrupted})
@@ -121,14 +134,20 @@ def test_two_at_once_in_one_folder_are_one_too_many(tmp_path: Path) -> None:
         played(FULL, tmp_path, Verbs())
 
 
-def test_one_model_alone_is_added_to_the_page_of_all_and_one_configuration_has_a_page_of_its_own(tmp_path: Path) -> None:
+def test_one_model_alone_is_added_to_the_page_of_all_and_one_configuration_has_a_page_of_its_own(
+    tmp_path: Path,
+) -> None:
     first = paged(TWO, played(TWO, tmp_path, Verbs(), only="toy"), tmp_path)
     assert [(each.model, each.what, each.is_failure) for each in first.missing] == [
         ("other", "all of it", False),
         ("toy", "decision", True),  # nothing that these verbs leave behind decides anything
     ]
     second = paged(TWO, played(TWO, tmp_path, Verbs({"eval": failing}), only="other"), tmp_path)
-    assert [(each.model, each.what) for each in second.missing] == [("other", "accuracy"), ("other", "decision"), ("toy", "decision")]
+    assert [(each.model, each.what) for each in second.missing] == [
+        ("other", "accuracy"),
+        ("other", "decision"),
+        ("toy", "decision"),
+    ]
     whole = (tmp_path / "out/matrix.md").read_text()
     paged(TWO, played(TWO, tmp_path, Verbs(), only="toy/fp8"), tmp_path)
     assert (tmp_path / "out/toy.fp8/matrix.md").exists()
@@ -142,14 +161,19 @@ def test_a_budget_is_divided_by_what_the_steps_were_expected_to_take(tmp_path: P
     whole = minutes["replay"] + minutes["accuracy"]  # what is done needs no more
     shares = [pace.until([part], step) - time.monotonic() for step in part.steps]
     assert shares[0] == pytest.approx(600 * minutes["replay"] / whole, abs=5)
-    assert shares[2:] == [pytest.approx(600, abs=5), float("inf")]  # whatever happened, it is reported
+    assert shares[2:] == [
+        pytest.approx(600, abs=5),
+        float("inf"),
+    ]  # whatever happened, it is reported
     assert pace.minutes_left([part], part.steps[0]) == pytest.approx(whole)
     pace.spent(120, expected_minutes=1)  # twice as long as expected
     assert pace.minutes_left([part], part.steps[2]) == pytest.approx(2 * minutes["accuracy"])
 
 
 @pytest.mark.parametrize("ends", [failing, lambda _: Ended(code=130, is_timed_out=True)])
-def test_what_ended_early_says_nothing_of_the_time_that_is_left(tmp_path: Path, ends: object) -> None:
+def test_what_ended_early_says_nothing_of_the_time_that_is_left(
+    tmp_path: Path, ends: object
+) -> None:
     """A replay that breaks at once would promise that all that remains takes no time either."""
     told: list[str] = []
 

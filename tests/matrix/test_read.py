@@ -19,7 +19,10 @@ LEAST = "models: {chat: org/model}\nworkloads: {rag: rag}\n"
 
 def test_a_model_and_a_workload_are_enough() -> None:
     found = parse(LEAST, at="x")
-    assert (found.models, found.workloads) == ((Model(name="chat", serve="org/model"),), (Workload(name="rag", trace="rag"),))
+    assert (found.models, found.workloads) == (
+        (Model(name="chat", serve="org/model"),),
+        (Workload(name="rag", trace="rag"),),
+    )
     assert [config.name for config in found.configs] == ["bf16", "fp8", "fp8-skip-sw"]
     assert (found.measure, found.server) == (default(), Server())
 
@@ -55,17 +58,33 @@ policy: {min_change: 0.05}
         Config(name="small", settings={"kv-cache-dtype": "fp8", "max-num-seqs": 8}, only=("a",)),
         Config(name="fp8-seqs64", settings={"kv-cache-dtype": "fp8", "max-num-seqs": 64}),
     )
-    assert found.workloads == (Workload(name="long", generate="rag", options={"sessions": 4, "passages": 9}, scale=2, seed=3),)
+    assert found.workloads == (
+        Workload(
+            name="long", generate="rag", options={"sessions": 4, "passages": 9}, scale=2, seed=3
+        ),
+    )
     measure = found.measure
     # No more starts than pairs.
     servers = Live(endpoints=NOBODY, restarts=4)
-    assert measure.replay == Replay(traces=(TraceRef(path="-"),), servers=servers, pairs=4, load=Load(wait_cap_s={"user": 5.0}))
-    assert measure.contexts == Sweep(servers=Live(endpoints=NOBODY), contexts=(1024, 2048, 4096), pairs=3)
+    assert measure.replay == Replay(
+        traces=(TraceRef(path="-"),), servers=servers, pairs=4, load=Load(wait_cap_s={"user": 5.0})
+    )
+    assert measure.contexts == Sweep(
+        servers=Live(endpoints=NOBODY), contexts=(1024, 2048, 4096), pairs=3
+    )
     assert (measure.concurrency, measure.searched) == (
-        Search(traces=(TraceRef(path="-"),), servers=Live(endpoints=NOBODY), slo=Slo(tpot_ms=50.0), load=Load(wait_cap_s={"user": 5.0})),
+        Search(
+            traces=(TraceRef(path="-"),),
+            servers=Live(endpoints=NOBODY),
+            slo=Slo(tpot_ms=50.0),
+            load=Load(wait_cap_s={"user": 5.0}),
+        ),
         ("mix",),
     )
-    assert (found.server.command, found.server.settings) == (("/opt/bin/vllm",), {"enforce-eager": True})
+    assert (found.server.command, found.server.settings) == (
+        ("/opt/bin/vllm",),
+        {"enforce-eager": True},
+    )
     assert found.policy == {"min_change": 0.05}
 
 
@@ -76,36 +95,100 @@ policy: {min_change: 0.05}
         ("models: {}\nworkloads: {rag: rag}", "x: 'models' is empty", "preset"),
         (LEAST + "measures: {}", "unknown field `measures`", "preset"),
         (LEAST + "measure: {pairs: 0}", "x: measure: pairs must be >= 1, got 0", "preset"),
-        (LEAST + "measure: {concurrency: {workloads: [chat]}}", "measure.concurrency: no workload 'chat'", "rag, mix"),
+        (
+            LEAST + "measure: {concurrency: {workloads: [chat]}}",
+            "measure.concurrency: no workload 'chat'",
+            "rag, mix",
+        ),
         (
             LEAST + "measure: {concurrency: {load: {rate_per_s: 3}}}",
             "measure.concurrency: a search decides by itself how many sessions run",
             "leave out --sessions and --rate",
         ),
-        (LEAST + "measure: {concurrency: {slo: tptf=50}}", "measure.concurrency: slo: no limit 'tptf'", "ttft"),
-        (LEAST + "measure: {accuracy: {concurrency: 0}}", "measure.accuracy: concurrency must be >= 1, got 0", "preset"),
-        (LEAST + "measure: {traces: [chat]}", "measure: 'traces' is not a template's to say", "workloads"),
-        (LEAST + "measure: {concurrency: {traces: [chat]}}", "measure.concurrency: 'traces' is not a template's to say", "workloads"),
-        (LEAST + "measure: {contexts: {contexts: 1k, servers: {endpoints: e}}}", "measure.contexts: 'servers' is not", "models"),
-        (LEAST + "measure: {concurrency: {seconds: 0}}", "measure.concurrency: trial_s must be positive, got 0", "preset"),
-        (LEAST + "measure: {waits: {user: -1}}", "measure: load.wait_cap_s must be zero or more, got -1", "preset"),
+        (
+            LEAST + "measure: {concurrency: {slo: tptf=50}}",
+            "measure.concurrency: slo: no limit 'tptf'",
+            "ttft",
+        ),
+        (
+            LEAST + "measure: {accuracy: {concurrency: 0}}",
+            "measure.accuracy: concurrency must be >= 1, got 0",
+            "preset",
+        ),
+        (
+            LEAST + "measure: {traces: [chat]}",
+            "measure: 'traces' is not a template's to say",
+            "workloads",
+        ),
+        (
+            LEAST + "measure: {concurrency: {traces: [chat]}}",
+            "measure.concurrency: 'traces' is not a template's to say",
+            "workloads",
+        ),
+        (
+            LEAST + "measure: {contexts: {contexts: 1k, servers: {endpoints: e}}}",
+            "measure.contexts: 'servers' is not",
+            "models",
+        ),
+        (
+            LEAST + "measure: {concurrency: {seconds: 0}}",
+            "measure.concurrency: trial_s must be positive, got 0",
+            "preset",
+        ),
+        (
+            LEAST + "measure: {waits: {user: -1}}",
+            "measure: load.wait_cap_s must be zero or more, got -1",
+            "preset",
+        ),
         (LEAST + "configs: [bf17]", "configs.bf17 has no settings", "did you mean bf16"),
-        (LEAST + "configs: {few: {base: fp9}}", "no well-known configuration 'fp9'", "did you mean fp8"),
-        (LEAST + "configs: {few: {max-num-seq: 8}}", "configs.few: vLLM has no setting 'max-num-seq'", "max-num-seqs"),
-        (LEAST + "configs: {seqs64: {max-num-seqs: 64}}\ngrid: {max-num-seqs: [64]}", "two configurations are called 'seqs64'", "rename"),
+        (
+            LEAST + "configs: {few: {base: fp9}}",
+            "no well-known configuration 'fp9'",
+            "did you mean fp8",
+        ),
+        (
+            LEAST + "configs: {few: {max-num-seq: 8}}",
+            "configs.few: vLLM has no setting 'max-num-seq'",
+            "max-num-seqs",
+        ),
+        (
+            LEAST + "configs: {seqs64: {max-num-seqs: 64}}\ngrid: {max-num-seqs: [64]}",
+            "two configurations are called 'seqs64'",
+            "rename",
+        ),
         (LEAST + "configs: {'a b': {max-num-seqs: 8}}", "a name may have letters", "llama-8b"),
         (LEAST + "policy: {min_chnge: 1}", "policy: unknown key 'min_chnge'", "min_change"),
         (LEAST + "server: {command: ''}", "server.command is empty", "vllm"),
-        (LEAST + 'server: {command: "vllm \'x"}', "server.command cannot be read: No closing quotation", "list of words"),
-        ("models: {a: {serve: m, endpoints: e}}\nworkloads: {rag: rag}", "models.a needs either 'serve' or 'endpoints'", "serve"),
-        ("models: {a: {serve: m, configs: [fp9]}}\nworkloads: {rag: rag}", "models.a: no configuration 'fp9'", "bf16, fp8"),
-        ("models: {a: {endpoints: x.yaml, windows: true}}\nworkloads: {rag: rag}", "'windows' is for what 'serve' names", ""),
+        (
+            LEAST + 'server: {command: "vllm \'x"}',
+            "server.command cannot be read: No closing quotation",
+            "list of words",
+        ),
+        (
+            "models: {a: {serve: m, endpoints: e}}\nworkloads: {rag: rag}",
+            "models.a needs either 'serve' or 'endpoints'",
+            "serve",
+        ),
+        (
+            "models: {a: {serve: m, configs: [fp9]}}\nworkloads: {rag: rag}",
+            "models.a: no configuration 'fp9'",
+            "bf16, fp8",
+        ),
+        (
+            "models: {a: {endpoints: x.yaml, windows: true}}\nworkloads: {rag: rag}",
+            "'windows' is for what 'serve' names",
+            "",
+        ),
         (
             "models: {a: {endpoints: 'emulated:llama-3.1-8b-h100', fields: {model: m}}}\nworkloads: {rag: rag}",
             "emulated servers have none",
             "",
         ),
-        ("models: {a: {endpoints: x.yaml, settings: {block-size: 16}}}\nworkloads: {rag: rag}", "settings apply only to servers", "serve"),
+        (
+            "models: {a: {endpoints: x.yaml, settings: {block-size: 16}}}\nworkloads: {rag: rag}",
+            "settings apply only to servers",
+            "serve",
+        ),
         (
             "models: {a: {endpoints: 'a=http://x/v1', launch: true}}\nworkloads: {rag: rag}",
             "'launch' applies only to an arms file",
@@ -113,18 +196,46 @@ policy: {min_change: 0.05}
         ),
         (LEAST + "server: {env: {HF_TOKEN: word}}", "server holds a key", "export"),
         (LEAST + "server: {command: vllm --api-key word}", "server holds a key", "export"),
-        (LEAST + "server: {settings: {api-key: word}}", "server.settings: 'api-key' holds a key", "export"),
-        (LEAST + "configs: {few: {args: [--api-key, word]}}", "configs.few: 'args' holds a key", "export"),
-        ("models: {a: {endpoints: 'a=http://me:word@h/v1'}}\nworkloads: {rag: rag}", "models.a.endpoints holds a password", "key_env"),
+        (
+            LEAST + "server: {settings: {api-key: word}}",
+            "server.settings: 'api-key' holds a key",
+            "export",
+        ),
+        (
+            LEAST + "configs: {few: {args: [--api-key, word]}}",
+            "configs.few: 'args' holds a key",
+            "export",
+        ),
+        (
+            "models: {a: {endpoints: 'a=http://me:word@h/v1'}}\nworkloads: {rag: rag}",
+            "models.a.endpoints holds a password",
+            "key_env",
+        ),
         (
             "models: {a: {endpoints: x.yaml, fields: {extra_body: {api_key: word}}}}\nworkloads: {rag: rag}",
             "models.a.fields.extra_body.api_key holds a key",
             "header_env",
         ),
-        ("models: {a: m}\nworkloads: {mix: rag}", "workloads.mix: 'mix' means all workloads at once", "another name"),
-        ("models: {a: m}\nworkloads: {rag: {generate: rug}}", "workloads.rag: no workload 'rug'", "did you mean rag"),
-        ("models: {a: m}\nworkloads: {rag: {generate: rag, options: {passage: 3}}}", "has no option 'passage'", "passages"),
-        ("models: {a: m}\nworkloads: {rag: {trace: rag, scale: 2}}", "options and scale belong to a generator", "generate"),
+        (
+            "models: {a: m}\nworkloads: {mix: rag}",
+            "workloads.mix: 'mix' means all workloads at once",
+            "another name",
+        ),
+        (
+            "models: {a: m}\nworkloads: {rag: {generate: rug}}",
+            "workloads.rag: no workload 'rug'",
+            "did you mean rag",
+        ),
+        (
+            "models: {a: m}\nworkloads: {rag: {generate: rag, options: {passage: 3}}}",
+            "has no option 'passage'",
+            "passages",
+        ),
+        (
+            "models: {a: m}\nworkloads: {rag: {trace: rag, scale: 2}}",
+            "options and scale belong to a generator",
+            "generate",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_with_what_mends_it(text: str, error: str, hint: str) -> None:

@@ -16,7 +16,19 @@ from agentload.store.loader import load
 from agentload.study.kinds import Replay
 from tests.evidence import runs
 from tests.matrix.files import SERVED, matrix
-from tests.matrix.verbs import DONE, OPENING, Verbs, failing, loaded, measured, paged, pair, pairs_of, played, written
+from tests.matrix.verbs import (
+    DONE,
+    OPENING,
+    Verbs,
+    failing,
+    loaded,
+    measured,
+    paged,
+    pair,
+    pairs_of,
+    played,
+    written,
+)
 
 TOY = "models: {toy: {endpoints: 'emulated:llama-3.1-8b-h100'}}\n"
 FULL = TOY + "measure: {pairs: 2, sessions: 2, accuracy: {items: 2, tasks: [needle]}}\n"
@@ -37,14 +49,22 @@ def again(text: str, folder: Path) -> list[str]:
 def test_what_was_done_is_not_done_again_and_reports_are_written_anew(tmp_path: Path) -> None:
     played(FULL, tmp_path, Verbs())
     assert again(FULL, tmp_path) == ["report"]
-    assert again(FULL.replace("items: 2", "items: 4"), tmp_path) == ["eval", "report"]  # another question is another step
-    assert again(FULL.replace("pairs: 2", "pairs: 3").replace("items: 2", "items: 4"), tmp_path) == ["replay", "report"]
+    assert again(FULL.replace("items: 2", "items: 4"), tmp_path) == [
+        "eval",
+        "report",
+    ]  # another question is another step
+    assert again(
+        FULL.replace("pairs: 2", "pairs: 3").replace("items: 2", "items: 4"), tmp_path
+    ) == ["replay", "report"]
 
 
 def test_a_run_goes_on_only_with_what_it_began_with(tmp_path: Path) -> None:
     """What a step's command names may change without a word of it: it would be told as done, with the figures of before."""
     played(SERVED, tmp_path, Verbs())
-    text, verbs = SERVED.replace("max-num-seqs: 32", "max-num-seqs: 64").replace("scale: 2", "scale: 1.5"), Verbs()
+    text, verbs = (
+        SERVED.replace("max-num-seqs: 32", "max-num-seqs: 64").replace("scale: 2", "scale: 1.5"),
+        Verbs(),
+    )
     now = played(text, tmp_path, verbs)
     assert verbs.names == ["report"]
     changes = [each for each in paged(text, now, tmp_path).missing if each.what == "changes"]
@@ -59,7 +79,9 @@ def test_a_configuration_that_is_no_longer_wanted_is_left_alone(tmp_path: Path) 
     assert again(SERVED.replace(", fp8: {max-num-seqs: 32}", ""), tmp_path) == ["report"]
 
 
-def test_a_folder_that_was_moved_is_known_where_it_is_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_was_moved_is_known_where_it_is_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     played(SERVED, tmp_path, Verbs())
     shutil.copytree(tmp_path / "out", tmp_path / "elsewhere")
     monkeypatch.chdir(tmp_path)
@@ -77,7 +99,16 @@ def test_a_model_whose_folder_is_deleted_is_measured_again(tmp_path: Path) -> No
 
 def test_a_database_that_is_missing_is_made_of_its_journals(tmp_path: Path) -> None:
     def whole(database: Path) -> Ended:
-        load([written(database, *OPENING, *(runs.block(name, 0, 100 * place) for place, name in enumerate(runs.ARMS)))], database)
+        load(
+            [
+                written(
+                    database,
+                    *OPENING,
+                    *(runs.block(name, 0, 100 * place) for place, name in enumerate(runs.ARMS)),
+                )
+            ],
+            database,
+        )
         return DONE
 
     played(FULL, tmp_path, Verbs({"replay": whole}))
@@ -94,7 +125,9 @@ def test_a_replay_that_was_stopped_goes_on_with_its_run(tmp_path: Path) -> None:
     now = played(FULL, tmp_path, Verbs({"replay": stopped}))
     assert now.states["toy"].steps["replay"].outcome == "stopped"
     assert now.states["toy"].steps["accuracy"].outcome == "done"  # decided on what is there
-    assert ("replay", False) in [(each.what, each.is_failure) for each in paged(FULL, now, tmp_path).missing]
+    assert ("replay", False) in [
+        (each.what, each.is_failure) for each in paged(FULL, now, tmp_path).missing
+    ]
     verbs = Verbs()
     played(FULL, tmp_path, verbs)
     assert verbs.names == ["replay", "report"]
@@ -135,10 +168,21 @@ def test_a_sweep_of_other_lengths_is_another_sweep(tmp_path: Path) -> None:
     assert again(long, tmp_path) == ["report"]
 
 
-def test_questions_that_were_answered_are_not_told_as_answered_with_more_thinking(tmp_path: Path) -> None:
+def test_questions_that_were_answered_are_not_told_as_answered_with_more_thinking(
+    tmp_path: Path,
+) -> None:
     answers = [
         AnswerRow(
-            run_id="r1", arm=arm, task="needle", item="i", context_tokens=4096, depth=0.5, repetition=0, score=1.0, right=True, answer="7"
+            run_id="r1",
+            arm=arm,
+            task="needle",
+            item="i",
+            context_tokens=4096,
+            depth=0.5,
+            repetition=0,
+            score=1.0,
+            right=True,
+            answer="7",
         )
         for arm in runs.ARMS
     ]
@@ -149,11 +193,16 @@ def test_questions_that_were_answered_are_not_told_as_answered_with_more_thinkin
 
     thinking = FULL.replace("items: 2", "items: 2, thinking: 512")
     played(FULL, tmp_path, Verbs({"eval": failing, "replay": loaded}))
-    played(thinking, tmp_path, verbs := Verbs({"eval": asked}))  # nobody had answered: nothing to contradict
+    played(
+        thinking, tmp_path, verbs := Verbs({"eval": asked})
+    )  # nobody had answered: nothing to contradict
     assert verbs.names == ["eval", "report"]
     now = played(FULL, tmp_path, verbs := Verbs())
     assert verbs.names == ["report"]
-    assert (now.states["toy"].steps["accuracy"].outcome, now.states["toy"].steps["accuracy"].said) == ("failed", ANSWERED)
+    assert (
+        now.states["toy"].steps["accuracy"].outcome,
+        now.states["toy"].steps["accuracy"].said,
+    ) == ("failed", ANSWERED)
     assert again(thinking, tmp_path) == ["eval", "report"]
 
 

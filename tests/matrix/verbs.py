@@ -23,10 +23,20 @@ from tests.evidence import runs
 from tests.matrix.files import matrix
 
 DONE = Ended(code=0, is_timed_out=False)
-OPENING: tuple[Row, ...] = (runs.run(), runs.leg(), *(runs.arm(name, place) for place, name in enumerate(runs.ARMS)))
+OPENING: tuple[Row, ...] = (
+    runs.run(),
+    runs.leg(),
+    *(runs.arm(name, place) for place, name in enumerate(runs.ARMS)),
+)
 
 
-NAMES: dict[type, str] = {Replay: "replay", Sweep: "sweep", Search: "sweep", Ask: "eval", Probe: "probe"}
+NAMES: dict[type, str] = {
+    Replay: "replay",
+    Sweep: "sweep",
+    Search: "sweep",
+    Ask: "eval",
+    Probe: "probe",
+}
 
 
 @dataclass
@@ -104,7 +114,9 @@ def failing(_: Path) -> Ended:
 
 def played(text: str, folder: Path, verbs: Verbs, **options: Any) -> Played:
     made = matrix(text)
-    return play(made, Places(folder / "out"), traces_of(made), verb=verbs, report=verbs.report, **options)
+    return play(
+        made, Places(folder / "out"), traces_of(made), verb=verbs, report=verbs.report, **options
+    )
 
 
 def paged(text: str, now: Played, folder: Path) -> Page:

@@ -8,7 +8,9 @@ import pytest
 
 from agentload.model.client import AskedLoad, ClientLook, Verdict, readiness
 
-IDLE = ClientLook(cores=2, timer_p50_ms=0.2, timer_p99_ms=1.0, taken_share=0.02, steal_share=0.0, load=0.3)
+IDLE = ClientLook(
+    cores=2, timer_p50_ms=0.2, timer_p99_ms=1.0, taken_share=0.02, steal_share=0.0, load=0.3
+)
 FEW = AskedLoad(streams=8, chunks_per_s=400)
 
 
@@ -25,7 +27,9 @@ FEW = AskedLoad(streams=8, chunks_per_s=400)
         (replace(IDLE, cores=16, taken_share=0.2), "ok"),
     ],
 )
-def test_timers_and_cores_say_whether_a_machine_can_measure(look: ClientLook, verdict: Verdict) -> None:
+def test_timers_and_cores_say_whether_a_machine_can_measure(
+    look: ClientLook, verdict: Verdict
+) -> None:
     found = readiness(look, FEW)
     assert found.verdict == verdict
     assert (found.cure is None) == (verdict == "ok")
@@ -42,7 +46,9 @@ def test_timers_and_cores_say_whether_a_machine_can_measure(look: ClientLook, ve
         (4000, 1, 2, "lower the number of sessions or the rate"),
     ],
 )
-def test_a_load_is_doubtful_where_one_process_cannot_read_its_chunks(streams: int, workers: int, cores: int, says: str | None) -> None:
+def test_a_load_is_doubtful_where_one_process_cannot_read_its_chunks(
+    streams: int, workers: int, cores: int, says: str | None
+) -> None:
     asked = AskedLoad(streams=streams, chunks_per_s=50 * streams, workers=workers)
     found = readiness(replace(IDLE, cores=cores), asked)
     assert found.verdict == ("ok" if says is None else "doubtful")

@@ -30,12 +30,24 @@ def test_the_clock_starts_at_due_unless_we_hold_turns_back_ourselves(
 
 def test_a_turn_sent_again_counts_from_its_first_attempt() -> None:
     first = call(1, status="busy", due_ns=1 * S, released_ns=2 * S, request_id="a")
-    again = call(1, status="reset", due_ns=5 * S, released_ns=6 * S, request_id="b", retry_of="a", attempt=1)
+    again = call(
+        1, status="reset", due_ns=5 * S, released_ns=6 * S, request_id="b", retry_of="a", attempt=1
+    )
     last = call(1, due_ns=8 * S, released_ns=9 * S, request_id="c", retry_of="b", attempt=2)
     other = call(2, due_ns=8 * S, released_ns=9 * S, request_id="d")
     due, released = Clock("due"), Clock("released")
-    assert [due.since_ns(row) for row in (first, other, again, last)] == [1 * S, 8 * S, 1 * S, 1 * S]
-    assert [released.since_ns(row) for row in (first, other, again, last)] == [2 * S, 9 * S, 2 * S, 2 * S]
+    assert [due.since_ns(row) for row in (first, other, again, last)] == [
+        1 * S,
+        8 * S,
+        1 * S,
+        1 * S,
+    ]
+    assert [released.since_ns(row) for row in (first, other, again, last)] == [
+        2 * S,
+        9 * S,
+        2 * S,
+        2 * S,
+    ]
     assert Clock("due").since_ns(last) == 8 * S  # whose first attempt nobody saw
 
 
@@ -62,23 +74,42 @@ def test_latencies_run_from_the_clocks_start_to_the_first_token_and_to_the_last_
 def test_tokens_of_the_first_chunk_took_no_time_between_them(
     output_tokens: int | None, chunks: list[int] | None, tpot_ms: float | None
 ) -> None:
-    packed = None if chunks is None else stamps([1 * S + place * MS for place in range(len(chunks))], chunks)
-    row = call(1, first_ns=1 * S, last_ns=1 * S + 240 * MS, output_tokens=output_tokens, chunks=packed)
+    packed = (
+        None
+        if chunks is None
+        else stamps([1 * S + place * MS for place in range(len(chunks))], chunks)
+    )
+    row = call(
+        1, first_ns=1 * S, last_ns=1 * S + 240 * MS, output_tokens=output_tokens, chunks=packed
+    )
     assert metrics.tpot_ms(row) == tpot_ms
     assert metrics.tpot_ms(call(1, first_ns=1 * S, output_tokens=5)) is None
 
 
 @pytest.mark.parametrize(
     ("opened_ns", "dialled_ns", "lag_ms"),
-    [(None, None, 50.0), (48 * MS, None, 2.0), (-MS, None, 50.0), (48 * MS, 40 * MS, 42.0), (48 * MS, -MS, 2.0)],
+    [
+        (None, None, 50.0),
+        (48 * MS, None, 2.0),
+        (-MS, None, 50.0),
+        (48 * MS, 40 * MS, 42.0),
+        (48 * MS, -MS, 2.0),
+    ],
 )
-def test_opening_a_connection_is_no_lag_of_ours_but_to_begin_late_is(opened_ns: int | None, dialled_ns: int | None, lag_ms: float) -> None:
+def test_opening_a_connection_is_no_lag_of_ours_but_to_begin_late_is(
+    opened_ns: int | None, dialled_ns: int | None, lag_ms: float
+) -> None:
     row = call(1, released_ns=0, dialled_ns=dialled_ns, opened_ns=opened_ns, sent_ns=50 * MS)
     assert metrics.lag_ns(row) == lag_ms * MS
     assert metrics.lag_ms(row) == lag_ms
     assert metrics.lag_ms(call(1)) is None
 
 
-@pytest.mark.parametrize(("cached", "prompt", "rate"), [(50, 200, 0.25), (0, 200, 0.0), (None, 200, None), (50, None, None), (0, 0, None)])
-def test_a_hit_rate_is_known_where_the_server_tells_both_counts(cached: int | None, prompt: int | None, rate: float | None) -> None:
+@pytest.mark.parametrize(
+    ("cached", "prompt", "rate"),
+    [(50, 200, 0.25), (0, 200, 0.0), (None, 200, None), (50, None, None), (0, 0, None)],
+)
+def test_a_hit_rate_is_known_where_the_server_tells_both_counts(
+    cached: int | None, prompt: int | None, rate: float | None
+) -> None:
     assert metrics.hit_rate(call(1, cached_tokens=cached, prompt_tokens=prompt)) == rate

@@ -12,7 +12,10 @@ from tests.layout.family_draws import traces
 @given(trace=traces())
 def test_contexts_and_their_tokens_are_known_without_those_before_them(trace: Trace) -> None:
     for session in trace.sessions:
-        sums = [sum(segment.tokens for segment in context) for context in contexts(trace.header, session)]
+        sums = [
+            sum(segment.tokens for segment in context)
+            for context in contexts(trace.header, session)
+        ]
         assert list(context_tokens(trace.header, session)) == sums
         for number, context in enumerate(contexts(trace.header, session), 1):
             assert last_context(trace.header, session, number) == context

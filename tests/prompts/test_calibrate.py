@@ -76,7 +76,9 @@ def target(template: str, count_text: Callable[[str], int]) -> Counter:
 
     def count(messages: Sequence[Message], tools: Sequence[Message] | None) -> int | None:
         try:
-            return count_text(render(messages=[local._called(message) for message in messages], tools=tools))
+            return count_text(
+                render(messages=[local._called(message) for message in messages], tools=tools)
+            )
         except TemplateError:
             return None
 
@@ -88,7 +90,11 @@ def prompts() -> list[tuple[Segment, ...]]:
     found = []
     for name in ("chat", "code", "rag", "reasoning"):
         trace = catalog.trace(name, seed=3, options={"sessions": 3})
-        found += [context for session in trace.sessions for context in list(contexts(trace.header, session))[:6]]
+        found += [
+            context
+            for session in trace.sessions
+            for context in list(contexts(trace.header, session))[:6]
+        ]
     return found
 
 
@@ -101,7 +107,9 @@ def test_prompts_of_every_workload_have_the_lengths_the_target_counts(template: 
     for context in prompts():
         prompt = renderer.render(context, salt="s")
         assert prompt.exact == "exact"
-        assert prompt.tokens == count(json.loads(prompt.messages), None if prompt.tools is None else json.loads(prompt.tools))
+        assert prompt.tokens == count(
+            json.loads(prompt.messages), None if prompt.tools is None else json.loads(prompt.tools)
+        )
         # Only a last segment shorter than its frame makes a prompt longer than asked.
         asked = sum(segment.tokens for segment in context)
         assert asked <= prompt.tokens <= asked + 60
@@ -129,14 +137,21 @@ def test_a_vocabulary_of_other_pieces_is_met_within_two_per_cent_or_four_tokens_
     renderer = Renderer(seed=7, tokenizer=measured)
     for context in prompts():
         prompt = renderer.render(context, salt="s")
-        counted = count(json.loads(prompt.messages), None if prompt.tools is None else json.loads(prompt.tools))
+        counted = count(
+            json.loads(prompt.messages), None if prompt.tools is None else json.loads(prompt.tools)
+        )
         assert prompt.exact == "ratio"
-        assert counted == pytest.approx(sum(segment.tokens for segment in context), rel=0.02, abs=4 * len(context))
+        assert counted == pytest.approx(
+            sum(segment.tokens for segment in context), rel=0.02, abs=4 * len(context)
+        )
 
 
 def test_a_text_that_nothing_counted_makes_a_prompt_a_ratio() -> None:
     count_text = vocabulary(WORDS)
-    literal = (Segment(role="system", tokens=60, key="s"), Segment(role="user", tokens=9, key="u", text="how much is it"))
+    literal = (
+        Segment(role="system", tokens=60, key="s"),
+        Segment(role="user", tokens=9, key="u", text="how much is it"),
+    )
     estimated = calibrate(target(JOINS_RESULTS, count_text))
     counted = calibrate(target(JOINS_RESULTS, count_text), count_text=count_text)
     assert Renderer(seed=7, tokenizer=estimated).render(literal, salt="s").exact == "ratio"
@@ -144,7 +159,10 @@ def test_a_text_that_nothing_counted_makes_a_prompt_a_ratio() -> None:
 
 
 def test_an_image_makes_a_prompt_a_ratio_on_a_real_target() -> None:
-    shown = (Segment(role="system", tokens=60, key="s"), Segment(role="image", tokens=4, key="i", size=(56, 56)))
+    shown = (
+        Segment(role="system", tokens=60, key="s"),
+        Segment(role="image", tokens=4, key="i", size=(56, 56)),
+    )
     measured = calibrate(target(JOINS_RESULTS, vocabulary(WORDS)))
     assert Renderer(seed=7, tokenizer=measured).render(shown, salt="s").exact == "ratio"
     assert Renderer(seed=7).render(shown, salt="s").exact == "exact"
@@ -154,12 +172,16 @@ def test_a_tokenizer_file_is_measured_with_the_template_beside_it(tmp_path: Path
     tokenizers = pytest.importorskip("tokenizers", reason="the extra `tokenizers` is not installed")
     made = tokenizers.Tokenizer(tokenizers.models.BPE())
     made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = tokenizers.trainers.BpeTrainer(vocab_size=4_000, initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=4_000, initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    )
     made.train_from_iterator([text for word in WORDS for text in (word, f" {word}")] * 9, trainer)
     made.save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(UsageError, match="no chat template next to the tokenizer"):
         from_file(tmp_path / "tokenizer.json")
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": TRIMS_ENDS, "bos_token": {"content": "<b>"}}))
+    (tmp_path / "tokenizer_config.json").write_text(
+        json.dumps({"chat_template": TRIMS_ENDS, "bos_token": {"content": "<b>"}})
+    )
     measured = from_file(tmp_path / "tokenizer.json")
     assert (measured.exact, measured.counts, measured.words) == ("exact", "exact", WORDS)
     assert measured.count("also area\n") == 3

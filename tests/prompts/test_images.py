@@ -13,7 +13,9 @@ def parts(image: bytes) -> dict[bytes, bytes]:
     while at < len(image):
         (length,) = struct.unpack(">I", image[at : at + 4])
         kind, body = image[at + 4 : at + 8], image[at + 8 : at + 8 + length]
-        assert image[at + 8 + length : at + 12 + length] == struct.pack(">I", zlib.crc32(kind + body))
+        assert image[at + 8 + length : at + 12 + length] == struct.pack(
+            ">I", zlib.crc32(kind + body)
+        )
         found[kind] = body
         at += 12 + length
     return found
@@ -23,7 +25,10 @@ def dots(image: bytes) -> list[str]:
     width, height = struct.unpack(">II", parts(image)[b"IHDR"][:8])
     rows, wide = zlib.decompress(parts(image)[b"IDAT"]), 1 + -(-width // 8)
     assert len(rows) == height * wide
-    bits = ("".join(f"{byte:08b}" for byte in rows[at + 1 : at + wide])[:width] for at in range(0, len(rows), wide))
+    bits = (
+        "".join(f"{byte:08b}" for byte in rows[at + 1 : at + wide])[:width]
+        for at in range(0, len(rows), wide)
+    )
     return [row.replace("0", ".").replace("1", "#") for row in bits]
 
 

@@ -12,7 +12,9 @@ from agentload.prompts.words import text
 ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool", "tools")
 
 
-def said(role: Role, tokens: int, key: str = "k", **options: Any) -> Segment:  # any field of a segment
+def said(
+    role: Role, tokens: int, key: str = "k", **options: Any
+) -> Segment:  # any field of a segment
     return Segment(role=role, tokens=tokens, key=key, **options)
 
 
@@ -28,13 +30,15 @@ def decoded(prompt: Prompt) -> tuple[list[dict[str, Any]], list[dict[str, Any]] 
     return json.loads(prompt.messages), None if prompt.tools is None else json.loads(prompt.tools)
 
 
-segments = st.builds(said, st.sampled_from(ROLES), st.integers(0, 700), st.text(max_size=6)) | st.builds(
-    image, st.text(max_size=3), st.tuples(st.integers(1, 60), st.integers(1, 60))
-)
+segments = st.builds(
+    said, st.sampled_from(ROLES), st.integers(0, 700), st.text(max_size=6)
+) | st.builds(image, st.text(max_size=3), st.tuples(st.integers(1, 60), st.integers(1, 60)))
 
 
 @given(st.lists(segments, max_size=12))
-def test_a_prompt_has_exactly_the_tokens_of_its_segments_as_the_emulator_counts_them(context: list[Segment]) -> None:
+def test_a_prompt_has_exactly_the_tokens_of_its_segments_as_the_emulator_counts_them(
+    context: list[Segment],
+) -> None:
     prompt = render(*context)
     messages, tools = decoded(prompt)
     assert prompt.tokens == sum(segment.tokens for segment in context) == count(messages, tools)
@@ -48,7 +52,16 @@ def test_a_salt_changes_the_first_eight_tokens_and_no_length(context: list[Segme
     first = context[0]
     if first.role in {"system", "user"} and first.tokens > 8:
         assert decoded(one)[0][0]["content"] != decoded(other)[0][0]["content"]
-        assert len([(a, b) for a, b in zip(one.messages.split(), other.messages.split(), strict=True) if a != b]) <= 8
+        assert (
+            len(
+                [
+                    (a, b)
+                    for a, b in zip(one.messages.split(), other.messages.split(), strict=True)
+                    if a != b
+                ]
+            )
+            <= 8
+        )
 
 
 def test_tools_behind_a_system_prompt_are_salted_too_as_a_template_may_put_them_before_it() -> None:
@@ -77,7 +90,9 @@ def test_a_message_is_the_text_of_its_key_behind_the_salt() -> None:
 
 
 def test_tool_results_answer_calls_of_the_message_before_them() -> None:
-    messages, _ = decoded(render(said("user", 9), said("assistant", 12), said("tool", 4, "r1"), said("tool", 4, "r2")))
+    messages, _ = decoded(
+        render(said("user", 9), said("assistant", 12), said("tool", 4, "r1"), said("tool", 4, "r2"))
+    )
     calls = messages[1]["tool_calls"]
     assert [message["role"] for message in messages] == ["user", "assistant", "tool", "tool"]
     assert [call["id"] for call in calls] == [message["tool_call_id"] for message in messages[2:]]
@@ -88,7 +103,9 @@ def test_tool_results_answer_calls_of_the_message_before_them() -> None:
 
 
 def test_two_results_of_one_key_still_answer_two_calls() -> None:
-    messages, _ = decoded(render(said("user", 9), said("assistant", 12), said("tool", 4, "r"), said("tool", 4, "r")))
+    messages, _ = decoded(
+        render(said("user", 9), said("assistant", 12), said("tool", 4, "r"), said("tool", 4, "r"))
+    )
     assert len({call["id"] for call in messages[1]["tool_calls"]}) == 2
 
 
@@ -99,27 +116,39 @@ def test_a_result_whose_call_was_compacted_away_becomes_user_text() -> None:
 
 
 def test_a_plant_stands_at_its_place_instead_of_as_many_tokens() -> None:
-    prompt = render(said("user", 9), said("tool", 104, "log", plant="The code is ZX-4417.", at=0.25))
+    prompt = render(
+        said("user", 9), said("tool", 104, "log", plant="The code is ZX-4417.", at=0.25)
+    )
     words = decoded(prompt)[0][0]["content"].split()[9:]
     assert words[25:29] == ["The", "code", "is", "ZX-4417."]
     assert words[:25] + words[29:] == text(7, "log", 100).split()
 
 
 def test_a_literal_text_is_kept_and_escaped() -> None:
-    prompt = render(said("system", 9), said("user", 4, "u", text='say "hi"\nto é'), said("user", 1, "v"))
+    prompt = render(
+        said("system", 9), said("user", 4, "u", text='say "hi"\nto é'), said("user", 1, "v")
+    )
     assert decoded(prompt)[0][1]["content"] == 'say "hi"\nto é\n' + text(7, "v", 1)
 
 
 def test_a_live_answer_is_cut_or_filled_to_the_tokens_of_its_place() -> None:
     live = {"source": TurnRef(session="s", turn=0)}
-    messages, _ = decoded(render(said("system", 9), said("user", 3, "u", text="one two three four", **live), said("assistant", 2)))
+    messages, _ = decoded(
+        render(
+            said("system", 9),
+            said("user", 3, "u", text="one two three four", **live),
+            said("assistant", 2),
+        )
+    )
     assert messages[1]["content"] == "one two three\n"
     messages, _ = decoded(render(said("system", 9), said("user", 4, "u", text="one two", **live)))
     assert messages[1]["content"] == "one two " + text(7, "u", 2)
 
 
 def test_tools_are_schemas_with_unique_names_even_from_two_segments() -> None:
-    _, tools = decoded(render(said("system", 9), said("tools", 12_000, "t"), said("tools", 1_300, "mcp")))
+    _, tools = decoded(
+        render(said("system", 9), said("tools", 12_000, "t"), said("tools", 1_300, "mcp"))
+    )
     assert tools is not None
     names = [tool["function"]["name"] for tool in tools]
     assert len(names) == 22 == len(set(names))
@@ -128,18 +157,36 @@ def test_tools_are_schemas_with_unique_names_even_from_two_segments() -> None:
 
 
 def test_images_are_parts_of_the_users_message() -> None:
-    messages, _ = decoded(render(said("user", 3, "u"), image("i", (56, 56)), image("j", (28, 28)), said("user", 2, "v")))
-    assert [part["type"] for part in messages[0]["content"]] == ["text", "image_url", "image_url", "text"]
+    messages, _ = decoded(
+        render(
+            said("user", 3, "u"), image("i", (56, 56)), image("j", (28, 28)), said("user", 2, "v")
+        )
+    )
+    assert [part["type"] for part in messages[0]["content"]] == [
+        "text",
+        "image_url",
+        "image_url",
+        "text",
+    ]
 
 
 def test_a_context_that_grows_keeps_the_bytes_it_had() -> None:
     renderer = Renderer(seed=7)
     context = (said("system", 900, "sys"), said("tools", 900, "t"), said("user", 20, "u"))
     grown = (*context, said("assistant", 30, "a"), said("tool", 200, "r"))
-    assert renderer.render(grown, salt="s").messages.startswith(renderer.render(context, salt="s").messages[:-1])
+    assert renderer.render(grown, salt="s").messages.startswith(
+        renderer.render(context, salt="s").messages[:-1]
+    )
 
 
 def test_a_renderer_with_no_room_to_remember_writes_the_same() -> None:
-    context = (said("system", 900, "sys"), said("tools", 900, "t"), said("user", 20, "u"), image("i", (30, 30)))
+    context = (
+        said("system", 900, "sys"),
+        said("tools", 900, "t"),
+        said("user", 20, "u"),
+        image("i", (30, 30)),
+    )
     forgetful = Renderer(seed=7, cache_bytes=100)
-    assert [forgetful.render(context, salt="s") for _ in range(2)] == [Renderer(seed=7).render(context, salt="s")] * 2
+    assert [forgetful.render(context, salt="s") for _ in range(2)] == [
+        Renderer(seed=7).render(context, salt="s")
+    ] * 2

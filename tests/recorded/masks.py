@@ -31,7 +31,9 @@ _GENERAL: Final = (
     (r'("(?:[a-z]+_ns|version|host|boot_id|process_start_s)": ?)("[^"]*"|[\d.e+]+)', r"\1MASKED"),
     (r"(leg\d+)-\d+\.raw", r"\1-PID.raw"),
 )
-_PASSING: Final = re.compile(r"warning: timings are invalid|^ void: |^ *[\dN]+ s \S+ |^[\d,N]+/[\d,N]+ answers, ")
+_PASSING: Final = re.compile(
+    r"warning: timings are invalid|^ void: |^ *[\dN]+ s \S+ |^[\d,N]+/[\d,N]+ answers, "
+)
 _VERSIONS: Final = re.compile(r"\b([A-Za-z-]+)(?:/Python |/)\d[\w.]*")
 _RANDOM: Final = re.compile("host$|x-request-id$|x-stainless", re.IGNORECASE)
 
@@ -87,7 +89,10 @@ def name(path: Path) -> str:
 def runs(database: Path) -> list[str]:
     """Return the runs of a database in the order in which they were stored."""
     with duckdb.connect(str(database), read_only=True) as connection:
-        return [name for (name,) in connection.execute("SELECT run_id FROM runs ORDER BY rowid").fetchall()]
+        return [
+            name
+            for (name,) in connection.execute("SELECT run_id FROM runs ORDER BY rowid").fetchall()
+        ]
 
 
 def requests(server: Server, values: Mapping[str, str]) -> Iterator[str]:
@@ -98,14 +103,18 @@ def requests(server: Server, values: Mapping[str, str]) -> Iterator[str]:
     bodies: Counter[str] = Counter()
     for each in asked:
         headers = {
-            name: "MASKED" if _RANDOM.match(name) else _VERSIONS.sub(r"\1/VERSION", value) for name, value in each["headers"].items()
+            name: "MASKED" if _RANDOM.match(name) else _VERSIONS.sub(r"\1/VERSION", value)
+            for name, value in each["headers"].items()
         }
         length = headers.pop("Content-Length", None)
         heads.add(f"{each['request']} {json.dumps(headers)}")
         if each["body"]:
             bodies[f"{each['request']} {length} {json.dumps(each['body'])}"] += 1
     counted = [line for line in bodies.elements() if line.startswith("POST /tokenize")]
-    lines = [*sorted(heads), *(f"{count} x {line}" for line, count in sorted(bodies.items()) if line not in counted)]
+    lines = [
+        *sorted(heads),
+        *(f"{count} x {line}" for line, count in sorted(bodies.items()) if line not in counted),
+    ]
     if counted:
         lines.append(f"{len(counted)} x POST /tokenize, all of them {digest(sorted(counted))}")
     yield from (masked(line, values) for line in lines)

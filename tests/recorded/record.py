@@ -52,7 +52,9 @@ def names() -> tuple[str, ...]:
 def cases() -> dict[str, Any]:
     """Return the cases: by name a list of command lines, or a mapping with `commands` and what they need."""
     found: dict[str, Any] = yaml.safe_load((HERE / "cases.yaml").read_text(encoding="utf-8"))
-    return {name: case if isinstance(case, dict) else {"commands": case} for name, case in found.items()}
+    return {
+        name: case if isinstance(case, dict) else {"commands": case} for name, case in found.items()
+    }
 
 
 def text_of(name: str) -> str:
@@ -62,28 +64,49 @@ def text_of(name: str) -> str:
         return _helps()
     if name in surface.LISTS:
         flow = None if name == "verbs" else False
-        return yaml.safe_dump(surface.LISTS[name](), sort_keys=False, width=1000, default_flow_style=flow)
+        return yaml.safe_dump(
+            surface.LISTS[name](), sort_keys=False, width=1000, default_flow_style=flow
+        )
     with tempfile.TemporaryDirectory(prefix="recorded-") as folder:
         return Case(cases()[name], Path(folder)).text()
 
 
 def _helps() -> str:
-    lines: list[tuple[list[str], dict[str, str]]] = [([*path.split(), "--help"], {}) for path, _ in surface.commands()]
+    lines: list[tuple[list[str], dict[str, str]]] = [
+        ([*path.split(), "--help"], {}) for path, _ in surface.commands()
+    ]
     with tempfile.TemporaryDirectory(prefix="recorded-") as folder:
         texts = _together(lines, cwd=Path(folder))
-    return "\n".join(f"$ agentload {' '.join(words)}\n{done.stdout}" for (words, _), done in zip(lines, texts, strict=True))
+    return "\n".join(
+        f"$ agentload {' '.join(words)}\n{done.stdout}"
+        for (words, _), done in zip(lines, texts, strict=True)
+    )
 
 
-def _together(lines: Sequence[tuple[Sequence[str], Mapping[str, str]]], *, cwd: Path) -> list[subprocess.CompletedProcess[str]]:
+def _together(
+    lines: Sequence[tuple[Sequence[str], Mapping[str, str]]], *, cwd: Path
+) -> list[subprocess.CompletedProcess[str]]:
     """Run command lines that start nothing in one process: two hundred of them would take minutes."""
     done = _run([sys.executable, "-m", "tests.recorded.together"], cwd=cwd, given=json.dumps(lines))
     assert done.returncode == 0, done.stderr
-    return [subprocess.CompletedProcess(words, *each) for (words, _), each in zip(lines, json.loads(done.stdout), strict=True)]
+    return [
+        subprocess.CompletedProcess(words, *each)
+        for (words, _), each in zip(lines, json.loads(done.stdout), strict=True)
+    ]
 
 
-def _run(words: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None, given: str = "") -> subprocess.CompletedProcess[str]:
+def _run(
+    words: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None, given: str = ""
+) -> subprocess.CompletedProcess[str]:
     """Run a program with nothing of this machine in its environment."""
-    fixed = {"COLUMNS": "80", "NO_COLOR": "1", "TZ": "UTC", "LC_ALL": "C.UTF-8", "HOME": str(cwd), "PYTHONPATH": str(ROOT)}
+    fixed = {
+        "COLUMNS": "80",
+        "NO_COLOR": "1",
+        "TZ": "UTC",
+        "LC_ALL": "C.UTF-8",
+        "HOME": str(cwd),
+        "PYTHONPATH": str(ROOT),
+    }
     fixed["AGENTLOAD_CLIENT_CHECK"] = "0"  # how busy this machine is changes from day to day
     return subprocess.run(
         words,
@@ -106,28 +129,46 @@ class Case:
         self._folder = folder
         self._rows: dict[tuple[Path, str], list[str]] = {}
         ports = [_free_port() for _ in range(2)]
-        self._servers = {name: Server(kv=kv, port=port) for port, (name, kv) in zip(ports, case.get("servers", {}).items(), strict=False)}
-        self._values = {"folder": str(folder), "python": sys.executable, "bin": str(Path(sys.executable).parent), "root": str(ROOT)}
+        self._servers = {
+            name: Server(kv=kv, port=port)
+            for port, (name, kv) in zip(ports, case.get("servers", {}).items(), strict=False)
+        }
+        self._values = {
+            "folder": str(folder),
+            "python": sys.executable,
+            "bin": str(Path(sys.executable).parent),
+            "root": str(ROOT),
+        }
         self._values |= {f"port{number}": str(port) for number, port in enumerate(ports, 1)}
-        self._values |= {f"url{number}": f"http://127.0.0.1:{port}/v1" for number, port in enumerate(ports, 1)}
+        self._values |= {
+            f"url{number}": f"http://127.0.0.1:{port}/v1" for number, port in enumerate(ports, 1)
+        }
         for file in sorted((HERE / "files").rglob("*")):
             if file.is_file():
                 target = folder / file.relative_to(HERE / "files")
                 target.parent.mkdir(parents=True, exist_ok=True)
                 is_template = file.suffix == ".yaml"
-                target.write_text(self._filled(file.read_text(encoding="utf-8"))) if is_template else shutil.copy(file, target)
+                target.write_text(
+                    self._filled(file.read_text(encoding="utf-8"))
+                ) if is_template else shutil.copy(file, target)
 
     def text(self) -> str:
         """Run the commands and return all that they did."""
         for server in self._servers.values():
             threading.Thread(target=server.serve_forever, daemon=True).start()
-        commands = [each if isinstance(each, dict) else {"run": each} for each in self._case["commands"]]
+        commands = [
+            each if isinstance(each, dict) else {"run": each} for each in self._case["commands"]
+        ]
         try:
             if not self._case.get("together"):
                 return "\n".join(self._did(command) for command in commands)
-            lines = [(shlex.split(self._filled(each["run"])), self._contents(each)) for each in commands]
+            lines = [
+                (shlex.split(self._filled(each["run"])), self._contents(each)) for each in commands
+            ]
             done = _together(lines, cwd=self._folder)
-            return "\n".join(self._shown(command, each) for command, each in zip(commands, done, strict=True))
+            return "\n".join(
+                self._shown(command, each) for command, each in zip(commands, done, strict=True)
+            )
         finally:
             for server in self._servers.values():
                 server.shutdown()
@@ -142,14 +183,22 @@ class Case:
             return f"$ {command['run']}\n{self._masked(shown, said)}"
         before = {path: path.stat().st_mtime_ns for path in self._files()}
         env = {name: self._filled(value) for name, value in said.get("env", {}).items()}
-        done = _run([sys.executable, "-m", "agentload", *shlex.split(typed)], cwd=self._folder, env=env)
+        done = _run(
+            [sys.executable, "-m", "agentload", *shlex.split(typed)], cwd=self._folder, env=env
+        )
         touched = [path for path in self._files() if before.get(path) != path.stat().st_mtime_ns]
-        made = sorted({masks.name(path.relative_to(self._folder)) for path in touched if path not in before})
+        made = sorted(
+            {masks.name(path.relative_to(self._folder)) for path in touched if path not in before}
+        )
         parts = [self._shown(command, done).rstrip("\n"), *(f"made | {each}" for each in made)]
-        for database in (path for path in touched if path.suffix == ".duckdb" and said.get("rows", True)):
+        for database in (
+            path for path in touched if path.suffix == ".duckdb" and said.get("rows", True)
+        ):
             for key, lines in rows(database, is_timed=bool(said.get("measured"))).items():
                 known = self._rows.get((database, key), ())
-                parts += [f"rows | {self._masked(line, said)}" for line in lines if line not in known]
+                parts += [
+                    f"rows | {self._masked(line, said)}" for line in lines if line not in known
+                ]
                 self._rows[database, key] = lines
         for name, server in self._servers.items():
             parts += [f"{name} | {line}" for line in masks.requests(server, self._values)]
@@ -161,7 +210,11 @@ class Case:
         for kind, text in (("out", done.stdout), ("err", done.stderr)):
             shown = self._masked(text, said)
             lines = (masks.figures(shown) if said.get("measured") is True else shown).splitlines()
-            parts += [f"{kind} | {line}" for line in lines if said.get(kind, True) and not masks.is_passing(line)]
+            parts += [
+                f"{kind} | {line}"
+                for line in lines
+                if said.get(kind, True) and not masks.is_passing(line)
+            ]
         return "\n".join(parts) + "\n"
 
     def _contents(self, command: Mapping[str, Any]) -> dict[str, str]:
@@ -173,7 +226,11 @@ class Case:
         return masks.masked(text, self._values)
 
     def _files(self) -> list[Path]:
-        return [path for path in sorted(self._folder.rglob("*")) if path.is_file() and ".cache" not in path.parts]
+        return [
+            path
+            for path in sorted(self._folder.rglob("*"))
+            if path.is_file() and ".cache" not in path.parts
+        ]
 
     def _filled(self, text: str) -> str:
         """Put in values: `{folder}`, `{port1}`, `{url1}`, `{run1}` (the first run of agentload.duckdb) and so on."""
@@ -206,11 +263,19 @@ def compared(name: str, before: str, now: str) -> tuple[list[str], list[str]]:
     if name == "verbs":
         return list(_by_parameter(before)), list(_by_parameter(now))
     for each in everywhere():
-        before, now = (re.sub(each.get("cut", "(?!)"), "", text, flags=re.MULTILINE) for text in (before, now))
+        before, now = (
+            re.sub(each.get("cut", "(?!)"), "", text, flags=re.MULTILINE) for text in (before, now)
+        )
     after = now.splitlines()
     written = {_words(line): line for line in after if _COMMAND.search(line)}
-    kept = (line for line in before.splitlines() if not any(re.search(each.get("gone", "(?!)"), line) for each in everywhere()))
-    return [written.get(_words(line), line) if _COMMAND.search(line) else line for line in kept], after
+    kept = (
+        line
+        for line in before.splitlines()
+        if not any(re.search(each.get("gone", "(?!)"), line) for each in everywhere())
+    )
+    return [
+        written.get(_words(line), line) if _COMMAND.search(line) else line for line in kept
+    ], after
 
 
 _COMMAND: Final = re.compile(r"\bagentload (replay|simulate|sweep|eval|probe) ")
@@ -228,9 +293,13 @@ def _by_option(text: str) -> Iterator[str]:
         options, _, verbs = options.partition("\n\n")
         yield from verbs.splitlines()
         if mark:
-            whole = re.sub(r"\s+(?!--|$)", " ", options.replace("\n  --", "\n--").strip()).replace("- ", "-")
+            whole = re.sub(r"\s+(?!--|$)", " ", options.replace("\n  --", "\n--").strip()).replace(
+                "- ", "-"
+            )
             heading = said.partition("\n")[0].removeprefix("$ ").removesuffix(" --help")
-            yield from sorted(f"{heading} | {each.strip()}" for each in re.split(r"\n(?=--)", whole))
+            yield from sorted(
+                f"{heading} | {each.strip()}" for each in re.split(r"\n(?=--)", whole)
+            )
 
 
 def _by_parameter(text: str) -> Iterator[str]:
@@ -250,7 +319,11 @@ def accepted() -> dict[str, dict[str, Any]]:
 
 @cache
 def _differences() -> dict[str, Any]:
-    return yaml.safe_load(DIFFERENCES.read_text(encoding="utf-8")) or {} if DIFFERENCES.exists() else {}
+    return (
+        yaml.safe_load(DIFFERENCES.read_text(encoding="utf-8")) or {}
+        if DIFFERENCES.exists()
+        else {}
+    )
 
 
 def unexplained(name: str, now: str) -> str:
@@ -262,7 +335,9 @@ def unexplained(name: str, now: str) -> str:
         return f"{name}: differs\n{found}"
     if not found:
         return f"{name}: does not differ any more, but {DIFFERENCES.name} says so"
-    changed = difflib.unified_diff(meant.splitlines(), found.splitlines(), "accepted", "now", lineterm="")
+    changed = difflib.unified_diff(
+        meant.splitlines(), found.splitlines(), "accepted", "now", lineterm=""
+    )
     return f"{name}: differs in another way than was accepted\n" + "\n".join(changed)
 
 
@@ -274,7 +349,13 @@ def accept(name: str, now: str, why: str) -> None:
     if diff := difference(name, now):
         found[name] = {"why": list(dict.fromkeys(reasons)), "diff": diff}
     first = {"everywhere": found.pop("everywhere", [])}
-    text = yaml.dump({**first, **dict(sorted(found.items()))}, Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=1000)
+    text = yaml.dump(
+        {**first, **dict(sorted(found.items()))},
+        Dumper=_Dumper,
+        allow_unicode=True,
+        sort_keys=False,
+        width=1000,
+    )
     DIFFERENCES.write_text(text, encoding="utf-8")
     _differences.cache_clear()
 
@@ -284,15 +365,26 @@ class _Dumper(yaml.SafeDumper):
 
 
 _Dumper.add_representer(
-    str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+    str,
+    lambda dumper, text: dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, style="|" if "\n" in text else None
+    ),
 )
 
 
 def main() -> int:
     """Do what the module's text says."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=[""], help="recordings, or how their names begin")
-    parser.add_argument("--write", action="store_true", help="record those that have no recording yet; those of --only anew")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", nargs="+", default=[""], help="recordings, or how their names begin"
+    )
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="record those that have no recording yet; those of --only anew",
+    )
     parser.add_argument("--accept", action="store_true", help="accept what differs; needs --why")
     parser.add_argument("--why", help="why it differs, for differences.yaml")
     options = parser.parse_args()
@@ -313,7 +405,9 @@ def main() -> int:
                 else:
                     print(complaint, end="\n\n")
                     wrong += 1
-    print(f"{len(chosen)} recordings, {wrong} with differences that nobody explained", file=sys.stderr)
+    print(
+        f"{len(chosen)} recordings, {wrong} with differences that nobody explained", file=sys.stderr
+    )
     return 1 if wrong else 0
 
 

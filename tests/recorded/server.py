@@ -39,11 +39,25 @@ class Server(ThreadingHTTPServer):
     def metrics(self) -> str:
         labels = f'engine="0",model_name="{MODEL}"'
         config = f'block_size="16",cache_dtype="{self.kv}",enable_prefix_caching="True",engine="0",num_gpu_blocks="65536"'
-        lines = [f"process_start_time_seconds {self.started_s}", f"vllm:cache_config_info{{{config}}} 1.0"]
-        lines += [f"vllm:{name}{{{labels}}} 0.0" for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")]
-        counters = ("prefix_cache_queries", "prefix_cache_hits", "prompt_tokens", "generation_tokens", "num_preemptions")
+        lines = [
+            f"process_start_time_seconds {self.started_s}",
+            f"vllm:cache_config_info{{{config}}} 1.0",
+        ]
+        lines += [
+            f"vllm:{name}{{{labels}}} 0.0"
+            for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
+        ]
+        counters = (
+            "prefix_cache_queries",
+            "prefix_cache_hits",
+            "prompt_tokens",
+            "generation_tokens",
+            "num_preemptions",
+        )
         lines += [f"vllm:{name}_total{{{labels}}} {self.done[name]}.0" for name in counters]
-        lines += [f'vllm:request_success_total{{{labels},finished_reason="length"}} {self.done["length"]}.0']
+        lines += [
+            f'vllm:request_success_total{{{labels},finished_reason="length"}} {self.done["length"]}.0'
+        ]
         return "\n".join(lines) + "\n"
 
 
@@ -61,7 +75,12 @@ class Handler(BaseHTTPRequestHandler):
         self._remember({})
         match self.path.partition("?")[0]:
             case "/v1/models":
-                self._json({"object": "list", "data": [{"id": MODEL, "object": "model", "max_model_len": 65536}]})
+                self._json(
+                    {
+                        "object": "list",
+                        "data": [{"id": MODEL, "object": "model", "max_model_len": 65536}],
+                    }
+                )
             case "/version":
                 self._json({"version": "0.32.0"})
             case "/health":
@@ -86,13 +105,26 @@ class Handler(BaseHTTPRequestHandler):
 
     def _complete(self, body: dict[str, Any]) -> None:
         prompt = json.dumps([body.get("messages"), body.get("tools")])
-        ids = [int.from_bytes(hashlib.sha256(f"{prompt}{n}".encode()).digest()[:2]) for n in range(body.get("max_tokens") or 16)]
+        ids = [
+            int.from_bytes(hashlib.sha256(f"{prompt}{n}".encode()).digest()[:2])
+            for n in range(body.get("max_tokens") or 16)
+        ]
         said, prompt_tokens = [f"w{each} " for each in ids], _words(body)
         with self.server.lock:
             cached = prompt_tokens // 16 * 16 if prompt in self.server.seen else 0
             self.server.seen.add(prompt)
-            self.server.done.update({"prefix_cache_queries": prompt_tokens, "prefix_cache_hits": cached, "prompt_tokens": prompt_tokens})
-        usage = {"prompt_tokens": prompt_tokens, "completion_tokens": len(ids), "total_tokens": prompt_tokens + len(ids)}
+            self.server.done.update(
+                {
+                    "prefix_cache_queries": prompt_tokens,
+                    "prefix_cache_hits": cached,
+                    "prompt_tokens": prompt_tokens,
+                }
+            )
+        usage = {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": len(ids),
+            "total_tokens": prompt_tokens + len(ids),
+        }
         usage |= {"prompt_tokens_details": {"cached_tokens": cached}}  # type: ignore[dict-item]  # one more level
         head = {"id": "chatcmpl-1", "created": 1, "model": MODEL}
         if body.get("stream"):
@@ -104,12 +136,36 @@ class Handler(BaseHTTPRequestHandler):
         with self.server.lock:
             self.server.done.update({"length": 1, "generation_tokens": len(ids)})
 
-    def _chunks(self, body: Any, head: Any, ids: list[int], said: list[str], usage: Any) -> Iterator[str]:
+    def _chunks(
+        self, body: Any, head: Any, ids: list[int], said: list[str], usage: Any
+    ) -> Iterator[str]:
         head = {**head, "object": "chat.completion.chunk"}
-        yield json.dumps({**head, "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]})
+        yield json.dumps(
+            {
+                **head,
+                "choices": [
+                    {
+                        "index": 0,
+                        "delta": {"role": "assistant", "content": ""},
+                        "finish_reason": None,
+                    }
+                ],
+            }
+        )
         for number, (token, word) in enumerate(zip(ids, said, strict=True), 1):
-            choice = {"index": 0, "delta": {"content": word}, "finish_reason": "length" if number == len(ids) else None}
-            yield json.dumps({**head, "choices": [choice | ({"token_ids": [token]} if body.get("return_token_ids") else {})]})
+            choice = {
+                "index": 0,
+                "delta": {"content": word},
+                "finish_reason": "length" if number == len(ids) else None,
+            }
+            yield json.dumps(
+                {
+                    **head,
+                    "choices": [
+                        choice | ({"token_ids": [token]} if body.get("return_token_ids") else {})
+                    ],
+                }
+            )
         if (body.get("stream_options") or {}).get("include_usage"):
             yield json.dumps({**head, "choices": [], "usage": usage})
         yield "[DONE]"
@@ -138,7 +194,11 @@ class Handler(BaseHTTPRequestHandler):
     def _remember(self, body: dict[str, Any]) -> None:
         with self.server.lock:
             self.server.requests.append(
-                {"request": f"{self.command} {self.path}", "headers": dict(self.headers.items()), "body": _digested(body)}
+                {
+                    "request": f"{self.command} {self.path}",
+                    "headers": dict(self.headers.items()),
+                    "body": _digested(body),
+                }
             )
 
 
@@ -147,7 +207,9 @@ def _words(body: dict[str, Any]) -> int:
     texts += [body["prompt"]] if isinstance(body.get("prompt"), str) else []
     for message in body.get("messages") or []:
         content = message.get("content") or ""
-        texts += [content] if isinstance(content, str) else [part.get("text") or "" for part in content]
+        texts += (
+            [content] if isinstance(content, str) else [part.get("text") or "" for part in content]
+        )
     return sum(len(text.split()) for text in texts)
 
 
@@ -157,8 +219,13 @@ def _digested(body: dict[str, Any]) -> dict[str, Any]:
     if messages := body.get("messages"):
         first = messages[0]
         content = first.get("content")
-        rest = [{**first, "content": content[SALTED:]} if isinstance(content, str) else first, *messages[1:]]
-        found["messages"] = f"{len(messages)} of {_digest(messages)[0]} bytes, behind the salt {_digest(rest)[1]}"
+        rest = [
+            {**first, "content": content[SALTED:]} if isinstance(content, str) else first,
+            *messages[1:],
+        ]
+        found["messages"] = (
+            f"{len(messages)} of {_digest(messages)[0]} bytes, behind the salt {_digest(rest)[1]}"
+        )
     for name in ("tools", "prompt"):
         if name in body:
             found[name] = "{} bytes, {}".format(*_digest(body[name]))

@@ -42,7 +42,10 @@ Json = dict[str, Any]
 
 def verbs() -> Json:
     """Return each verb's parameters; a group has none but its verbs."""
-    return {name: [_parameter(each, name) for each in command.params if each.name != "help"] for name, command in commands()}
+    return {
+        name: [_parameter(each, name) for each in command.params if each.name != "help"]
+        for name, command in commands()
+    }
 
 
 def commands() -> Iterator[tuple[str, Any]]:
@@ -60,8 +63,14 @@ def commands() -> Iterator[tuple[str, Any]]:
 def _parameter(each: Any, verb: str) -> Json:
     is_option = each.param_type_name == "option"
     default, annotation = each.default, each.type_descriptor.annotation
-    flag = next((flag for flag in options(verb) if flag.option in each.opts), None) if verb in FORMS and is_option else None
-    if flag is not None and not flag.said.repeated:  # the command line takes text, which the field reads
+    flag = (
+        next((flag for flag in options(verb) if flag.option in each.opts), None)
+        if verb in FORMS and is_option
+        else None
+    )
+    if (
+        flag is not None and not flag.said.repeated
+    ):  # the command line takes text, which the field reads
         annotation = flag.type if flag.type in (bool, int, float) or flag.choices else str
         default = flag.default if isinstance(flag.default, int | float) else flag.shown_default
         default = float(flag.text.write(default)) if flag.text is MINUTES else default
@@ -69,7 +78,9 @@ def _parameter(each: Any, verb: str) -> Json:
     said = default if default is None or isinstance(default, bool | int | float) else str(default)
     found = {
         "name": "/".join([*each.opts, *each.secondary_opts]) if is_option else f"<{each.name}>",
-        "type": annotation.__name__ if isinstance(annotation, type) and not get_args(annotation) else str(annotation),
+        "type": annotation.__name__
+        if isinstance(annotation, type) and not get_args(annotation)
+        else str(annotation),
         "default": said,
         "required": each.required or None,
         "several": (each.multiple or each.nargs == -1) or None,
@@ -85,8 +96,13 @@ def plug_ins() -> Json:
         "workloads": {name: _options(workloads.workload(name)) for name in workloads.names()},
         "importers": {name: _options(importers.importer(name)) for name in importers.names()},
         "exporters": {name: _options(exporters.exporter(name)) for name in exporters.names()},
-        "tasks": {name: {key: str(value) for key, value in tasks.task(name).options.items()} for name in tasks.names()},
-        "rules": {_name(module): sorted(map(str, module.NEEDS)) for module in modules(advisor.rules)},
+        "tasks": {
+            name: {key: str(value) for key, value in tasks.task(name).options.items()}
+            for name in tasks.names()
+        },
+        "rules": {
+            _name(module): sorted(map(str, module.NEEDS)) for module in modules(advisor.rules)
+        },
         "gates": [_name(module) for module in modules(advisor.gates)],
         "report formats": [_name(module) for module in modules(agentload.report.formats)],
         **{kind: list(builtin.names(kind)) for kind in ("profiles", "traces", "presets")},
@@ -118,25 +134,45 @@ def _jobs() -> Json:
     """Return the fields of a job: its own, those of its study, and what older files call them."""
     own, played, asked = (_fields(kind) for kind in (job._Entry, Replay, Live))
     load = {**_fields(Load), "waits": "{}"}
-    return {**_structs(job._Entry), "entry": {**asked, **played, **own}, "load": load, "wait": {"scale": "1.0", "cap_s": "None"}}
+    return {
+        **_structs(job._Entry),
+        "entry": {**asked, **played, **own},
+        "load": load,
+        "wait": {"scale": "1.0", "cap_s": "None"},
+    }
 
 
 def _measured() -> Json:
     """Return the fields of what a matrix measures: its own, those of its studies, and what older files call them."""
     servers = dict.fromkeys(sorted(measure._SERVERS), "of servers")
     replay = {**_fields(Replay), **servers, **dict.fromkeys(measure._OWN, "None"), "aa": "False"}
-    found = {"measure": {**replay, **{old: f"load.{new}" for old, new in measure._OLD_LOAD.items()}}, "load": _fields(Load)}
+    found = {
+        "measure": {**replay, **{old: f"load.{new}" for old, new in measure._OLD_LOAD.items()}},
+        "load": _fields(Load),
+    }
     kinds: dict[str, Any] = {"contexts": Sweep, "concurrency": Search, "accuracy": Ask}
     return found | {name: {**_fields(kind), **measure._OLD[name]} for name, kind in kinds.items()}
 
 
 def _fields(kind: type[Any]) -> Json:
     if is_dataclass(kind):
-        types = {each.name: each.type if isinstance(each.type, str) else formatannotation(each.type) for each in fields(kind)}
-        return {each.name: f"{types[each.name]} = {'required' if each.default is MISSING else each.default}" for each in fields(kind)}
+        types = {
+            each.name: each.type if isinstance(each.type, str) else formatannotation(each.type)
+            for each in fields(kind)
+        }
+        return {
+            each.name: f"{types[each.name]} = {'required' if each.default is MISSING else each.default}"
+            for each in fields(kind)
+        }
     found = {}
     for each in msgspec.structs.fields(kind):
-        default = each.default if each.default is not msgspec.NODEFAULT else "required" if each.required else "{}"
+        default = (
+            each.default
+            if each.default is not msgspec.NODEFAULT
+            else "required"
+            if each.required
+            else "{}"
+        )
         found[each.encode_name] = "{}" if isinstance(default, msgspec.Struct) else str(default)
     return found
 
@@ -176,4 +212,8 @@ def _inner(kind: type[Any]) -> Iterator[type[Any]]:
         yield from seen(each.type)
 
 
-LISTS: Final[dict[str, Callable[[], Json]]] = {"verbs": verbs, "plug-ins": plug_ins, "fields": file_fields}
+LISTS: Final[dict[str, Callable[[], Json]]] = {
+    "verbs": verbs,
+    "plug-ins": plug_ins,
+    "fields": file_fields,
+}

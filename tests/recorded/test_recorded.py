@@ -7,7 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import yaml
 
-from tests.recorded.record import PROCESSES, RECORDINGS, accepted, cases, names, text_of, unexplained
+from tests.recorded.record import (
+    PROCESSES,
+    RECORDINGS,
+    accepted,
+    cases,
+    names,
+    text_of,
+    unexplained,
+)
 from tests.recorded.surface import LISTS
 
 QUICK = ("help", *LISTS)
@@ -23,7 +31,11 @@ def test_help_texts_and_lists_are_what_was_recorded(name: str) -> None:
 
 
 def test_every_option_of_every_verb_is_in_a_case() -> None:
-    typed = [" ".join(each["run"].split()) if isinstance(each, dict) else each for case in cases().values() for each in case["commands"]]
+    typed = [
+        " ".join(each["run"].split()) if isinstance(each, dict) else each
+        for case in cases().values()
+        for each in case["commands"]
+    ]
     verbs = yaml.safe_load((RECORDINGS / "verbs.txt").read_text(encoding="utf-8"))
     missing = [
         f"{verb} {option}"
@@ -31,7 +43,10 @@ def test_every_option_of_every_verb_is_in_a_case() -> None:
         for option in (each["name"] for each in parameters)
         if option.startswith("--")
         and option not in SHELLS
-        and not any(line.startswith("" if option == QUIET else verb) and _holds(line, option) for line in typed)
+        and not any(
+            line.startswith("" if option == QUIET else verb) and _holds(line, option)
+            for line in typed
+        )
     ]
     assert missing == []
 

@@ -33,12 +33,16 @@ from agentload.virtual.shell import Shell
 
 ARMS = {
     arm.name: replace(arm, noise=Noise())
-    for arm in parse(find("profiles", "llama-3.1-8b-h100").read_text(), name="llama-3.1-8b-h100").arms
+    for arm in parse(
+        find("profiles", "llama-3.1-8b-h100").read_text(), name="llama-3.1-8b-h100"
+    ).arms
     if arm.name in ("bf16", "fp8")
 }
 
 
-def planned(sessions: int = 9, *, pairs: int = 1, load: Load | None = None, wait_s: float = 0.05) -> Plan:
+def planned(
+    sessions: int = 9, *, pairs: int = 1, load: Load | None = None, wait_s: float = 0.05
+) -> Plan:
     """Plan the trace on both arms."""
     return plan(traced(sessions, wait_s=wait_s), tuple(ARMS), run="crew", pairs=pairs, load=load)
 
@@ -49,18 +53,35 @@ def traced(sessions: int = 9, *, wait_s: float = 0.05) -> Trace:
     for number in range(sessions):
         name = f"s{number}"
         spawn = (f"{name}.child",) if number % 3 == 0 else ()
-        made.append(Session(session=name, workload="code", start_s=0.02 * number, turns=_turns(name, 3, spawn=spawn, wait_s=wait_s)))
+        made.append(
+            Session(
+                session=name,
+                workload="code",
+                start_s=0.02 * number,
+                turns=_turns(name, 3, spawn=spawn, wait_s=wait_s),
+            )
+        )
         if spawn:
-            made.append(Session(session=spawn[0], workload="code", turns=_turns(spawn[0], 2, wait_s=wait_s)))
+            made.append(
+                Session(session=spawn[0], workload="code", turns=_turns(spawn[0], 2, wait_s=wait_s))
+            )
     return Trace(header=Header(name="t", seed=3), sessions=tuple(made))
 
 
-def _turns(name: str, count: int, *, spawn: tuple[str, ...] = (), wait_s: float) -> tuple[Turn, ...]:
+def _turns(
+    name: str, count: int, *, spawn: tuple[str, ...] = (), wait_s: float
+) -> tuple[Turn, ...]:
     def said(turn: int) -> Segment:
         return Segment(role="user", tokens=60 + 7 * turn, key=f"{name}.{turn}")
 
     first = Turn(add=(said(0),), output=6, spawn=spawn)
-    return (first, *(Turn(add=(said(turn),), output=8, wait="tool", wait_s=wait_s) for turn in range(1, count)))
+    return (
+        first,
+        *(
+            Turn(add=(said(turn),), output=8, wait="tool", wait_s=wait_s)
+            for turn in range(1, count)
+        ),
+    )
 
 
 def simulated(seed: int) -> list[Row]:
@@ -82,7 +103,9 @@ async def served() -> AsyncIterator[Mapping[str, str]]:
 
     async with asyncio.TaskGroup() as tasks:
         for name, arm in ARMS.items():
-            tasks.create_task(serve(arm, Options(noise=False), until=until, ready=partial(ready, name)))
+            tasks.create_task(
+                serve(arm, Options(noise=False), until=until, ready=partial(ready, name))
+            )
         await all_up.wait()
         try:
             yield urls
@@ -157,7 +180,9 @@ class Fleet:
             for post in self.posts:
                 await post.end()
 
-    async def barrier(self, settle: Settle, ends: tuple[PlayEnd, ...], *, fault: str | None, again: bool) -> tuple[tuple[int, str], ...]:
+    async def barrier(
+        self, settle: Settle, ends: tuple[PlayEnd, ...], *, fault: str | None, again: bool
+    ) -> tuple[tuple[int, str], ...]:
         self.settled.append(Settled(settle, ends, fault, again))
         if self.at_barrier is not None and self.crew is not None:
             await self.at_barrier(self.crew)

@@ -40,7 +40,9 @@ class Told(Post):
             self.went.set()
 
 
-async def test_nodes_make_the_calls_that_one_dispatcher_makes_in_the_same_order_within_sessions(tmp_path: Path) -> None:
+async def test_nodes_make_the_calls_that_one_dispatcher_makes_in_the_same_order_within_sessions(
+    tmp_path: Path,
+) -> None:
     made = planned(pairs=2)
     async with served() as urls:
         expected = await alone(made, urls)
@@ -64,13 +66,19 @@ async def test_a_closed_loop_is_divided_and_its_sessions_are_all_played() -> Non
         expected = await alone(made, urls)
     assert facts(fleet.calls) == facts(expected)
     in_flight = max(
-        sum(other.released_ns <= each.released_ns < (other.done_ns or 0) for other in fleet.calls if other.arm == each.arm)
+        sum(
+            other.released_ns <= each.released_ns < (other.done_ns or 0)
+            for other in fleet.calls
+            if other.arm == each.arm
+        )
         for each in fleet.calls
     )
     assert in_flight <= 4
 
 
-async def test_a_process_that_dies_ends_the_run_with_its_block_invalid_and_what_the_others_measured_kept() -> None:
+async def test_a_process_that_dies_ends_the_run_with_its_block_invalid_and_what_the_others_measured_kept() -> (
+    None
+):
     made = planned(wait_s=2.0)
     async with served() as urls:
         fleet = Fleet(made, urls, [Told(1), Told(2)])
@@ -81,7 +89,9 @@ async def test_a_process_that_dies_ends_the_run_with_its_block_invalid_and_what_
             assert worker is not None
             worker.process.kill()
 
-        with pytest.raises(LaunchError, match=r"node 2 \(.*\) is lost: its process was killed by signal 9") as caught:
+        with pytest.raises(
+            LaunchError, match=r"node 2 \(.*\) is lost: its process was killed by signal 9"
+        ) as caught:
             await asyncio.gather(fleet.play(), killed())
     assert caught.value.hint == "agentload replay … --resume crew"
     (settled,) = fleet.settled
@@ -169,7 +179,9 @@ async def test_a_share_that_is_not_the_one_that_was_sent_is_refused() -> None:
     made = planned()
     async with served() as urls:
         fleet = Fleet(made, urls, [Post(1), Garbled(2)])
-        with pytest.raises(AgentloadError, match="node 2 got another share of the plan than was sent to it"):
+        with pytest.raises(
+            AgentloadError, match="node 2 got another share of the plan than was sent to it"
+        ):
             await fleet.play()
     assert fleet.calls == []
 
@@ -182,8 +194,11 @@ class Garbled(Post):
 
 
 @pytest.mark.parametrize(
-    ("moved_ns", "error_ns", "said_ns"), [(4_000_000, 0, None), (6_000_000, 0, 6_000_000), (-6_000_000, 1_000_000, None)]
+    ("moved_ns", "error_ns", "said_ns"),
+    [(4_000_000, 0, None), (6_000_000, 0, 6_000_000), (-6_000_000, 1_000_000, None)],
 )
-def test_a_clock_may_move_by_what_its_readings_are_uncertain_by(moved_ns: int, error_ns: int, said_ns: int | None) -> None:
+def test_a_clock_may_move_by_what_its_readings_are_uncertain_by(
+    moved_ns: int, error_ns: int, said_ns: int | None
+) -> None:
     before = Reading(ahead_ns=1_000_000_000, error_ns=error_ns)
     assert moved(before, replace(before, ahead_ns=before.ahead_ns + moved_ns)) == said_ns

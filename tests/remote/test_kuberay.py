@@ -12,21 +12,37 @@ from agentload.study.change import extended
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, TraceRef
 
-STUDY = Replay(traces=(TraceRef(path="rag"),), servers=Live(endpoints="a=http://10.0.0.1:8000/v1"), on="ray:10.0.0.9:6379", nodes=4)
+STUDY = Replay(
+    traces=(TraceRef(path="rag"),),
+    servers=Live(endpoints="a=http://10.0.0.1:8000/v1"),
+    on="ray:10.0.0.9:6379",
+    nodes=4,
+)
 
 
 def test_a_rayjob_has_what_kuberay_requires_and_one_node_a_machine() -> None:
     job = yaml.safe_load(rayjob(STUDY, image="registry/agentload:1", database=Path("x.duckdb")))
-    assert (job["apiVersion"], job["kind"], job["metadata"]["name"]) == ("ray.io/v1", "RayJob", "agentload-replay")
+    assert (job["apiVersion"], job["kind"], job["metadata"]["name"]) == (
+        "ray.io/v1",
+        "RayJob",
+        "agentload-replay",
+    )
     made = job["spec"]["rayClusterSpec"]
     assert made["headGroupSpec"]["rayStartParams"] == {"num-cpus": "0"}
     (group,) = made["workerGroupSpecs"]
-    assert [group[name] for name in ("groupName", "replicas", "minReplicas", "maxReplicas")] == ["nodes", 4, 4, 4]
+    assert [group[name] for name in ("groupName", "replicas", "minReplicas", "maxReplicas")] == [
+        "nodes",
+        4,
+        4,
+        4,
+    ]
     for template in (made["headGroupSpec"]["template"], group["template"]):
         (container,) = template["spec"]["containers"]
         assert container["image"] == "registry/agentload:1"
         assert container["volumeMounts"] == [{"name": "data", "mountPath": HOME}]
-    (apart,) = group["template"]["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (apart,) = group["template"]["spec"]["affinity"]["podAntiAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]
     assert apart["labelSelector"]["matchLabels"] == group["template"]["metadata"]["labels"]
 
 
@@ -36,14 +52,24 @@ def test_its_entry_point_is_the_same_study_on_the_cluster_that_it_starts() -> No
     assert program == "agentload"
     made = built(*split(words))
     assert isinstance(made, Replay)
-    assert (made.on, made.nodes, made.share, made.traces, made.servers) == ("ray", 4, f"{HOME}/shards", STUDY.traces, STUDY.servers)
+    assert (made.on, made.nodes, made.share, made.traces, made.servers) == (
+        "ray",
+        4,
+        f"{HOME}/shards",
+        STUDY.traces,
+        STUDY.servers,
+    )
     assert words[words.index("--db") + 1] == f"{HOME}/x.duckdb"
 
 
 def test_files_that_the_image_needs_are_named_above_it(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").touch()
     trace = TraceRef(path=str(tmp_path / "t.jsonl"))
-    said = rayjob(Replay(traces=(trace,), servers=STUDY.servers, on="ray", nodes=2), image="i", database=Path("x.duckdb"))
+    said = rayjob(
+        Replay(traces=(trace,), servers=STUDY.servers, on="ray", nodes=2),
+        image="i",
+        database=Path("x.duckdb"),
+    )
     assert f"# the image's working directory needs: {trace.path}\n" in said
 
 

@@ -31,7 +31,10 @@ from tests.remote.fleet import facts, order, simulated, traced
 pytestmark = [
     pytest.mark.ray,
     pytest.mark.loopback,
-    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install 'agentload[ray]'"),
+    pytest.mark.skipif(
+        importlib.util.find_spec("ray") is None,
+        reason="Ray is not installed: pip install 'agentload[ray]'",
+    ),
 ]
 BOUND_S = 600.0
 """A bound on whatever is waited for: a run of these takes three minutes beside a dozen of busy processes."""
@@ -53,7 +56,9 @@ class Cluster:
         self._folder = folder
         self._nodes: dict[int, subprocess.Popen[bytes]] = {}
         self.address = f"127.0.0.2:{_free_port()}"
-        self.is_skewed = subprocess.run([*AHEAD, "true"], capture_output=True, check=False).returncode == 0
+        self.is_skewed = (
+            subprocess.run([*AHEAD, "true"], capture_output=True, check=False).returncode == 0
+        )
 
     def start(self) -> None:
         """Start the nodes that are not there, one after the other: side by side they take each other's ports. Some tries are allowed."""
@@ -67,11 +72,37 @@ class Cluster:
     def _start(self, number: int) -> None:
         """Start a node, and wait until it is part of the cluster or has ended."""
         own = f"127.0.0.{2 + number}"
-        head = ("--head", "--port", self.address.partition(":")[2], "--include-dashboard", "false", "--temp-dir", str(self._folder))
+        head = (
+            "--head",
+            "--port",
+            self.address.partition(":")[2],
+            "--include-dashboard",
+            "false",
+            "--temp-dir",
+            str(self._folder),
+        )
         client = ("--ray-client-server-port", str(_free_port()))
-        small = ("--num-cpus", "1", "--num-gpus", "0", "--object-store-memory", "100000000", "--disable-usage-stats")
+        small = (
+            "--num-cpus",
+            "1",
+            "--num-gpus",
+            "0",
+            "--object-store-memory",
+            "100000000",
+            "--disable-usage-stats",
+        )
         place = (*head, *client) if number == 0 else ("--address", self.address)
-        words = [str(TOOLS / "ray"), "start", "--block", "--node-ip-address", own, "--include-log-monitor", "false", *place, *small]
+        words = [
+            str(TOOLS / "ray"),
+            "start",
+            "--block",
+            "--node-ip-address",
+            own,
+            "--include-log-monitor",
+            "false",
+            *place,
+            *small,
+        ]
         if number == SKEWED and self.is_skewed:
             words = [*AHEAD, *words]
         with self._log(number).open("wb") as said:
@@ -82,14 +113,23 @@ class Cluster:
                 stderr=said,
                 start_new_session=True,
             )
-        _until(lambda: b"Ray runtime started" in self._log(number).read_bytes() or self._nodes[number].poll() is not None)
+        _until(
+            lambda: (
+                b"Ray runtime started" in self._log(number).read_bytes()
+                or self._nodes[number].poll() is not None
+            )
+        )
 
     def _log(self, number: int) -> Path:
         return self._folder / f"node{number}.log"
 
     def processes(self, of: str) -> list[int]:
         """Return the processes of this cluster whose command line has these words."""
-        return [pid for pid in _of_environment(f"CLUSTER={self._folder}") if of in _told(pid, "cmdline").replace("\0", " ")]
+        return [
+            pid
+            for pid in _of_environment(f"CLUSTER={self._folder}")
+            if of in _told(pid, "cmdline").replace("\0", " ")
+        ]
 
     def calls(self) -> list[CallRow]:
         """Return the calls of a run without a shared folder that its nodes wrote down so far."""
@@ -111,7 +151,11 @@ class Cluster:
 
 
 def _of_environment(word: str) -> list[int]:
-    return [int(place.name) for place in Path("/proc").glob("[0-9]*") if word in _told(int(place.name), "environ").split("\0")]
+    return [
+        int(place.name)
+        for place in Path("/proc").glob("[0-9]*")
+        if word in _told(int(place.name), "environ").split("\0")
+    ]
 
 
 def _told(pid: int, what: str) -> str:
@@ -146,7 +190,13 @@ def environment(**own: str) -> dict[str, str]:
         "RAY_health_check_initial_delay_ms": "1000",
         "RAY_health_check_period_ms": "1000",
     }
-    return {**os.environ, **ray, **own, "PYTHONPATH": str(Path(__file__).parents[2]), "PATH": f"{TOOLS}:{os.environ['PATH']}"}
+    return {
+        **os.environ,
+        **ray,
+        **own,
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "PATH": f"{TOOLS}:{os.environ['PATH']}",
+    }
 
 
 @pytest.fixture(scope="module")
@@ -171,8 +221,23 @@ def nodes(cluster: Cluster) -> Cluster:
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Emulate two arms; give their URLs as `--endpoints` takes them."""
     said = tmp_path_factory.mktemp("servers") / "said"
-    words = [sys.executable, "-m", "agentload", "emulate", "llama-3.1-8b-h100", "--port", "0", "--noise", "off", "--for", "1500"]
-    with said.open("wb") as log, subprocess.Popen(words, env=environment(), stdout=log, stderr=log) as running:
+    words = [
+        sys.executable,
+        "-m",
+        "agentload",
+        "emulate",
+        "llama-3.1-8b-h100",
+        "--port",
+        "0",
+        "--noise",
+        "off",
+        "--for",
+        "1500",
+    ]
+    with (
+        said.open("wb") as log,
+        subprocess.Popen(words, env=environment(), stdout=log, stderr=log) as running,
+    ):
 
         def urls() -> list[tuple[str, str]]:
             assert running.poll() is None, said.read_text()
@@ -189,14 +254,31 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def replay(servers: str, tmp_path: Path) -> Words:
     """The words of a replay of some seconds."""
     write(tmp_path / "trace.jsonl", traced(12, wait_s=1.0))
-    return ("replay", str(tmp_path / "trace.jsonl"), "--endpoints", servers, "--run-id", "r", "--pairs", "1")
+    return (
+        "replay",
+        str(tmp_path / "trace.jsonl"),
+        "--endpoints",
+        servers,
+        "--run-id",
+        "r",
+        "--pairs",
+        "1",
+    )
 
 
-def agentload(folder: Path, *words: str, expected: int = 0, during: Callable[[], None] = lambda: None, address: str | None = None) -> str:
+def agentload(
+    folder: Path,
+    *words: str,
+    expected: int = 0,
+    during: Callable[[], None] = lambda: None,
+    address: str | None = None,
+) -> str:
     """Run a verb in a folder, and do something meanwhile; return what it printed. Ray's *address* goes where its operator puts it."""
     command = [sys.executable, "-m", "agentload", *words]
     env = environment() if address is None else environment(RAY_ADDRESS=address)
-    with subprocess.Popen(command, env=env, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
+    with subprocess.Popen(
+        command, env=env, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as running:
         try:
             during()
             said, _ = running.communicate(timeout=BOUND_S)
@@ -207,7 +289,9 @@ def agentload(folder: Path, *words: str, expected: int = 0, during: Callable[[],
 
 
 def rows(folder: Path) -> list[Row]:
-    return [row for path in journals(folder / "agentload.duckdb", "r") for row in journal.read(path)]
+    return [
+        row for path in journals(folder / "agentload.duckdb", "r") for row in journal.read(path)
+    ]
 
 
 def calls(folder: Path) -> list[CallRow]:
@@ -216,13 +300,22 @@ def calls(folder: Path) -> list[CallRow]:
 
 def played(folder: Path) -> list[CallRow]:
     """Return the calls that nodes wrote down so far, on their own clocks."""
-    found = [row for path in folder.rglob("leg*-node*.journal") for row in journal.read(path, followed=True)]
+    found = [
+        row
+        for path in folder.rglob("leg*-node*.journal")
+        for row in journal.read(path, followed=True)
+    ]
     return [row for row in found if isinstance(row, CallRow)]
 
 
-def test_the_merged_run_has_the_calls_order_counts_and_statuses_of_one_process(nodes: Cluster, replay: Words, tmp_path: Path) -> None:
+def test_the_merged_run_has_the_calls_order_counts_and_statuses_of_one_process(
+    nodes: Cluster, replay: Words, tmp_path: Path
+) -> None:
     alone, apart, shards = tmp_path / "alone", tmp_path / "apart", tmp_path / "shards"
-    for folder, on in ((alone, ()), (apart, ("--on", f"ray:{nodes.address}", "--share", str(shards)))):
+    for folder, on in (
+        (alone, ()),
+        (apart, ("--on", f"ray:{nodes.address}", "--share", str(shards))),
+    ):
         folder.mkdir()
         agentload(folder, *replay, *on)
     one, many = calls(alone), calls(apart)
@@ -238,7 +331,9 @@ def test_the_merged_run_has_the_calls_order_counts_and_statuses_of_one_process(n
     assert len(elsewhen) < len(many)
 
 
-def test_a_node_that_stands_still_makes_its_block_invalid_and_is_named(nodes: Cluster, replay: Words, tmp_path: Path) -> None:
+def test_a_node_that_stands_still_makes_its_block_invalid_and_is_named(
+    nodes: Cluster, replay: Words, tmp_path: Path
+) -> None:
     before = len(nodes.calls())
 
     def held() -> None:
@@ -250,13 +345,28 @@ def test_a_node_that_stands_still_makes_its_block_invalid_and_is_named(nodes: Cl
 
     said = agentload(tmp_path, *replay, "--on", f"ray:{nodes.address}", "--nodes", "2", during=held)
     assert "timings are invalid" in said
-    doubts = [row.void for row in rows(tmp_path) if isinstance(row, BlockRow) and row.void is not None]
+    doubts = [
+        row.void for row in rows(tmp_path) if isinstance(row, BlockRow) and row.void is not None
+    ]
     assert any(re.match(r"node \d \(", each) for each in doubts)
     assert len(calls(tmp_path)) == 88
 
 
-def test_the_entry_point_of_the_rayjob_runs_as_it_is_written(nodes: Cluster, replay: Words, tmp_path: Path) -> None:
-    job = ("--on", "ray", "--nodes", "2", "--share", f"{HOME}/shards", "--print", "kuberay", "--image", "i")
+def test_the_entry_point_of_the_rayjob_runs_as_it_is_written(
+    nodes: Cluster, replay: Words, tmp_path: Path
+) -> None:
+    job = (
+        "--on",
+        "ray",
+        "--nodes",
+        "2",
+        "--share",
+        f"{HOME}/shards",
+        "--print",
+        "kuberay",
+        "--image",
+        "i",
+    )
     manifest = yaml.safe_load(agentload(tmp_path, *replay, *job))
     program, *entry = shlex.split(manifest["spec"]["entrypoint"])
     assert program == "agentload"
@@ -293,7 +403,9 @@ def test_a_node_that_is_killed_ends_the_run_which_resumes_on_the_others_and_coun
         _until(lambda: len(nodes.calls()) > before)
         nodes.kill(KILLED)
 
-    write(tmp_path / "trace.jsonl", traced(12, wait_s=5.0))  # long enough to be killed in the middle of a block
+    write(
+        tmp_path / "trace.jsonl", traced(12, wait_s=5.0)
+    )  # long enough to be killed in the middle of a block
     words = [*replay, "--on", f"ray:{nodes.address}"]
     said = agentload(tmp_path, *words, expected=1, during=killed)
     assert re.search(r"node \d.* is lost", said)
@@ -304,7 +416,11 @@ def test_a_node_that_is_killed_ends_the_run_which_resumes_on_the_others_and_coun
     agentload(tmp_path, *words)
     found = calls(tmp_path)
     assert len({row.request_id for row in found}) == len(found)
-    whole = [row for row in rows(tmp_path) if isinstance(row, BlockRow) and "is lost" not in (row.void or "")]
+    whole = [
+        row
+        for row in rows(tmp_path)
+        if isinstance(row, BlockRow) and "is lost" not in (row.void or "")
+    ]
     assert {row.arm for row in whole} == {"bf16", "fp8"}
     turns = [(row.arm, row.pair, row.session, row.turn) for row in found if row.leg == 2]
     assert len(set(turns)) == len(turns)

@@ -42,7 +42,16 @@ def call(session: str, turn: int = 0, *, ahead_ns: int = 0) -> CallRow:
 
 def answer(name: str) -> AnswerRow:
     return AnswerRow(
-        run_id="r", arm="a", task="t", item=name, context_tokens=1, depth=None, repetition=0, score=1.0, right=True, answer="x"
+        run_id="r",
+        arm="a",
+        task="t",
+        item=name,
+        context_tokens=1,
+        depth=None,
+        repetition=0,
+        score=1.0,
+        right=True,
+        answer="x",
     )
 
 
@@ -61,7 +70,12 @@ def test_rows_of_all_nodes_come_on_our_clock_in_order_of_their_end(tmp_path: Pat
         shard(tmp_path, "one", call("s0"), call("s0", 2)),
         shard(tmp_path, "two", answer("i"), call("s1", 1, ahead_ns=HOUR_NS), beside=True),
     ]
-    found = merged(shards, {"one": 0, "two": HOUR_NS}, expected={("a", "s0"), ("a", "s1")}, drained_ns={"a": 2_500})
+    found = merged(
+        shards,
+        {"one": 0, "two": HOUR_NS},
+        expected={("a", "s0"), ("a", "s1")},
+        drained_ns={"a": 2_500},
+    )
     assert found.fault is None
     assert found.rows == (call("s0"), call("s1", 1), replace(call("s0", 2), tail=True), answer("i"))
 
@@ -83,14 +97,21 @@ def test_a_shard_has_what_came_since_the_last_one(tmp_path: Path) -> None:
     ("rows", "expected", "fault"),
     [
         (((call("s0"),), (call("s1"),)), {("a", "s0"), ("a", "s1")}, None),
-        (((call("s0"),), (call("s1"),)), {("a", "s0"), ("a", "s2")}, "1 sessions were played by no node, such as s2"),
+        (
+            ((call("s0"),), (call("s1"),)),
+            {("a", "s0"), ("a", "s2")},
+            "1 sessions were played by no node, such as s2",
+        ),
         (((call("s0"),), (call("s0", 1),)), (), "1 sessions were played by two nodes, such as s0"),
         (((call("s0"), call("s0")), (call("s1"),)), (), "1 calls were made twice, such as s0.0"),
         (((), ()), (), None),
     ],
 )
 def test_shards_are_checked_against_each_other(
-    tmp_path: Path, rows: tuple[tuple[CallRow, ...], ...], expected: set[tuple[str, str]], fault: str | None
+    tmp_path: Path,
+    rows: tuple[tuple[CallRow, ...], ...],
+    expected: set[tuple[str, str]],
+    fault: str | None,
 ) -> None:
     shards = [shard(tmp_path, f"n{number}", *own) for number, own in enumerate(rows)]
     assert merged(shards, {"n0": 0, "n1": 0}, expected=expected, drained_ns={}).fault == fault

@@ -43,7 +43,9 @@ class Page:
     async def send(self, method: str, **params: Any) -> dict[str, Any]:
         """Send a command and return its result; events that arrive meanwhile are kept."""
         self._next += 1
-        await self.socket.send_json({"id": self._next, "sessionId": self.session, "method": method, "params": params})
+        await self.socket.send_json(
+            {"id": self._next, "sessionId": self.session, "method": method, "params": params}
+        )
         while True:
             message = await self.socket.receive_json(timeout=START_S)
             if message.get("id") == self._next:
@@ -75,18 +77,40 @@ class Page:
         await self.send("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
         while "Page.loadEventFired" not in self.seen:
             self._keep(await self.socket.receive_json(timeout=START_S))
-        await self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
+        await self.run(
+            "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
+        )
 
     async def run(self, script: str) -> Any:  # noqa: ANN401  # what the page says is JSON
         """Evaluate an expression in the page and return its value."""
-        result = await self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        result = await self.send(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 
-    async def shape(self, *, width: int, height: int, mobile: bool = False, scheme: str = "light", media: str = "screen") -> None:
+    async def shape(
+        self,
+        *,
+        width: int,
+        height: int,
+        mobile: bool = False,
+        scheme: str = "light",
+        media: str = "screen",
+    ) -> None:
         """Set the window's size and the reader's preference."""
-        await self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
-        await self.send("Emulation.setEmulatedMedia", media=media, features=[{"name": "prefers-color-scheme", "value": scheme}])
+        await self.send(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=mobile,
+        )
+        await self.send(
+            "Emulation.setEmulatedMedia",
+            media=media,
+            features=[{"name": "prefers-color-scheme", "value": scheme}],
+        )
 
     async def press(self, key: str) -> None:
         """Press a key."""
@@ -96,8 +120,16 @@ class Page:
     async def screenshot(self, *, top: int = 0, height: int | None = None) -> bytes:
         """Take a picture of the page as PNG, from *top* on."""
         box = (await self.send("Page.getLayoutMetrics"))["cssContentSize"]
-        clip = {"x": 0, "y": top, "width": box["width"], "height": height or box["height"] - top, "scale": 1}
-        taken = await self.send("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
+        clip = {
+            "x": 0,
+            "y": top,
+            "width": box["width"],
+            "height": height or box["height"] - top,
+            "scale": 1,
+        }
+        taken = await self.send(
+            "Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True
+        )
         return base64.b64decode(taken["data"])
 
 
@@ -106,14 +138,27 @@ async def browser(folder: Path) -> AsyncIterator[Page]:
     """Start a Chromium with a profile of its own, give one page of it, and end it."""
     assert PROGRAM is not None
     process = await asyncio.create_subprocess_exec(
-        PROGRAM, *FLAGS, f"--user-data-dir={folder}", "about:blank", stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
+        PROGRAM,
+        *FLAGS,
+        f"--user-data-dir={folder}",
+        "about:blank",
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
     )
     try:
         async with aiohttp.ClientSession() as client:
             socket = await client.ws_connect(await _address(folder), max_msg_size=0)
-            await socket.send_json({"id": 1, "method": "Target.createTarget", "params": {"url": "about:blank"}})
+            await socket.send_json(
+                {"id": 1, "method": "Target.createTarget", "params": {"url": "about:blank"}}
+            )
             target = (await _answer(socket, 1))["targetId"]
-            await socket.send_json({"id": 2, "method": "Target.attachToTarget", "params": {"targetId": target, "flatten": True}})
+            await socket.send_json(
+                {
+                    "id": 2,
+                    "method": "Target.attachToTarget",
+                    "params": {"targetId": target, "flatten": True},
+                }
+            )
             yield Page(socket=socket, session=(await _answer(socket, 2))["sessionId"])
             await socket.close()
     finally:

@@ -10,11 +10,24 @@ from agentload.cli import main as cli
 
 def simulated(database: Path, *options: str) -> str:
     """Simulate two small traces into a database and return the run."""
-    command = ["agentload", "simulate", "demo-rag", "demo-chat", "--profile", "gpt-oss-20b-h100", "--db", str(database), "--pairs", "3"]
+    command = [
+        "agentload",
+        "simulate",
+        "demo-rag",
+        "demo-chat",
+        "--profile",
+        "gpt-oss-20b-h100",
+        "--db",
+        str(database),
+        "--pairs",
+        "3",
+    ]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(sys, "argv", [*command, *options])
         assert cli.main() == 0
-    folders = sorted(database.with_suffix(".journal").iterdir(), key=lambda folder: folder.stat().st_mtime_ns)
+    folders = sorted(
+        database.with_suffix(".journal").iterdir(), key=lambda folder: folder.stat().st_mtime_ns
+    )
     return folders[-1].name
 
 
@@ -22,4 +35,9 @@ def simulated(database: Path, *options: str) -> str:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str, str]:
     """Return a database, a run in it, the same on a machine without noise, and one of another load."""
     database = tmp_path_factory.mktemp("runs") / "sim.duckdb"
-    return database, simulated(database), simulated(database, "--no-noise"), simulated(database, "--speed", "2")
+    return (
+        database,
+        simulated(database),
+        simulated(database, "--no-noise"),
+        simulated(database, "--speed", "2"),
+    )

@@ -11,4 +11,6 @@ def assert_golden(name: str, text: str) -> None:
     if os.environ.get("UPDATE_GOLDENS"):
         file.parent.mkdir(exist_ok=True)
         file.write_text(text, encoding="utf-8")
-    assert text == file.read_text(encoding="utf-8"), f"{name} differs: look at it, then UPDATE_GOLDENS=1"
+    assert text == file.read_text(encoding="utf-8"), (
+        f"{name} differs: look at it, then UPDATE_GOLDENS=1"
+    )

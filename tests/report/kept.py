@@ -37,7 +37,11 @@ def files(found: Measured) -> Mapping[str, str]:
     """Return what is kept of a decision, by name."""
     document = found.document
     plain = replace(document, groups=tuple(replace(group, charts=()) for group in document.groups))
-    return {"decision.md": plain.markdown(), "decision.html": document.html(), "decision.json": document.json()}
+    return {
+        "decision.md": plain.markdown(),
+        "decision.html": document.html(),
+        "decision.json": document.json(),
+    }
 
 
 def main() -> None:

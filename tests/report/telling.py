@@ -14,9 +14,17 @@ POLICY = Policy()
 
 
 def made(
-    decision: Decision | None = None, evidence: Evidence | None = None, facts: RunFacts | None = None, policy: Policy = POLICY
+    decision: Decision | None = None,
+    evidence: Evidence | None = None,
+    facts: RunFacts | None = None,
+    policy: Policy = POLICY,
 ) -> Document:
-    return document(decision or sample.decision(), evidence or sample.evidence(), facts or sample.facts(), policy=policy)
+    return document(
+        decision or sample.decision(),
+        evidence or sample.evidence(),
+        facts or sample.facts(),
+        policy=policy,
+    )
 
 
 @cache

@@ -30,8 +30,15 @@ from tests.study.studies import of_command, studies
 
 MORE = steps.MorePairs(pairs=8)
 PAST = "agentload replay rag --endpoints arms.yaml"
-LENGTHS = st.lists(st.sampled_from((1024, 3000, 4096, 8192)), min_size=1, unique=True).map(lambda each: tuple(sorted(each)))
-LIMITS = st.builds(Slo, ttft_ms=st.none() | st.floats(1, 9000), tpot_ms=st.none() | st.floats(1, 90), share=st.floats(0.01, 1))
+LENGTHS = st.lists(st.sampled_from((1024, 3000, 4096, 8192)), min_size=1, unique=True).map(
+    lambda each: tuple(sorted(each))
+)
+LIMITS = st.builds(
+    Slo,
+    ttft_ms=st.none() | st.floats(1, 9000),
+    tpot_ms=st.none() | st.floats(1, 90),
+    share=st.floats(0.01, 1),
+)
 COUNT = st.integers(1, 99)
 ASKED: dict[type, st.SearchStrategy[steps.Step]] = {
     steps.Again: st.just(steps.Again()),
@@ -40,9 +47,13 @@ ASKED: dict[type, st.SearchStrategy[steps.Step]] = {
     steps.Replicas: st.builds(steps.Replicas, pairs=COUNT),
     steps.Swap: st.builds(steps.Swap, pairs=COUNT),
     steps.Control: st.builds(steps.Control, arm=st.sampled_from(("bf16", "fp8 e4m3"))),
-    steps.Search: st.builds(steps.Search, limits=st.none() | LIMITS, trial_s=st.integers(60, 9999).map(float)),
+    steps.Search: st.builds(
+        steps.Search, limits=st.none() | LIMITS, trial_s=st.integers(60, 9999).map(float)
+    ),
     steps.Lengths: st.builds(steps.Lengths, lengths=LENGTHS),
-    steps.Questions: st.builds(steps.Questions, lengths=LENGTHS, items=st.none() | COUNT, aa=st.none() | st.just("bf16")),
+    steps.Questions: st.builds(
+        steps.Questions, lengths=LENGTHS, items=st.none() | COUNT, aa=st.none() | st.just("bf16")
+    ),
     steps.Features: st.just(steps.Features()),
     steps.Calibrate: st.just(steps.Calibrate()),
     steps.ArmsFile: st.just(steps.ArmsFile()),
@@ -66,9 +77,13 @@ def refused(command: str) -> set[str]:
     """List the options of a command line that its verb does not have."""
     _, verb, *words = shlex.split(command)
     app = typer.Typer(add_completion=False)
-    group, name = ("agentload.cli.endpoints", words[0]) if verb == "endpoints" else ("agentload.cli", verb)
+    group, name = (
+        ("agentload.cli.endpoints", words[0]) if verb == "endpoints" else ("agentload.cli", verb)
+    )
     app.command()(next(each for each in verbs(group) if each.name == name).run())
-    known = {name for param in get_command(app).params for name in (*param.opts, *param.secondary_opts)}
+    known = {
+        name for param in get_command(app).params for name in (*param.opts, *param.secondary_opts)
+    }
     return {word for word in words if word.startswith("--")} - known
 
 
@@ -78,7 +93,11 @@ def plan(study: Study, *, began: Study | None = None) -> None:
         return
     arms = ["bf16", "fp8"]
     aa = study.aa if isinstance(study, Replay) else None
-    arms += [control_of(arm) for arm in arms if aa in ("all", arm) or (aa is not None and aa not in arms and arm == "bf16")]
+    arms += [
+        control_of(arm)
+        for arm in arms
+        if aa in ("all", arm) or (aa is not None and aa not in arms and arm == "bf16")
+    ]
     is_placed = isinstance(study, Replay) and (study.swap or study.design == "parallel")
     trace = sweep((1024,), pairs=1, output=1, seed=0)
     going_on = given_pairs(began, study) if isinstance(began, Replay) else study
@@ -95,7 +114,9 @@ def plays(study: Study) -> bool:
 
 def short(study: Study) -> Study:
     """Return a study of few pairs, whatever was drawn."""
-    few = extended(study, pairs=1 + study.pairs % 12) if isinstance(study, Replay | Sweep) else study
+    few = (
+        extended(study, pairs=1 + study.pairs % 12) if isinstance(study, Replay | Sweep) else study
+    )
     if isinstance(few.servers, Live) and few.servers.restarts is not None:
         return extended(few, restarts=1 + few.servers.restarts % 12)
     return few
@@ -104,21 +125,36 @@ def short(study: Study) -> Study:
 IN_PAIRS = st.builds(
     Replay,
     traces=st.just((TraceRef(path="rag"),)),
-    servers=st.builds(Live, endpoints=st.just("arms.yaml"), launch=st.booleans(), restarts=st.none() | st.integers(1, 12)),
+    servers=st.builds(
+        Live,
+        endpoints=st.just("arms.yaml"),
+        launch=st.booleans(),
+        restarts=st.none() | st.integers(1, 12),
+    ),
     pairs=st.integers(1, 12),
     design=st.sampled_from(("interleaved", "parallel", "sequential")),
     swap=st.booleans(),
     warmup=st.booleans(),
     aa=st.none() | st.sampled_from(("fp8", "all")),
 )
-RUNS = (studies().map(short) | IN_PAIRS | st.builds(Sweep, servers=IN_PAIRS.map(lambda each: each.servers), contexts=LENGTHS)).filter(plays)
+RUNS = (
+    studies().map(short)
+    | IN_PAIRS
+    | st.builds(Sweep, servers=IN_PAIRS.map(lambda each: each.servers), contexts=LENGTHS)
+).filter(plays)
 
 
 def test_every_step_of_the_advisor_is_tried() -> None:
     assert set(ASKED) == set(get_args(steps.Step))
 
 
-@given(RUNS | st.none(), st.one_of(*ASKED.values()), st.integers(0, 20), st.booleans(), st.none() | st.just("my runs.duckdb"))
+@given(
+    RUNS | st.none(),
+    st.one_of(*ASKED.values()),
+    st.integers(0, 20),
+    st.booleans(),
+    st.none() | st.just("my runs.duckdb"),
+)
 def test_no_command_line_refuses_what_is_suggested(
     run: Study | None,
     step: steps.Step,
@@ -131,11 +167,17 @@ def test_no_command_line_refuses_what_is_suggested(
     if command is None:
         assert isinstance(step, steps.Features | steps.Restarts | steps.Replicas | steps.Control)
         return
-    assert "ENDPOINTS" not in command or run is None or not (isinstance(run.servers, Virtual) or run.servers.endpoints)
+    assert (
+        "ENDPOINTS" not in command
+        or run is None
+        or not (isinstance(run.servers, Virtual) or run.servers.endpoints)
+    )
     assert not refused(command)
     is_beside = isinstance(step, steps.Search | steps.Lengths | steps.Questions | steps.Features)
     assert ("--into r" in command) == (joins and is_beside)
-    if not isinstance(step, steps.Calibrate | steps.ArmsFile) and not command.startswith("agentload endpoints init"):
+    if not isinstance(step, steps.Calibrate | steps.ArmsFile) and not command.startswith(
+        "agentload endpoints init"
+    ):
         again = built(*split(shlex.split(command)[1:]))
         plan(again, began=run if "--resume r" in command else None)
         is_kept = joins or not isinstance(again, Probe)
@@ -151,9 +193,12 @@ def test_no_command_line_refuses_what_is_suggested(
 
 
 def test_the_load_of_the_run_is_kept_and_what_the_suggestion_sets_is_its_own() -> None:
-    run = ran(f"{PAST} --pairs 4 --sessions 16 --wait-cap user=20 --wait-cap tool=5 --warmup --json")
+    run = ran(
+        f"{PAST} --pairs 4 --sessions 16 --wait-cap user=20 --wait-cap tool=5 --warmup --json"
+    )
     assert (
-        whole(steps.MorePairs(pairs=30), run) == f"{PAST} --pairs 30 --sessions 16 --wait-cap user=20 --wait-cap tool=5 --warmup --resume r"
+        whole(steps.MorePairs(pairs=30), run)
+        == f"{PAST} --pairs 30 --sessions 16 --wait-cap user=20 --wait-cap tool=5 --warmup --resume r"
     )
 
 
@@ -182,43 +227,65 @@ def test_a_run_whose_arms_changed_machines_is_given_as_many_pairs_on_each() -> N
     run = ran(f"{PAST} --design parallel --swap")
     for wanted, more in ((3, 12), (9, 12), (12, 12), (13, 18)):
         for step in (steps.MorePairs(pairs=wanted), steps.Swap(pairs=wanted)):
-            assert whole(step, run, played=6) == f"{PAST} --pairs {more} --design parallel --swap --resume r"
+            assert (
+                whole(step, run, played=6)
+                == f"{PAST} --pairs {more} --design parallel --swap --resume r"
+            )
 
 
 def test_changes_of_machines_are_a_run_of_their_own() -> None:
-    assert whole(steps.Swap(pairs=12), ran(f"{PAST} --pairs 6 --design parallel")) == f"{PAST} --pairs 12 --design parallel --swap"
+    assert (
+        whole(steps.Swap(pairs=12), ran(f"{PAST} --pairs 6 --design parallel"))
+        == f"{PAST} --pairs 12 --design parallel --swap"
+    )
 
 
 def test_a_run_that_was_stopped_is_gone_on_with_as_it_was_of_command() -> None:
     run = ran(f"{PAST} --launch --pairs 4 --restarts 4")
-    assert whole(steps.MorePairs(pairs=3), run) == f"{PAST} --launch --restarts 4 --pairs 4 --resume r"
-    assert whole(steps.MorePairs(pairs=5), run) == f"{PAST} --launch --restarts 4 --pairs 5 --resume r"
+    assert (
+        whole(steps.MorePairs(pairs=3), run) == f"{PAST} --launch --restarts 4 --pairs 4 --resume r"
+    )
+    assert (
+        whole(steps.MorePairs(pairs=5), run) == f"{PAST} --launch --restarts 4 --pairs 5 --resume r"
+    )
 
 
 def test_servers_are_never_started_less_often_than_the_run_began_with() -> None:
     wanted = steps.Restarts(restarts=5)
-    assert whole(wanted, ran(f"{PAST} --launch --pairs 8"), played=8) == f"{PAST} --launch --pairs 13 --resume r"
+    assert (
+        whole(wanted, ran(f"{PAST} --launch --pairs 8"), played=8)
+        == f"{PAST} --launch --pairs 13 --resume r"
+    )
     often = ran(f"{PAST} --launch --pairs 8 --restarts 8")
     assert whole(wanted, often, played=8) == f"{PAST} --launch --restarts 8 --pairs 13 --resume r"
     seldom = ran(f"{PAST} --launch --pairs 4 --restarts 2")
     assert whole(wanted, seldom, played=4) == f"{PAST} --launch --restarts 5 --pairs 5 --resume r"
     assert whole(wanted, ran(PAST), played=6) == f"{PAST} --launch --restarts 5 --pairs 5"
-    assert suggested(steps.Restarts(restarts=1001), ran(PAST), played=6) is None, "nobody starts them so often"
+    assert suggested(steps.Restarts(restarts=1001), ran(PAST), played=6) is None, (
+        "nobody starts them so often"
+    )
 
 
 @pytest.mark.parametrize(
     ("servers", "command"),
     [
-        ("bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1", "agentload endpoints init --model m --out endpoints.yaml"),
+        (
+            "bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1",
+            "agentload endpoints init --model m --out endpoints.yaml",
+        ),
         ("emulated:qwen3-30b-a3b-h200/bf16+fp8", None),
     ],
 )
-def test_starts_of_servers_begin_with_the_file_that_says_how_they_are_started(servers: str, command: str | None) -> None:
+def test_starts_of_servers_begin_with_the_file_that_says_how_they_are_started(
+    servers: str, command: str | None
+) -> None:
     run = ran(f"agentload replay rag --endpoints {servers} --model m")
     assert suggested(steps.Restarts(restarts=5), run) == command
 
 
-def test_a_run_that_gets_to_start_its_servers_plays_them_in_turn_and_primes_them_by_their_start() -> None:
+def test_a_run_that_gets_to_start_its_servers_plays_them_in_turn_and_primes_them_by_their_start() -> (
+    None
+):
     wanted = steps.Restarts(restarts=5)
     alone = f"{PAST} --launch --restarts 5 --pairs 5"
     for said in ("--warmup", "--design sequential", "--design parallel --swap"):
@@ -239,7 +306,10 @@ def test_a_noise_floor_is_measured_one_arm_at_a_time_on_machines_that_stay() -> 
 def test_arms_change_machines_without_a_second_copy_of_one() -> None:
     for said in ("--aa bf16", "--design sequential", "--launch"):
         assert whole(steps.Swap(pairs=6), ran(f"{PAST} {said}"), played=6) == f"{PAST} --swap"
-    assert whole(steps.Again(), ran(f"{PAST} --design parallel --swap"), played=7) == f"{PAST} --pairs 8 --design parallel --swap"
+    assert (
+        whole(steps.Again(), ran(f"{PAST} --design parallel --swap"), played=7)
+        == f"{PAST} --pairs 8 --design parallel --swap"
+    )
 
 
 @pytest.mark.parametrize(
@@ -253,9 +323,14 @@ def test_arms_change_machines_without_a_second_copy_of_one() -> None:
         (5, 4, 5),
     ],
 )
-def test_pairs_that_are_wanted_come_on_top_where_the_run_has_as_many(wanted: int, played: int, more: int | None) -> None:
+def test_pairs_that_are_wanted_come_on_top_where_the_run_has_as_many(
+    wanted: int, played: int, more: int | None
+) -> None:
     step = steps.MorePairs(pairs=wanted)
-    assert whole(step, ran(f"{PAST} --pairs 4"), played=played) == f"{PAST} --pairs {more or 4} --resume r"
+    assert (
+        whole(step, ran(f"{PAST} --pairs 4"), played=played)
+        == f"{PAST} --pairs {more or 4} --resume r"
+    )
 
 
 def test_a_class_that_few_pairs_of_a_whole_run_hold_asks_for_pairs_on_top() -> None:
@@ -267,14 +342,23 @@ def test_a_class_that_few_pairs_of_a_whole_run_hold_asks_for_pairs_on_top() -> N
 def test_a_simulation_is_given_more_pairs_by_a_longer_one() -> None:
     run = ran("agentload simulate rag --profile p --rate 2")
     assert whole(MORE, run, played=6) == "agentload simulate rag --profile p --pairs 8 --rate 2"
-    assert whole(steps.Swap(pairs=8), run, played=6) == "agentload simulate rag --profile p --pairs 8 --swap --rate 2"
+    assert (
+        whole(steps.Swap(pairs=8), run, played=6)
+        == "agentload simulate rag --profile p --pairs 8 --swap --rate 2"
+    )
     assert whole(steps.Again(), run) == "agentload simulate rag --profile p --rate 2"
     assert suggested(steps.Control(arm="bf16"), run) is None
 
 
 def test_what_is_asked_beside_a_simulation_is_asked_of_its_profile() -> None:
-    run = ran("agentload simulate rag --profile p --arms bf16,fp8 --rate 2 --wait-cap user=5", database="d.duckdb")
-    questions, search = steps.Questions(lengths=(8192, 16384), items=90), steps.Search(limits=None, trial_s=60.0)
+    run = ran(
+        "agentload simulate rag --profile p --arms bf16,fp8 --rate 2 --wait-cap user=5",
+        database="d.duckdb",
+    )
+    questions, search = (
+        steps.Questions(lengths=(8192, 16384), items=90),
+        steps.Search(limits=None, trial_s=60.0),
+    )
     assert whole(questions, run, joins=True) == (
         "agentload eval --endpoints emulated:p/bf16+fp8 --contexts 8k..16k --items 90 --db d.duckdb --into r"
     )
@@ -287,7 +371,9 @@ def test_what_is_asked_beside_a_simulation_is_asked_of_its_profile() -> None:
 
 
 def test_a_decision_after_a_simulation_is_under_the_same_load_in_blocks_of_its_own() -> None:
-    run = ran("agentload simulate rag --profile p --rate=2 --cv 3 --no-noise --duration 240 --pairs 9")
+    run = ran(
+        "agentload simulate rag --profile p --rate=2 --cv 3 --no-noise --duration 240 --pairs 9"
+    )
     assert on_own_servers(run) == (
         "agentload endpoints init --model MODEL --out endpoints.yaml",
         "agentload decide rag --endpoints endpoints.yaml --rate 2 --cv 3 --db agentload.duckdb",
@@ -299,7 +385,9 @@ def test_a_decision_after_a_simulation_is_under_the_same_load_in_blocks_of_its_o
 
 
 def test_a_decision_after_a_run_that_fills_the_pool_holds_its_service_level() -> None:
-    run = ran("agentload simulate chat --profile p --capacity 20 --wait-cap user=60 --max-context 64k")
+    run = ran(
+        "agentload simulate chat --profile p --capacity 20 --wait-cap user=60 --max-context 64k"
+    )
     assert on_own_servers(run)[1] == (
         "agentload decide chat --endpoints endpoints.yaml --slo ttft=2000,tpot=100 --wait-cap user=60 "
         "--max-context 65536 --db agentload.duckdb"
@@ -315,20 +403,26 @@ def test_a_run_that_is_no_study_keeps_its_traces_and_has_blanks_for_its_servers(
 
 
 def test_a_replay_has_blanks_for_the_servers_that_nobody_named() -> None:
-    unnamed = RunFacts(made=Made(run="r", tool_version="1"), study=Replay(traces=(), servers=Live(endpoints="")))
+    unnamed = RunFacts(
+        made=Made(run="r", tool_version="1"), study=Replay(traces=(), servers=Live(endpoints=""))
+    )
     assert whole(steps.Again(), unnamed) == "agentload replay TRACE --endpoints ENDPOINTS"
 
 
 def test_answers_that_join_a_run_find_its_database() -> None:
     run = ran(PAST, database="my runs.duckdb")
     asked = steps.Questions(lengths=(8192, 16384), items=90)
-    joined = "agentload eval --endpoints arms.yaml --contexts 8k..16k --items 90 --db 'my runs.duckdb'"
+    joined = (
+        "agentload eval --endpoints arms.yaml --contexts 8k..16k --items 90 --db 'my runs.duckdb'"
+    )
     assert whole(asked, run, joins=True) == f"{joined} --into r"
     assert whole(asked, run) == joined
 
 
 def test_more_questions_are_asked_as_the_first_were() -> None:
-    run = ran("agentload eval --endpoints arms.yaml --tasks needle --contexts 4k --items 20 --depths 5 --aa bf16")
+    run = ran(
+        "agentload eval --endpoints arms.yaml --tasks needle --contexts 4k --items 20 --depths 5 --aa bf16"
+    )
     assert whole(steps.Questions(lengths=(4096,), items=90), run) == (
         "agentload eval --endpoints arms.yaml --tasks needle --contexts 4k --depths 5 --items 90 --aa bf16"
     )
@@ -338,10 +432,14 @@ def test_a_search_tries_the_mix_of_the_run_and_a_sweep_what_its_servers_take() -
     run = ran("agentload replay rag chat --endpoints arms.yaml --wait-cap user=5")
     search = steps.Search(limits=None, trial_s=60.0)
     assert (
-        whole(search, run, joins=True) == "agentload sweep --concurrency --trace rag,chat --endpoints arms.yaml --wait-cap user=5 --into r"
+        whole(search, run, joins=True)
+        == "agentload sweep --concurrency --trace rag,chat --endpoints arms.yaml --wait-cap user=5 --into r"
     )
     sweep = steps.Lengths(lengths=(1024, 2048, 4096, 8192))
-    assert whole(sweep, run, joins=True) == "agentload sweep --endpoints arms.yaml --contexts 1k..8k --into r"
+    assert (
+        whole(sweep, run, joins=True)
+        == "agentload sweep --endpoints arms.yaml --contexts 1k..8k --into r"
+    )
 
 
 def test_a_search_holds_the_limits_of_the_policy_or_those_of_the_long_run() -> None:
@@ -353,18 +451,32 @@ def test_a_search_holds_the_limits_of_the_policy_or_those_of_the_long_run() -> N
     assert "--slo" not in whole(steps.Search(limits=Slo(), trial_s=60.0), ran(PAST))
 
 
-@pytest.mark.parametrize("servers", ["bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1", "emulated:qwen3-30b-a3b-h200/bf16+fp8"])
-def test_combinations_of_features_are_tried_only_where_a_file_says_how_servers_are_started(servers: str) -> None:
+@pytest.mark.parametrize(
+    "servers",
+    [
+        "bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1",
+        "emulated:qwen3-30b-a3b-h200/bf16+fp8",
+    ],
+)
+def test_combinations_of_features_are_tried_only_where_a_file_says_how_servers_are_started(
+    servers: str,
+) -> None:
     asked = steps.Features()
     assert suggested(asked, ran(f"agentload replay rag --endpoints {servers}"), joins=True) is None
     run = ran(f"{PAST} --launch --logs l --pairs 3", database="d.duckdb")
-    assert whole(asked, run, joins=True) == "agentload probe --endpoints arms.yaml --logs l --matrix --db d.duckdb --into r"
+    assert (
+        whole(asked, run, joins=True)
+        == "agentload probe --endpoints arms.yaml --logs l --matrix --db d.duckdb --into r"
+    )
     assert whole(asked, run) == "agentload probe --endpoints arms.yaml --logs l --matrix"
 
 
 def test_what_a_defaults_file_here_would_change_is_spelled_out() -> None:
     """A command that leaves out what is usual would take what the file says instead."""
-    facts = replace(ran(PAST, "x.duckdb"), spelled=frozenset({"--pairs", "--wait-cap", "--sessions", "--seed", "--contexts"}))
+    facts = replace(
+        ran(PAST, "x.duckdb"),
+        spelled=frozenset({"--pairs", "--wait-cap", "--sessions", "--seed", "--contexts"}),
+    )
     words = shlex.split(whole(steps.Again(), facts, played=4))
     assert words[words.index("--pairs") + 1] == "6"  # the usual number
     assert words[words.index("--seed") + 1] == "0"
@@ -375,5 +487,10 @@ def test_what_a_defaults_file_here_would_change_is_spelled_out() -> None:
 
 def test_what_no_command_can_leave_out_is_said_before_the_commands() -> None:
     decision, evidence = sample.decision("simulated"), sample.evidence("simulated")
-    told = document(decision, evidence, replace(sample.facts(), spelled=frozenset({"--rate"})), policy=Policy())
-    assert told.do_now[0].text == "agentload.toml sets --rate here, which this run did without: take that out first."
+    told = document(
+        decision, evidence, replace(sample.facts(), spelled=frozenset({"--rate"})), policy=Policy()
+    )
+    assert (
+        told.do_now[0].text
+        == "agentload.toml sets --rate here, which this run did without: take that out first."
+    )

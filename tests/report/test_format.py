@@ -8,7 +8,9 @@ from advisor.estimate import Estimate
 from agentload.report import format as say
 
 
-def estimate(value: float, low: float | None, high: float | None, unit: str = "relative") -> Estimate:
+def estimate(
+    value: float, low: float | None, high: float | None, unit: str = "relative"
+) -> Estimate:
     return Estimate(value=value, low=low, high=high, n=12, unit=unit, method="block pairs")
 
 
@@ -25,13 +27,18 @@ def estimate(value: float, low: float | None, high: float | None, unit: str = "r
         (None, "–"),
     ],
 )
-def test_a_change_shows_its_sign_and_one_decimal_unless_its_interval_is_too_narrow_for_it(each: Estimate | None, text: str) -> None:
+def test_a_change_shows_its_sign_and_one_decimal_unless_its_interval_is_too_narrow_for_it(
+    each: Estimate | None, text: str
+) -> None:
     assert say.change(each) == text
 
 
 def test_figures_that_are_compared_have_the_decimals_of_the_least_certain() -> None:
     slow, quick = estimate(1_580.0, 1_500.0, 1_660.0, "ms"), estimate(940.0, 910.0, 970.0, "ms")
-    assert [say.estimate(each, among=(slow, quick)) for each in (slow, quick)] == ["1.58 s [1.50, 1.66]", "0.94 s [0.91, 0.97]"]
+    assert [say.estimate(each, among=(slow, quick)) for each in (slow, quick)] == [
+        "1.58 s [1.50, 1.66]",
+        "0.94 s [0.91, 0.97]",
+    ]
 
 
 def test_a_difference_of_shares_is_told_in_points() -> None:
@@ -72,24 +79,39 @@ def test_an_estimate_is_told_in_the_unit_it_is_read_in(each: Estimate, text: str
         (None, "–"),
     ],
 )
-def test_token_counts_are_short_and_powers_of_two_keep_their_names(count: float | None, text: str) -> None:
+def test_token_counts_are_short_and_powers_of_two_keep_their_names(
+    count: float | None, text: str
+) -> None:
     assert say.tokens(count) == text
 
 
 @pytest.mark.parametrize(
     ("ms", "text"),
-    [(0.14, "0.14 ms"), (7.84, "7.84 ms"), (340, "340 ms"), (999.9, "1 s"), (2_123, "2.12 s"), (130_000, "2.17 min"), (8e6, "2.22 h")],
+    [
+        (0.14, "0.14 ms"),
+        (7.84, "7.84 ms"),
+        (340, "340 ms"),
+        (999.9, "1 s"),
+        (2_123, "2.12 s"),
+        (130_000, "2.17 min"),
+        (8e6, "2.22 h"),
+    ],
 )
 def test_a_duration_chooses_its_unit(ms: float, text: str) -> None:
     assert say.duration(ms) == text
 
 
-@pytest.mark.parametrize(("minutes", "text"), [(0.5, "30 s"), (7.2, "7 min"), (150, "2.5 h"), (None, "–")])
+@pytest.mark.parametrize(
+    ("minutes", "text"), [(0.5, "30 s"), (7.2, "7 min"), (150, "2.5 h"), (None, "–")]
+)
 def test_minutes_are_told_as_a_budget(minutes: float | None, text: str) -> None:
     assert say.minutes(minutes) == text
 
 
-@pytest.mark.parametrize(("share", "text"), [(0.81, "81%"), (0.004, "0.4%"), (0.998, "99.8%"), (1.0, "100%"), (0.0, "0%")])
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.81, "81%"), (0.004, "0.4%"), (0.998, "99.8%"), (1.0, "100%"), (0.0, "0%")],
+)
 def test_a_share_near_an_end_keeps_a_decimal(share: float, text: str) -> None:
     assert say.percent(share) == text
 
@@ -97,9 +119,14 @@ def test_a_share_near_an_end_keeps_a_decimal(share: float, text: str) -> None:
 @given(value=st.floats(-1, 1), half=st.floats(1e-4, 0.5))
 def test_a_change_never_contradicts_its_interval(value: float, half: float) -> None:
     words = say.change(estimate(value, value - half, value + half))
-    middle, low, high = (float(part.replace(say.MINUS, "-").strip("[], %")) for part in words.replace(" %", "").split())
+    middle, low, high = (
+        float(part.replace(say.MINUS, "-").strip("[], %"))
+        for part in words.replace(" %", "").split()
+    )
     assert low <= middle <= high
-    assert abs(middle - 100 * value) <= (0.0501 if half > 0.99e-3 else 10 ** -say.decimals(100 * half))
+    assert abs(middle - 100 * value) <= (
+        0.0501 if half > 0.99e-3 else 10 ** -say.decimals(100 * half)
+    )
 
 
 @given(st.floats(-1e9, 1e9))
@@ -107,7 +134,9 @@ def test_no_number_is_printed_with_a_hyphen_or_as_minus_zero(value: float) -> No
     words = say.number(value, 2)
     assert "-" not in words
     assert words != "−0.00"
-    assert float(words.replace(say.MINUS, "-").replace(",", "")) == pytest.approx(value, abs=0.005001)
+    assert float(words.replace(say.MINUS, "-").replace(",", "")) == pytest.approx(
+        value, abs=0.005001
+    )
 
 
 @given(low=st.floats(1e-3, 1e6), step=st.sampled_from([0.01, 0.5, 1.0, 20.0, 1000.0]))
@@ -122,7 +151,10 @@ def test_two_ticks_a_step_apart_never_read_the_same(low: float, step: float) -> 
         ("turn latency -6.0 % [-7.9%, -4.1 %]", "turn latency −6.0% [−7.9, −4.1]"),
         ("accuracy -0.6 pp [-2.2, +1.0] up to 128k", "accuracy −0.6 pp [−2.2, +1.0] up to 128k"),
         ("[open, +1.0%]", "[open, +1.0]"),
-        ("89% of fp8-skip-sw (sm-90, H100-80GB) at 2026-11-20", "89% of fp8-skip-sw (sm-90, H100-80GB) at 2026-11-20"),
+        (
+            "89% of fp8-skip-sw (sm-90, H100-80GB) at 2026-11-20",
+            "89% of fp8-skip-sw (sm-90, H100-80GB) at 2026-11-20",
+        ),
         ("accuracy, fp8 - bf16 > -.5 pp", "accuracy, fp8 − bf16 > −.5 pp"),
     ],
 )
@@ -144,5 +176,7 @@ def test_a_figure_that_is_zero_without_any_spread_is_printed() -> None:
         (0.0, 0.0, None, "0 (at least 0)"),
     ],
 )
-def test_agents_are_whole_and_none_is_said_as_what_did_not_hold(value: float, low: float, high: float | None, said: str) -> None:
+def test_agents_are_whole_and_none_is_said_as_what_did_not_hold(
+    value: float, low: float, high: float | None, said: str
+) -> None:
     assert say.agents(estimate(value, low, high, "count")) == said

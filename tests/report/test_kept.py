@@ -8,12 +8,16 @@ from tests.report.kept import FOLDER, KEPT, files, replayed
 
 
 @pytest.mark.parametrize("word", KEPT)
-def test_a_kept_report_is_made_again_to_the_byte_and_decides_what_its_folder_says(word: str, tmp_path: Path) -> None:
+def test_a_kept_report_is_made_again_to_the_byte_and_decides_what_its_folder_says(
+    word: str, tmp_path: Path
+) -> None:
     found = replayed(word, tmp_path)
     (verdict,) = found.document.decision.server
     assert verdict.verdict.replace(" ", "-") == word
     for name, text in files(found).items():
-        assert text == (FOLDER / word / name).read_text(encoding="utf-8"), f"{word}/{name} differs: make reports, and look at what changed"
+        assert text == (FOLDER / word / name).read_text(encoding="utf-8"), (
+            f"{word}/{name} differs: make reports, and look at what changed"
+        )
 
 
 @pytest.mark.parametrize("word", KEPT)

@@ -7,7 +7,10 @@ from agentload.report import labels
     ("told", "text"),
     [
         ("fp8 beats bf16; fp8-skip-sw does not", "FP8 beats BF16; FP8 skip-SW does not"),
-        ("fp8_e4m3, --kv-cache-dtype=fp8, profiles/fp8.yaml", "fp8_e4m3, --kv-cache-dtype=fp8, profiles/fp8.yaml"),
+        (
+            "fp8_e4m3, --kv-cache-dtype=fp8, profiles/fp8.yaml",
+            "fp8_e4m3, --kv-cache-dtype=fp8, profiles/fp8.yaml",
+        ),
         ("(fp8)", "(FP8)"),
     ],
 )

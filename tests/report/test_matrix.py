@@ -17,7 +17,12 @@ from tests.report.golden import assert_golden
 
 GIB = 1 << 30
 MISSING = (
-    Missing(model="chat", what="fp8-calibrated", why="the model names no calibrated checkpoint", is_failure=False),
+    Missing(
+        model="chat",
+        what="fp8-calibrated",
+        why="the model names no calibrated checkpoint",
+        is_failure=False,
+    ),
     Missing(model="chat", what="seqs64", why="ValueError: No common block size for 7", code=1),
 )
 
@@ -58,14 +63,22 @@ def test_each_row_is_a_model_a_workload_and_a_configuration() -> None:
     ]
     assert (found.rows[0].verdict, found.rows[0].gpu_memory_bytes) == (None, 73.4 * GIB)
     assert found.rows[2].gpu_memory_bytes is None
-    rag = {row.config: (row.sessions_held, row.sessions_broke) for row in found.rows if row.workload == "rag"}
+    rag = {
+        row.config: (row.sessions_held, row.sessions_broke)
+        for row in found.rows
+        if row.workload == "rag"
+    }
     assert rag == {"bf16": (12, 13), "fp8": (25, None), "fp8-skip-sw": (None, 1)}
 
 
 def test_classes_that_were_searched_together_have_a_row_that_is_no_whole_server() -> None:
     both = Held(arm="fp8", workload="chat + rag", holds=7, breaks=8)
     rows = made(replace(measured("chat"), held=(both,))).rows
-    found = [(row.config, row.workload, row.sessions_broke) for row in rows if row.sessions_held is not None]
+    found = [
+        (row.config, row.workload, row.sessions_broke)
+        for row in rows
+        if row.sessions_held is not None
+    ]
     assert found == [("fp8", "chat + rag", 8)]
     assert [row.verdict for row in rows if row.workload == "chat + rag"] == [None] * 3
 
@@ -86,7 +99,12 @@ def test_what_was_measured_never_shares_a_table_with_what_was_not() -> None:
         "Record, emulated",
         "Whole servers, all workloads, emulated",
     ]
-    assert [{row[0].text for row in table.rows} for table in found.tables] == [{"chat"}, {"chat"}, {"toy"}, {"toy"}]
+    assert [{row[0].text for row in table.rows} for table in found.tables] == [
+        {"chat"},
+        {"chat"},
+        {"toy"},
+        {"toy"},
+    ]
     assert len(found.banners) == 2
 
 
@@ -119,5 +137,14 @@ def test_the_record_is_there_for_machines(models: tuple[Measured, ...]) -> None:
     assert len(said["record"]) == 15 * len(models)
     if models:
         first = said["record"][0]
-        assert {"model", "workload", "config", "ttft_p50_ms", "itl_p50_ms", "output_tokens_per_s", "pool_tokens", "verdict"} <= first.keys()
+        assert {
+            "model",
+            "workload",
+            "config",
+            "ttft_p50_ms",
+            "itl_p50_ms",
+            "output_tokens_per_s",
+            "pool_tokens",
+            "verdict",
+        } <= first.keys()
         assert (first["ttft_p95_ms"]["unit"], first["ttft_p50_ms"]) == ("ms", None)

@@ -63,8 +63,13 @@ def keep(name: str, png: bytes) -> None:
 
 
 async def test_the_page_asks_for_nothing_and_complains_of_nothing(page: Page) -> None:
-    assert await page.run("document.querySelectorAll('figure').length") == sum(len(group.charts) for group in told().groups)
-    assert (page.complaints, [url for url in page.requests if not url.startswith(("file:", "data:"))]) == ([], [])
+    assert await page.run("document.querySelectorAll('figure').length") == sum(
+        len(group.charts) for group in told().groups
+    )
+    assert (
+        page.complaints,
+        [url for url in page.requests if not url.startswith(("file:", "data:"))],
+    ) == ([], [])
 
 
 async def test_every_chart_is_drawn_inside_its_frame(page: Page) -> None:
@@ -81,7 +86,9 @@ async def test_every_chart_is_drawn_inside_its_frame(page: Page) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(("name", "width"), [("desktop", DESKTOP), ("phone", PHONE)])
-async def test_the_page_fits_its_window_in_light_and_dark(page: Page, name: str, width: int, scheme: str) -> None:
+async def test_the_page_fits_its_window_in_light_and_dark(
+    page: Page, name: str, width: int, scheme: str
+) -> None:
     await page.shape(width=width, height=800, mobile=width == PHONE, scheme=scheme)
     assert await page.run("document.documentElement.scrollWidth") == width
     png = await page.screenshot(height=2_400)
@@ -93,7 +100,9 @@ async def test_the_page_fits_its_window_in_light_and_dark(page: Page, name: str,
 
 
 @pytest.mark.parametrize(("width", "height", "screens"), [(1_440, 900, 1), (PHONE, 844, 2)])
-async def test_what_decides_is_on_the_first_screen(page: Page, width: int, height: int, screens: int) -> None:
+async def test_what_decides_is_on_the_first_screen(
+    page: Page, width: int, height: int, screens: int
+) -> None:
     """Decision, reason, arms, confidence, next step, servers and what was not measured: one desktop. Up to the next step: two phones."""
     await page.shape(width=width, height=height, mobile=width == PHONE)
     last = "#decision" if screens == 1 else "#decision .facts > div:has(ol)"
@@ -133,7 +142,9 @@ async def test_a_chart_is_read_with_the_keyboard(page: Page) -> None:
 
 async def test_pointing_at_a_mark_tells_its_values(page: Page) -> None:
     await page.run(UNFOLD)
-    await page.run("document.querySelector('svg[aria-labelledby^=itl]').scrollIntoView({block: 'center'})")
+    await page.run(
+        "document.querySelector('svg[aria-labelledby^=itl]').scrollIntoView({block: 'center'})"
+    )
     box = await page.run(
         "(() => { const box = document.querySelector('svg[aria-labelledby^=itl] .arm-2 .mark').getBoundingClientRect();"
         " return [box.x + box.width / 2, box.y + box.height / 2]; })()"
@@ -144,7 +155,9 @@ async def test_pointing_at_a_mark_tells_its_values(page: Page) -> None:
 
 
 async def test_a_legend_entry_hides_and_shows_its_arm(page: Page) -> None:
-    button = "document.querySelector('figure:has(svg[aria-labelledby^=itl]) button[data-arm=\"1\"]')"
+    button = (
+        "document.querySelector('figure:has(svg[aria-labelledby^=itl]) button[data-arm=\"1\"]')"
+    )
     shown = "[...document.querySelectorAll('svg[aria-labelledby^=itl] .series.arm-1')].filter(part => part.getClientRects().length).length"
     before = await page.run(shown)
     await page.run(f"{button}.click()")

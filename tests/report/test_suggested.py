@@ -27,9 +27,26 @@ BLANK = re.compile(r"\b(ENDPOINTS|URL|MODEL|TRACE|FOLDER|PROFILE)\b")
 DRY = {"replay", "eval", "sweep", "decide"}
 EXAMPLES = {
     "llama": ("demo-chat", "--profile", "llama-3.1-8b-h100", "--arms", "bf16,fp8", "--pairs", "3"),
-    "windows": ("demo-rag", "demo-chat", "--profile", "gpt-oss-20b-h100", "--pairs", "4", "--seed", "2"),
+    "windows": (
+        "demo-rag",
+        "demo-chat",
+        "--profile",
+        "gpt-oss-20b-h100",
+        "--pairs",
+        "4",
+        "--seed",
+        "2",
+    ),
     "kernel": ("demo-rag", "--profile", "gpt-oss-20b-h100-old-kernel", "--pairs", "3"),
-    "machines": ("demo-chat", "--profile", "llama-3.1-8b-h100", "--design", "parallel", "--machines", "a=1,b=1.08"),
+    "machines": (
+        "demo-chat",
+        "--profile",
+        "llama-3.1-8b-h100",
+        "--design",
+        "parallel",
+        "--machines",
+        "a=1,b=1.08",
+    ),
 }
 
 
@@ -46,7 +63,11 @@ def commands(text: str, *, is_kept: bool = False) -> Iterator[str]:
         match value:
             case dict():
                 for key, each in value.items():
-                    yield from [each] if key in ("command", "next_command") and isinstance(each, str) else found(each)
+                    yield from (
+                        [each]
+                        if key in ("command", "next_command") and isinstance(each, str)
+                        else found(each)
+                    )
             case list():
                 for each in value:
                     yield from found(each)
@@ -61,16 +82,22 @@ def commands(text: str, *, is_kept: bool = False) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module", params=EXAMPLES)
-def example(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Document]:
+def example(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Document]:
     folder = tmp_path_factory.mktemp(request.param)
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(folder)
         assert run("simulate", *EXAMPLES[request.param], "--db", "a.duckdb") == 0
-        return folder, advise(Path("a.duckdb"), None, setting=parse({"load": {"peak_agents": 40}}, at="policy"))
+        return folder, advise(
+            Path("a.duckdb"), None, setting=parse({"load": {"peak_agents": 40}}, at="policy")
+        )
 
 
 def test_every_command_of_a_report_runs_as_it_is_printed(
-    example: tuple[Path, Document], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    example: tuple[Path, Document],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder, told = example
     monkeypatch.chdir(folder)
@@ -84,7 +111,9 @@ def test_every_command_of_a_report_runs_as_it_is_printed(
         if verb == "simulate" and "--find" in words:
             built(*split([verb, *words]))  # minutes of work: that it is read is enough
             continue
-        assert run(verb, *words, *(("--dry-run",) if is_dry or verb == "sweep" else ())) == 0, capsys.readouterr().err
+        assert run(verb, *words, *(("--dry-run",) if is_dry or verb == "sweep" else ())) == 0, (
+            capsys.readouterr().err
+        )
 
 
 @pytest.mark.parametrize("file", KEPT, ids=lambda file: file.parent.name)
@@ -96,7 +125,9 @@ def test_every_command_of_a_kept_report_is_read_by_its_verb_and_has_no_blanks(fi
             built(*split([verb, *words]))
 
 
-def test_an_arm_in_use_that_is_not_the_first_is_in_the_command_that_makes_the_report_again(example: tuple[Path, Document]) -> None:
+def test_an_arm_in_use_that_is_not_the_first_is_in_the_command_that_makes_the_report_again(
+    example: tuple[Path, Document],
+) -> None:
     folder, told = example
     arm = told.decision.server[0].arm
     other = advise(folder / "a.duckdb", None, setting=Setting(), reference=arm)
@@ -105,15 +136,21 @@ def test_an_arm_in_use_that_is_not_the_first_is_in_the_command_that_makes_the_re
     assert "--reference" not in (told.commands[-1].command or "")
 
 
-def test_a_simulation_of_an_old_kernel_says_which_version_to_upgrade_to(example: tuple[Path, Document]) -> None:
+def test_a_simulation_of_an_old_kernel_says_which_version_to_upgrade_to(
+    example: tuple[Path, Document],
+) -> None:
     folder, told = example
     is_old = folder.name.startswith("kernel")
     assert ("upgrade vLLM to 0.19.1, then test it again" in told.headline) == is_old
-    assert any("then test" in each.text and each.command is not None for each in told.do_now) == is_old
+    assert (
+        any("then test" in each.text and each.command is not None for each in told.do_now) == is_old
+    )
 
 
 BUDGETS = ("4m", "6m", "8m", "12m")
-PRINTED = re.compile(r"`(agentload [^`]+)`|^(?:\s*|.*\b(?:with|Next|then|hint|try): )(agentload .+)$", re.MULTILINE)
+PRINTED = re.compile(
+    r"`(agentload [^`]+)`|^(?:\s*|.*\b(?:with|Next|then|hint|try): )(agentload .+)$", re.MULTILINE
+)
 ENOUGH = re.compile(r"--budget (\S+) pays for it")
 
 
@@ -121,12 +158,24 @@ def drawn(number: int) -> tuple[str, ...]:
     """Draw the words of a decision in virtual time."""
     rng = Random(f"decision {number}")
     profile, arms = rng.choice(PROFILES)
-    words = [rng.choice(TRACES), "--profile", profile, "--arms", ",".join(rng.sample(arms, 2)), "--budget", rng.choice(BUDGETS)]
+    words = [
+        rng.choice(TRACES),
+        "--profile",
+        profile,
+        "--arms",
+        ",".join(rng.sample(arms, 2)),
+        "--budget",
+        rng.choice(BUDGETS),
+    ]
     for option, values in OPTIONS.items():
         if rng.random() < 0.25:
             words += [option, str(rng.choice(values))]
     if rng.random() < 0.3:
-        words += ["--agents", str(rng.choice((40, 400))), *rng.choice(([], ["--decide-by", "latency"], ["--decide-by", "gpus"]))]
+        words += [
+            "--agents",
+            str(rng.choice((40, 400))),
+            *rng.choice(([], ["--decide-by", "latency"], ["--decide-by", "gpus"])),
+        ]
     words += rng.choice(([], [], ["--sessions", "3"], ["--rate", "0.5"], ["--speed", "2"]))
     words += rng.choice(([], [], ["--no-noise"]))
     return tuple(words)
@@ -141,7 +190,18 @@ PROFILES = (
     ("gpt-oss-20b-h100", ("bf16", "fp8", "fp8-skip-sw")),
     ("gpt-oss-20b-h100-old-kernel", ("bf16", "fp8")),
 )
-TRACES = ("demo-chat", "demo-rag", "demo-prefill", "short_chat", "cron", "chat", "rag", "reasoning", "multimodal", "mix")
+TRACES = (
+    "demo-chat",
+    "demo-rag",
+    "demo-prefill",
+    "short_chat",
+    "cron",
+    "chat",
+    "rag",
+    "reasoning",
+    "multimodal",
+    "mix",
+)
 OPTIONS: dict[str, tuple[object, ...]] = {
     "--slo": ("ttft=2s,tpot=40ms", "ttft=500ms", "turn=30s", "tpot=5ms"),
     "--price": (2.5, 1),
@@ -160,7 +220,9 @@ OPTIONS: dict[str, tuple[object, ...]] = {
 
 def printed(*texts: str) -> tuple[str, ...]:
     """Return the command lines that people read, each once; those that describe the servers come before those that play on them."""
-    found = dict.fromkeys((ticked or bare).strip() for text in texts for ticked, bare in PRINTED.findall(text))
+    found = dict.fromkeys(
+        (ticked or bare).strip() for text in texts for ticked, bare in PRINTED.findall(text)
+    )
     return tuple(sorted(found, key=lambda each: "endpoints init" not in each))
 
 
@@ -195,7 +257,11 @@ def test_every_command_that_a_decision_prints_runs_as_it_is_printed(
         assert run("decide", *words, "--budget", enough[1], "--dry-run") == 0
 
 
-@pytest.mark.parametrize("file", sorted(Path(__file__).parents[2].glob("reports/**/decision.md")), ids=lambda file: file.parent.name)
+@pytest.mark.parametrize(
+    "file",
+    sorted(Path(__file__).parents[2].glob("reports/**/decision.md")),
+    ids=lambda file: file.parent.name,
+)
 def test_every_command_that_a_kept_report_prints_is_read_by_its_verb(file: Path) -> None:
     commands = printed(file.read_text(encoding="utf-8"))
     assert len(commands) >= 2

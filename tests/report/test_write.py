@@ -15,7 +15,18 @@ def test_every_picture_that_the_markdown_shows_lies_beside_it(tmp_path: Path) ->
     paths = write(told(), tmp_path / "new" / "folder")
     names = {path.relative_to(tmp_path / "new" / "folder").as_posix() for path in paths}
     shown = {f"charts/{chart.name}.svg" for group in told().groups for chart in group.charts}
-    assert names == {"decision.md", "decision.html", "decision.json", "canary.yaml", "alerts.yaml", "rollback.md"} | shown
+    assert (
+        names
+        == {
+            "decision.md",
+            "decision.html",
+            "decision.json",
+            "canary.yaml",
+            "alerts.yaml",
+            "rollback.md",
+        }
+        | shown
+    )
     text = (tmp_path / "new" / "folder" / "decision.md").read_text()
     assert all(f"]({name})" in text for name in shown)
 
@@ -69,7 +80,9 @@ def test_the_manifest_is_yaml_that_runs_the_arm_and_splits_the_sessions() -> Non
 
 def test_the_alerts_are_yaml_with_one_rule_a_limit() -> None:
     rules = yaml.safe_load(dict(beside(rollout()))["alerts.yaml"])["groups"][0]["rules"]
-    assert [(rule["alert"], rule["expr"]) for rule in rules] == [(limit.name, limit.expression) for limit in rollout().limits]
+    assert [(rule["alert"], rule["expr"]) for rule in rules] == [
+        (limit.name, limit.expression) for limit in rollout().limits
+    ]
     assert all(rule["expr"].count("(") == rule["expr"].count(")") for rule in rules)
 
 
@@ -82,7 +95,12 @@ def test_a_hostile_model_name_stays_one_argument() -> None:
 
 def test_a_build_that_was_never_released_names_no_image() -> None:
     manifest = dict(beside(replace(rollout(), version="0.33.1.dev12+g4ba787e")))["canary.yaml"]
-    assert yaml.safe_load(manifest.split("---")[0])["spec"]["template"]["spec"]["containers"][0]["image"] == "IMAGE"
+    assert (
+        yaml.safe_load(manifest.split("---")[0])["spec"]["template"]["spec"]["containers"][0][
+            "image"
+        ]
+        == "IMAGE"
+    )
     assert "no release" in manifest
 
 
@@ -92,5 +110,8 @@ def test_a_manifest_of_a_server_that_nobody_saw_started_says_that_options_may_be
 
 
 def test_evidence_that_was_not_measured_says_so_in_the_manifest() -> None:
-    assert "was emulated. Measure on your own servers" in dict(beside(replace(rollout(), kind="emulated")))["canary.yaml"]
+    assert (
+        "was emulated. Measure on your own servers"
+        in dict(beside(replace(rollout(), kind="emulated")))["canary.yaml"]
+    )
     assert "Measure on your own servers" not in dict(beside(rollout()))["canary.yaml"]

@@ -30,11 +30,18 @@ def trace(sessions: int = 2, *, output: int = OUTPUT) -> Trace:
     turns = (Turn(add=(Segment(role="user", tokens=30, key="u"),), output=output),)
     return Trace(
         header=Header(name="t", seed=1),
-        sessions=tuple(Session(session=f"s{number}", workload="chat", start_s=0.0, turns=turns) for number in range(sessions)),
+        sessions=tuple(
+            Session(session=f"s{number}", workload="chat", start_s=0.0, turns=turns)
+            for number in range(sessions)
+        ),
     )
 
 
-def answering(*headers: str, output: int = OUTPUT, pages: Callable[[str, int], str | None] = lambda _path, _chats: None) -> Answer:
+def answering(
+    *headers: str,
+    output: int = OUTPUT,
+    pages: Callable[[str, int], str | None] = lambda _path, _chats: None,
+) -> Answer:
     """Return a server that lists its model and answers chats with these headers; *pages* are its others, by path and chats so far."""
     chats = 0
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n"
@@ -43,14 +50,21 @@ def answering(*headers: str, output: int = OUTPUT, pages: Callable[[str, int], s
         nonlocal chats
         path = peer.request.line.split()[1]
         if path.endswith("/models"):
-            await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(MODELS), MODELS))
+            await peer.send(
+                b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+                % (len(MODELS), MODELS)
+            )
         elif path.endswith("/chat/completions"):
-            await peer.send(head + b"".join(f"{header}\r\n".encode() for header in headers) + b"\r\n")
+            await peer.send(
+                head + b"".join(f"{header}\r\n".encode() for header in headers) + b"\r\n"
+            )
             await peer.events(*good(output))
             await peer.send(b"0\r\n\r\n")
             chats += 1
         elif (page := pages(path, chats)) is not None:
-            await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(page), page.encode()))
+            await peer.send(
+                b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(page), page.encode())
+            )
         else:
             await peer.send(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
 
@@ -64,9 +78,13 @@ class Journalled(Leg):
         return None
 
 
-def playing(made: Plan, endpoints: Sequence[Endpoint], database: Path, *, study: Replay = STUDY) -> Playing:
+def playing(
+    made: Plan, endpoints: Sequence[Endpoint], database: Path, *, study: Replay = STUDY
+) -> Playing:
     """Return what plays a plan on these endpoints."""
-    return Playing(study=study, plan=made, endpoints=tuple(endpoints), database=database, trace_hash="h")
+    return Playing(
+        study=study, plan=made, endpoints=tuple(endpoints), database=database, trace_hash="h"
+    )
 
 
 async def played(
@@ -85,10 +103,17 @@ async def played(
 ) -> list[Row]:
     """Replay, one pair if not told otherwise, and return every row of the journals."""
     arms, load = [each.name for each in endpoints], Load(arrivals=ClosedLoop(sessions=2))
-    made = plan(trace(sessions, output=output), arms, run="r1", pairs=pairs, warmup=warmup, load=load)
+    made = plan(
+        trace(sessions, output=output), arms, run="r1", pairs=pairs, warmup=warmup, load=load
+    )
     made = made if launching is None else with_starts(made)
     database = folder / "x.duckdb"
     study = extended(STUDY, force=is_forced)
-    how = replace(playing(made, endpoints, database, study=study), is_resumed=is_resumed, launching=launching, sample_s=sample_s)
+    how = replace(
+        playing(made, endpoints, database, study=study),
+        is_resumed=is_resumed,
+        launching=launching,
+        sample_s=sample_s,
+    )
     await Journalled(how, notice=notice).play()
     return [row for path in journals(database, "r1") for row in journal.read(path)]

@@ -61,7 +61,10 @@ class Server:
         streams = answering(pages=lambda path, _: self.page() if path == "/metrics" else None)
 
         async def answer(peer: Peer) -> None:
-            if not peer.request.line.split()[1].endswith("/chat/completions") or b'"stream"' in peer.request.body:
+            if (
+                not peer.request.line.split()[1].endswith("/chat/completions")
+                or b'"stream"' in peer.request.body
+            ):
                 await streams(peer)
             else:
                 self.asked += 1
@@ -75,8 +78,13 @@ class Server:
 
 
 TWO = Questions(
-    order=tuple(Question(task="t", context=8, depth=None, number=number, repetition=0, item=str(number)) for number in range(2)),
-    item=lambda question: Item(messages=prompt(f"say ok {question.number}"), wanted=("ok",), output_tokens=4),
+    order=tuple(
+        Question(task="t", context=8, depth=None, number=number, repetition=0, item=str(number))
+        for number in range(2)
+    ),
+    item=lambda question: Item(
+        messages=prompt(f"say ok {question.number}"), wanted=("ok",), output_tokens=4
+    ),
     grade=lambda answer, *_: Grade(score=1.0, right=answer == "ok"),
 )
 """Two questions, which "ok" answers."""
@@ -89,7 +97,14 @@ class Journalled(Leg):
 
 def evaluation(folder: Path, url: str) -> Eval:
     arm = Endpoint(name="a", url=url, expect={"kv_cache_dtype": "fp8"})
-    return Eval(run="r1", study=STUDY, asked=TWO, endpoints=(arm,), database=folder / "x.duckdb", notes=Notes(arms=("a",)))
+    return Eval(
+        run="r1",
+        study=STUDY,
+        asked=TWO,
+        endpoints=(arm,),
+        database=folder / "x.duckdb",
+        notes=Notes(arms=("a",)),
+    )
 
 
 async def asked(evaluation: Eval) -> Asked:
@@ -100,19 +115,29 @@ def rows(folder: Path) -> list[Row]:
     return [row for path in journals(folder / "x.duckdb", "r1") for row in journal.read(path)]
 
 
-async def test_a_server_that_is_not_what_is_expected_is_not_asked_unless_forced_and_then_it_is_a_caveat(tmp_path: Path) -> None:
+async def test_a_server_that_is_not_what_is_expected_is_not_asked_unless_forced_and_then_it_is_a_caveat(
+    tmp_path: Path,
+) -> None:
     server = Server(dtype="auto")
     async with serving(server.answer()) as served:
         made = evaluation(tmp_path, served.url)
-        with pytest.raises(EndpointError, match="a: kv_cache_dtype: expected fp8, the server says auto"):
+        with pytest.raises(
+            EndpointError, match="a: kv_cache_dtype: expected fp8, the server says auto"
+        ):
             await asked(made)
         assert server.asked == 0
         assert (await asked(replace(made, study=FORCED))).answered == 2
         # What is said of servers is no other question: the run can be gone on with.
         assert (await asked(replace(made, study=FORCED, goes_on="resume"))).answered == 0
     (run,) = (row for row in rows(tmp_path) if isinstance(row, RunRow))
-    assert json.loads(run.options)["caveats"][0] == "a: kv_cache_dtype: expected fp8, the server says auto"
-    assert [row.moment for row in rows(tmp_path) if isinstance(row, FingerprintRow)] == ["before", "after"] * 2
+    assert (
+        json.loads(run.options)["caveats"][0]
+        == "a: kv_cache_dtype: expected fp8, the server says auto"
+    )
+    assert [row.moment for row in rows(tmp_path) if isinstance(row, FingerprintRow)] == [
+        "before",
+        "after",
+    ] * 2
 
 
 async def test_answers_join_a_run_only_of_the_server_that_it_was_played_on(tmp_path: Path) -> None:
@@ -122,7 +147,10 @@ async def test_answers_join_a_run_only_of_the_server_that_it_was_played_on(tmp_p
         await played(tmp_path, [replace(made.endpoints[0], expect={})])
         server.dtype = "auto"
         joined = replace(made, goes_on="join", endpoints=(replace(made.endpoints[0], expect={}),))
-        with pytest.raises(EndpointError, match="a is not the server that the run began with: kv_cache_dtype fp8 → auto"):
+        with pytest.raises(
+            EndpointError,
+            match="a is not the server that the run began with: kv_cache_dtype fp8 → auto",
+        ):
             await asked(joined)
         assert server.asked == 0
         server.dtype = "fp8"
@@ -135,7 +163,10 @@ async def test_what_a_server_that_changed_meanwhile_answered_is_asked_again(tmp_
     server = Server(then="auto")
     async with serving(server.answer()) as served:
         made = evaluation(tmp_path, served.url)
-        with pytest.raises(EndpointError, match="a changed while it was asked: kv_cache_dtype fp8 → auto; what it answered meanwhile"):
+        with pytest.raises(
+            EndpointError,
+            match="a changed while it was asked: kv_cache_dtype fp8 → auto; what it answered meanwhile",
+        ):
             await asked(made)
         assert given(made.database, "r1", ("a",)).answered == frozenset()
         last = {row.item: row for row in rows(tmp_path) if isinstance(row, AnswerRow)}
@@ -146,9 +177,13 @@ async def test_what_a_server_that_changed_meanwhile_answered_is_asked_again(tmp_
         assert (await asked(replace(made, goes_on="resume"))).answered == 2
 
 
-ASKED = generated(asking(tasks=["needle"], contexts=[4096], depths=1, items=1, repetitions=1, seed=0))
+ASKED = generated(
+    asking(tasks=["needle"], contexts=[4096], depths=1, items=1, repetitions=1, seed=0)
+)
 STUDY = Ask(servers=Live(endpoints="e"))
-EVALUATION = Eval(run="r", study=STUDY, asked=ASKED, endpoints=(), database=Path("x.duckdb"), notes=Notes())
+EVALUATION = Eval(
+    run="r", study=STUDY, asked=ASKED, endpoints=(), database=Path("x.duckdb"), notes=Notes()
+)
 FAILED, ANSWERED = Failed(error="x"), Answered(text="x", finish_reason=None)
 
 
@@ -157,12 +192,17 @@ FAILED, ANSWERED = Failed(error="x"), Answered(text="x", finish_reason=None)
     [
         ([("a", FAILED)] * (FAILURES - 1), None),
         ([("a", FAILED)] * FAILURES, "a"),
-        ([("a", FAILED)] * (FAILURES - 1) + [("a", ANSWERED)] + [("a", FAILED)] * (FAILURES - 1), None),
+        (
+            [("a", FAILED)] * (FAILURES - 1) + [("a", ANSWERED)] + [("a", FAILED)] * (FAILURES - 1),
+            None,
+        ),
         ([("a", FAILED), ("b", FAILED)] * (FAILURES - 1), None),  # each arm counts for itself
         ([("a", FAILED), ("b", ANSWERED)] * FAILURES, "a"),
     ],
 )
-def test_an_arm_that_fails_so_many_times_in_a_row_ends_the_leg(replies: list[tuple[str, Answered | Failed]], dead: str | None) -> None:
+def test_an_arm_that_fails_so_many_times_in_a_row_ends_the_leg(
+    replies: list[tuple[str, Answered | Failed]], dead: str | None
+) -> None:
     stops = asyncio.Event()
     inquiry = Inquiry(evaluation=EVALUATION, stops=stops, listener=lambda *_: None)
     for arm, reply in replies:
@@ -170,8 +210,21 @@ def test_an_arm_that_fails_so_many_times_in_a_row_ends_the_leg(replies: list[tup
     assert (inquiry.dead, stops.is_set(), FAILURES) == (dead, dead is not None, 16)
 
 
-def said(text: str, *, logprobs: tuple[float, ...] | None = None, tokens: tuple[str, ...] | None = None, finish: str = "stop") -> Answered:
-    return Answered(text=text, finish_reason=finish, prompt_tokens=9, output_tokens=len(text.split()), tokens=tokens, logprobs=logprobs)
+def said(
+    text: str,
+    *,
+    logprobs: tuple[float, ...] | None = None,
+    tokens: tuple[str, ...] | None = None,
+    finish: str = "stop",
+) -> Answered:
+    return Answered(
+        text=text,
+        finish_reason=finish,
+        prompt_tokens=9,
+        output_tokens=len(text.split()),
+        tokens=tokens,
+        logprobs=logprobs,
+    )
 
 
 def test_the_reference_is_told_without_comparison() -> None:
@@ -183,7 +236,9 @@ def test_the_reference_is_told_without_comparison() -> None:
     }
 
 
-def test_another_arm_is_told_how_far_it_agrees_in_tokens_with_the_difference_of_their_probabilities() -> None:
+def test_another_arm_is_told_how_far_it_agrees_in_tokens_with_the_difference_of_their_probabilities() -> (
+    None
+):
     mine = said("a b d", tokens=("a", " b", " d"), logprobs=(-0.1, -0.4, -3.0))
     theirs = said("a b c e", tokens=("a", " b", " c", " e"), logprobs=(-0.2, -0.2, -0.1, -0.1))
     assert json.loads(signals(mine, theirs)) == {
@@ -203,23 +258,38 @@ def test_another_arm_is_told_how_far_it_agrees_in_tokens_with_the_difference_of_
 def test_without_tokens_words_are_compared() -> None:
     seen = json.loads(signals(said("a b"), said("a c")))
     assert (seen["agreement"], seen["agreement_unit"], seen["agreement_of"]) == (1, "word", 2)
-    for mine, theirs in ((("a", " b"), None), (None, ("a", " c"))):  # tokens of one side alone compare nothing
-        assert json.loads(signals(said("a b", tokens=mine), said("a c", tokens=theirs)))["agreement_unit"] == "word"
+    for mine, theirs in (
+        (("a", " b"), None),
+        (None, ("a", " c")),
+    ):  # tokens of one side alone compare nothing
+        assert (
+            json.loads(signals(said("a b", tokens=mine), said("a c", tokens=theirs)))[
+                "agreement_unit"
+            ]
+            == "word"
+        )
 
 
 def test_garbage_and_broken_probabilities_are_noticed() -> None:
     seen = json.loads(signals(said("! " * 40, logprobs=(math.nan, -1.0), finish="length"), None))
-    assert (seen["garbage"], seen["nan_logprobs"], seen["repeated_4grams"]) == ("repetition: nothing but '! '", 1, 0.973)
+    assert (seen["garbage"], seen["nan_logprobs"], seen["repeated_4grams"]) == (
+        "repetition: nothing but '! '",
+        1,
+        0.973,
+    )
 
 
 def test_a_failure_is_told_with_its_status() -> None:
-    assert [json.loads(failure(each)) for each in (Failed(error="x", http_status=500), Failed(error="y"))] == [
-        {"error": "x", "http_status": 500},
-        {"error": "y"},
-    ]
+    assert [
+        json.loads(failure(each))
+        for each in (Failed(error="x", http_status=500), Failed(error="y"))
+    ] == [{"error": "x", "http_status": 500}, {"error": "y"}]
 
 
-@pytest.mark.parametrize(("words", "share"), [("a b c", None), ("a b c d", 0.0), ("a b a b a b", 0.3333), ("a a a a a a a a", 0.8)])
+@pytest.mark.parametrize(
+    ("words", "share"),
+    [("a b c", None), ("a b c d", 0.0), ("a b a b a b", 0.3333), ("a a a a a a a a", 0.8)],
+)
 def test_the_share_of_four_words_that_came_before(words: str, share: float | None) -> None:
     assert repeated_4grams(words.split()) == share
 
@@ -229,12 +299,16 @@ def test_the_share_of_signs_that_no_text_shows(text: str, share: float | None) -
     assert non_printing(text) == share
 
 
-@pytest.mark.parametrize(("one", "other", "same"), [("abc", "abd", 2), ("abc", "abc", 3), ("", "a", 0), ("ab", "abc", 2)])
+@pytest.mark.parametrize(
+    ("one", "other", "same"), [("abc", "abd", 2), ("abc", "abc", 3), ("", "a", 0), ("ab", "abc", 2)]
+)
 def test_agreement_counts_from_the_start(one: str, other: str, same: int) -> None:
     assert agreement(one, other) == same
 
 
-QUESTION = Question(task="needle", context=4096, depth=0.5, number=7, repetition=1, item="s0-d00-0007")
+QUESTION = Question(
+    task="needle", context=4096, depth=0.5, number=7, repetition=1, item="s0-d00-0007"
+)
 
 
 def test_an_answer_is_kept_with_its_grade_and_a_failure_without_one() -> None:
@@ -253,9 +327,31 @@ def test_an_answer_is_kept_with_its_grade_and_a_failure_without_one() -> None:
         signals='{"agreement": 0, "agreement_of": 1, "agreement_unit": "word", "length_ratio": 1.0, "non_printing": 0.0}',
     )
     grade, reference = Grade(score=0.25, right=False), Answered(text="yes", finish_reason=None)
-    assert answer_row("r", QUESTION, "b", reply=Answered(text="no", finish_reason=None), grade=grade, reference=reference) == row
-    failed = answer_row("r", QUESTION, "b", reply=Failed(error="x", http_status=503), grade=None, reference=reference)
-    assert (failed.right, failed.score, failed.answer, failed.signals) == (None, None, None, '{"error": "x", "http_status": 503}')
+    assert (
+        answer_row(
+            "r",
+            QUESTION,
+            "b",
+            reply=Answered(text="no", finish_reason=None),
+            grade=grade,
+            reference=reference,
+        )
+        == row
+    )
+    failed = answer_row(
+        "r",
+        QUESTION,
+        "b",
+        reply=Failed(error="x", http_status=503),
+        grade=None,
+        reference=reference,
+    )
+    assert (failed.right, failed.score, failed.answer, failed.signals) == (
+        None,
+        None,
+        None,
+        '{"error": "x", "http_status": 503}',
+    )
 
 
 def test_a_request_is_named_by_run_arm_and_question_for_ever() -> None:

@@ -34,7 +34,9 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(barrier, "LOOK_S", 0.01)
 
 
-def metrics(*, done: int = 0, dtype: str = "fp8", start_s: int | None = 7, running: int = 0, tokens: int = 0) -> str:
+def metrics(
+    *, done: int = 0, dtype: str = "fp8", start_s: int | None = 7, running: int = 0, tokens: int = 0
+) -> str:
     return (
         f'vllm:request_success_total{{finished_reason="length"}} {done}\nvllm:num_requests_running {running}\n'
         f'vllm:generation_tokens_total {tokens}\nvllm:cache_config_info{{cache_dtype="{dtype}"}} 1.0\n'
@@ -54,15 +56,27 @@ def voids(rows: list[Row]) -> list[str | None]:
     ("told", "void"),
     [
         (lambda chats: metrics(done=chats), None),
-        (lambda chats: metrics(done=chats + 3 * (chats > 0)), "a answered 3 requests that were not ours"),
+        (
+            lambda chats: metrics(done=chats + 3 * (chats > 0)),
+            "a answered 3 requests that were not ours",
+        ),
         (
             lambda _: metrics(),
             "a counted 0 of our 2 requests: its metrics are another server's, or somebody answered in its place",
         ),
-        (lambda chats: metrics(done=chats, start_s=7 + (chats > 0)), "a changed during the block: process_start_s 7.0 → 8.0"),
-        (lambda chats: metrics(done=chats, dtype="auto" if chats else "fp8"), "a changed during the block: kv_cache_dtype fp8 → auto"),
+        (
+            lambda chats: metrics(done=chats, start_s=7 + (chats > 0)),
+            "a changed during the block: process_start_s 7.0 → 8.0",
+        ),
+        (
+            lambda chats: metrics(done=chats, dtype="auto" if chats else "fp8"),
+            "a changed during the block: kv_cache_dtype fp8 → auto",
+        ),
         # Several API servers share a page that does not say when they were started.
-        (lambda chats: metrics(done=chats or 40, start_s=None), "a changed during the block: its counters began anew"),
+        (
+            lambda chats: metrics(done=chats or 40, start_s=None),
+            "a changed during the block: its counters began anew",
+        ),
     ],
 )
 async def test_a_block_is_void_when_its_server_changed_or_answered_others(
@@ -73,7 +87,9 @@ async def test_a_block_is_void_when_its_server_changed_or_answered_others(
     assert voids(rows)[0] == void
 
 
-@pytest.mark.parametrize(("is_stale", "void"), [(False, "a still works on 1 requests that are not ours"), (True, None)])
+@pytest.mark.parametrize(
+    ("is_stale", "void"), [(False, "a still works on 1 requests that are not ours"), (True, None)]
+)
 async def test_a_request_of_others_that_is_still_running_voids_and_a_gauge_that_stayed_where_it_was_does_not(
     tmp_path: Path, *, is_stale: bool, void: str | None
 ) -> None:
@@ -87,7 +103,9 @@ async def test_a_request_of_others_that_is_still_running_voids_and_a_gauge_that_
     assert voids(rows)[0] == void
 
 
-async def test_a_server_that_became_another_arm_voids_every_block_until_it_is_what_it_was(tmp_path: Path) -> None:
+async def test_a_server_that_became_another_arm_voids_every_block_until_it_is_what_it_was(
+    tmp_path: Path,
+) -> None:
     def told(chats: int) -> str:
         return metrics(done=chats, dtype="auto" if 2 <= chats < 6 else "fp8")
 
@@ -99,8 +117,16 @@ async def test_a_server_that_became_another_arm_voids_every_block_until_it_is_wh
 
 async def test_a_page_that_is_refused_once_voids_nothing_and_is_told_of(tmp_path: Path) -> None:
     heard: list[str] = []
-    async with serving(answering(pages=page(lambda chats: None if chats == 1 else metrics(done=chats)))) as server:
-        rows = await played(tmp_path, [Endpoint(name="a", url=server.url)], pairs=2, sample_s=3600.0, notice=heard.append)
+    async with serving(
+        answering(pages=page(lambda chats: None if chats == 1 else metrics(done=chats)))
+    ) as server:
+        rows = await played(
+            tmp_path,
+            [Endpoint(name="a", url=server.url)],
+            pairs=2,
+            sample_s=3600.0,
+            notice=heard.append,
+        )
     assert voids(rows) == [None, None]
     facts = [json.loads(row.facts) for row in rows if isinstance(row, FingerprintRow)]
     assert [each["kv_cache_dtype"] for each in facts] == ["fp8"] * 3
@@ -109,7 +135,9 @@ async def test_a_page_that_is_refused_once_voids_nothing_and_is_told_of(tmp_path
     ]
 
 
-async def test_others_requests_are_found_by_the_next_page_where_one_was_refused(tmp_path: Path) -> None:
+async def test_others_requests_are_found_by_the_next_page_where_one_was_refused(
+    tmp_path: Path,
+) -> None:
     def told(chats: int) -> str | None:
         return None if chats == 1 else metrics(done=chats + 5 * (chats > 1))
 
@@ -119,16 +147,31 @@ async def test_others_requests_are_found_by_the_next_page_where_one_was_refused(
 
 
 async def test_what_a_server_counts_is_sampled_at_both_ends_of_every_block(tmp_path: Path) -> None:
-    async with serving(answering(pages=page(lambda chats: metrics(done=chats, tokens=3 * chats)))) as server:
-        rows = await played(tmp_path, [Endpoint(name="a", url=server.url)], pairs=2, sample_s=3600.0)
+    async with serving(
+        answering(pages=page(lambda chats: metrics(done=chats, tokens=3 * chats)))
+    ) as server:
+        rows = await played(
+            tmp_path, [Endpoint(name="a", url=server.url)], pairs=2, sample_s=3600.0
+        )
     samples = [row for row in rows if isinstance(row, SampleRow) and row.name == "output_tokens"]
     assert [row.value for row in samples] == [0.0, 3.0, 6.0]
     # How full or busy a server is once it has settled says nothing of the block.
-    assert {row.name for row in rows if isinstance(row, SampleRow)} == {"requests_done", "output_tokens"}
+    assert {row.name for row in rows if isinstance(row, SampleRow)} == {
+        "requests_done",
+        "output_tokens",
+    }
     first, second = (row for row in rows if isinstance(row, BlockRow))
     assert first.ended_ns is not None
     assert second.ended_ns is not None
-    assert samples[0].at_ns < first.started_ns < first.ended_ns < samples[1].at_ns < second.started_ns < second.ended_ns < samples[2].at_ns
+    assert (
+        samples[0].at_ns
+        < first.started_ns
+        < first.ended_ns
+        < samples[1].at_ns
+        < second.started_ns
+        < second.ended_ns
+        < samples[2].at_ns
+    )
 
 
 async def test_a_replica_that_goes_voids_the_block(tmp_path: Path) -> None:
@@ -143,7 +186,9 @@ async def test_a_replica_that_goes_voids_the_block(tmp_path: Path) -> None:
 
     async with serving(answering(pages=pages)) as server:
         root = server.url.removesuffix("/v1")
-        rows = await played(tmp_path, [Endpoint(name="a", url=server.url, metrics=(f"{root}/one", f"{root}/two"))])
+        rows = await played(
+            tmp_path, [Endpoint(name="a", url=server.url, metrics=(f"{root}/one", f"{root}/two"))]
+        )
     assert voids(rows)[0] == "a changed during the block: replicas 2 → 1, engines 2 → 1"
 
 
@@ -151,19 +196,32 @@ async def test_replicas_of_different_dtypes_behind_one_url_stop_the_run(tmp_path
     pages = {"/one": metrics(dtype="fp8"), "/two": metrics(dtype="auto")}
     async with serving(answering(pages=lambda path, _: pages.get(path))) as server:
         root = server.url.removesuffix("/v1")
-        with pytest.raises(EndpointError, match="a: replicas behind one URL differ in cache_dtype: auto, fp8"):
-            await played(tmp_path, [Endpoint(name="a", url=server.url, metrics=(f"{root}/one", f"{root}/two"))])
+        with pytest.raises(
+            EndpointError, match="a: replicas behind one URL differ in cache_dtype: auto, fp8"
+        ):
+            await played(
+                tmp_path,
+                [Endpoint(name="a", url=server.url, metrics=(f"{root}/one", f"{root}/two"))],
+            )
 
 
 async def test_a_run_is_not_gone_on_with_on_another_server_unless_forced(tmp_path: Path) -> None:
     dtype = "fp8"
-    async with serving(answering(pages=page(lambda chats: metrics(done=chats, dtype=dtype)))) as server:
+    async with serving(
+        answering(pages=page(lambda chats: metrics(done=chats, dtype=dtype)))
+    ) as server:
         arm = [Endpoint(name="a", url=server.url)]
         await played(tmp_path, arm)
         dtype = "auto"
-        with pytest.raises(EndpointError, match="a is not the server that the run began with: kv_cache_dtype fp8 → auto"):
+        with pytest.raises(
+            EndpointError,
+            match="a is not the server that the run began with: kv_cache_dtype fp8 → auto",
+        ):
             await played(tmp_path, arm, pairs=2, is_resumed=True)
-        assert voids(await played(tmp_path, arm, pairs=2, is_resumed=True, is_forced=True)) == [None, None]
+        assert voids(await played(tmp_path, arm, pairs=2, is_resumed=True, is_forced=True)) == [
+            None,
+            None,
+        ]
 
 
 pytestmark = pytest.mark.loopback
@@ -187,13 +245,17 @@ def dying(*, hangs: bool = False) -> Answer:
     return answer
 
 
-async def test_a_stop_ends_the_wait_for_a_dead_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stop_ends_the_wait_for_a_dead_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(barrier, "WAIT_S", 0.02)
     made = plan(trace(6), ["a"], run="r1", pairs=1, load=Load(arrivals=ClosedLoop(sessions=6)))
     is_lost = asyncio.Event()
     async with serving(dying()) as server:
         how = playing(made, [Endpoint(name="a", url=server.url)], tmp_path / "x.duckdb")
-        leg = Journalled(how, notice=lambda said: is_lost.set() if "waiting for it" in said else None)
+        leg = Journalled(
+            how, notice=lambda said: is_lost.set() if "waiting for it" in said else None
+        )
         task = asyncio.create_task(leg.play())
         await is_lost.wait()
         await asyncio.sleep(0.05)
@@ -210,10 +272,19 @@ async def test_what_was_played_names_the_arms_that_stopped_answering(
     tmp_path: Path, *, on_dead: OnDead, was_stopped: bool, hangs: bool
 ) -> None:
     soon = Limits(first_ns=200_000_000)
-    made = plan(trace(6), ["a", "b"], run="r1", pairs=1, load=Load(arrivals=ClosedLoop(sessions=6)), limits=soon)
+    made = plan(
+        trace(6),
+        ["a", "b"],
+        run="r1",
+        pairs=1,
+        load=Load(arrivals=ClosedLoop(sessions=6)),
+        limits=soon,
+    )
     async with serving(answering()) as one, serving(dying(hangs=hangs)) as other:
         endpoints = (Endpoint(name="a", url=one.url), Endpoint(name="b", url=other.url))
-        how = playing(made, endpoints, tmp_path / "x.duckdb", study=extended(STUDY, on_dead=on_dead))
+        how = playing(
+            made, endpoints, tmp_path / "x.duckdb", study=extended(STUDY, on_dead=on_dead)
+        )
         ended = await asyncio.wait_for(Journalled(how).play(), 30.0)
     assert (ended.died, ended.was_stopped) == (("b",), was_stopped)
 
@@ -228,7 +299,12 @@ async def test_what_was_played_names_the_arms_that_stopped_answering(
 )
 @pytest.mark.parametrize("strangers", [0, 3])
 async def test_what_nodes_found_wrong_makes_a_block_invalid_and_has_it_played_again_where_that_helps(
-    fault: str | None, *, again: bool, repeated: tuple[tuple[int, str], ...], void: str | None, strangers: int
+    fault: str | None,
+    *,
+    again: bool,
+    repeated: tuple[tuple[int, str], ...],
+    void: str | None,
+    strangers: int,
 ) -> None:
     """A server has answered requests that we know nothing of: where a shard is gone, they may be those in it."""
     if strangers and not again:
@@ -262,5 +338,8 @@ async def test_what_nodes_found_wrong_makes_a_block_invalid_and_has_it_played_ag
         done[0] = strangers
         play = Play(block=0, arm="a", pair=0, salt="s")
         end = PlayEnd(play=play, round=0, started_ns=0, drain_ns=None, ended_ns=1, is_whole=True)
-        assert await made(Settle(round=0, next_round=None), (end,), fault=fault, again=again) == repeated
+        assert (
+            await made(Settle(round=0, next_round=None), (end,), fault=fault, again=again)
+            == repeated
+        )
     assert voids(rows) == [void]

@@ -20,7 +20,17 @@ from agentload.layout.windows import steady
 from agentload.model.plan import Load
 from agentload.model.rows import BlockRow, CallRow, Row
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
-from agentload.run.capacity import Chosen, Found, drawn, find, keep_searches, rows, search, settled, trial_plan
+from agentload.run.capacity import (
+    Chosen,
+    Found,
+    drawn,
+    find,
+    keep_searches,
+    rows,
+    search,
+    settled,
+    trial_plan,
+)
 from agentload.run.crowd import Crowd, measured
 from agentload.run.servers import arms_of
 from agentload.run.simulate import quiet
@@ -44,33 +54,56 @@ def test_the_interval_of_a_search_covers_what_a_long_run_would_find() -> None:
         def attempt(load: float, _: int, rng: Random = rng) -> Trial:
             share = 1 / (1 + (load / (21 * rng.lognormvariate(0.0, 0.15))) ** 12)
             within = sum(rng.random() < share for _ in range(200))
-            return replace(TRIAL, load=load, turns=200, within=within, trouble=None if within >= 190 else "slo")
+            return replace(
+                TRIAL, load=load, turns=200, within=within, trouble=None if within >= 190 else "slo"
+            )
 
         tried = search("a", attempt, start=8, whole=True, share=0.95)
         (found,) = settled({"a": tried}, share=0.95)
         assert len(tried) <= 24
         assert found.low is not None
         assert found.high is not None
-        covered += math.floor(found.low) <= 14 <= math.floor(found.high)  # at 14.6 the mean share is 95 %
+        covered += (
+            math.floor(found.low) <= 14 <= math.floor(found.high)
+        )  # at 14.6 the mean share is 95 %
     assert covered >= 0.85 * searches
 
 
 def trial(load: float, limit: float) -> Trial:
     """Return a trial on a server that carries whatever is not above a limit."""
-    return replace(TRIAL, load=load, within=100 if load <= limit else 50, trouble=None if load <= limit else "slo")
+    return replace(
+        TRIAL,
+        load=load,
+        within=100 if load <= limit else 50,
+        trouble=None if load <= limit else "slo",
+    )
 
 
 def test_a_load_that_never_holds_or_never_breaks_is_said() -> None:
-    (never,) = settled({"a": search("a", lambda load, _: trial(load, 0), start=8, whole=True, share=0.95)}, share=0.95)
-    assert (never.holds, never.low, [each.load for each in never.trials]) == (None, None, [1, 2, 4, 8])
-    (always,) = settled({"a": search("a", lambda load, _: trial(load, 1e9), start=8, whole=True, share=0.95)}, share=0.95)
+    (never,) = settled(
+        {"a": search("a", lambda load, _: trial(load, 0), start=8, whole=True, share=0.95)},
+        share=0.95,
+    )
+    assert (never.holds, never.low, [each.load for each in never.trials]) == (
+        None,
+        None,
+        [1, 2, 4, 8],
+    )
+    (always,) = settled(
+        {"a": search("a", lambda load, _: trial(load, 1e9), start=8, whole=True, share=0.95)},
+        share=0.95,
+    )
     assert (always.holds, always.high, always.broken) == (16384, None, None)
 
 
 @pytest.mark.parametrize("void_at", [2, 4, 7])
 def test_a_void_trial_is_no_trouble_and_ends_the_search_once_a_load_has_held(void_at: int) -> None:
     def attempt(load: float, number: int) -> Trial:
-        return Trial(load=load, void="other requests") if number == void_at else replace(trial(load, 21), found_again=number)
+        return (
+            Trial(load=load, void="other requests")
+            if number == void_at
+            else replace(trial(load, 21), found_again=number)
+        )
 
     tried = search("a", attempt, start=8, whole=True, share=0.95)
     (found,) = settled({"a": tried}, share=0.95)
@@ -81,7 +114,9 @@ def test_a_void_trial_is_no_trouble_and_ends_the_search_once_a_load_has_held(voi
 
 
 @pytest.mark.parametrize(("carried", "loads"), [(4, [8, 4]), (1, [8, 4, 2, 1]), (0, [8, 4, 2, 1])])
-def test_a_load_that_is_too_much_for_the_client_is_followed_by_smaller_ones(carried: int, loads: list[int]) -> None:
+def test_a_load_that_is_too_much_for_the_client_is_followed_by_smaller_ones(
+    carried: int, loads: list[int]
+) -> None:
     def attempt(load: float, _: int) -> Trial:
         return trial(load, 21) if load <= carried else Trial(load=load, void="requests left late")
 
@@ -124,11 +159,16 @@ def test_one_lucky_draw_is_not_believed() -> None:
 
 def test_each_trial_of_a_search_is_another_window() -> None:
     turns = tuple(Turn(add=(), output=1, wait="user", wait_s=9.0) for _ in range(9))
-    given_ = tuple(Session(session=f"s{k}", workload="chat", start_s=float(k), turns=turns) for k in range(20))
+    given_ = tuple(
+        Session(session=f"s{k}", workload="chat", start_s=float(k), turns=turns) for k in range(20)
+    )
     stock = steady(Trace(header=Header(name="t"), sessions=given_), Load())
     seeds = [drawn(STUDY, arm, number) for arm in ("bf16", "fp8") for number in range(3)]
     plans = [trial_plan(STUDY, stock, "a", 3, run="r", seed=seed) for seed in seeds]
-    first = [tuple((each.session, len(each.turns)) for each in islice(made.blocks[0].sessions, 3)) for made in plans]
+    first = [
+        tuple((each.session, len(each.turns)) for each in islice(made.blocks[0].sessions, 3))
+        for made in plans
+    ]
     assert len(set(first)) == len(seeds)
     assert drawn(STUDY, "fp8", 2) == seeds[-1]
     shared = extended(STUDY, windows=2)
@@ -138,12 +178,22 @@ def test_each_trial_of_a_search_is_another_window() -> None:
 
 
 def test_each_step_is_stored_with_what_was_tried_and_whether_it_held() -> None:
-    trials = (replace(TRIAL, load=4), replace(TRIAL, load=8, trouble="queued"), Trial(load=6, void="other requests"))
+    trials = (
+        replace(TRIAL, load=4),
+        replace(TRIAL, load=8, trouble="queued"),
+        Trial(load=6, void="other requests"),
+    )
     found = Found(arm="a", holds=4, low=4, high=8, trials=trials)
     study = extended(STUDY, trial_s=90.0, slo=Slo(ttft_ms=100.0))
     stored = list(rows(found, run_id="r", at_ns=7, study=study, classes={"rag", "chat"}))
     assert [json.loads(row.settings) for row in stored] == [
-        {"agents": agents, "slo": "ttft=100", "share": 0.95, "classes": ["chat", "rag"], "trial": number}
+        {
+            "agents": agents,
+            "slo": "ttft=100",
+            "share": 0.95,
+            "classes": ["chat", "rag"],
+            "trial": number,
+        }
         for number, agents in enumerate((4, 8, 6))
     ]
     assert [(row.run_id, row.arm, row.probe, row.at_ns, row.outcome) for row in stored] == [
@@ -156,28 +206,63 @@ def test_each_step_is_stored_with_what_was_tried_and_whether_it_held() -> None:
 def test_a_pool_twice_as_large_carries_about_twice_the_agents_whose_contexts_stay() -> None:
     # So long that few of them begin within a trial: a first turn takes longer than the limit whatever the pool.
     turns = tuple(
-        Turn(add=(Segment(role="user", tokens=30_000 if i == 0 else 200, key=f"u{i}"),), output=60, wait="user", wait_s=30.0 if i else 0.0)
+        Turn(
+            add=(Segment(role="user", tokens=30_000 if i == 0 else 200, key=f"u{i}"),),
+            output=60,
+            wait="user",
+            wait_s=30.0 if i else 0.0,
+        )
         for i in range(60)
     )
-    sessions = tuple(Session(session=f"s{k}", workload="chat", start_s=0.0, turns=turns) for k in range(4))
+    sessions = tuple(
+        Session(session=f"s{k}", workload="chat", start_s=0.0, turns=turns) for k in range(4)
+    )
     own = tuple(
-        replace(s, turns=tuple(replace(t, add=tuple(replace(p, key=f"{s.session}{p.key}") for p in t.add)) for t in s.turns))
+        replace(
+            s,
+            turns=tuple(
+                replace(t, add=tuple(replace(p, key=f"{s.session}{p.key}") for p in t.add))
+                for t in s.turns
+            ),
+        )
         for s in sessions
     )
     trace = Trace(header=Header(name="t"), sessions=own)
-    study = Search(traces=(TraceRef(path="t"),), servers=Virtual(profile="llama-3.1-8b-h100"), trial_s=300.0, slo=Slo(ttft_ms=1500))
+    study = Search(
+        traces=(TraceRef(path="t"),),
+        servers=Virtual(profile="llama-3.1-8b-h100"),
+        trial_s=300.0,
+        slo=Slo(ttft_ms=1500),
+    )
     arms = quiet(arms_of("llama-3.1-8b-h100", ["bf16", "fp8"]))
     stock = steady(trace, study.load.planned())
-    found = {each.arm: each.holds for each in settled({name: find(study, stock, arm) for name, arm in arms.items()}, share=study.share)}
+    found = {
+        each.arm: each.holds
+        for each in settled(
+            {name: find(study, stock, arm) for name, arm in arms.items()}, share=study.share
+        )
+    }
     assert found["bf16"] is not None
     assert found["fp8"] is not None
     assert 1.5 < found["fp8"] / found["bf16"] < 2.5
 
 
-def test_the_steps_of_a_search_become_evidence_of_how_many_agents_a_gpu_carries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_steps_of_a_search_become_evidence_of_how_many_agents_a_gpu_carries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def agentload(*arguments: str) -> int:
         monkeypatch.setattr(
-            "sys.argv", ["agentload", "simulate", "demo-chat", "--profile", "llama-3.1-8b-h100", "--db", str(database), *arguments]
+            "sys.argv",
+            [
+                "agentload",
+                "simulate",
+                "demo-chat",
+                "--profile",
+                "llama-3.1-8b-h100",
+                "--db",
+                str(database),
+                *arguments,
+            ],
         )
         return cli.main()
 
@@ -185,10 +270,27 @@ def test_the_steps_of_a_search_become_evidence_of_how_many_agents_a_gpu_carries(
     assert agentload("--arms", "bf16") == 0
     with reading(database) as connection:
         ((run,),) = connection.execute("SELECT run_id FROM runs").fetchall()
-    assert agentload("--arms", "bf16", "--find", "max-concurrency", "--minutes", "1", "--slo", "tpot=9", "--into", run) == 0
+    assert (
+        agentload(
+            "--arms",
+            "bf16",
+            "--find",
+            "max-concurrency",
+            "--minutes",
+            "1",
+            "--slo",
+            "tpot=9",
+            "--into",
+            run,
+        )
+        == 0
+    )
     with reading(database) as connection:
         points = capacity(connection, run, ["bf16"], ["chat"])
-        ((_, workload, holds, breaks),) = [(each.arm, each.workload, each.holds, each.breaks) for each in held(connection, run, ["chat"])]
+        ((_, workload, holds, breaks),) = [
+            (each.arm, each.workload, each.holds, each.breaks)
+            for each in held(connection, run, ["chat"])
+        ]
     assert workload is None
     assert holds is not None
     assert breaks is None or holds < breaks
@@ -199,7 +301,8 @@ def test_the_steps_of_a_search_become_evidence_of_how_many_agents_a_gpu_carries(
 
 def searched(troubles: dict[int, Trouble | None], *, arm: str = "bf16") -> Found:
     trials = tuple(
-        replace(TRIAL, load=load, within=100 if found is None else 50, trouble=found) for load, found in sorted(troubles.items())
+        replace(TRIAL, load=load, within=100 if found is None else 50, trouble=found)
+        for load, found in sorted(troubles.items())
     )
     (found,) = settled({arm: trials}, share=0.95)
     return found
@@ -208,39 +311,97 @@ def searched(troubles: dict[int, Trouble | None], *, arm: str = "bf16") -> Found
 def test_a_search_that_is_made_again_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     database = tmp_path / "x.duckdb"
     first = searched({4: None, 8: None, 16: None, 32: None, 64: "slo"})
-    keep_searches([first, searched({4: None, 8: "slo"}, arm="fp8")], database, run="r", at_ns=5, study=STUDY, classes={"chat"})
+    keep_searches(
+        [first, searched({4: None, 8: "slo"}, arm="fp8")],
+        database,
+        run="r",
+        at_ns=5,
+        study=STUDY,
+        classes={"chat"},
+    )
     later = searched({4: None, 8: None, 12: None, 13: "slo", 16: "slo"})
-    keep_searches([later], database, run="r", at_ns=7, study=extended(STUDY, slo=Slo(tpot_ms=50)), classes={"chat"})
+    keep_searches(
+        [later],
+        database,
+        run="r",
+        at_ns=7,
+        study=extended(STUDY, slo=Slo(tpot_ms=50)),
+        classes={"chat"},
+    )
     with reading(database) as connection:
         bf16, fp8 = held(connection, "r", ["chat"])
         assert (bf16.arm, fp8.arm) == ("bf16", "fp8")
         assert bf16.holds is not None
         assert fp8.holds is not None
         assert fp8.holds < 8 <= bf16.holds < 13
-        assert [point.agents for point in capacity(connection, "r", ["bf16"], ["chat"])] == [4, 8, 12, 13, 16]
+        assert [point.agents for point in capacity(connection, "r", ["bf16"], ["chat"])] == [
+            4,
+            8,
+            12,
+            13,
+            16,
+        ]
     # A simulated one has no date and counts as the last.
-    keep_searches([searched({2: None, 3: "slo"})], database, run="r", at_ns=None, study=STUDY, classes={"chat"})
+    keep_searches(
+        [searched({2: None, 3: "slo"})],
+        database,
+        run="r",
+        at_ns=None,
+        study=STUDY,
+        classes={"chat"},
+    )
     with reading(database) as connection:
         assert held(connection, "r", ["chat"])[0].holds in (1, 2)
 
 
 def test_trials_of_one_load_are_all_kept(tmp_path: Path) -> None:
     database = tmp_path / "x.duckdb"
-    trials = tuple(replace(TRIAL, load=load, within=within) for load, within in ((8, 99), (8, 97), (12, 60), (12, 80)))
-    keep_searches(settled({"bf16": trials}, share=0.95), database, run="r", at_ns=1, study=STUDY, classes={"chat"})
+    trials = tuple(
+        replace(TRIAL, load=load, within=within)
+        for load, within in ((8, 99), (8, 97), (12, 60), (12, 80))
+    )
+    keep_searches(
+        settled({"bf16": trials}, share=0.95),
+        database,
+        run="r",
+        at_ns=1,
+        study=STUDY,
+        classes={"chat"},
+    )
     with reading(database) as connection:
         points = capacity(connection, "r", ["bf16"], ["chat"])
-    assert sorted((each.agents, each.within_slo) for each in points) == [(8, 97), (8, 99), (12, 60), (12, 80)]
+    assert sorted((each.agents, each.within_slo) for each in points) == [
+        (8, 97),
+        (8, 99),
+        (12, 60),
+        (12, 80),
+    ]
 
 
-def test_a_search_is_of_the_whole_server_only_with_sessions_of_all_its_classes(tmp_path: Path) -> None:
+def test_a_search_is_of_the_whole_server_only_with_sessions_of_all_its_classes(
+    tmp_path: Path,
+) -> None:
     database = tmp_path / "x.duckdb"
     for at_ns, classes in enumerate(({"rag"}, {"chat", "code"}, {"chat", "code", "rag"})):
-        keep_searches([searched({at_ns + 1: None})], database, run="r", at_ns=at_ns, study=STUDY, classes=classes)
+        keep_searches(
+            [searched({at_ns + 1: None})],
+            database,
+            run="r",
+            at_ns=at_ns,
+            study=STUDY,
+            classes=classes,
+        )
     with reading(database) as connection:
         found = held(connection, "r", ["chat", "code", "rag"])
-        assert sorted((each.workload or "", each.holds) for each in found) == [("", 3), ("chat + code", 2), ("rag", 1)]
-        assert {(each.workload, each.holds) for each in held(connection, "r", ["chat"])} == {(None, 3), ("rag", 1)}
+        assert sorted((each.workload or "", each.holds) for each in found) == [
+            ("", 3),
+            ("chat + code", 2),
+            ("rag", 1),
+        ]
+        assert {(each.workload, each.holds) for each in held(connection, "r", ["chat"])} == {
+            (None, 3),
+            ("rag", 1),
+        }
 
 
 def test_steps_say_what_the_servers_own_trouble_was_and_void_ones_nothing(tmp_path: Path) -> None:
@@ -253,10 +414,19 @@ def test_steps_say_what_the_servers_own_trouble_was_and_void_ones_nothing(tmp_pa
         Trial(load=64, void="other requests"),
     )
     found = Found(arm="bf16", holds=4, low=3, high=8, trials=trials)
-    keep_searches([found], database, run="r", at_ns=1, study=extended(STUDY, slo=Slo(ttft_ms=9)), classes={"chat"})
+    keep_searches(
+        [found],
+        database,
+        run="r",
+        at_ns=1,
+        study=extended(STUDY, slo=Slo(ttft_ms=9)),
+        classes={"chat"},
+    )
     with reading(database) as connection:
         points = capacity(connection, "r", ["bf16"], ["chat"])
-        outcomes = connection.execute("SELECT outcome FROM probes ORDER BY (settings ->> 'agents')::INT").fetchall()
+        outcomes = connection.execute(
+            "SELECT outcome FROM probes ORDER BY (settings ->> 'agents')::INT"
+        ).fetchall()
     assert points[0] == CapacityPoint(
         arm="bf16",
         agents=4,
@@ -280,7 +450,9 @@ def test_steps_say_what_the_servers_own_trouble_was_and_void_ones_nothing(tmp_pa
 
 ARM = Endpoint(name="bf16", url="http://127.0.0.1:1/v1")
 SLO = Slo(ttft_ms=100.0)
-LIVE = Search(traces=(TraceRef(path="t"),), servers=Live(endpoints="e"), slo=SLO, trial_s=4.0, start=4)
+LIVE = Search(
+    traces=(TraceRef(path="t"),), servers=Live(endpoints="e"), slo=SLO, trial_s=4.0, start=4
+)
 ONE = Session(session="s", workload="chat", start_s=0.0, turns=(Turn(add=(), output=1),))
 CROWD = Crowd(study=LIVE, stock=steady(Trace(header=Header(name="t"), sessions=(ONE,)), Load()))
 S = 1_000_000_000
@@ -304,11 +476,17 @@ def play(at_s: float, void: str | None = None) -> BlockRow:
 
 def turn(at_s: float, *, ttft_s: float = 0.05) -> CallRow:
     at_ns = round(at_s * S)
-    return call(released_ns=at_ns, first_ns=at_ns + round(ttft_s * S), last_ns=at_ns + S, output_tokens=30)
+    return call(
+        released_ns=at_ns, first_ns=at_ns + round(ttft_s * S), last_ns=at_ns + S, output_tokens=30
+    )
 
 
 def test_a_play_that_was_void_and_played_again_counts_once() -> None:
-    void: list[Row] = [turn(2), turn(3, ttft_s=9), play(0, "bf16 answered 3 requests that were not ours")]
+    void: list[Row] = [
+        turn(2),
+        turn(3, ttft_s=9),
+        play(0, "bf16 answered 3 requests that were not ours"),
+    ]
     rows: list[Row] = [*void, turn(10), turn(11), turn(12), play(10)]
     counted = [sample("preemptions", at_s, value) for at_s, value in ((1, 0), (3, 5), (13, 6))]
     found = measured(8, [*rows, *counted], SLO, 4.0, died=None)
@@ -318,13 +496,22 @@ def test_a_play_that_was_void_and_played_again_counts_once() -> None:
 
 
 def test_a_trial_of_which_every_play_was_void_says_why_and_nothing_else() -> None:
-    rows: list[Row] = [turn(2), play(0, "its dtype changed"), turn(12), play(10, "bf16 answered 3 requests that were not ours")]
-    assert measured(8, rows, SLO, 4.0, died=None) == Trial(load=8, void="bf16 answered 3 requests that were not ours")
+    rows: list[Row] = [
+        turn(2),
+        play(0, "its dtype changed"),
+        turn(12),
+        play(10, "bf16 answered 3 requests that were not ours"),
+    ]
+    assert measured(8, rows, SLO, 4.0, died=None) == Trial(
+        load=8, void="bf16 answered 3 requests that were not ours"
+    )
     died = measured(8, rows, SLO, 4.0, died="it stopped answering")
     assert (died.void, died.died, died.turns) == (None, "it stopped answering", 1)
 
 
-def tried(monkeypatch: pytest.MonkeyPatch, trials: Sequence[tuple[Trial, str | None] | str]) -> tuple[Found, list[str]]:
+def tried(
+    monkeypatch: pytest.MonkeyPatch, trials: Sequence[tuple[Trial, str | None] | str]
+) -> tuple[Found, list[str]]:
     """Search with these trials, whatever their loads; then nobody answers any more."""
     left = iter((*trials, "bf16: connection refused"))
 
@@ -348,15 +535,21 @@ def loads(found: Found) -> list[tuple[float, str | None]]:
     return [(each.load, each.trouble) for each in found.trials if each.void is None]
 
 
-def test_a_limit_that_breaks_while_our_own_side_is_late_says_nothing_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, told = tried(monkeypatch, [(HOLDS, "requests left 40 ms late"), (SLOW, "requests left 40 ms late")])
+def test_a_limit_that_breaks_while_our_own_side_is_late_says_nothing_of_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found, told = tried(
+        monkeypatch, [(HOLDS, "requests left 40 ms late"), (SLOW, "requests left 40 ms late")]
+    )
     assert (found.holds, found.high) == (4, None)
     assert [line for line in told if line.startswith("warning")] == [
         "warning: bf16: 8 sessions say nothing of the server: it may be our own side: requests left 40 ms late"
     ]
 
 
-def test_loads_that_are_named_are_tried_and_no_others_each_with_its_own_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loads_that_are_named_are_tried_and_no_others_each_with_its_own_draw(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked: list[tuple[int, int]] = []
 
     def trial(_: Crowd, __: Endpoint, sessions: int, seed: int) -> tuple[Trial, str | None]:
@@ -364,7 +557,10 @@ def test_loads_that_are_named_are_tried_and_no_others_each_with_its_own_draw(mon
         return replace(HOLDS if sessions < 10 else SLOW, load=sessions), None
 
     monkeypatch.setattr(Crowd, "_trial", trial)
-    loads = [Chosen(load=load, seed=seed, worth=1.1, error=0.05) for load, seed in ((9.0, 5), (9.0, 6), (11.0, 5))]
+    loads = [
+        Chosen(load=load, seed=seed, worth=1.1, error=0.05)
+        for load, seed in ((9.0, 5), (9.0, 6), (11.0, 5))
+    ]
     trials = CROWD.search(ARM, told=lambda _: None, loads=loads)
     assert asked == [(9, 5), (9, 6), (11, 5)]
     assert [(each.load, each.trouble, each.worth, each.error) for each in trials] == [
@@ -373,19 +569,32 @@ def test_loads_that_are_named_are_tried_and_no_others_each_with_its_own_draw(mon
         (11, "slo", 1.1, 0.05),
     ]
     monkeypatch.setattr(Crowd, "_trial", lambda *_: (Trial(load=9, void="others"), None))
-    assert len(CROWD.search(ARM, told=lambda _: None, loads=loads)) == 1, "nothing follows a trial that says nothing"
+    assert len(CROWD.search(ARM, told=lambda _: None, loads=loads)) == 1, (
+        "nothing follows a trial that says nothing"
+    )
 
 
-def test_the_servers_own_trouble_counts_however_late_we_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_servers_own_trouble_counts_however_late_we_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     late = "requests left 40 ms late"
-    found, told = tried(monkeypatch, [(HOLDS, None), (replace(SLOW, preemptions=3), late), (replace(HOLDS, waiting_share=0.5), late)])
+    found, told = tried(
+        monkeypatch,
+        [
+            (HOLDS, None),
+            (replace(SLOW, preemptions=3), late),
+            (replace(HOLDS, waiting_share=0.5), late),
+        ],
+    )
     assert found.high is not None
     assert found.high < 9
     assert sorted(str(trouble) for _, trouble in loads(found)) == ["None", "preempted", "queued"]
     assert told[1] == "bf16: 8 sessions: 0% of 10 turns hold, 3 preemptions, waiting 0% of the time"
 
 
-def test_a_server_that_is_gone_for_good_leaves_what_was_found_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_gone_for_good_leaves_what_was_found_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     died = Trial(load=0, turns=9, died="it stopped answering")
     found, _ = tried(monkeypatch, [(HOLDS, None), (died, None)])
     assert found.holds is not None
@@ -398,8 +607,13 @@ def test_a_server_that_is_gone_for_good_leaves_what_was_found_before(monkeypatch
         tried(monkeypatch, [])
 
 
-def test_a_server_without_metrics_is_told_to_be_judged_by_its_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_without_metrics_is_told_to_be_judged_by_its_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     blind = replace(HOLDS, preemptions=None, waiting_share=None)
     found, told = tried(monkeypatch, [(blind, None), (SLOW, None), (blind, None), (SLOW, None)])
     assert [trouble for _, trouble in loads(found)].count("slo") == 2
-    assert told[0] == "bf16: 4 sessions: 100% of 10 turns hold, the server does not tell whether it preempts and queues"
+    assert (
+        told[0]
+        == "bf16: 4 sessions: 100% of 10 turns hold, the server does not tell whether it preempts and queues"
+    )

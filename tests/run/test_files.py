@@ -36,12 +36,17 @@ def replay(*traces: str, **said: str) -> Replay:
 @pytest.mark.parametrize(
     ("study", "leads_to"),
     [
-        (replay("own.jsonl", "./own.jsonl", "traces/mine.jsonl", "mine"), ("own.jsonl", "own.jsonl", *("traces/mine.jsonl",) * 2)),
+        (
+            replay("own.jsonl", "./own.jsonl", "traces/mine.jsonl", "mine"),
+            ("own.jsonl", "own.jsonl", *("traces/mine.jsonl",) * 2),
+        ),
         (Search(traces=(TraceRef(path="own.jsonl"),), servers=LIVE), ("own.jsonl",)),
         (replay("gone.jsonl"), ("gone.jsonl",)),  # that of the working directory is another
     ],
 )
-def test_traces_are_those_beside_the_study(home: Path, study: Replay | Search, leads_to: tuple[str, ...]) -> None:
+def test_traces_are_those_beside_the_study(
+    home: Path, study: Replay | Search, leads_to: tuple[str, ...]
+) -> None:
     for folder in (home, Path("../home")):
         found = located(study, folder)
         assert isinstance(found, Replay | Search)
@@ -71,7 +76,9 @@ def test_what_ships_keeps_its_name_unless_that_is_another_file_here(home: Path) 
         (Replay(traces=(), servers=Virtual(profile="gone.yaml")), "gone.yaml"),
     ],
 )
-def test_other_files_are_those_beside_the_study_too_whether_they_are_there_or_not(home: Path, study: Study, path: str) -> None:
+def test_other_files_are_those_beside_the_study_too_whether_they_are_there_or_not(
+    home: Path, study: Study, path: str
+) -> None:
     found = located(study, home)
     servers = found.servers
     said = [getattr(found, "tokenizer", None), getattr(found, "own", None)]
@@ -79,7 +86,9 @@ def test_other_files_are_those_beside_the_study_too_whether_they_are_there_or_no
     assert str(home / path) in said
 
 
-def test_a_study_that_is_read_where_it_lies_says_what_it_said(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_study_that_is_read_where_it_lies_says_what_it_said(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = replay("own.jsonl", "mine", tokenizer="./tokenizer.json")
     (home / "study.yaml").write_text(yaml_text(made))
     monkeypatch.chdir(home)

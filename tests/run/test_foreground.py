@@ -37,7 +37,9 @@ def test_a_run_that_the_database_does_not_have_is_an_error_and_a_stopped_one_sta
     said: list[str] = []
     audience = Audience(notice=said.append)
     concluded("r1", PLACE, audience, load_error=None)
-    with pytest.raises(StoreError, match=r"^run r1 is in its journal but not in x.duckdb: locked$") as caught:
+    with pytest.raises(
+        StoreError, match=r"^run r1 is in its journal but not in x.duckdb: locked$"
+    ) as caught:
         concluded("r1", PLACE, audience, load_error="locked")
     assert caught.value.hint == "agentload runs load r1 --db x.duckdb"
     stopped = InterruptError("run r1 was stopped")
@@ -53,15 +55,23 @@ def test_a_run_that_the_database_does_not_have_is_an_error_and_a_stopped_one_sta
 
 
 @pytest.mark.parametrize("clock_steps", [0, 2])
-def test_what_makes_timings_void_is_said(monkeypatch: pytest.MonkeyPatch, *, clock_steps: int) -> None:
-    facts = WireFacts(unstamped_reads=0, unstamped_sends=0, clock_steps=clock_steps, largest_step_ns=0)
+def test_what_makes_timings_void_is_said(
+    monkeypatch: pytest.MonkeyPatch, *, clock_steps: int
+) -> None:
+    facts = WireFacts(
+        unstamped_reads=0, unstamped_sends=0, clock_steps=clock_steps, largest_step_ns=0
+    )
     ended = Played(run_id="r1", health=Monitor().health(facts), was_stopped=False)
     monkeypatch.setattr(foreground, "played", lambda *_: ended)
     made = playing(plan(trace(), ["a"], run="r1", pairs=1), (), Path("x.duckdb"))
     said: list[str] = []
-    foreground.measure(Prepared(playing=made, cost=cost(made.plan)), Place(), Audience(notice=said.append))
+    foreground.measure(
+        Prepared(playing=made, cost=cost(made.plan)), Place(), Audience(notice=said.append)
+    )
     warned = " timings are invalid: the wall clock was stepped 2 times"
-    assert [line.partition(":")[2][: len(warned)] for line in said] == ([warned] if clock_steps else [])
+    assert [line.partition(":")[2][: len(warned)] for line in said] == (
+        [warned] if clock_steps else []
+    )
 
 
 BEGUN = Event()
@@ -98,31 +108,53 @@ def stopped_soon(said: list[str]) -> Audience:
     return Audience(notice=said.append, stopping=stopping)
 
 
-async def test_a_stopped_replay_ends_in_bounded_time_whatever_its_servers_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stopped_replay_ends_in_bounded_time_whatever_its_servers_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(foreground, "ENDING_S", 0.3)
     said: list[str] = []
     async with serving(trickling) as server:
-        how = playing(plan(trace(), ["a"], run="r1", pairs=1), [Endpoint(name="a", url=server.url)], tmp_path / "x.duckdb")
-        ended = await asyncio.wait_for(asyncio.to_thread(foreground.played, how, stopped_soon(said)), 60)
+        how = playing(
+            plan(trace(), ["a"], run="r1", pairs=1),
+            [Endpoint(name="a", url=server.url)],
+            tmp_path / "x.duckdb",
+        )
+        ended = await asyncio.wait_for(
+            asyncio.to_thread(foreground.played, how, stopped_soon(said)), 60
+        )
     assert ended.was_stopped
     rows = [row for path in journals(how.database, "r1") for row in journal.read(path)]
     assert {row.status for row in rows if isinstance(row, CallRow)} == {"stopped"}
-    assert [line for line in said if "stop" in line] == ["stopping: what is in flight has 0.3 s to end; Ctrl-C again ends it now"]
+    assert [line for line in said if "stop" in line] == [
+        "stopping: what is in flight has 0.3 s to end; Ctrl-C again ends it now"
+    ]
 
 
-async def test_stopped_questions_end_in_bounded_time_and_are_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stopped_questions_end_in_bounded_time_and_are_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(foreground, "ENDING_S", 0.3)
     async with serving(trickling) as server:
-        made = replace(evaluation(tmp_path, server.url), endpoints=(Endpoint(name="a", url=server.url),))
-        ended = await asyncio.wait_for(asyncio.to_thread(foreground.asked, made, stopped_soon([])), 60)
+        made = replace(
+            evaluation(tmp_path, server.url), endpoints=(Endpoint(name="a", url=server.url),)
+        )
+        ended = await asyncio.wait_for(
+            asyncio.to_thread(foreground.asked, made, stopped_soon([])), 60
+        )
     assert (ended.answered, ended.failed, ended.left) == (0, 0, 2)
 
 
-EXCHANGED = (Endpoint(name="a", url="http://m1:1/v1", machine="m1"), Endpoint(name="b", url="http://m2:1/v1", machine="m2"))
+EXCHANGED = (
+    Endpoint(name="a", url="http://m1:1/v1", machine="m1"),
+    Endpoint(name="b", url="http://m2:1/v1", machine="m2"),
+)
 
 
 def everywhere(name: str, port: int) -> Endpoint:
-    first, second = (Endpoint(name=name, url=f"http://{machine}:{port}/v1", machine=machine) for machine in ("m1", "m2"))
+    first, second = (
+        Endpoint(name=name, url=f"http://{machine}:{port}/v1", machine=machine)
+        for machine in ("m1", "m2")
+    )
     return Endpoint(name=name, url=first.url, machine="m1", places=(first, second))
 
 
@@ -131,7 +163,12 @@ def everywhere(name: str, port: int) -> Endpoint:
     [
         (EXCHANGED, {0}, {1: 1}, False),
         (EXCHANGED, {0, 1}, {}, True),
-        (EXCHANGED, {0}, {1: 3, 2: 1}, True),  # b has a's address by now: pair 1 would be played on the wrong servers
+        (
+            EXCHANGED,
+            {0},
+            {1: 3, 2: 1},
+            True,
+        ),  # b has a's address by now: pair 1 would be played on the wrong servers
         (EXCHANGED, {0, 2}, {1: 3}, True),
         ((everywhere("a", 1), everywhere("b", 2)), {0}, {1: 3, 2: 1}, False),
     ],
@@ -147,11 +184,20 @@ def test_a_half_is_over_when_it_is_done_or_its_servers_were_exchanged(
 
 def test_arms_speak_to_the_machine_that_they_play_on_and_say_whose_address_they_took() -> None:
     one, two = stages(swapped(), EXCHANGED)
-    assert ({each.name: each.url for each in one.endpoints}, one.taken_from) == ({"a": "http://m1:1/v1", "b": "http://m2:1/v1"}, {})
-    assert {each.name: each.url for each in two.endpoints} == {"a": "http://m2:1/v1", "b": "http://m1:1/v1"}
+    assert ({each.name: each.url for each in one.endpoints}, one.taken_from) == (
+        {"a": "http://m1:1/v1", "b": "http://m2:1/v1"},
+        {},
+    )
+    assert {each.name: each.url for each in two.endpoints} == {
+        "a": "http://m2:1/v1",
+        "b": "http://m1:1/v1",
+    }
     assert two.taken_from == {"a": "b", "b": "a"}
     _, there = stages(swapped(), (everywhere("a", 1), everywhere("b", 2)))
-    assert {each.name: each.url for each in there.endpoints} == {"a": "http://m2:1/v1", "b": "http://m1:2/v1"}
+    assert {each.name: each.url for each in there.endpoints} == {
+        "a": "http://m2:1/v1",
+        "b": "http://m1:2/v1",
+    }
     assert there.taken_from == {}
 
 
@@ -163,9 +209,17 @@ BF16, FP8 = {"kv_cache_dtype": "bfloat16"}, {"kv_cache_dtype": "fp8"}
     [
         (FP8 | {"process_start_s": 5.0}, BF16 | {"process_start_s": 9.0}, True),
         (FP8 | {"process_start_s": 5.0}, BF16, True),
-        (FP8 | {"process_start_s": 5.0}, FP8 | {"process_start_s": 9.0}, False),  # started again as what it was
+        (
+            FP8 | {"process_start_s": 5.0},
+            FP8 | {"process_start_s": 9.0},
+            False,
+        ),  # started again as what it was
         (FP8, FP8, False),
-        (BF16 | {"process_start_s": 5.0}, BF16 | {"process_start_s": 9.0}, True),  # alike, but another process
+        (
+            BF16 | {"process_start_s": 5.0},
+            BF16 | {"process_start_s": 9.0},
+            True,
+        ),  # alike, but another process
         (BF16 | {"process_start_s": 5.0}, BF16 | {"process_start_s": 5.0}, False),
         (BF16 | {"process_start_s": 5.0}, BF16, None),
     ],
@@ -182,13 +236,21 @@ def test_a_server_is_exchanged_when_another_process_is_the_arm_that_belongs_ther
 
 def test_a_resumed_half_has_only_those_rounds_left_that_were_not_done() -> None:
     first, _ = stages(swapped(), EXCHANGED)
-    assert [play.pair for round_ in first.left(Past(done=frozenset({0}), lost={})) for play in round_.plays] == [1, 1]
+    assert [
+        play.pair
+        for round_ in first.left(Past(done=frozenset({0}), lost={}))
+        for play in round_.plays
+    ] == [1, 1]
 
 
 def test_a_resumed_half_warms_up_again_unless_it_has_nothing_left() -> None:
     first, _ = stages(swapped(warmup=True), EXCHANGED)
 
     def left(*done: int) -> list[int]:
-        return [play.pair for round_ in first.left(Past(done=frozenset(done), lost={})) for play in round_.plays]
+        return [
+            play.pair
+            for round_ in first.left(Past(done=frozenset(done), lost={}))
+            for play in round_.plays
+        ]
 
     assert (left(-1, 0), left(-1, 0, 1)) == ([-1, -1, 1, 1], [])

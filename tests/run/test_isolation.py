@@ -20,7 +20,10 @@ from tests.cli.verbs import agentload
 
 
 def test_every_arm_is_tried_without_and_with_each_feature_and_the_safest_comes_first() -> None:
-    arms = [Endpoint(name=name, url="http://x/v1", launch=Launch(command=("serve", name))) for name in ("bf16", "fp8")]
+    arms = [
+        Endpoint(name=name, url="http://x/v1", launch=Launch(command=("serve", name)))
+        for name in ("bf16", "fp8")
+    ]
     plain = combinations(arms, graphs=False)
     assert [(each.arm.name, each.prefix_caching, each.cuda_graphs) for each in plain] == [
         ("bf16", False, None),
@@ -42,18 +45,38 @@ def test_every_arm_is_tried_without_and_with_each_feature_and_the_safest_comes_f
     ]
 
 
-def test_answers_are_held_against_those_of_the_first_combination_that_gave_some(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    answer = Streamed(text="so", ttft_ms=None, prompt_tokens=None, cached_tokens=None, token_ids=(7,))
+def test_answers_are_held_against_those_of_the_first_combination_that_gave_some(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    answer = Streamed(
+        text="so", ttft_ms=None, prompt_tokens=None, cached_tokens=None, token_ids=(7,)
+    )
     said = iter([None, (None, None), (None, answer), (answer, answer)])
     bases: list[object] = []
 
-    def tried(each: Combination, base: object, **_: object) -> tuple[Cell, tuple[Streamed | None, ...] | None]:
+    def tried(
+        each: Combination, base: object, **_: object
+    ) -> tuple[Cell, tuple[Streamed | None, ...] | None]:
         bases.append(base)
-        return Cell(arm=each.arm.name, prefix_caching=each.prefix_caching, cuda_graphs=None, outcome="ok"), next(said)
+        return Cell(
+            arm=each.arm.name, prefix_caching=each.prefix_caching, cuda_graphs=None, outcome="ok"
+        ), next(said)
 
     monkeypatch.setattr(isolation, "_tried", tried)
-    arms = [Endpoint(name=name, url="http://x/v1", launch=Launch(command=("serve",))) for name in ("bf16", "fp8")]
-    list(isolation.isolated(combinations(arms, graphs=False), tokens=1, prompts=2, logs=tmp_path, start_s=1, told=lambda _: None))
+    arms = [
+        Endpoint(name=name, url="http://x/v1", launch=Launch(command=("serve",)))
+        for name in ("bf16", "fp8")
+    ]
+    list(
+        isolation.isolated(
+            combinations(arms, graphs=False),
+            tokens=1,
+            prompts=2,
+            logs=tmp_path,
+            start_s=1,
+            told=lambda _: None,
+        )
+    )
     assert bases == [None, None, None, (None, answer)]
 
 
@@ -69,7 +92,9 @@ exec {agentload} emulate llama-3.1-8b-h100/{arm} --port {port} --speed 50 $fault
 
 @pytest.mark.slow
 @pytest.mark.loopback
-def test_a_combination_that_crashes_is_told_from_one_that_does_not_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_combination_that_crashes_is_told_from_one_that_does_not_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -79,18 +104,32 @@ def test_a_combination_that_crashes_is_told_from_one_that_does_not_start(tmp_pat
     arms = {
         arm: {
             "url": f"http://127.0.0.1:{port}/v1",
-            "launch": ["sh", "-c", SERVER.format(arm=arm, crash=crash, agentload=program, port=port), "serve"],
+            "launch": [
+                "sh",
+                "-c",
+                SERVER.format(arm=arm, crash=crash, agentload=program, port=port),
+                "serve",
+            ],
         }
         for arm in ("bf16", "fp8", "broken")
     }
     file, database = tmp_path / "endpoints.yaml", tmp_path / "m.duckdb"
     file.write_text(yaml.safe_dump({"arms": arms}, sort_keys=False))
-    agentload("sweep --endpoints emulated:llama-3.1-8b-h100/bf16+fp8 --contexts 512,1k --pairs 1 --output 4 --no-noise", db=database)
+    agentload(
+        "sweep --endpoints emulated:llama-3.1-8b-h100/bf16+fp8 --contexts 512,1k --pairs 1 --output 4 --no-noise",
+        db=database,
+    )
     with duckdb.connect(str(database), read_only=True) as connection:
         ((run,),) = connection.execute("SELECT run_id FROM runs").fetchall()
     capsys.readouterr()
     with pytest.raises(GateError, match="3 of 6 combinations"):
-        agentload("probe --matrix --prompts 2 --gate --json", endpoints=file, into=run, db=database, logs=tmp_path / "logs")
+        agentload(
+            "probe --matrix --prompts 2 --gate --json",
+            endpoints=file,
+            into=run,
+            db=database,
+            logs=tmp_path / "logs",
+        )
     found = json.loads(capsys.readouterr().out)
     assert [(each["arm"], each["prefix_caching"], each["outcome"]) for each in found] == [
         ("bf16", False, "ok"),
@@ -106,4 +145,8 @@ def test_a_combination_that_crashes_is_told_from_one_that_does_not_start(tmp_pat
     assert found[1]["reuse"]["counted_hits"] == 2032
     with reading(database) as connection:
         evidence = gather(connection, run)
-    assert [(each.arm, each.prefix_caching, each.outcome) for each in evidence.probes if each.outcome != "ok"] == [("fp8", True, "crash")]
+    assert [
+        (each.arm, each.prefix_caching, each.outcome)
+        for each in evidence.probes
+        if each.outcome != "ok"
+    ] == [("fp8", True, "crash")]

@@ -10,7 +10,16 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity
 from agentload.model.commands import Call, Limits, Outcome, Send, Status
 from agentload.model.rows import CallRow, FingerprintRow
-from agentload.run.known import Between, Tally, began_as, dated, differences, is_restarted, newly_missing, remembered
+from agentload.run.known import (
+    Between,
+    Tally,
+    began_as,
+    dated,
+    differences,
+    is_restarted,
+    newly_missing,
+    remembered,
+)
 from agentload.telemetry.log_lines import StartUp
 from tests.evidence.runs import call as timed
 
@@ -34,7 +43,12 @@ def test_what_does_not_answer_is_what_it_was() -> None:
     assert remembered(silent, KNOWN).facts() == KNOWN.facts()
     assert newly_missing(silent, KNOWN) == ("http://x/metrics: 403",)
     # Of a log that was rotated, what was read before; of a replica that is gone, nothing.
-    one = Identity(models=("m",), version="0.32.0", counters={"requests_done": 5.0}, log=StartUp(warnings=("w",)))
+    one = Identity(
+        models=("m",),
+        version="0.32.0",
+        counters={"requests_done": 5.0},
+        log=StartUp(warnings=("w",)),
+    )
     now = remembered(one, KNOWN)
     assert (now.replicas, now.counters, now.log) == (
         1,
@@ -46,7 +60,11 @@ def test_what_does_not_answer_is_what_it_was() -> None:
 @pytest.mark.parametrize(
     ("before", "now", "is_another"),
     [
-        ({"process_start_s": 7.0, "requests_done": 4.0}, {"process_start_s": 7.0, "requests_done": 9.0}, False),
+        (
+            {"process_start_s": 7.0, "requests_done": 4.0},
+            {"process_start_s": 7.0, "requests_done": 9.0},
+            False,
+        ),
         ({"process_start_s": 7.0}, {"process_start_s": 8.0}, True),
         ({"requests_done": 4.0, "running": 3.0}, {"requests_done": 4.0, "running": 0.0}, False),
         # Several API servers share a page that does not say when they were started.
@@ -58,15 +76,30 @@ def test_what_does_not_answer_is_what_it_was() -> None:
 def test_another_process_is_known_by_its_start_or_by_counters_that_begin_anew(
     before: dict[str, float], now: dict[str, float], *, is_another: bool
 ) -> None:
-    assert is_restarted(Identity(models=(), counters=before), Identity(models=(), counters=now)) == is_another
+    assert (
+        is_restarted(Identity(models=(), counters=before), Identity(models=(), counters=now))
+        == is_another
+    )
 
 
-def test_a_server_that_does_not_say_when_it_was_started_gets_the_instant_at_which_we_know_it_was() -> None:
-    assert dated(Identity(models=(), counters={"requests_done": 1.0}), 9.0).facts()["process_start_s"] == 9.0
-    assert dated(Identity(models=(), counters={"process_start_s": 2.0}), 9.0).facts()["process_start_s"] == 2.0
+def test_a_server_that_does_not_say_when_it_was_started_gets_the_instant_at_which_we_know_it_was() -> (
+    None
+):
+    assert (
+        dated(Identity(models=(), counters={"requests_done": 1.0}), 9.0).facts()["process_start_s"]
+        == 9.0
+    )
+    assert (
+        dated(Identity(models=(), counters={"process_start_s": 2.0}), 9.0).facts()[
+            "process_start_s"
+        ]
+        == 2.0
+    )
 
 
-def test_a_server_is_held_against_what_its_arm_was_first_and_a_process_against_what_it_was_last() -> None:
+def test_a_server_is_held_against_what_its_arm_was_first_and_a_process_against_what_it_was_last() -> (
+    None
+):
     first = {"kv_cache_dtype": "fp8", "pool_tokens": "100", "process_start_s": 7.0}
     since = {"kv_cache_dtype": "auto", "pool_tokens": "50", "process_start_s": 8.0}
     assert differences(first, since, since) == ("kv_cache_dtype fp8 → auto",)
@@ -75,9 +108,20 @@ def test_a_server_is_held_against_what_its_arm_was_first_and_a_process_against_w
 
 def test_a_run_began_with_what_each_arm_told_first() -> None:
     def row(leg: int, at_ns: int, **facts: object) -> FingerprintRow:
-        return FingerprintRow(run_id="r", leg=leg, arm="a", at_ns=at_ns, moment="before", round=0, facts=json.dumps(facts))
+        return FingerprintRow(
+            run_id="r",
+            leg=leg,
+            arm="a",
+            at_ns=at_ns,
+            moment="before",
+            round=0,
+            facts=json.dumps(facts),
+        )
 
-    rows = [row(2, 1, version="2", kv_cache_dtype="fp8"), row(1, 9, version="1", kv_cache_dtype=None)]
+    rows = [
+        row(2, 1, version="2", kv_cache_dtype="fp8"),
+        row(1, 9, version="1", kv_cache_dtype=None),
+    ]
     assert began_as(rows) == {"a": {"version": "1", "kv_cache_dtype": "fp8"}}
 
 
@@ -85,9 +129,21 @@ ARM = Endpoint(name="a", url="http://x/v1", aliases={"small": "other"})
 
 
 def call(status: Status, *, arm: str = "a", model: str | None = None) -> tuple[str | None, CallRow]:
-    asked = Call(session="s", turn=0, workload="w", context=(), context_tokens=1, output=1, model=model)
+    asked = Call(
+        session="s", turn=0, workload="w", context=(), context_tokens=1, output=1, model=model
+    )
     send = Send(
-        request_id="q", call=asked, attempt=0, retry_of=None, arm=arm, block=0, pair=0, due_ns=0, released_ns=0, salt="", limits=Limits()
+        request_id="q",
+        call=asked,
+        attempt=0,
+        retry_of=None,
+        arm=arm,
+        block=0,
+        pair=0,
+        due_ns=0,
+        released_ns=0,
+        salt="",
+        limits=Limits(),
     )
     return model, row(send, Outcome(status=status), run_id="r", leg=1)
 
@@ -108,7 +164,11 @@ def tallied(*calls: tuple[str | None, CallRow], arm: Endpoint = ARM) -> Tally:
         # It may have been done with what we gave up, and never was with what it refused.
         ([call("ok"), call("idle_timeout"), call("short")], 11, None),
         ([call("ok"), call("idle_timeout"), call("short")], 13, None),
-        ([call("ok"), call("idle_timeout"), call("busy")], 13, "a answered 1 requests that were not ours"),
+        (
+            [call("ok"), call("idle_timeout"), call("busy")],
+            13,
+            "a answered 1 requests that were not ours",
+        ),
         (
             [call("ok"), call("ok"), call("idle_timeout")],
             11,
@@ -119,7 +179,9 @@ def tallied(*calls: tuple[str | None, CallRow], arm: Endpoint = ARM) -> Tally:
         ([call("ok"), call("ok", model="small")], 12, None),
     ],
 )
-def test_a_server_counts_our_requests_and_no_others(calls: list[tuple[str | None, CallRow]], done: float, fault: str | None) -> None:
+def test_a_server_counts_our_requests_and_no_others(
+    calls: list[tuple[str | None, CallRow]], done: float, fault: str | None
+) -> None:
     assert tallied(*calls).fault(ARM, {"requests_done": done}) == fault
 
 
@@ -170,4 +232,7 @@ def test_answers_in_one_piece_void_a_block_only_when_most_long_ones_are() -> Non
     assert listened(*[whole] * 4).reason("fp8") is None  # too few to judge by
     assert listened(*[whole] * 5, *[streamed] * 5).reason("fp8") is None
     told = listened(*[whole] * 6, *[streamed] * 4, replace(whole, status="reset")).reason("fp8")
-    assert told == "fp8: 6 of 10 answers arrived in one piece: a gateway buffers streams, or answers from a cache"
+    assert (
+        told
+        == "fp8: 6 of 10 answers arrived in one piece: a gateway buffers streams, or answers from a cache"
+    )

@@ -27,7 +27,12 @@ SLOWNESS = {"m1": 1.0, "m2": 1.08}
 
 def talk(number: int) -> Session:
     turns = tuple(
-        Turn(add=(Segment(role="user", tokens=2_000, key=f"{number}.{turn}"),), output=120, wait="user" if turn else None, wait_s=0.2)
+        Turn(
+            add=(Segment(role="user", tokens=2_000, key=f"{number}.{turn}"),),
+            output=120,
+            wait="user" if turn else None,
+            wait_s=0.2,
+        )
         for turn in range(3)
     )
     return Session(session=f"s{number}", workload="chat", start_s=0.7 * number, turns=turns)
@@ -37,22 +42,44 @@ TRACE = Trace(header=Header(name="t", seed=1), sessions=tuple(talk(number) for n
 
 
 def played(
-    folder: Path, *, swap: bool, slowness: dict[str, float] = SLOWNESS, design: Design = "parallel", twins: bool = False
+    folder: Path,
+    *,
+    swap: bool,
+    slowness: dict[str, float] = SLOWNESS,
+    design: Design = "parallel",
+    twins: bool = False,
 ) -> Evidence:
     arms = {arm.name: arm for arm in arms_of("llama-3.1-8b-h100", ["bf16", "fp8"])}
     if twins:
         arms["fp8"] = replace(arms["bf16"], name="fp8")
     machines = tuple(SLOWNESS)
-    made = plan(TRACE, tuple(arms), run="r", seed=3, pairs=8, design=design, machines=machines, swap=swap)
-    study = Replay(traces=(TraceRef(path="t"),), servers=Virtual(profile="llama-3.1-8b-h100"), design=design, swap=swap, pairs=8, seed=3)
+    made = plan(
+        TRACE, tuple(arms), run="r", seed=3, pairs=8, design=design, machines=machines, swap=swap
+    )
+    study = Replay(
+        traces=(TraceRef(path="t"),),
+        servers=Virtual(profile="llama-3.1-8b-h100"),
+        design=design,
+        swap=swap,
+        pairs=8,
+        seed=3,
+    )
     database = folder / "x.duckdb"
-    store(Simulation(study=study, plan=made, arms=arms, trace_hash="", database=database, slowness=slowness))
+    store(
+        Simulation(
+            study=study, plan=made, arms=arms, trace_hash="", database=database, slowness=slowness
+        )
+    )
     with reading(database) as connection:
         return gather(connection, "r", profiles=arms)
 
 
 def change(evidence: Evidence) -> tuple[float, float, float]:
-    found = next(each.change.relative for each in speeds(evidence, (("chat", 1.0),), Policy()) if each.change.metric == "tpot_ms")
+    found = next(
+        each.change.relative
+        for each in speeds(evidence, (("chat", 1.0),), Policy())
+        if each.change.metric == "tpot_ms"
+    )
     assert found.low is not None
     assert found.high is not None
     return found.low, found.value, found.high
@@ -63,28 +90,42 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> float:
     return change(played(tmp_path_factory.mktemp("truth"), swap=False, slowness={}))[1]
 
 
-def test_without_a_swap_the_arm_is_blamed_for_its_machine_and_the_advisor_says_so(tmp_path: Path, truth: float) -> None:
+def test_without_a_swap_the_arm_is_blamed_for_its_machine_and_the_advisor_says_so(
+    tmp_path: Path, truth: float
+) -> None:
     found = played(tmp_path, swap=False)
     low, value, _ = change(found)
     assert low > truth
     assert value == pytest.approx((1 + truth) * 1.08 - 1, abs=0.015)
     assert (found.deployment.machines, found.deployment.swapped) == (("m1", "m2"), False)
-    told = [each for each in decide(found, Policy()).findings if "ran on different machines and never changed places" in each.message]
+    told = [
+        each
+        for each in decide(found, Policy()).findings
+        if "ran on different machines and never changed places" in each.message
+    ]
     assert [each.next_step for each in told] == [Swap(pairs=8)]
 
 
 @pytest.mark.parametrize("design", ["parallel", "interleaved"])
-def test_with_a_swap_the_true_difference_comes_back(tmp_path: Path, truth: float, design: Design) -> None:
+def test_with_a_swap_the_true_difference_comes_back(
+    tmp_path: Path, truth: float, design: Design
+) -> None:
     found = played(tmp_path, swap=True, design=design)
     low, value, high = change(found)
     assert value == pytest.approx(truth, abs=0.015)
     assert low <= truth <= high
     (tmp_path / "alike").mkdir()
     least, _, most = change(played(tmp_path / "alike", swap=True, design=design, slowness={}))
-    assert high - low < 1.1 * (most - least)  # the machine is taken out, not averaged over: as wide as on two that are alike
+    assert high - low < 1.1 * (
+        most - least
+    )  # the machine is taken out, not averaged over: as wide as on two that are alike
     assert (found.deployment.machines, found.deployment.swapped) == (("m1", "m2"), True)
     assert [arm.machine for arm in found.arms] == [None, None]
-    assert not [each for each in decide(found, Policy()).findings if "cannot tell machine from arm" in each.message]
+    assert not [
+        each
+        for each in decide(found, Policy()).findings
+        if "cannot tell machine from arm" in each.message
+    ]
 
 
 @pytest.mark.parametrize("slowness", [SLOWNESS, {"m1": 1.08, "m2": 1.0}])

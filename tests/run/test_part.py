@@ -31,7 +31,9 @@ async def test_without_patience_the_wait_is_short_and_told(database: Path) -> No
     told: list[str] = []
     with reading(database):
         async with asyncio.timeout(30):
-            error = await loaded("r1", database, patience_s=0.01, is_stopping=lambda: False, notice=told.append)
+            error = await loaded(
+                "r1", database, patience_s=0.01, is_stopping=lambda: False, notice=told.append
+            )
     assert (error, told) == (f"{database}: {BUSY}", [f"not loaded yet: {database}: {BUSY}"])
 
 
@@ -39,7 +41,13 @@ async def test_being_asked_to_stop_ends_the_longest_wait(database: Path) -> None
     told: list[str] = []
     with reading(database):
         async with asyncio.timeout(30):
-            error = await loaded("r1", database, patience_s=600, is_stopping=lambda: len(told) > 0, notice=told.append)
+            error = await loaded(
+                "r1",
+                database,
+                patience_s=600,
+                is_stopping=lambda: len(told) > 0,
+                notice=told.append,
+            )
     assert error == f"{database}: {BUSY}"
     assert told == [f"waiting for the database: {error}", f"not loaded yet: {error}"]
 
@@ -49,7 +57,12 @@ async def test_what_waits_goes_on_when_the_database_is_closed(database: Path) ->
         stack.enter_context(reading(database))
         asyncio.get_running_loop().call_later(0.05, stack.close)
         async with asyncio.timeout(30):
-            assert await loaded("r1", database, patience_s=600, is_stopping=lambda: False, notice=lambda _: None) is None
+            assert (
+                await loaded(
+                    "r1", database, patience_s=600, is_stopping=lambda: False, notice=lambda _: None
+                )
+                is None
+            )
             await looked_at(database, notice=lambda _: None)
 
 

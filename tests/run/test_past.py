@@ -15,16 +15,7 @@ from agentload.layout.plan import plan, with_starts
 from agentload.model.plan import Plan
 from agentload.model.rows import ArmRow, BlockRow, CallRow, FingerprintRow, LegRow, Row, RunRow
 from agentload.model.trace import Header, Session, Trace, Turn
-from agentload.run.past import (
-    FIRST,
-    Past,
-    began,
-    beside,
-    check_resumed,
-    needless,
-    past,
-    taken,
-)
+from agentload.run.past import FIRST, Past, began, beside, check_resumed, needless, past, taken
 from agentload.run.record import run_row
 from agentload.store import journal
 from agentload.store.places import journal_folder, journals, worker_journals
@@ -34,13 +25,30 @@ from agentload.study.parts import Live, Load, TraceRef
 from agentload.study.stored import Notes, study_of
 from tests.layout.test_plan import swapped
 
-SESSIONS = tuple(Session(session=f"s{i}", workload="chat", start_s=float(i), turns=(Turn(add=(), output=4),)) for i in range(8))
+SESSIONS = tuple(
+    Session(session=f"s{i}", workload="chat", start_s=float(i), turns=(Turn(add=(), output=4),))
+    for i in range(8)
+)
 TRACE = Trace(header=Header(name="t", seed=1), sessions=SESSIONS)
-STUDY = Replay(traces=(TraceRef(path="t"),), servers=Live(endpoints="e"), pairs=2, load=Load(sessions=2, wait_cap_s={"user": 2.0}))
+STUDY = Replay(
+    traces=(TraceRef(path="t"),),
+    servers=Live(endpoints="e"),
+    pairs=2,
+    load=Load(sessions=2, wait_cap_s={"user": 2.0}),
+)
 
 
 def planned(arms: Sequence[str] = ("a", "b"), *, pairs: int = 2, study: Replay = STUDY) -> Plan:
-    return plan(TRACE, arms, run="r", pairs=pairs, load=study.load.planned(), seed=study.seed, design=study.design, cache=study.cache)
+    return plan(
+        TRACE,
+        arms,
+        run="r",
+        pairs=pairs,
+        load=study.load.planned(),
+        seed=study.seed,
+        design=study.design,
+        cache=study.cache,
+    )
 
 
 def described(made: Plan, study: Replay = STUDY) -> RunRow:
@@ -64,7 +72,17 @@ def leg(number: int) -> LegRow:
 
 def block(number: int, pair: int, arm: str, salt: str, void: str | None = None) -> BlockRow:
     return BlockRow(
-        run_id="r", leg=number, pair=pair, block=pair, arm=arm, round=0, started_ns=0, drain_ns=None, ended_ns=1, salt=salt, void=void
+        run_id="r",
+        leg=number,
+        pair=pair,
+        block=pair,
+        arm=arm,
+        round=0,
+        started_ns=0,
+        drain_ns=None,
+        ended_ns=1,
+        salt=salt,
+        void=void,
     )
 
 
@@ -100,7 +118,9 @@ def kept(tmp_path: Path, *legs: Sequence[Row]) -> Past:
     return past(database, planned())
 
 
-def test_a_pair_that_was_void_twice_in_one_leg_is_not_played_under_a_salt_that_it_had(tmp_path: Path) -> None:
+def test_a_pair_that_was_void_twice_in_one_leg_is_not_played_under_a_salt_that_it_had(
+    tmp_path: Path,
+) -> None:
     before = kept(
         tmp_path,
         [
@@ -112,8 +132,14 @@ def test_a_pair_that_was_void_twice_in_one_leg_is_not_played_under_a_salt_that_i
     assert (before.done, before.lost) == (frozenset(), {0: 3})
 
 
-def test_a_play_that_was_killed_before_its_end_counts_and_one_that_never_began_does_not(tmp_path: Path) -> None:
-    before = kept(tmp_path, [call(1, 0, "a", "one"), block(1, 0, "a", "r/0"), call(1, 1, "b", "two")], [call(2, 0, "a", "three")])
+def test_a_play_that_was_killed_before_its_end_counts_and_one_that_never_began_does_not(
+    tmp_path: Path,
+) -> None:
+    before = kept(
+        tmp_path,
+        [call(1, 0, "a", "one"), block(1, 0, "a", "r/0"), call(1, 1, "b", "two")],
+        [call(2, 0, "a", "three")],
+    )
     assert (before.legs, before.done, before.lost) == (2, frozenset(), {0: 2, 1: 1})
 
 
@@ -121,7 +147,9 @@ def test_a_leg_whose_calls_lie_in_journals_of_workers_is_read_as_one(tmp_path: P
     database = tmp_path / "x.duckdb"
     path = journal_folder(database, "r") / "leg001.journal"
     path.parent.mkdir(parents=True)
-    rows: dict[Path, list[Row]] = {path: [leg(1), block(1, 0, "a", "r/0"), block(1, 0, "b", "r/0"), block(1, 1, "a", "r/1")]}
+    rows: dict[Path, list[Row]] = {
+        path: [leg(1), block(1, 0, "a", "r/0"), block(1, 0, "b", "r/0"), block(1, 1, "a", "r/1")]
+    }
     for worker, own in enumerate(worker_journals(path, 2)):
         rows[own] = [call(1, pair, arm, f"{pair}{arm}{worker}") for pair in (0, 1) for arm in "ab"]
     for each, written in rows.items():
@@ -130,12 +158,18 @@ def test_a_leg_whose_calls_lie_in_journals_of_workers_is_read_as_one(tmp_path: P
                 writer.append(row)
     before = past(database, planned())
     assert (before.legs, before.done, before.lost) == (1, frozenset({0}), {1: 2})
-    assert [each.name for each in journals(database, "r")] == ["leg001-1.journal", "leg001-2.journal", "leg001.journal"]
+    assert [each.name for each in journals(database, "r")] == [
+        "leg001-1.journal",
+        "leg001-2.journal",
+        "leg001.journal",
+    ]
 
 
 def test_halves_of_two_plays_are_no_whole_pair(tmp_path: Path) -> None:
     before = kept(
-        tmp_path, [block(1, 0, "a", "r/0"), block(1, 0, "b", "r/0", void="died")], [block(2, 0, "b", "r/0~1"), block(2, 1, "b", "r/1")]
+        tmp_path,
+        [block(1, 0, "a", "r/0"), block(1, 0, "b", "r/0", void="died")],
+        [block(2, 0, "b", "r/0~1"), block(2, 1, "b", "r/1")],
     )
     assert (before.done, before.lost) == (frozenset(), {0: 2, 1: 1})
 
@@ -145,7 +179,9 @@ def test_a_pair_that_is_whole_under_one_salt_is_done(tmp_path: Path) -> None:
     assert (before.done, before.lost) == (frozenset({0}), {})
 
 
-def test_pages_that_a_power_cut_lost_cost_the_pair_that_was_being_played_and_no_other(tmp_path: Path) -> None:
+def test_pages_that_a_power_cut_lost_cost_the_pair_that_was_being_played_and_no_other(
+    tmp_path: Path,
+) -> None:
     kept(tmp_path, [block(1, 0, "a", "r/0"), block(1, 0, "b", "r/0")])
     database = tmp_path / "x.duckdb"
     (path,) = journals(database, "r")
@@ -154,9 +190,14 @@ def test_pages_that_a_power_cut_lost_cost_the_pair_that_was_being_played_and_no_
         for number in range(3):
             writer.append(call(1, 1, "a", f"call {number}", at_ns=2))
     whole = bytearray(path.read_bytes())
-    whole[synced + 8 : synced + 40] = bytes(32)  # a page that the disk never had, before one that it has
+    whole[synced + 8 : synced + 40] = bytes(
+        32
+    )  # a page that the disk never had, before one that it has
     path.write_bytes(whole)
-    assert (past(database, planned()).done, past(database, planned()).lost) == (frozenset({0}), {1: 1})
+    assert (past(database, planned()).done, past(database, planned()).lost) == (
+        frozenset({0}),
+        {1: 1},
+    )
 
 
 @pytest.mark.parametrize(
@@ -165,7 +206,10 @@ def test_pages_that_a_power_cut_lost_cost_the_pair_that_was_being_played_and_no_
         ({"pairs": 1}, "run r began with other pairs"),
         ({"sessions": None, "rate_per_s": 1.0}, "run r began with other sessions and rate"),
         ({"wait_cap_s": {}}, "run r began with other wait-cap"),
-        ({"pairs": 3, "sessions": None, "cache": "warm"}, "run r began with other cache setting and sessions"),
+        (
+            {"pairs": 3, "sessions": None, "cache": "warm"},
+            "run r began with other cache setting and sessions",
+        ),
         ({"seed": 1}, "run r began with other seed"),
         ({"design": "parallel"}, "run r began with other design"),
         ({"retries": 1}, "run r began with other retries"),
@@ -180,7 +224,10 @@ def test_a_run_goes_on_only_as_it_began(now: dict[str, Any], says: str) -> None:
 
 @pytest.mark.parametrize(
     ("arms", "says"),
-    [(("a", "c"), "run r began with the arms a, b, not a, c"), (("b", "a"), "run r began with the arms a, b, not b, a")],
+    [
+        (("a", "c"), "run r began with the arms a, b, not a, c"),
+        (("b", "a"), "run r began with the arms a, b, not b, a"),
+    ],
 )
 def test_a_run_goes_on_only_with_its_arms_in_their_order(arms: Sequence[str], says: str) -> None:
     assert refused(planned(), planned(arms)) == (says, HINT)
@@ -189,19 +236,35 @@ def test_a_run_goes_on_only_with_its_arms_in_their_order(arms: Sequence[str], sa
 def test_a_run_goes_on_with_its_own_trace_and_where_its_journals_are(tmp_path: Path) -> None:
     database, made = tmp_path / "x.duckdb", planned()
     with pytest.raises(PlanError, match="run r began with trace h, not other"):
-        check_resumed(Past(lost={}, run=described(made), arms=made.arms), made, STUDY, trace_hash="other", database=database)
+        check_resumed(
+            Past(lost={}, run=described(made), arms=made.arms),
+            made,
+            STUDY,
+            trace_hash="other",
+            database=database,
+        )
     with pytest.raises(PlanError, match="no journal of run r beside"):
         check_resumed(past(database, made), made, STUDY, trace_hash="h", database=database)
 
 
-def test_a_run_that_did_not_write_down_how_it_was_played_is_not_gone_on_with(tmp_path: Path) -> None:
+def test_a_run_that_did_not_write_down_how_it_was_played_is_not_gone_on_with(
+    tmp_path: Path,
+) -> None:
     made = planned()
-    before = Past(lost={}, run=replace(described(made), study=None, command="agentload watch run x"), arms=made.arms)
-    with pytest.raises(PlanError, match="run r is of an older version, which did not write down how it was played"):
+    before = Past(
+        lost={},
+        run=replace(described(made), study=None, command="agentload watch run x"),
+        arms=made.arms,
+    )
+    with pytest.raises(
+        PlanError, match="run r is of an older version, which did not write down how it was played"
+    ):
         check_resumed(before, made, STUDY, trace_hash="h", database=tmp_path / "x.duckdb")
 
 
-def test_a_run_tells_into_how_many_blocks_it_cut_its_trace_and_how_long_they_may_last(tmp_path: Path) -> None:
+def test_a_run_tells_into_how_many_blocks_it_cut_its_trace_and_how_long_they_may_last(
+    tmp_path: Path,
+) -> None:
     database, study = tmp_path / "x.duckdb", extended(STUDY, pairs=5, duration_s=4800.0)
     assert began(database, "r") is None
     kept(tmp_path, [described(planned(pairs=5, study=study), study)])
@@ -220,16 +283,33 @@ def test_a_run_tells_into_how_many_blocks_it_cut_its_trace_and_how_long_they_may
         (True, {0, 1}, {0, 1}),
     ],
 )
-def test_a_leg_leaves_out_what_is_done_and_warms_up_only_for_something(*, warmup: bool, done: set[int], left_out: set[int]) -> None:
+def test_a_leg_leaves_out_what_is_done_and_warms_up_only_for_something(
+    *, warmup: bool, done: set[int], left_out: set[int]
+) -> None:
     made = plan(TRACE, ("a", "b"), run="r", pairs=2, warmup=warmup)
-    assert needless((play for round_ in made.rounds for play in round_.plays), frozenset(done)) == left_out
+    assert (
+        needless((play for round_ in made.rounds for play in round_.plays), frozenset(done))
+        == left_out
+    )
 
 
 def test_what_each_server_said_last_and_first_is_taken_over(tmp_path: Path) -> None:
     def said(number: int, facts: dict[str, str]) -> FingerprintRow:
-        return FingerprintRow(run_id="r", leg=number, arm="a", at_ns=number, moment="before", round=0, facts=json.dumps(facts))
+        return FingerprintRow(
+            run_id="r",
+            leg=number,
+            arm="a",
+            at_ns=number,
+            moment="before",
+            round=0,
+            facts=json.dumps(facts),
+        )
 
-    before = kept(tmp_path, [said(1, {"version": "1"}), said(1, {"version": "2"})], [said(2, {"version": "3"})])
+    before = kept(
+        tmp_path,
+        [said(1, {"version": "1"}), said(1, {"version": "2"})],
+        [said(2, {"version": "3"})],
+    )
     assert before.facts == {"a": {"version": "3"}}
     assert before.began_as["a"]["version"] == "1"
 
@@ -237,7 +317,9 @@ def test_what_each_server_said_last_and_first_is_taken_over(tmp_path: Path) -> N
 HINT = "resume with what it began with: agentload replay t"
 
 
-def refused(before: Plan, now: Plan, *, began_as: Replay = STUDY, study: Replay = STUDY) -> tuple[str, str | None] | None:
+def refused(
+    before: Plan, now: Plan, *, began_as: Replay = STUDY, study: Replay = STUDY
+) -> tuple[str, str | None] | None:
     """Return what is said of a run that goes on with another plan, or as another study."""
     run = Past(lost={}, run=described(before, began_as), arms=before.arms)
     try:
@@ -263,9 +345,13 @@ MORE = extended(STUDY, pairs=8)
         ({}, {"launch": True, "pairs": 8}, "launch"),
     ],
 )
-def test_a_run_grows_on_new_starts_after_those_that_it_had(began_as: dict[str, Any], goes_on: dict[str, Any], says: str | None) -> None:
+def test_a_run_grows_on_new_starts_after_those_that_it_had(
+    began_as: dict[str, Any], goes_on: dict[str, Any], says: str | None
+) -> None:
     first, then = extended(PLAYED, **began_as), extended(PLAYED, **goes_on)
-    assert (refused(started(first), started(then), began_as=first, study=then) or (None,))[0] == (says and f"run r began with other {says}")
+    assert (refused(started(first), started(then), began_as=first, study=then) or (None,))[0] == (
+        says and f"run r began with other {says}"
+    )
 
 
 def started(study: Replay) -> Plan:
@@ -277,7 +363,13 @@ def started(study: Replay) -> Plan:
 def elsewhere(made: Plan) -> Plan:
     """Return a plan whose arms begin on each other's machine."""
     other = {"m1": "m2", "m2": "m1"}
-    rounds = (replace(each, plays=tuple(replace(play, machine=other[play.machine or ""]) for play in each.plays)) for each in made.rounds)
+    rounds = (
+        replace(
+            each,
+            plays=tuple(replace(play, machine=other[play.machine or ""]) for play in each.plays),
+        )
+        for each in made.rounds
+    )
     return replace(made, rounds=tuple(rounds))
 
 
@@ -289,7 +381,13 @@ SWAPPED, SWAPS = swapped("interleaved", pairs=4), extended(PLAYED, swap=True)
     [
         (SWAPPED, SWAPS, swapped("interleaved", pairs=8, began=4), extended(SWAPS, pairs=8), None),
         (SWAPPED, SWAPS, planned(pairs=4), PLAYED, "swap and machines"),
-        (planned(pairs=4), PLAYED, swapped("interleaved", pairs=8), extended(SWAPS, pairs=8), "swap"),
+        (
+            planned(pairs=4),
+            PLAYED,
+            swapped("interleaved", pairs=8),
+            extended(SWAPS, pairs=8),
+            "swap",
+        ),
         # Which machines they are says the arms file.
         (SWAPPED, SWAPS, elsewhere(SWAPPED), SWAPS, "machines"),
     ],
@@ -303,7 +401,9 @@ def test_a_run_grows_on_changes_of_machines_after_those_that_it_had(
 
 def written(database: Path, *arms: str) -> Path:
     """Write what a run left: arms, a pair that was played, and one that was killed before its block was closed."""
-    rows: list[Row] = [ArmRow(run_id="r", arm=arm, position=0, url=None, model=None) for arm in arms]
+    rows: list[Row] = [
+        ArmRow(run_id="r", arm=arm, position=0, url=None, model=None) for arm in arms
+    ]
     rows += [*(block(1, 0, arm, "r/0") for arm in arms), call(1, 1, arms[0], "killed")]
     folder = journal_folder(database, "r")
     folder.mkdir(parents=True)
@@ -317,12 +417,20 @@ def plays(made: Plan) -> list[tuple[str, int, str]]:
     return [(play.arm, play.pair, play.salt) for round_ in made.rounds for play in round_.plays]
 
 
-def test_what_is_played_beside_a_run_has_pairs_and_salts_after_those_that_were_used(tmp_path: Path) -> None:
+def test_what_is_played_beside_a_run_has_pairs_and_salts_after_those_that_were_used(
+    tmp_path: Path,
+) -> None:
     made = beside(planned(), written(tmp_path / "d.duckdb", "a", "b", "a@aa"))
-    assert plays(made) == [(play.arm, play.pair + FIRST, f"r/{play.pair + FIRST}") for round_ in planned().rounds for play in round_.plays]
+    assert plays(made) == [
+        (play.arm, play.pair + FIRST, f"r/{play.pair + FIRST}")
+        for round_ in planned().rounds
+        for play in round_.plays
+    ]
 
 
-def test_a_second_sweep_follows_the_first_and_neither_takes_a_pair_that_the_run_may_still_be_given(tmp_path: Path) -> None:
+def test_a_second_sweep_follows_the_first_and_neither_takes_a_pair_that_the_run_may_still_be_given(
+    tmp_path: Path,
+) -> None:
     database = written(tmp_path / "d.duckdb", "a", "b")
     with journal.Writer(journal_folder(database, "r") / "leg002.journal") as writer:
         for arm in ("a", "b"):
@@ -331,12 +439,16 @@ def test_a_second_sweep_follows_the_first_and_neither_takes_a_pair_that_the_run_
     made = beside(whole, database)
     assert {pair for _, pair, _ in plays(made)} == {FIRST + 1, FIRST + 2}
     orders = [(arm, pair + FIRST) for arm, pair, _ in plays(whole) if pair > 0]
-    assert [(arm, pair) for arm, pair, _ in plays(made)] == orders, "the orders go on where they were"
+    assert [(arm, pair) for arm, pair, _ in plays(made)] == orders, (
+        "the orders go on where they were"
+    )
     more = {pair for _, pair, _ in plays(planned(pairs=8))}
     assert past(database, planned()).done & more == {0}
 
 
-@pytest.mark.parametrize(("arms", "told"), [(("a", "b", "c"), "has an arm 'c'"), (("a",), "has no arm 'b'")])
+@pytest.mark.parametrize(
+    ("arms", "told"), [(("a", "b", "c"), "has an arm 'c'"), (("a",), "has no arm 'b'")]
+)
 def test_a_run_of_other_arms_is_refused(tmp_path: Path, arms: tuple[str, ...], told: str) -> None:
     with pytest.raises(PlanError, match=told):
         beside(planned(), written(tmp_path / "d.duckdb", *arms))

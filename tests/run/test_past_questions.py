@@ -11,14 +11,7 @@ import pytest
 from agentload.ask.asker import Answered
 from agentload.errors import PlanError
 from agentload.model.rows import AnswerRow, ArmRow, Kind, LegRow, Row, RunRow
-from agentload.run.past import (
-    Past,
-    asked_of,
-    check_joined,
-    check_same_questions,
-    given,
-    replies,
-)
+from agentload.run.past import Past, asked_of, check_joined, check_same_questions, given, replies
 from agentload.run.questions import Question
 from agentload.store import journal
 from agentload.store.places import journal_folder
@@ -28,10 +21,18 @@ from agentload.study.kinds import Ask, Probe
 from agentload.study.parts import Live
 from agentload.study.stored import Notes
 
-QUESTION = Question(task="needle", context=4096, depth=0.5, number=0, repetition=0, item="s0-d00-0000")
+QUESTION = Question(
+    task="needle", context=4096, depth=0.5, number=0, repetition=0, item="s0-d00-0000"
+)
 OTHERS = tuple(
     replace(QUESTION, **other)
-    for other in ({"task": "json_recall"}, {"context": 8192}, {"depth": None}, {"repetition": 1}, {"item": "s0-d00-0001"})
+    for other in (
+        {"task": "json_recall"},
+        {"context": 8192},
+        {"depth": None},
+        {"repetition": 1},
+        {"item": "s0-d00-0001"},
+    )
 )
 ASKS = Ask(servers=Live(endpoints="e"), tasks=("needle",), seed=3)
 EVALUATED = RunRow(
@@ -54,7 +55,9 @@ EVALUATED = RunRow(
 DID_NOT_ASK = "run r did not begin with questions, or an older version did not write them down"
 
 
-def answer(arm: str, question: Question, *, right: bool | None = True, said: str | None = "x") -> AnswerRow:
+def answer(
+    arm: str, question: Question, *, right: bool | None = True, said: str | None = "x"
+) -> AnswerRow:
     return AnswerRow(
         run_id="r",
         arm=arm,
@@ -85,15 +88,23 @@ def answered(folder: Path, *rows: Row) -> Path:
     ("rows", "is_answered"),
     [
         ([answer("a", QUESTION), answer("b", QUESTION)], True),
-        ([answer("a", QUESTION), answer("b", QUESTION, right=False)], True),  # wrong is answered too
+        (
+            [answer("a", QUESTION), answer("b", QUESTION, right=False)],
+            True,
+        ),  # wrong is answered too
         ([answer("a", QUESTION)], False),
         ([answer("a", QUESTION), answer("b", QUESTION, right=None)], False),
         ([answer("a", QUESTION), answer("b", QUESTION, right=None), answer("b", QUESTION)], True),
-        ([answer("a", QUESTION), answer("b", QUESTION), answer("b", QUESTION, right=None)], False),  # taken back
+        (
+            [answer("a", QUESTION), answer("b", QUESTION), answer("b", QUESTION, right=None)],
+            False,
+        ),  # taken back
         ([answer("a", QUESTION), answer("c", QUESTION)], False),  # of an arm that is not asked now
     ],
 )
-def test_a_question_is_answered_once_every_arm_has_answered_it(tmp_path: Path, rows: Sequence[Row], *, is_answered: bool) -> None:
+def test_a_question_is_answered_once_every_arm_has_answered_it(
+    tmp_path: Path, rows: Sequence[Row], *, is_answered: bool
+) -> None:
     found = given(answered(tmp_path, *rows), "r", ("a", "b"))
     assert found.answered == ({asked_of(QUESTION)} if is_answered else set())
 
@@ -107,15 +118,28 @@ def test_questions_differ_by_task_length_place_repetition_and_item(tmp_path: Pat
 
 
 def test_the_run_its_arms_in_their_order_and_its_legs_are_read(tmp_path: Path) -> None:
-    arms = [ArmRow(run_id="r", arm=name, position=place, url="", model="m") for name, place in (("b", 1), ("a", 0))]
-    legs = [LegRow(run_id="r", leg=number, host="h", boot_id=None, monotonic_ns=0, wall_ns=0) for number in (1, 2)]
+    arms = [
+        ArmRow(run_id="r", arm=name, position=place, url="", model="m")
+        for name, place in (("b", 1), ("a", 0))
+    ]
+    legs = [
+        LegRow(run_id="r", leg=number, host="h", boot_id=None, monotonic_ns=0, wall_ns=0)
+        for number in (1, 2)
+    ]
     found = given(answered(tmp_path, EVALUATED, *arms, *legs), "r", ("a",))
     assert (found.run, found.arms, found.legs) == (EVALUATED, ("a", "b"), 2)
 
 
 def test_what_an_arm_said_before_is_compared_with_what_others_say_now(tmp_path: Path) -> None:
-    database = answered(tmp_path, answer("a", QUESTION, said="yes"), answer("a", OTHERS[0], said=None), answer("b", QUESTION, said="no"))
-    assert replies(database, "r", "a") == {asked_of(QUESTION): Answered(text="yes", finish_reason=None)}
+    database = answered(
+        tmp_path,
+        answer("a", QUESTION, said="yes"),
+        answer("a", OTHERS[0], said=None),
+        answer("b", QUESTION, said="no"),
+    )
+    assert replies(database, "r", "a") == {
+        asked_of(QUESTION): Answered(text="yes", finish_reason=None)
+    }
 
 
 def asked_before(run: RunRow | None = EVALUATED, arms: tuple[str, ...] = ("a", "b")) -> Past:
@@ -130,14 +154,23 @@ def asked_before(run: RunRow | None = EVALUATED, arms: tuple[str, ...] = ("a", "
         (asked_before(), extended(ASKS, seed=4), "d", "run r began with other seed"),
         (asked_before(), extended(ASKS, items=9), "d", "run r began with other items"),
         (asked_before(), ASKS, "other", "run r began with other questions"),
-        (asked_before(replace(EVALUATED, study=json_text(Probe(servers=Live(endpoints="e"))))), ASKS, "d", DID_NOT_ASK),
+        (
+            asked_before(replace(EVALUATED, study=json_text(Probe(servers=Live(endpoints="e"))))),
+            ASKS,
+            "d",
+            DID_NOT_ASK,
+        ),
         (asked_before(None), ASKS, "d", "no journal of run r beside x.duckdb"),
     ],
 )
-def test_an_evaluation_goes_on_only_with_the_questions_that_it_began_with(before: Past, study: Ask, digest: str, says: str | None) -> None:
+def test_an_evaluation_goes_on_only_with_the_questions_that_it_began_with(
+    before: Past, study: Ask, digest: str, says: str | None
+) -> None:
     said = None
     try:
-        check_same_questions(before, run_id="r", study=study, found=Notes(digest=digest), database=Path("x.duckdb"))
+        check_same_questions(
+            before, run_id="r", study=study, found=Notes(digest=digest), database=Path("x.duckdb")
+        )
     except PlanError as error:
         said = error.message
     assert said == says
@@ -151,7 +184,12 @@ def test_an_evaluation_goes_on_only_with_the_questions_that_it_began_with(before
         (asked_before(), ("a",), None, None),
         (asked_before(), ("a", "c"), "measured", "run r has no arm 'c'"),
         (asked_before(), ("a",), "emulated", "run r is measured, these answers are emulated"),
-        (asked_before(replace(EVALUATED, kind="simulated")), ("a",), "measured", "run r is simulated, these answers are measured"),
+        (
+            asked_before(replace(EVALUATED, kind="simulated")),
+            ("a",),
+            "measured",
+            "run r is simulated, these answers are measured",
+        ),
         (asked_before(replace(EVALUATED, kind="simulated")), ("a",), "emulated", None),
         (asked_before(None), ("a",), "measured", "no journal of run r beside x.duckdb"),
     ],

@@ -26,7 +26,9 @@ def test_a_run_keeps_the_shape_of_its_whole_trace_whatever_part_is_played(tmp_pa
     place = Place(database=tmp_path / "x.duckdb")
     simulated = simulation(BEGINNING, place).playing
     assert isinstance(simulated, Simulation)
-    live = msgspec.structs.replace(BEGINNING, servers=Live(endpoints="emulated:llama-3.1-8b-h100/bf16+fp8"))
+    live = msgspec.structs.replace(
+        BEGINNING, servers=Live(endpoints="emulated:llama-3.1-8b-h100/bf16+fp8")
+    )
     with prepared(live, place, is_dry=True) as found:
         assert isinstance(found.playing, Playing)
         shapes = found.playing.notes.trace_shape

@@ -12,15 +12,33 @@ from hypothesis import strategies as st
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import EndpointError, UsageError
-from agentload.run.questions import Asking, Question, ScaledTokens, asking, generated, line, measured, questions_cost
+from agentload.run.questions import (
+    Asking,
+    Question,
+    ScaledTokens,
+    asking,
+    generated,
+    line,
+    measured,
+    questions_cost,
+)
 from agentload.tasks import catalog
 from tests.live.scripted import Answer, Peer, serving
 
 
 def test_every_cell_gets_one_item_where_no_number_is_given() -> None:
-    made = asking(tasks=["needle"], contexts=[4096, 8192], depths=3, items=None, repetitions=1, seed=7)
+    made = asking(
+        tasks=["needle"], contexts=[4096, 8192], depths=3, items=None, repetitions=1, seed=7
+    )
     assert made.questions() == tuple(
-        Question(task="needle", context=context, depth=depth, number=0, repetition=0, item=f"s7-d{place:02}-0000")
+        Question(
+            task="needle",
+            context=context,
+            depth=depth,
+            number=0,
+            repetition=0,
+            item=f"s7-d{place:02}-0000",
+        )
         for place, depth in enumerate((0.0, 0.5, 1.0))
         for context in (4096, 8192)
     )
@@ -30,7 +48,9 @@ COUNTS = st.integers(1, 5)
 
 
 @given(
-    st.sets(st.sampled_from(("needle", "tool_log", "variable_tracking", "mrcr_like-2")), min_size=1),
+    st.sets(
+        st.sampled_from(("needle", "tool_log", "variable_tracking", "mrcr_like-2")), min_size=1
+    ),
     COUNTS,
     COUNTS,
     st.integers(1, 200),
@@ -39,7 +59,14 @@ COUNTS = st.integers(1, 5)
 def test_items_are_spread_evenly_and_each_is_asked_as_often_as_said(
     tasks: set[str], lengths: int, depths: int, items: int, repetitions: int
 ) -> None:
-    made = asking(tasks=sorted(tasks), contexts=range(1000, 1000 + lengths), depths=depths, items=items, repetitions=repetitions, seed=0)
+    made = asking(
+        tasks=sorted(tasks),
+        contexts=range(1000, 1000 + lengths),
+        depths=depths,
+        items=items,
+        repetitions=repetitions,
+        seed=0,
+    )
     asked = made.questions()
     assert len(set(asked)) == len(asked) == items * repetitions
     named = Counter((each.task, each.context, each.item) for each in asked)
@@ -49,13 +76,32 @@ def test_items_are_spread_evenly_and_each_is_asked_as_often_as_said(
 
 
 def test_a_task_without_a_place_gets_as_many_items_as_the_others() -> None:
-    made = asking(tasks=["needle", "variable_tracking"], contexts=[4096], depths=4, items=16, repetitions=1, seed=0)
-    assert Counter((each.task, each.depth is None) for each in made.questions()) == {("needle", False): 8, ("variable_tracking", True): 8}
+    made = asking(
+        tasks=["needle", "variable_tracking"],
+        contexts=[4096],
+        depths=4,
+        items=16,
+        repetitions=1,
+        seed=0,
+    )
+    assert Counter((each.task, each.depth is None) for each in made.questions()) == {
+        ("needle", False): 8,
+        ("variable_tracking", True): 8,
+    }
 
 
-@pytest.mark.parametrize("wrong", [{"depths": 0}, {"items": 0}, {"repetitions": 0}, {"tasks": ["neddle"]}])
+@pytest.mark.parametrize(
+    "wrong", [{"depths": 0}, {"items": 0}, {"repetitions": 0}, {"tasks": ["neddle"]}]
+)
 def test_what_cannot_be_asked_is_refused(wrong: dict[str, object]) -> None:
-    given: dict[str, object] = {"tasks": ["needle"], "contexts": [4096], "depths": 1, "items": None, "repetitions": 1, "seed": 0}
+    given: dict[str, object] = {
+        "tasks": ["needle"],
+        "contexts": [4096],
+        "depths": 1,
+        "items": None,
+        "repetitions": 1,
+        "seed": 0,
+    }
     with pytest.raises(UsageError):
         asking(**given | wrong)  # type: ignore[arg-type]  # a table of cases
 
@@ -66,9 +112,9 @@ def test_depths_are_spread_from_end_to_end_and_told_in_four_decimals() -> None:
 
 
 def test_one_depth_is_the_middle() -> None:
-    assert asking(tasks=["needle"], contexts=[4096], depths=1, items=2, repetitions=1, seed=0) == Asking(
-        tasks=("needle",), contexts=(4096,), depths=(0.5,), items=2
-    )
+    assert asking(
+        tasks=["needle"], contexts=[4096], depths=1, items=2, repetitions=1, seed=0
+    ) == Asking(tasks=("needle",), contexts=(4096,), depths=(0.5,), items=2)
 
 
 @pytest.mark.parametrize(
@@ -82,8 +128,12 @@ def test_one_depth_is_the_middle() -> None:
         (1, 8, 936, 14.7456 + 24 * 20.0 / 8),
     ],
 )
-def test_prompts_queue_for_a_gpu_and_answers_share_it(arms: int, concurrency: int, thinking: int, seconds: float) -> None:
-    asked = generated(asking(tasks=["needle"], contexts=[4096, 8192], depths=3, items=12, repetitions=2, seed=0))
+def test_prompts_queue_for_a_gpu_and_answers_share_it(
+    arms: int, concurrency: int, thinking: int, seconds: float
+) -> None:
+    asked = generated(
+        asking(tasks=["needle"], contexts=[4096, 8192], depths=3, items=12, repetitions=2, seed=0)
+    )
     found = questions_cost(asked, arms=arms, concurrency=concurrency, thinking_tokens=thinking)
     assert (found.items, found.questions, found.prompt_tokens) == (12, 24 * arms, 147_456 * arms)
     assert found.minutes * 60 == pytest.approx(seconds)
@@ -104,13 +154,25 @@ def counter(window: int) -> Answer:
             messages = json.loads(peer.request.body)["messages"]
             tokens = 4 * sum(len(each["content"].split()) for each in messages)
             said = {
-                "choices": [{"index": 0, "message": {"role": "assistant", "content": "a"}, "finish_reason": "length"}],
+                "choices": [
+                    {
+                        "index": 0,
+                        "message": {"role": "assistant", "content": "a"},
+                        "finish_reason": "length",
+                    }
+                ],
                 "usage": {"prompt_tokens": tokens, "completion_tokens": 1},
             }
             if tokens > window:
-                status, said = b"400 Bad Request", {"error": {"message": f"maximum context length is {window} tokens"}}
+                status, said = (
+                    b"400 Bad Request",
+                    {"error": {"message": f"maximum context length is {window} tokens"}},
+                )
         body = json.dumps(said).encode()
-        await peer.send(b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (status, len(body), body))
+        await peer.send(
+            b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+            % (status, len(body), body)
+        )
 
     return answer
 
@@ -118,14 +180,19 @@ def counter(window: int) -> Answer:
 @pytest.mark.loopback
 async def test_lengths_are_measured_on_a_server_whose_window_holds_few_words() -> None:
     async with serving(counter(8192)) as server:
-        found = await measured(Endpoint(name="a", url=server.url, model="m"), ["json_recall"], seed=0)
+        found = await measured(
+            Endpoint(name="a", url=server.url, model="m"), ["json_recall"], seed=0
+        )
     assert found == {"json_recall": ScaledTokens(around=0, a_word=4.02)}
 
 
 @pytest.mark.loopback
 async def test_a_window_that_holds_no_question_is_told_with_what_the_server_said() -> None:
     async with serving(counter(1024)) as server:
-        with pytest.raises(EndpointError, match=r"cannot measure how long 'json_recall' is: 400: .*maximum context length is 1024"):
+        with pytest.raises(
+            EndpointError,
+            match=r"cannot measure how long 'json_recall' is: 400: .*maximum context length is 1024",
+        ):
             await measured(Endpoint(name="a", url=server.url, model="m"), ["json_recall"], seed=0)
 
 
@@ -135,18 +202,39 @@ def test_a_server_that_counts_next_to_nothing_costs_a_tenth_of_a_token_a_word_an
 
 
 @given(st.sampled_from(catalog.names()), st.integers(0, 60), st.floats(0.8, 6.0))
-def test_prompts_whose_words_cost_more_hold_fewer_of_them(name: str, around: int, a_word: float) -> None:
+def test_prompts_whose_words_cost_more_hold_fewer_of_them(
+    name: str, around: int, a_word: float
+) -> None:
     task = catalog.task(name)
     tokens = ScaledTokens(around=around, a_word=a_word)
-    item = task.item(seed=1, context=16_384, depth=0.5 if task.has_depth else None, number=0, tokenizer=tokens)
-    used = around + sum(tokens.count(str(message["content"])) for message in item.messages) + item.output_tokens
+    item = task.item(
+        seed=1, context=16_384, depth=0.5 if task.has_depth else None, number=0, tokenizer=tokens
+    )
+    used = (
+        around
+        + sum(tokens.count(str(message["content"])) for message in item.messages)
+        + item.output_tokens
+    )
     assert 0.85 * 16_384 <= used <= 16_384
 
 
 @pytest.mark.parametrize("each", [1, 2, 3, 4])
 def test_fewer_questions_behind_a_context_still_come_to_all_of_its_parts(each: int) -> None:
-    made = replace(asking(tasks=["needle"], contexts=[8192, 16384], depths=1, items=64, repetitions=1, seed=0, together=4), each=each)
+    made = replace(
+        asking(
+            tasks=["needle"],
+            contexts=[8192, 16384],
+            depths=1,
+            items=64,
+            repetitions=1,
+            seed=0,
+            together=4,
+        ),
+        each=each,
+    )
     for length in (8192, 16384):
-        depths = Counter(question.depth for question in made.questions() if question.context == length)
+        depths = Counter(
+            question.depth for question in made.questions() if question.context == length
+        )
         assert set(depths) == {0.125, 0.375, 0.625, 0.875}
         assert max(depths.values()) - min(depths.values()) <= each

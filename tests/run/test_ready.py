@@ -43,7 +43,9 @@ def test_a_hopeless_machine_is_refused_with_what_measures_all_the_same() -> None
 
 
 def test_sessions_ask_for_as_many_streams() -> None:
-    assert asked_of(Load(sessions=40), has_emulated=True) == AskedLoad(streams=40, chunks_per_s=2000, has_emulated=True)
+    assert asked_of(Load(sessions=40), has_emulated=True) == AskedLoad(
+        streams=40, chunks_per_s=2000, has_emulated=True
+    )
 
 
 def test_the_look_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,12 @@ TRACE = Trace(
     sessions=(Session(session="s", workload="w", start_s=0.0, turns=TURNS),),
 )
 NOTES = Notes(calls={"a": 4}, caveats=("c",))
-STUDY = Replay(traces=(TraceRef(path="t"),), servers=Live(endpoints="a=http://me:secret@h/v1,b=http://h:2/v1"), pairs=2, seed=5)
+STUDY = Replay(
+    traces=(TraceRef(path="t"),),
+    servers=Live(endpoints="a=http://me:secret@h/v1,b=http://h:2/v1"),
+    pairs=2,
+    seed=5,
+)
 
 
 def described(made: Plan, *, notes: Notes = NOTES) -> RunRow:
@@ -54,7 +59,9 @@ def described(made: Plan, *, notes: Notes = NOTES) -> RunRow:
     )
 
 
-def test_a_run_is_described_once_with_its_study_what_was_found_out_and_where_its_trace_came_from() -> None:
+def test_a_run_is_described_once_with_its_study_what_was_found_out_and_where_its_trace_came_from() -> (
+    None
+):
     found = described(plan(TRACE, ("a", "b"), run="r", seed=5, pairs=2))
     assert replace(found, version="", options="", study=None) == RunRow(
         run_id="r",
@@ -82,7 +89,10 @@ def test_a_run_is_described_once_with_its_study_what_was_found_out_and_where_its
 
 
 def test_where_each_arm_ran_is_kept_of_a_run_whose_arms_changed_machines() -> None:
-    assert json.loads(described(swapped(pairs=2)).options)["machines"] == [{"a": "m1", "b": "m2"}, {"a": "m2", "b": "m1"}]
+    assert json.loads(described(swapped(pairs=2)).options)["machines"] == [
+        {"a": "m1", "b": "m2"},
+        {"a": "m2", "b": "m1"},
+    ]
 
 
 def test_an_arm_is_described_without_its_headers_and_its_key() -> None:
@@ -121,14 +131,22 @@ def test_an_arm_is_described_without_its_headers_and_its_key() -> None:
 def test_counters_are_kept_where_every_replica_told_and_levels_of_an_idle_server_never() -> None:
     endpoint = Endpoint(name="a", url="http://h:1/v1")
     said = Identity(models=("m",), counters={"prompt_tokens": 5.0, "kv_usage": 0.0, "waiting": 0.0})
-    assert [(row.leg, row.arm, row.name, row.value) for row in scraped("r", 3, endpoint, said)] == [(3, "a", "prompt_tokens", 5.0)]
+    assert [(row.leg, row.arm, row.name, row.value) for row in scraped("r", 3, endpoint, said)] == [
+        (3, "a", "prompt_tokens", 5.0)
+    ]
     assert list(scraped("r", 3, endpoint, replace(said, replicas=0))) == []
 
 
 def test_what_a_server_is_is_kept_for_the_moment_and_the_round_it_was_asked_at() -> None:
     said = Identity(models=("m",), version="0.32", replicas=2)
     found = fingerprint("r", 2, "a", said, moment="after", round_=4)
-    assert (found.run_id, found.leg, found.arm, found.moment, found.round) == ("r", 2, "a", "after", 4)
+    assert (found.run_id, found.leg, found.arm, found.moment, found.round) == (
+        "r",
+        2,
+        "a",
+        "after",
+        4,
+    )
     assert json.loads(found.facts) == json.loads(json.dumps(said.facts()))
 
 
@@ -136,8 +154,16 @@ def test_what_a_server_is_is_kept_for_the_moment_and_the_round_it_was_asked_at()
     ("study", "into", "goes_on"),
     [
         (STUDY, None, "replay t --endpoints e --pairs 2 --seed 5 --resume r"),
-        (Sweep(servers=Live(endpoints="e"), contexts=(1024, 2048)), None, "sweep --endpoints e --contexts 1k..2k"),
-        (Sweep(servers=Live(endpoints="e"), contexts=(1024, 2048)), "r", "sweep --endpoints e --contexts 1k..2k --into r"),
+        (
+            Sweep(servers=Live(endpoints="e"), contexts=(1024, 2048)),
+            None,
+            "sweep --endpoints e --contexts 1k..2k",
+        ),
+        (
+            Sweep(servers=Live(endpoints="e"), contexts=(1024, 2048)),
+            "r",
+            "sweep --endpoints e --contexts 1k..2k --into r",
+        ),
     ],
 )
 def test_a_command_that_can_go_on_with_a_run_says_which_and_others_are_typed_again(
@@ -145,7 +171,14 @@ def test_a_command_that_can_go_on_with_a_run_says_which_and_others_are_typed_aga
 ) -> None:
     made = plan(TRACE, ("a", "b"), run="r", seed=5, pairs=2)
     own = extended(study, endpoints="e")
-    playing = Playing(study=own, plan=made, endpoints=(), database=Path("agentload.duckdb"), trace_hash="h", into=into)
+    playing = Playing(
+        study=own,
+        plan=made,
+        endpoints=(),
+        database=Path("agentload.duckdb"),
+        trace_hash="h",
+        into=into,
+    )
     assert playing.goes_on == f"agentload {goes_on}"
     elsewhere = replace(playing, database=Path("d.duckdb")).goes_on
     assert "--db d.duckdb" in elsewhere
@@ -153,8 +186,20 @@ def test_a_command_that_can_go_on_with_a_run_says_which_and_others_are_typed_aga
 
 
 def test_an_evaluation_is_gone_on_with_and_one_that_joined_a_run_is_typed_again() -> None:
-    asked = generated(asking(tasks=["needle"], contexts=[4096], depths=1, items=1, repetitions=1, seed=0))
+    asked = generated(
+        asking(tasks=["needle"], contexts=[4096], depths=1, items=1, repetitions=1, seed=0)
+    )
     study = Ask(servers=Live(endpoints="e"), tasks=("needle",))
-    made = Eval(run="r", study=study, asked=asked, endpoints=(), database=Path("agentload.duckdb"), notes=Notes())
+    made = Eval(
+        run="r",
+        study=study,
+        asked=asked,
+        endpoints=(),
+        database=Path("agentload.duckdb"),
+        notes=Notes(),
+    )
     assert made.goes_on_by == "agentload eval --endpoints e --tasks needle --resume r"
-    assert replace(made, goes_on="join").goes_on_by == "agentload eval --endpoints e --tasks needle --into r"
+    assert (
+        replace(made, goes_on="join").goes_on_by
+        == "agentload eval --endpoints e --tasks needle --into r"
+    )

@@ -25,24 +25,41 @@ pytestmark = pytest.mark.loopback
 ARMS = "arms: {{a: {{url: {url}, model: m, force_lengths: false, counting: usage}}}}"
 
 
-async def test_its_calls_are_ok_and_that_nobody_listed_the_model_is_a_caveat(tmp_path: Path) -> None:
+async def test_its_calls_are_ok_and_that_nobody_listed_the_model_is_a_caveat(
+    tmp_path: Path,
+) -> None:
     async with serving(refusing) as server:
         (tmp_path / "e.yaml").write_text(ARMS.format(url=server.url))
         endpoints = read_file(tmp_path / "e.yaml")
-        made = plan(trace(output=TOKENS), ["a"], run="r1", pairs=1, load=Load(arrivals=ClosedLoop(sessions=2)))
+        made = plan(
+            trace(output=TOKENS),
+            ["a"],
+            run="r1",
+            pairs=1,
+            load=Load(arrivals=ClosedLoop(sessions=2)),
+        )
         database = tmp_path / "x.duckdb"
         await Journalled(playing(made, endpoints, database)).play()
     rows = [row for path in journals(database, "r1") for row in journal.read(path)]
-    assert {(row.status, row.token_rule, row.output_tokens) for row in rows if isinstance(row, CallRow)} == {("ok", "usage", TOKENS)}
+    assert {
+        (row.status, row.token_rule, row.output_tokens) for row in rows if isinstance(row, CallRow)
+    } == {("ok", "usage", TOKENS)}
     (run,) = (row for row in rows if isinstance(row, RunRow))
-    assert "a: it lists no models: that it serves 'm' was not checked" in json.loads(run.options)["caveats"]
+    assert (
+        "a: it lists no models: that it serves 'm' was not checked"
+        in json.loads(run.options)["caveats"]
+    )
 
 
-async def test_a_server_that_refuses_every_call_ends_the_run_with_what_it_said(tmp_path: Path) -> None:
+async def test_a_server_that_refuses_every_call_ends_the_run_with_what_it_said(
+    tmp_path: Path,
+) -> None:
     async with serving(refusing) as server:
         endpoint = Endpoint(name="a", url=server.url, model="m", force_lengths=False)
         made = plan(trace(40), ["a"], run="r1", pairs=1, load=Load(arrivals=ClosedLoop(sessions=2)))
-        with pytest.raises(EndpointError, match=r"a refused each of its first 20 calls: 422: .*return_token_ids") as caught:
+        with pytest.raises(
+            EndpointError, match=r"a refused each of its first 20 calls: 422: .*return_token_ids"
+        ) as caught:
             await Journalled(playing(made, [endpoint], tmp_path / "x.duckdb")).play()
     assert "--resume" in (caught.value.hint or "")
 
@@ -52,23 +69,35 @@ async def parserless(peer: Peer) -> None:
     if not peer.request.line.split()[1].endswith("/chat/completions"):
         await refusing(peer)
         return
-    said = {"message": '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set', "type": "BadRequestError"}
+    said = {
+        "message": '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
+        "type": "BadRequestError",
+    }
     body = json.dumps({"error": said}).encode()
-    await peer.send(b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+    await peer.send(
+        b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+        % (len(body), body)
+    )
 
 
-async def test_a_server_without_a_tool_parser_ends_the_run_with_both_ways_out(tmp_path: Path) -> None:
+async def test_a_server_without_a_tool_parser_ends_the_run_with_both_ways_out(
+    tmp_path: Path,
+) -> None:
     async with serving(parserless) as server:
         endpoint = Endpoint(name="a", url=server.url, model="m")
         made = plan(trace(40), ["a"], run="r1", pairs=1, load=Load(arrivals=ClosedLoop(sessions=2)))
         with pytest.raises(EndpointError, match="tool choice requires") as caught:
             await Journalled(playing(made, [endpoint], tmp_path / "x.duckdb")).play()
-    assert (caught.value.hint or "").startswith("`extra_body: {tool_choice: none}` in the arms file, or --enable-auto-tool-choice")
+    assert (caught.value.hint or "").startswith(
+        "`extra_body: {tool_choice: none}` in the arms file, or --enable-auto-tool-choice"
+    )
 
 
 async def test_a_refused_field_is_told_with_what_to_write_and_priming_it_says_so() -> None:
     async with serving(refusing) as server:
-        took_ms = await prime(Endpoint(name="a", url=server.url, model="m", force_lengths=False, counting="usage"))
+        took_ms = await prime(
+            Endpoint(name="a", url=server.url, model="m", force_lengths=False, counting="usage")
+        )
         why = await prime(Endpoint(name="a", url=server.url, model="m", force_lengths=False))
     assert isinstance(took_ms, float)
     assert took_ms > 0

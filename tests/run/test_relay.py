@@ -41,7 +41,9 @@ async def cut_short(endpoint: Endpoint, logs: Path, begun: threading.Event) -> N
 
 
 @pytest.mark.parametrize("is_ready", [False, True])
-async def test_a_start_that_is_cut_short_leaves_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_ready: bool) -> None:
+async def test_a_start_that_is_cut_short_leaves_no_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_ready: bool
+) -> None:
     monkeypatch.setattr(launch, "LOOK_S", 0.05)
     begun, spawned = threading.Event(), []
     before_spawned, before_start = launch._spawned, launch.start
@@ -60,7 +62,11 @@ async def test_a_start_that_is_cut_short_leaves_no_server(tmp_path: Path, monkey
 
     monkeypatch.setattr(launch, "_spawned", spawn)
     monkeypatch.setattr(relay, "start", start)
-    await cut_short(arm() if is_ready else replace(arm(), launch=Launch(command=("sleep", "20"))), tmp_path, begun)
+    await cut_short(
+        arm() if is_ready else replace(arm(), launch=Launch(command=("sleep", "20"))),
+        tmp_path,
+        begun,
+    )
     (running,) = spawned
     assert running.survivors() == ()
 
@@ -109,14 +115,22 @@ async def test_a_server_that_only_its_log_describes_keeps_its_facts_from_block_t
         await answer(peer)
 
     async with serving(works) as server:
-        arms = [Endpoint(name=name, url=server.url, launch=Launch(command=("m",))) for name in ("a", "b")]
+        arms = [
+            Endpoint(name=name, url=server.url, launch=Launch(command=("m",)))
+            for name in ("a", "b")
+        ]
         rows = await played(tmp_path, arms, pairs=2, launching=Launching(logs=tmp_path / "logs"))
-    assert [(row.arm, row.void) for row in rows if isinstance(row, BlockRow)] == [(arm, None) for arm in "baab"]
+    assert [(row.arm, row.void) for row in rows if isinstance(row, BlockRow)] == [
+        (arm, None) for arm in "baab"
+    ]
     facts = [json.loads(row.facts) for row in rows if isinstance(row, FingerprintRow)]
     assert {(each["kv_cache_dtype"], each["pool_tokens"]) for each in facts} == {("fp8", 4096)}
     # It does not say when it was started; we know, for we started it: as often as there are logs.
     assert len({each["process_start_s"] for each in facts}) == len(started)
-    assert {row.arm for row in rows if isinstance(row, SampleRow) and row.name == "kv_usage"} == {"a", "b"}
+    assert {row.arm for row in rows if isinstance(row, SampleRow) and row.name == "kv_usage"} == {
+        "a",
+        "b",
+    }
 
 
 async def test_a_server_that_has_just_started_has_answered_before_it_is_measured() -> None:

@@ -37,11 +37,16 @@ def slower(arm: ArmProfile, factor: float) -> ArmProfile:
 def running(*pairs: tuple[ArmProfile, ...]) -> Iterator[str]:
     """Serve pairs of replicas; yield them as `--endpoints` has them."""
     with ExitStack() as stack:
-        up = [stack.enter_context(start(arms, noise=False, seed=seed)) for seed, arms in enumerate(pairs)]
+        up = [
+            stack.enter_context(start(arms, noise=False, seed=seed))
+            for seed, arms in enumerate(pairs)
+        ]
         yield ",".join(f"{arm}={url}" for servers in up for arm, url in servers.urls.items())
 
 
-def replayed(endpoints: str, place: Place, *, pairs: int, said: list[str] | None = None, force: bool = False) -> str:
+def replayed(
+    endpoints: str, place: Place, *, pairs: int, said: list[str] | None = None, force: bool = False
+) -> str:
     study = Replay(
         traces=(TraceRef(path="demo-chat"),),
         servers=Live(endpoints=endpoints, force=force),
@@ -54,39 +59,57 @@ def replayed(endpoints: str, place: Place, *, pairs: int, said: list[str] | None
         return measure(made, place, audience).run_id
 
 
-def test_a_slower_pair_of_replicas_is_another_start_and_a_resumed_run_knows_both_again(tmp_path: Path) -> None:
+def test_a_slower_pair_of_replicas_is_another_start_and_a_resumed_run_knows_both_again(
+    tmp_path: Path,
+) -> None:
     database, said = tmp_path / "x.duckdb", list[str]()
     with running((BF16, FP8), (BF16, slower(FP8, 1.6))) as endpoints:
         run = replayed(endpoints, Place(database=database), pairs=3, said=said)
         replayed(endpoints, Place(database=database, resume=run), pairs=6)
     with reading(database) as connection:
         played = counted(plays(connection, run))
-        rows = connection.execute("SELECT DISTINCT pair, machine FROM blocks ORDER BY pair").fetchall()
+        rows = connection.execute(
+            "SELECT DISTINCT pair, machine FROM blocks ORDER BY pair"
+        ).fetchall()
         evidence = gather(connection, run)
     assert rows == [(pair, f"replica {pair % 2 + 1}") for pair in range(6)]
     assert {(each.pair, each.restart) for each in played} == {(pair, pair % 2) for pair in range(6)}
     assert (evidence.deployment.machines, {each.machine for each in evidence.arms}) == ((), {None})
     (speed,) = (
-        each for each in speeds(evidence, (("chat", 1.0),), Policy()) if each.change.metric == "turn_ms" and not each.change.workload
+        each
+        for each in speeds(evidence, (("chat", 1.0),), Policy())
+        if each.change.metric == "turn_ms" and not each.change.workload
     )
     assert (speed.starts, speed.in_turn, speed.change.pairs) == (2, 2, 6)
     first, second = speed.spread.interval(0.5)
     assert second - first > 0.03, "what the slower replica adds is in the interval"
-    assert len(said) == len({each for each in said if each.startswith("caveat")}) + sum(not each.startswith("caveat") for each in said)
+    assert len(said) == len({each for each in said if each.startswith("caveat")}) + sum(
+        not each.startswith("caveat") for each in said
+    )
 
 
-def test_one_server_behind_two_urls_and_a_replica_that_is_another_server_are_named_before_anything_is_sent(tmp_path: Path) -> None:
+def test_one_server_behind_two_urls_and_a_replica_that_is_another_server_are_named_before_anything_is_sent(
+    tmp_path: Path,
+) -> None:
     place = Place(database=tmp_path / "x.duckdb")
     with running((BF16, FP8), (BF16, replace(BF16, name="fp8"))) as endpoints:
-        with pytest.raises(EndpointError, match=r"replica 2 of fp8 is another server than replica 1: kv_cache_dtype") as other:
+        with pytest.raises(
+            EndpointError,
+            match=r"replica 2 of fp8 is another server than replica 1: kv_cache_dtype",
+        ) as other:
             replayed(endpoints, place, pairs=2)
         assert "--force" in (other.value.hint or "")
         with pytest.raises(EndpointError, match="replica 2 of fp8"):
             probe(Probe(servers=Live(endpoints=endpoints)), Audience())
-        twice = ",".join(each.replace("127.0.0.1", "localhost") if "bf16" in each else each for each in endpoints.split(",")[:2])
+        twice = ",".join(
+            each.replace("127.0.0.1", "localhost") if "bf16" in each else each
+            for each in endpoints.split(",")[:2]
+        )
         bf16, fp8, *_ = endpoints.split(",")
         with pytest.raises(EndpointError, match="replica 1 and replica 2 of bf16 are one server"):
-            replayed(f"{bf16},{twice.split(',')[0]},{fp8},{endpoints.split(',')[3]}", place, pairs=2)
+            replayed(
+                f"{bf16},{twice.split(',')[0]},{fp8},{endpoints.split(',')[3]}", place, pairs=2
+            )
     assert not list(tmp_path.glob("x.journal/*/*"))
 
 

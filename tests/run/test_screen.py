@@ -20,7 +20,9 @@ from agentload.tracefile.files import write
 from agentload.verdict.policy import Setting
 
 PROFILE = "llama-3.1-8b-h100-old-kernel"
-VIRTUAL = Ask(servers=Virtual(profile=PROFILE, arms=("bf16", "fp8")), contexts=(2048, 98_304), screen=True)
+VIRTUAL = Ask(
+    servers=Virtual(profile=PROFILE, arms=("bf16", "fp8")), contexts=(2048, 98_304), screen=True
+)
 
 
 @pytest.mark.slow
@@ -36,13 +38,20 @@ def test_a_kernel_that_breaks_is_found_on_three_prompts_in_virtual_time(tmp_path
     assert all(row.cached is not None and row.cached > 0.98 for row in rows)
     document = advise(database, run, setting=Setting())
     (finding,) = (each for each in document.decision.findings if each.rule == "screened_answers")
-    assert (finding.asks_for, "Answers of fp8 are broken from 96k tokens on" in finding.message) == ("avoid", True)
+    assert (
+        finding.asks_for,
+        "Answers of fp8 are broken from 96k tokens on" in finding.message,
+    ) == ("avoid", True)
 
 
 def test_a_screen_of_sound_arms_informs_and_asks_for_graded_answers(tmp_path: Path) -> None:
     database = tmp_path / "x.duckdb"
     study = extended(VIRTUAL, contexts=(1024, 4096), profile="llama-3.1-8b-h100")
-    document = advise(database, screened(study, Place(database=database), notice=lambda _: None), setting=Setting())
+    document = advise(
+        database,
+        screened(study, Place(database=database), notice=lambda _: None),
+        setting=Setting(),
+    )
     (finding,) = (each for each in document.decision.findings if each.rule == "screened_answers")
     assert (finding.kind, "what scales look like" in finding.message) == ("informs", True)
     (verdict,) = (each for each in document.decision.server if each.arm == "fp8")
@@ -53,7 +62,12 @@ def test_a_screen_of_sound_arms_informs_and_asks_for_graded_answers(tmp_path: Pa
 def test_emulated_servers_are_screened_on_the_prompts_of_a_trace(tmp_path: Path) -> None:
     database, told = tmp_path / "x.duckdb", list[str]()
     sessions = (
-        Session(session=f"s{n}", workload="w", start_s=0.0, turns=(Turn(add=(Segment(role="user", tokens=1300, key=f"k{n}"),), output=1),))
+        Session(
+            session=f"s{n}",
+            workload="w",
+            start_s=0.0,
+            turns=(Turn(add=(Segment(role="user", tokens=1300, key=f"k{n}"),), output=1),),
+        )
         for n in range(8)
     )
     write(tmp_path / "own.jsonl", Trace(header=Header(name="own"), sessions=tuple(sessions)))

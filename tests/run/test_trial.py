@@ -40,7 +40,9 @@ def call(**changes: object) -> CallRow:
 
 
 def sample(name: str, at_s: float, value: float, labels: str | None = None) -> SampleRow:
-    return SampleRow(run_id="r", leg=1, arm="a", at_ns=round(at_s * 1e9), name=name, value=value, labels=labels)
+    return SampleRow(
+        run_id="r", leg=1, arm="a", at_ns=round(at_s * 1e9), name=name, value=value, labels=labels
+    )
 
 
 @pytest.mark.parametrize(
@@ -97,15 +99,28 @@ def test_what_a_server_does_not_tell_is_not_zero() -> None:
     tally = Tally(Slo(), begun_ns=0, seconds=4)
     tally.add(call(released_ns=2_000_000_000, prompt_tokens=100))
     found = tally.trial(1)
-    assert (found.preemptions, found.waiting_share, found.peak_kv_usage, found.hit_rate, found.found_again) == (None,) * 5
-    silent = [sample("preemptions", 0, 7), sample("preemptions", 3, 7), sample("waiting", 2, 0), sample("kv_usage", 2, 0.0)]
+    assert (
+        found.preemptions,
+        found.waiting_share,
+        found.peak_kv_usage,
+        found.hit_rate,
+        found.found_again,
+    ) == (None,) * 5
+    silent = [
+        sample("preemptions", 0, 7),
+        sample("preemptions", 3, 7),
+        sample("waiting", 2, 0),
+        sample("kv_usage", 2, 0.0),
+    ]
     for row in silent:
         tally.add(row)
     found = tally.trial(1)
     assert (found.preemptions, found.waiting_share, found.peak_kv_usage) == (0, 0.0, 0.0)
 
 
-def test_preemptions_rise_from_where_the_counter_stood_and_waiting_is_a_share_of_the_instants() -> None:
+def test_preemptions_rise_from_where_the_counter_stood_and_waiting_is_a_share_of_the_instants() -> (
+    None
+):
     tally = Tally(Slo(), begun_ns=0, seconds=4)
     counted = [(0, "r1", 7.0), (3, "r1", 9.0), (0, "r2", 100.0), (3, "r2", 101.0)]
     for row in [sample("preemptions", at, value, labels) for at, labels, value in counted]:
@@ -118,12 +133,24 @@ def test_preemptions_rise_from_where_the_counter_stood_and_waiting_is_a_share_of
 
 def test_a_context_that_is_not_found_again_shows_beside_first_turns_that_never_could_be() -> None:
     def turn(session: str, at_s: float, prompt: int, cached: int) -> CallRow:
-        return call(session=session, released_ns=round(at_s * 1e9), prompt_tokens=prompt, cached_tokens=cached, output_tokens=10)
+        return call(
+            session=session,
+            released_ns=round(at_s * 1e9),
+            prompt_tokens=prompt,
+            cached_tokens=cached,
+            output_tokens=10,
+        )
 
     tally = Tally(Slo(), begun_ns=0, seconds=4)
     # Of the first session's 110 tokens 100 are found, of the second's nothing; the third is new, and the fourth was compacted.
     early = (turn("a", 0, 100, 0), turn("b", 0, 190, 0), turn("d", 0, 900, 0))
-    for row in (*early, turn("a", 2, 150, 100), turn("b", 2, 250, 0), turn("c", 3, 400, 0), turn("d", 3, 200, 50)):
+    for row in (
+        *early,
+        turn("a", 2, 150, 100),
+        turn("b", 2, 250, 0),
+        turn("c", 3, 400, 0),
+        turn("d", 3, 200, 50),
+    ):
         tally.add(row)
     found = tally.trial(2)
     assert found.found_again == 100 / (110 + 200)

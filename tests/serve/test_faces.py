@@ -10,7 +10,20 @@ from agentload.serve.wanted import Wanted
 from tests.serve.recorded_lines import event, lines, shape, text
 from tests.serve.scripts import plain
 
-PIECES = ("gory", " gre", "@", "raw", "UNI", "numerator", "", "�onents", "LY", " closed", " public", "'''")
+PIECES = (
+    "gory",
+    " gre",
+    "@",
+    "raw",
+    "UNI",
+    "numerator",
+    "",
+    "�onents",
+    "LY",
+    " closed",
+    " public",
+    "'''",
+)
 STREAMED = Wanted(face="chat", model="tiny-auto", stream=True, include_usage=True)
 EXCHANGE = Exchange(
     id="chatcmpl-b297d69da46c331f",
@@ -29,12 +42,23 @@ COMPLETION_EXCHANGE = Exchange(
     created=1795177585,
     model="tiny-auto",
     fingerprint="vllm-0.32.0-d2061d1d",
-    wanted=Wanted(face="completions", model="tiny-auto", prompt=(10, 20, 30, 40, 50), stream=True, include_usage=True, token_ids=True),
+    wanted=Wanted(
+        face="completions",
+        model="tiny-auto",
+        prompt=(10, 20, 30, 40, 50),
+        stream=True,
+        include_usage=True,
+        token_ids=True,
+    ),
     script=plain(COMPLETION_PIECES, finish="length"),
     prompt_tokens=5,
     prompt_ids=(10, 20, 30, 40, 50),
 )
-SILENT = replace(COMPLETION_EXCHANGE, wanted=replace(COMPLETION_EXCHANGE.wanted, token_ids=False), prompt_ids=None)
+SILENT = replace(
+    COMPLETION_EXCHANGE,
+    wanted=replace(COMPLETION_EXCHANGE.wanted, token_ids=False),
+    prompt_ids=None,
+)
 
 
 def sent(events: bytes) -> list[str]:
@@ -47,7 +71,10 @@ def test_a_plain_stream_is_equal_to_the_recorded_one_to_the_byte() -> None:
     assert sent(face.opening()) == [role]
     assert sent(face.tokens(0, 1)) == [first]
     assert sent(face.tokens(11, 12)) == [last]
-    assert sent(b"".join(face.closing(0))) == [usage.replace('"completion_tokens":12', f'"completion_tokens":12{CACHED}'), "data: [DONE]"]
+    assert sent(b"".join(face.closing(0))) == [
+        usage.replace('"completion_tokens":12', f'"completion_tokens":12{CACHED}'),
+        "data: [DONE]",
+    ]
 
 
 def test_without_the_usage_chunk_the_last_token_carries_the_fingerprint() -> None:
@@ -64,10 +91,17 @@ def test_tokens_that_had_to_wait_ride_in_one_chunk() -> None:
 def test_ids_log_probabilities_and_running_usage_have_the_recorded_shape() -> None:
     wanted = replace(STREAMED, continuous_usage=True, token_ids=True, top_logprobs=2)
     pieces = ("gory", " gre", "@", "raw", "UNI", "numerator")
-    script = replace(plain(pieces, finish="length"), listed=tuple(((piece, -0.1), (" other", -2.0)) for piece in pieces))
+    script = replace(
+        plain(pieces, finish="length"),
+        listed=tuple(((piece, -0.1), (" other", -2.0)) for piece in pieces),
+    )
     face = ChatFace(replace(EXCHANGE, wanted=wanted, script=script, prompt_ids=(3, 1517)))
     role, first, last, _ = map(event, lines("chat_token_ids.sse"))
-    for ours, theirs in ((face.opening(), role), (face.tokens(0, 1), first), (face.tokens(5, 6), last)):
+    for ours, theirs in (
+        (face.opening(), role),
+        (face.tokens(0, 1), first),
+        (face.tokens(5, 6), last),
+    ):
         assert json.dumps(shape(event(ours))) == json.dumps(shape(theirs))
     assert event(face.tokens(5, 6))["usage"] == last["usage"]
 
@@ -110,8 +144,11 @@ def test_streamed_tool_calls_add_up_to_those_of_an_answer_in_one_piece() -> None
     message = json.loads(face.whole(0))["choices"][0]["message"]
     streamed = joined(face, 6)
     assert streamed["reasoning"] == message["reasoning"] == "Let me"
-    assert [(call["id"], call["name"], call["arguments"]) for call in streamed["calls"].values()] == [
-        (call["id"], call["function"]["name"], call["function"]["arguments"]) for call in message["tool_calls"]
+    assert [
+        (call["id"], call["name"], call["arguments"]) for call in streamed["calls"].values()
+    ] == [
+        (call["id"], call["function"]["name"], call["function"]["arguments"])
+        for call in message["tool_calls"]
     ]
     assert [call["name"] for call in streamed["calls"].values()] == ["weather", "clock"]
     assert message["content"] is None
@@ -126,8 +163,12 @@ def test_merged_tokens_of_several_parts_keep_their_places() -> None:
     ]
 
 
-@pytest.mark.parametrize(("choice", "finish"), [("auto", "tool_calls"), ("required", "tool_calls"), ("weather", "stop")])
-def test_a_call_ends_with_stop_only_where_the_client_named_the_tool(choice: str, finish: str) -> None:
+@pytest.mark.parametrize(
+    ("choice", "finish"), [("auto", "tool_calls"), ("required", "tool_calls"), ("weather", "stop")]
+)
+def test_a_call_ends_with_stop_only_where_the_client_named_the_tool(
+    choice: str, finish: str
+) -> None:
     face = ChatFace(replace(EXCHANGE, script=CALL, wanted=replace(STREAMED, tool_choice=choice)))
     assert event(face.tokens(5, 6))["choices"][0]["finish_reason"] == finish
 
@@ -168,17 +209,27 @@ def test_the_fast_path_says_what_the_slow_one_says() -> None:
 
 
 def test_log_probabilities_are_listed_by_token_with_their_offsets() -> None:
-    script = replace(SILENT.script, listed=tuple(((piece, -0.1), (" other", -2.0)) for piece in COMPLETION_PIECES))
-    face = CompletionsFace(replace(SILENT, wanted=replace(SILENT.wanted, top_logprobs=2), script=script))
+    script = replace(
+        SILENT.script,
+        listed=tuple(((piece, -0.1), (" other", -2.0)) for piece in COMPLETION_PIECES),
+    )
+    face = CompletionsFace(
+        replace(SILENT, wanted=replace(SILENT.wanted, top_logprobs=2), script=script)
+    )
     found = event(face.tokens(1, 3))["choices"][0]["logprobs"]
     assert found["text_offset"] == [3, 7]
     assert found["tokens"] == ["help", "ec"]
     assert [list(top) for top in found["top_logprobs"]] == [["help", " other"], ["ec", " other"]]
-    assert all(max(top.values()) == value for top, value in zip(found["top_logprobs"], found["token_logprobs"], strict=True))
+    assert all(
+        max(top.values()) == value
+        for top, value in zip(found["top_logprobs"], found["token_logprobs"], strict=True)
+    )
 
 
 def test_an_answer_in_one_piece_holds_all_tokens_and_counts() -> None:
-    whole = json.loads(CompletionsFace(replace(SILENT, wanted=replace(SILENT.wanted, stream=False))).whole(2))
+    whole = json.loads(
+        CompletionsFace(replace(SILENT, wanted=replace(SILENT.wanted, stream=False))).whole(2)
+    )
     assert whole["choices"][0]["text"] == "jorhelpec callableAL"
     assert whole["choices"][0]["finish_reason"] == "length"
     assert whole["usage"]["prompt_tokens_details"] == {"cached_tokens": 2}

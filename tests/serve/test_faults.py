@@ -24,7 +24,9 @@ STREAM = {**CALL, "stream": True}
 
 
 @asynccontextmanager
-async def suffering(*faults: str, truth: Path | None = None) -> AsyncIterator[aiohttp.ClientSession]:
+async def suffering(
+    *faults: str, truth: Path | None = None
+) -> AsyncIterator[aiohttp.ClientSession]:
     script = "faults:\n" + "".join(f"  - {{kind: {fault}}}\n" for fault in faults)
     async with (
         served(arm(step_ms=1), Options(faults=script, truth=truth)) as running,
@@ -50,7 +52,9 @@ async def lines(http: aiohttp.ClientSession, body: Json = STREAM) -> list[bytes]
 def said(found: list[bytes]) -> int:
     """Count the words that arrived."""
     chunks = [event(line) for line in found if line.startswith(b'data: {"id"')]
-    return sum(len(choice["delta"]["content"].split()) for chunk in chunks for choice in chunk["choices"])
+    return sum(
+        len(choice["delta"]["content"].split()) for chunk in chunks for choice in chunk["choices"]
+    )
 
 
 async def whole(http: aiohttp.ClientSession) -> tuple[int, Json]:
@@ -76,12 +80,19 @@ async def test_a_cut_stream_ends_without_reason_and_without_end_mark() -> None:
             await whole(http)
 
 
-async def test_a_stalled_stream_falls_silent_and_then_goes_on_with_what_has_piled_up(tmp_path: Path) -> None:
-    async with suffering("stall, after_tokens: 5, seconds: 0.2", truth=tmp_path / "truth.jsonl") as http:
+async def test_a_stalled_stream_falls_silent_and_then_goes_on_with_what_has_piled_up(
+    tmp_path: Path,
+) -> None:
+    async with suffering(
+        "stall, after_tokens: 5, seconds: 0.2", truth=tmp_path / "truth.jsonl"
+    ) as http:
         found = await lines(http)
         assert (said(found), found[-1]) == (30, b"data: [DONE]\n")
     (log,) = map(json.loads, (tmp_path / "truth.jsonl").read_text().splitlines()[1:])
-    gaps = [later - earlier for earlier, later in zip(log["before_ns"], log["before_ns"][1:], strict=False)]
+    gaps = [
+        later - earlier
+        for earlier, later in zip(log["before_ns"], log["before_ns"][1:], strict=False)
+    ]
     silent = gaps.index(max(gaps))
     assert max(gaps) > 150_000_000
     assert (sum(log["tokens"][: silent + 1]), log["fault"], log["end"]) == (5, "stall", "done")
@@ -131,7 +142,9 @@ async def test_a_trickling_answer_arrives_whole_but_slowly() -> None:
 
 async def test_a_crash_breaks_every_connection_and_the_server_comes_back_empty() -> None:
     async with suffering("crash, after_tokens: 8, down_s: 0.2, only: 2") as http:
-        first, second = await asyncio.gather(lines(http, {**STREAM, "max_tokens": 3000}), lines(http))
+        first, second = await asyncio.gather(
+            lines(http, {**STREAM, "max_tokens": 3000}), lines(http)
+        )
         assert (first[-1], second[-1], said(second)) == (b"broken", b"broken", 8)
         with pytest.raises(aiohttp.ClientConnectorError):
             await whole(http)
@@ -156,7 +169,9 @@ async def test_a_server_that_crashes_for_good_ends() -> None:
 
 async def test_running_out_of_memory_ends_all_streams_as_a_dead_engine_does() -> None:
     async with suffering("out_of_memory, tokens: 200") as http:
-        both = await asyncio.gather(*(lines(http, {**STREAM, "max_tokens": 3000}) for _ in range(2)))
+        both = await asyncio.gather(
+            *(lines(http, {**STREAM, "max_tokens": 3000}) for _ in range(2))
+        )
         for found in both:
             assert found[-2].decode().strip() == text("engine_dead.sse")
         assert (await whole(http))[0] == 200
@@ -165,7 +180,10 @@ async def test_running_out_of_memory_ends_all_streams_as_a_dead_engine_does() ->
 async def test_another_dtype_behind_a_right_name_shows_only_in_what_the_server_says() -> None:
     other = replace(arm(name="fp8"), kv_dtype="fp8")
     options = Options(faults="faults: [{kind: wrong_dtype, really: fp8}]", others=(other,))
-    async with served(arm(name="bf16"), options) as running, aiohttp.ClientSession(running.url + "/") as http:
+    async with (
+        served(arm(name="bf16"), options) as running,
+        aiohttp.ClientSession(running.url + "/") as http,
+    ):
         assert running.facts.arm.name == "bf16"
         async with http.get("../metrics") as answer:
             assert parse(await answer.text()).cache_config["cache_dtype"] == "fp8"

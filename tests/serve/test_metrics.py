@@ -9,7 +9,14 @@ from agentload.emulator.calls import Finished, Gauges
 from agentload.exposition.scrape import parse
 from agentload.kvmath.pool import pool_of
 from agentload.serve.facts import Facts
-from agentload.serve.metrics import Distribution, EngineMetrics, HttpMetrics, Tally, registry, token_bounds
+from agentload.serve.metrics import (
+    Distribution,
+    EngineMetrics,
+    HttpMetrics,
+    Tally,
+    registry,
+    token_bounds,
+)
 from tests.serve.arms import arm
 from tests.serve.recorded_lines import lines
 
@@ -36,7 +43,9 @@ def exposition() -> str:
     tally.finished(END, submitted_ns=500_000_000, reason="length", max_tokens=3)
     tally.rejections = 4
     cache_config = Facts(arm=arm(), pool=pool_of(arm()), created=0).cache_config()
-    shown = registry(EngineMetrics(model="tiny", gauges=lambda: GAUGES, tally=tally, cache_config=cache_config))
+    shown = registry(
+        EngineMetrics(model="tiny", gauges=lambda: GAUGES, tally=tally, cache_config=cache_config)
+    )
     HttpMetrics(shown)
     return generate_latest(shown).decode()
 
@@ -48,11 +57,17 @@ def test_names_types_and_labels_are_vllms(exposition: str) -> None:
             _, _, name, kind = line.split()
             ours[name] = kind
     theirs = dict(line.split()[:2] for line in lines("metrics.txt"))
-    assert {name: kind for name, kind in ours.items() if name in theirs} == {n: kind for n, kind in theirs.items() if n not in UNKNOWN}
-    assert {name for name in ours if name.startswith("vllm:") and not name.endswith("_created")} <= set(theirs)
+    assert {name: kind for name, kind in ours.items() if name in theirs} == {
+        n: kind for n, kind in theirs.items() if n not in UNKNOWN
+    }
+    assert {
+        name for name in ours if name.startswith("vllm:") and not name.endswith("_created")
+    } <= set(theirs)
 
     labels = {
-        name: set(labels.split(",")) for name, _, labels in (line.split() for line in lines("metrics.txt")) if name.startswith("vllm:")
+        name: set(labels.split(","))
+        for name, _, labels in (line.split() for line in lines("metrics.txt"))
+        if name.startswith("vllm:")
     }
     for family in text_string_to_metric_families(exposition):
         for sample in family.samples:
@@ -80,7 +95,12 @@ def test_histograms_count_what_finished_requests_did(exposition: str) -> None:
         for sample in family.samples
     }
     name = "vllm:inter_token_latency_seconds"
-    assert [found[f"{name}_bucket", bound] for bound in ("0.75", "1.0", "2.5", "+Inf")] == [0, 1, 2, 2]
+    assert [found[f"{name}_bucket", bound] for bound in ("0.75", "1.0", "2.5", "+Inf")] == [
+        0,
+        1,
+        2,
+        2,
+    ]
     assert (found[f"{name}_count", None], found[f"{name}_sum", None]) == (2, 3)
     assert found["vllm:time_to_first_token_seconds_sum", None] == 0.5
     assert found["vllm:e2e_request_latency_seconds_sum", None] == 3.5
@@ -97,5 +117,7 @@ def test_a_bucket_holds_what_is_at_most_its_bound(values: list[float]) -> None:
     histogram = Distribution((1.0, 2.0))
     histogram.add_many(np.array(values))
     expected = [("1.0", 1.0), ("2.0", 2.0), ("+Inf", float("inf"))]
-    assert histogram.buckets() == [(name, sum(value <= bound for value in values)) for name, bound in expected]
+    assert histogram.buckets() == [
+        (name, sum(value <= bound for value in values)) for name, bound in expected
+    ]
     assert histogram.total == pytest.approx(sum(values))

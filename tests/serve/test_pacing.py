@@ -31,7 +31,9 @@ def submitted(pacer: Pacer, name: str, *, prompt: int = 16) -> tuple[Flight, Log
     )
     log = Log(request_id=name, arrived_ns=time.monotonic_ns())
     stream = Stream(ChatFace(exchange), Pipe(), log, tokens=OUTPUT, is_chunked=True)
-    return pacer.submit(Request(name, ((name, prompt),), OUTPUT), arrived_ns=log.arrived_ns, stream=stream), log
+    return pacer.submit(
+        Request(name, ((name, prompt),), OUTPUT), arrived_ns=log.arrived_ns, stream=stream
+    ), log
 
 
 async def ended(*flights: Flight) -> list[Finished]:
@@ -45,12 +47,18 @@ def planned(pacer: Pacer, end: Finished) -> set[int]:
     return {pacer.wall_ns(int(at)) for at in end.token_ns}
 
 
-SMALL_POOL = replace(arm(step_ms=1), server=replace(arm().server, max_model_len=512, kv_cache_memory_bytes=256 * 600))
+SMALL_POOL = replace(
+    arm(step_ms=1), server=replace(arm().server, max_model_len=512, kv_cache_memory_bytes=256 * 600)
+)
 DRAFTING = replace(arm(step_ms=1), speculation=Speculation(drafts=3, acceptance=0.7))
 
 
-@pytest.mark.parametrize("served", [arm(step_ms=1), SMALL_POOL, DRAFTING], ids=["even", "preempting", "drafting"])
-async def test_every_token_is_sent_once_and_at_an_instant_at_which_the_engine_emitted(served: ArmProfile) -> None:
+@pytest.mark.parametrize(
+    "served", [arm(step_ms=1), SMALL_POOL, DRAFTING], ids=["even", "preempting", "drafting"]
+)
+async def test_every_token_is_sent_once_and_at_an_instant_at_which_the_engine_emitted(
+    served: ArmProfile,
+) -> None:
     pacer = Pacer(Engine(served), speed=2)
     calls = [submitted(pacer, f"c{index}", prompt=100) for index in range(4)]
     ends = await ended(*(flight for flight, _ in calls))

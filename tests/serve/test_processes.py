@@ -36,7 +36,9 @@ def is_alive(pid: int) -> bool:
 
 
 def test_each_arm_has_a_server_of_its_own_until_stopped(tmp_path: Path) -> None:
-    with processes.start([arm(name="one"), arm(name="two")], truth=tmp_path / "truth.jsonl", logs=tmp_path) as running:
+    with processes.start(
+        [arm(name="one"), arm(name="two")], truth=tmp_path / "truth.jsonl", logs=tmp_path
+    ) as running:
         assert [(server.arm, server.profile, server.model) for server in running.servers] == [
             ("one", "synthetic", "tiny"),
             ("two", "synthetic", "tiny"),
@@ -49,7 +51,12 @@ def test_each_arm_has_a_server_of_its_own_until_stopped(tmp_path: Path) -> None:
         assert list(running.urls) == ["one", "two"]
     assert not any(is_alive(server.pid) for server in running.servers)
     assert "GPU KV cache size: " in (tmp_path / "one.log").read_text()
-    assert {file.name for file in tmp_path.iterdir()} == {"one.log", "two.log", "truth-one.jsonl", "truth-two.jsonl"}
+    assert {file.name for file in tmp_path.iterdir()} == {
+        "one.log",
+        "two.log",
+        "truth-one.jsonl",
+        "truth-two.jsonl",
+    }
 
 
 def test_a_server_ends_by_itself_when_its_parent_is_killed(spawn: Spawn) -> None:
@@ -68,11 +75,15 @@ def test_a_server_ends_by_itself_when_its_parent_is_killed(spawn: Spawn) -> None
 def test_a_taken_port_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(LaunchError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use") as caught:
+        with pytest.raises(
+            LaunchError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"
+        ) as caught:
             processes.start([arm()], port=port)
     assert caught.value.hint == "choose another --port"
 
 
 def test_a_truth_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    with pytest.raises(LaunchError, match=r"synthetic/plain: No such file or directory: .*nowhere/truth\.jsonl"):
+    with pytest.raises(
+        LaunchError, match=r"synthetic/plain: No such file or directory: .*nowhere/truth\.jsonl"
+    ):
         processes.start([arm()], truth=tmp_path / "nowhere" / "truth.jsonl")

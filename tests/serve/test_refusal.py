@@ -4,17 +4,36 @@ from agentload.serve import refusal
 from agentload.serve.refusal import RefusedError
 from tests.serve.recorded_lines import text
 
-MAX_TOKENS = "max_tokens=9000 cannot be greater than max_model_len=8192. Please request fewer output tokens."
+MAX_TOKENS = (
+    "max_tokens=9000 cannot be greater than max_model_len=8192. Please request fewer output tokens."
+)
 
 
 @pytest.mark.parametrize(
     ("ours", "recorded"),
     [
-        (refusal.unreadable("json_invalid", "JSON decode error", where="body.9", value={}, cause="Expecting value"), "badjson"),
-        (refusal.bad_parameter("max_tokens must be at least 1, got -1.", param="max_tokens", value=-1), "badparam"),
+        (
+            refusal.unreadable(
+                "json_invalid",
+                "JSON decode error",
+                where="body.9",
+                value={},
+                cause="Expecting value",
+            ),
+            "badjson",
+        ),
+        (
+            refusal.bad_parameter(
+                "max_tokens must be at least 1, got -1.", param="max_tokens", value=-1
+            ),
+            "badparam",
+        ),
         (refusal.bad_parameter(MAX_TOKENS, param="max_tokens", value=9000), "maxtokens"),
         (refusal.unknown_model("nope", served=("tiny-auto",)), "model"),
-        (refusal.too_long(prompt_tokens=20_000, output_tokens=0, max_model_len=8192), "overlong_chat"),
+        (
+            refusal.too_long(prompt_tokens=20_000, output_tokens=0, max_model_len=8192),
+            "overlong_chat",
+        ),
         (refusal.busy(), "queue_full"),
     ],
 )
@@ -22,8 +41,13 @@ def test_error_bodies_are_the_recorded_ones_to_the_byte(ours: RefusedError, reco
     assert ours.body().decode() == text(f"error_{recorded}.json")
 
 
-@pytest.mark.parametrize(("ours", "recorded"), [(refusal.busy(), "queue_full.sse"), (refusal.internal(), "engine_dead.sse")])
-def test_errors_inside_a_stream_are_the_recorded_ones_to_the_byte(ours: RefusedError, recorded: str) -> None:
+@pytest.mark.parametrize(
+    ("ours", "recorded"),
+    [(refusal.busy(), "queue_full.sse"), (refusal.internal(), "engine_dead.sse")],
+)
+def test_errors_inside_a_stream_are_the_recorded_ones_to_the_byte(
+    ours: RefusedError, recorded: str
+) -> None:
     assert ours.event().decode() == text(recorded) + "\n\n"
 
 

@@ -9,7 +9,11 @@ from agentload.serve.script import Part, Script, script
 from agentload.serve.wanted import Wanted
 from tests.serve.arms import arm
 
-HELLO = Wanted(face="chat", model=None, messages=({"role": "user", "content": "tell me a long story about the sea"},))
+HELLO = Wanted(
+    face="chat",
+    model=None,
+    messages=({"role": "user", "content": "tell me a long story about the sea"},),
+)
 FORCED = replace(HELLO, max_tokens=40, ignore_eos=True)
 
 
@@ -41,7 +45,10 @@ def test_an_answer_is_at_least_as_long_as_asked() -> None:
 def test_equal_prompts_and_seeds_give_equal_answers_and_others_do_not() -> None:
     assert written(FORCED).pieces == written(FORCED).pieces
     assert written(FORCED).pieces != written(FORCED, seed=1).pieces
-    assert written(FORCED).pieces != written(replace(FORCED, messages=({"role": "user", "content": "else"},))).pieces
+    assert (
+        written(FORCED).pieces
+        != written(replace(FORCED, messages=({"role": "user", "content": "else"},))).pieces
+    )
 
 
 @given(st.integers(0, 39), st.integers(1, 3))
@@ -63,7 +70,10 @@ def test_a_stop_text_counts_only_from_the_least_length_on() -> None:
 
 def test_thinking_takes_its_budget_out_of_the_answer_and_leaves_a_token() -> None:
     found = written(replace(FORCED, thinking_tokens=12))
-    assert [(part.kind, len(part.pieces)) for part in found.parts] == [("reasoning", 12), ("content", 28)]
+    assert [(part.kind, len(part.pieces)) for part in found.parts] == [
+        ("reasoning", 12),
+        ("content", 28),
+    ]
     assert written(replace(FORCED, thinking_tokens=99)).reasoning_tokens == 39
 
 
@@ -78,47 +88,80 @@ def test_the_model_finds_what_the_prompt_says() -> None:
     asked = Wanted(
         face="chat",
         model=None,
-        messages=({"role": "system", "content": "The build token is ZX-4417."}, {"role": "user", "content": "What is the build token?"}),
+        messages=(
+            {"role": "system", "content": "The build token is ZX-4417."},
+            {"role": "user", "content": "What is the build token?"},
+        ),
     )
-    assert written(asked) == Script(parts=(Part(kind="content", pieces=("ZX-4417",)),), finish="stop")
+    assert written(asked) == Script(
+        parts=(Part(kind="content", pieces=("ZX-4417",)),), finish="stop"
+    )
 
 
 WEATHER: Any = {
     "type": "function",
     "function": {
         "name": "weather",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}},
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+        },
     },
 }
 CLOCK: Any = {"type": "function", "function": {"name": "clock"}}
 
 
 def calling(question: str, **fields: Any) -> Script:
-    return written(Wanted(face="chat", model=None, messages=({"role": "user", "content": question},), tools=(CLOCK, WEATHER), **fields))
+    return written(
+        Wanted(
+            face="chat",
+            model=None,
+            messages=({"role": "user", "content": question},),
+            tools=(CLOCK, WEATHER),
+            **fields,
+        )
+    )
 
 
 @pytest.mark.parametrize(
     ("question", "choice", "name", "arguments"),
     [
-        ("The city is Ulm. The days are 3. Use the weather tool.", "auto", "weather", '{"city": "Ulm", "days": "3"}'),
+        (
+            "The city is Ulm. The days are 3. Use the weather tool.",
+            "auto",
+            "weather",
+            '{"city": "Ulm", "days": "3"}',
+        ),
         ("call `weather` now", "auto", "weather", '{"city": "", "days": 0}'),
         ("what time is it", "required", "clock", "{}"),
         ("what time is it", "weather", "weather", '{"city": "", "days": 0}'),
     ],
 )
-def test_a_tool_is_called_where_it_is_named_or_required(question: str, choice: str, name: str, arguments: str) -> None:
+def test_a_tool_is_called_where_it_is_named_or_required(
+    question: str, choice: str, name: str, arguments: str
+) -> None:
     found = calling(question, tool_choice=choice)
     ((part),) = found.parts
-    assert (part.kind, part.name, part.text, found.finish) == ("call", name, arguments, "tool_calls")
+    assert (part.kind, part.name, part.text, found.finish) == (
+        "call",
+        name,
+        arguments,
+        "tool_calls",
+    )
 
 
-@pytest.mark.parametrize("fields", [{"tool_choice": "none"}, {"tool_choice": "auto", "ignore_eos": True, "max_tokens": 5}])
+@pytest.mark.parametrize(
+    "fields",
+    [{"tool_choice": "none"}, {"tool_choice": "auto", "ignore_eos": True, "max_tokens": 5}],
+)
 def test_no_tool_is_called_where_none_may_or_the_length_is_forced(fields: dict[str, Any]) -> None:
     assert calling("use the weather tool", **fields).parts[0].kind == "content"
 
 
 def test_words_that_happen_to_be_names_of_tools_call_nothing() -> None:
-    assert calling("the clock of the weather station", tool_choice="auto").parts[0].kind == "content"
+    assert (
+        calling("the clock of the weather station", tool_choice="auto").parts[0].kind == "content"
+    )
 
 
 def test_a_call_that_is_cut_ends_for_its_length() -> None:

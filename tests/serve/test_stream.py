@@ -63,7 +63,11 @@ def test_each_step_is_one_write_and_the_last_one_carries_usage_and_the_end_mark(
         stream.offer([at], [1])
     assert [contents(write) for write in pipe.written] == [["", "a"], [" b"], [" c"], [" d"]]
     assert pipe.written[-1].endswith(b"data: [DONE]\n\n\r\n")
-    assert (list(log.planned_ns), list(log.tokens), log.behind) == ([10, 20, 30, 40], [1, 1, 1, 1], 0)
+    assert (list(log.planned_ns), list(log.tokens), log.behind) == (
+        [10, 20, 30, 40],
+        [1, 1, 1, 1],
+        0,
+    )
     assert all(before <= after for before, after in zip(log.before_ns, log.after_ns, strict=True))
 
 
@@ -161,7 +165,10 @@ def test_a_truth_file_is_a_header_with_anchors_and_one_line_a_request(tmp_path: 
         "kind": "agentload-truth", "version": 1, "arm": "p/a", "speed": 2.0, "monotonic_ns": 0, "wall_ns": 0,
     }  # fmt: skip
     assert header["wall_ns"] > header["monotonic_ns"] > 0
-    assert [(log["request_id"], log["end"], log["planned_ns"]) for log in logs] == [("1", "done", [7]), ("2", "left", [])]
+    assert [(log["request_id"], log["end"], log["planned_ns"]) for log in logs] == [
+        ("1", "done", [7]),
+        ("2", "left", []),
+    ]
 
 
 def test_closing_writes_what_still_waits(tmp_path: Path) -> None:

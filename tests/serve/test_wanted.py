@@ -32,7 +32,9 @@ def refused(read: Callable[..., Wanted], body: bytes) -> dict[str, Any]:
 
 def test_what_a_client_does_not_say_stays_at_vllms_defaults() -> None:
     assert asked() == Wanted(face="chat", model=None, messages=tuple(HELLO))
-    assert completion(b'{"prompt":"a b"}', max_model_len=LENGTH) == Wanted(face="completions", model=None, prompt="a b", max_tokens=16)
+    assert completion(b'{"prompt":"a b"}', max_model_len=LENGTH) == Wanted(
+        face="completions", model=None, prompt="a b", max_tokens=16
+    )
 
 
 def test_everything_a_replay_asks_for_is_read() -> None:
@@ -47,15 +49,29 @@ def test_everything_a_replay_asks_for_is_read() -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("prompt", "expected"), [("a b", "a b"), (["a b"], "a b"), ([1, 2], (1, 2)), ([[1, 2]], (1, 2))])
-def test_a_completion_takes_text_or_token_ids_alone_or_in_a_list_of_one(prompt: object, expected: object) -> None:
-    assert completion(json.dumps({"prompt": prompt}).encode(), max_model_len=LENGTH).prompt == expected
+@pytest.mark.parametrize(
+    ("prompt", "expected"), [("a b", "a b"), (["a b"], "a b"), ([1, 2], (1, 2)), ([[1, 2]], (1, 2))]
+)
+def test_a_completion_takes_text_or_token_ids_alone_or_in_a_list_of_one(
+    prompt: object, expected: object
+) -> None:
+    assert (
+        completion(json.dumps({"prompt": prompt}).encode(), max_model_len=LENGTH).prompt == expected
+    )
 
 
 @pytest.mark.parametrize(
-    ("choice", "expected"), [(None, None), ("none", "none"), ("required", "required"), ({"function": {"name": "look"}}, "look")]
+    ("choice", "expected"),
+    [
+        (None, None),
+        ("none", "none"),
+        ("required", "required"),
+        ({"function": {"name": "look"}}, "look"),
+    ],
 )
-def test_a_tool_choice_is_a_mode_or_the_name_of_a_tool(choice: object, expected: str | None) -> None:
+def test_a_tool_choice_is_a_mode_or_the_name_of_a_tool(
+    choice: object, expected: str | None
+) -> None:
     assert asked(tools=TOOLS, tool_choice=choice).tool_choice == expected
 
 
@@ -108,7 +124,9 @@ def test_a_body_that_is_no_object_is_refused_not_crashed_on(body: bytes) -> None
     assert refused(chat, body)["type"] == "Bad Request"
 
 
-@pytest.mark.parametrize("prompt", [None, "", [], ["a", "b"], [[1], [2]], [1, "a"], [-1], [1.5], {"a": 1}])
+@pytest.mark.parametrize(
+    "prompt", [None, "", [], ["a", "b"], [[1], [2]], [1, "a"], [-1], [1.5], {"a": 1}]
+)
 def test_a_prompt_that_is_not_one_prompt_is_refused(prompt: object) -> None:
     assert refused(completion, json.dumps({"prompt": prompt}).encode())["code"] == 400
 
@@ -120,32 +138,67 @@ def test_missing_messages_are_named() -> None:
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 9000) | st.floats() | st.text(max_size=5),
     lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["role", "content", "function", "name", "type"]), inner, max_size=3)
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["role", "content", "function", "name", "type"]), inner, max_size=3
+        )
     ),
     max_leaves=6,
 )
-LENGTHS = ["max_tokens", "max_completion_tokens", "min_tokens", "thinking_token_budget", "n", "logprobs", "top_logprobs"]
-OTHERS = ["messages", "prompt", "model", "stream", "stream_options", "stop", "tools", "tool_choice", "ignore_eos", "return_token_ids"]
+LENGTHS = [
+    "max_tokens",
+    "max_completion_tokens",
+    "min_tokens",
+    "thinking_token_budget",
+    "n",
+    "logprobs",
+    "top_logprobs",
+]
+OTHERS = [
+    "messages",
+    "prompt",
+    "model",
+    "stream",
+    "stream_options",
+    "stop",
+    "tools",
+    "tool_choice",
+    "ignore_eos",
+    "return_token_ids",
+]
 FIELDS = st.sampled_from([*LENGTHS, *OTHERS])
 
 
 @given(st.dictionaries(FIELDS, JSON, max_size=6), st.sampled_from([chat, completion]))
-def test_whatever_json_comes_is_served_or_refused_never_crashed_on(fields: dict[str, object], read: Callable[..., Wanted]) -> None:
+def test_whatever_json_comes_is_served_or_refused_never_crashed_on(
+    fields: dict[str, object], read: Callable[..., Wanted]
+) -> None:
     try:
-        found = read(json.dumps({"messages": [{"role": "user", "content": "a"}], "prompt": "a", **fields}).encode(), max_model_len=LENGTH)
+        found = read(
+            json.dumps(
+                {"messages": [{"role": "user", "content": "a"}], "prompt": "a", **fields}
+            ).encode(),
+            max_model_len=LENGTH,
+        )
     except RefusedError:
         return
     assert content(found, block=16).tokens == len(token_ids(found))
 
 
 def chat_of(*contents: Any) -> Wanted:
-    return Wanted(face="chat", model=None, messages=tuple({"role": "user", "content": content} for content in contents))
+    return Wanted(
+        face="chat",
+        model=None,
+        messages=tuple({"role": "user", "content": content} for content in contents),
+    )
 
 
 def shared_tokens(one: Wanted, other: Wanted) -> int:
     """Count what a prefix cache would share: the whole blocks of the common run prefix."""
     total = 0
-    for mine, theirs in zip(content(one, block=BLOCK).runs, content(other, block=BLOCK).runs, strict=False):
+    for mine, theirs in zip(
+        content(one, block=BLOCK).runs, content(other, block=BLOCK).runs, strict=False
+    ):
         if mine != theirs:
             break
         total += mine[1]
@@ -156,26 +209,46 @@ def shared_tokens(one: Wanted, other: Wanted) -> int:
 def test_runs_are_blocks_and_count_what_the_tokenizer_counts(messages: list[list[str]]) -> None:
     asked = chat_of(*(" ".join(words) for words in messages))
     found = content(asked, block=BLOCK)
-    assert found.tokens == sum(tokens for _, tokens in found.runs) == count.count(asked.messages, ()) == len(token_ids(asked))
+    assert (
+        found.tokens
+        == sum(tokens for _, tokens in found.runs)
+        == count.count(asked.messages, ())
+        == len(token_ids(asked))
+    )
     assert all(tokens == BLOCK for _, tokens in found.runs[:-1])
 
 
 @given(WORDS, WORDS, WORDS)
-def test_two_prompts_share_the_whole_blocks_of_their_common_words(start: list[str], mine: list[str], theirs: list[str]) -> None:
+def test_two_prompts_share_the_whole_blocks_of_their_common_words(
+    start: list[str], mine: list[str], theirs: list[str]
+) -> None:
     one, other = start + mine, start + theirs
-    common = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-    assert shared_tokens(chat_of(" ".join(one)), chat_of(" ".join(other))) == common // BLOCK * BLOCK
+    common = next(
+        (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
+        min(len(one), len(other)),
+    )
+    assert (
+        shared_tokens(chat_of(" ".join(one)), chat_of(" ".join(other))) == common // BLOCK * BLOCK
+    )
 
 
 def test_where_a_message_ends_does_not_matter_only_the_words_do() -> None:
-    assert content(chat_of("a b", "c d e"), block=BLOCK) == content(chat_of("a b c d e"), block=BLOCK)
+    assert content(chat_of("a b", "c d e"), block=BLOCK) == content(
+        chat_of("a b c d e"), block=BLOCK
+    )
 
 
 def test_an_image_is_one_run_of_its_own_and_the_text_after_it_meets_the_next_block() -> None:
     url = images.data_url(1, "picture", (64, 32))
     size = image_tokens((64, 32))
     found = content(
-        chat_of([{"type": "text", "text": "a b c"}, {"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "d " * 9}]),
+        chat_of(
+            [
+                {"type": "text", "text": "a b c"},
+                {"type": "image_url", "image_url": {"url": url}},
+                {"type": "text", "text": "d " * 9},
+            ]
+        ),
         block=8,
     )
     assert size == 6
@@ -185,7 +258,12 @@ def test_an_image_is_one_run_of_its_own_and_the_text_after_it_meets_the_next_blo
 
 def test_equal_images_have_equal_identities_and_others_do_not() -> None:
     def run(seed: int) -> tuple[str, int]:
-        return content(chat_of([{"type": "image_url", "image_url": {"url": images.data_url(seed, "p", (28, 28))}}]), block=BLOCK).runs[0]
+        return content(
+            chat_of(
+                [{"type": "image_url", "image_url": {"url": images.data_url(seed, "p", (28, 28))}}]
+            ),
+            block=BLOCK,
+        ).runs[0]
 
     assert run(1) == run(1) != run(2)
 
@@ -202,7 +280,9 @@ def test_token_ids_are_the_same_in_prompts_and_answers() -> None:
 
 @pytest.mark.parametrize("depth", [200, 900, 5_000, 100_000])
 @pytest.mark.parametrize("read", [chat, completion])
-def test_a_body_nested_without_end_is_refused_or_read_and_ends_nothing(read: Callable[..., Wanted], depth: int) -> None:
+def test_a_body_nested_without_end_is_refused_or_read_and_ends_nothing(
+    read: Callable[..., Wanted], depth: int
+) -> None:
     nested = b'{"a":' * depth + b"1" + b"}" * depth
     parts = [
         b'"prompt":"a b"',
@@ -213,7 +293,14 @@ def test_a_body_nested_without_end_is_refused_or_read_and_ends_nothing(read: Cal
     for part in parts:
         try:
             found = read(
-                b"{%b,%b}" % (parts[0] if read is completion else b'"messages":[{"role":"user","content":"a"}]', part), max_model_len=LENGTH
+                b"{%b,%b}"
+                % (
+                    parts[0]
+                    if read is completion
+                    else b'"messages":[{"role":"user","content":"a"}]',
+                    part,
+                ),
+                max_model_len=LENGTH,
             )
         except RefusedError as error:
             assert error.status == 400  # noqa: PT017  # both are right

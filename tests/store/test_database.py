@@ -27,7 +27,9 @@ connection.close()
 @contextmanager
 def held(path: Path, mode: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-c", HOLD, str(path), mode]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "open\n"
         yield process
@@ -41,10 +43,17 @@ def created(path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("mode", "opening"), [("w", reading), ("w", writing), ("r", writing)])
-def test_who_finds_the_database_in_use_waits_until_it_is_closed(mode: str, opening: Callable[..., Opened], tmp_path: Path) -> None:
+def test_who_finds_the_database_in_use_waits_until_it_is_closed(
+    mode: str, opening: Callable[..., Opened], tmp_path: Path
+) -> None:
     path = created(tmp_path / "x.duckdb")
     with held(path, mode) as other:
-        with pytest.raises(BusyError, match=f"process {other.pid} (has been writing it|has it open)"), opening(path, patience_s=0.1):
+        with (
+            pytest.raises(
+                BusyError, match=f"process {other.pid} (has been writing it|has it open)"
+            ),
+            opening(path, patience_s=0.1),
+        ):
             pass
         assert other.stdin is not None
         other.stdin.close()
@@ -54,7 +63,11 @@ def test_who_finds_the_database_in_use_waits_until_it_is_closed(mode: str, openi
 
 def test_a_connection_of_the_same_process_is_waited_for_as_well(tmp_path: Path) -> None:
     path = created(tmp_path / "x.duckdb")
-    with reading(path), pytest.raises(StoreError, match="another connection of this process"), writing(path, patience_s=0.1):
+    with (
+        reading(path),
+        pytest.raises(StoreError, match="another connection of this process"),
+        writing(path, patience_s=0.1),
+    ):
         pass
 
 
@@ -69,7 +82,12 @@ def test_a_database_of_a_later_version_is_refused_with_a_way_out(tmp_path: Path)
     with writing(path) as connection:
         connection.execute("UPDATE schema_version SET version = 99")
     for opening in (reading, writing):
-        with pytest.raises(StoreError, match=f"version 99, this agentload reads up to version {VERSION}") as caught, opening(path):
+        with (
+            pytest.raises(
+                StoreError, match=f"version 99, this agentload reads up to version {VERSION}"
+            ) as caught,
+            opening(path),
+        ):
             pass
         assert "newer agentload" in str(caught.value.hint)
 
@@ -82,13 +100,17 @@ def test_a_duckdb_file_of_somebody_else_is_refused_and_left_alone(tmp_path: Path
         with pytest.raises(StoreError, match="not written by agentload"), opening(path):
             pass
     with duckdb.connect(str(path)) as connection:
-        assert connection.execute("SELECT table_name FROM duckdb_tables()").fetchall() == [("theirs",)]
+        assert connection.execute("SELECT table_name FROM duckdb_tables()").fetchall() == [
+            ("theirs",)
+        ]
 
 
 def test_a_schema_version_of_somebody_else_is_not_ours(tmp_path: Path) -> None:
     path = tmp_path / "theirs.duckdb"
     with duckdb.connect(str(path)) as connection:
-        connection.execute("CREATE TABLE schema_version (version VARCHAR); INSERT INTO schema_version VALUES ('1.0.2')")
+        connection.execute(
+            "CREATE TABLE schema_version (version VARCHAR); INSERT INTO schema_version VALUES ('1.0.2')"
+        )
     for opening in (reading, writing):
         with pytest.raises(StoreError, match="not written by agentload"), opening(path):
             pass
@@ -140,7 +162,12 @@ with database.writing(Path(sys.argv[1])):
 @pytest.mark.parametrize("moment", ["database._create", "os.fsync", "os.link"])
 def test_a_database_whose_making_is_killed_is_not_there(moment: str, tmp_path: Path) -> None:
     path = tmp_path / "x.duckdb"
-    assert subprocess.run([sys.executable, "-c", KILLED.format(moment=moment), str(path)], check=False).returncode == -9
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", KILLED.format(moment=moment), str(path)], check=False
+        ).returncode
+        == -9
+    )
     assert not path.exists()
     with reading(created(path)) as connection:
         assert connection.execute("SELECT count(*) FROM runs").fetchall() == [(0,)]
@@ -155,7 +182,9 @@ def test_a_database_without_tables_is_not_there_and_is_made(tmp_path: Path) -> N
         pass
 
 
-def test_whoever_is_slower_to_make_a_database_takes_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_is_slower_to_make_a_database_takes_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "x.duckdb"
     link = os.link
 
@@ -171,7 +200,9 @@ def test_whoever_is_slower_to_make_a_database_takes_the_others(tmp_path: Path, m
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_where_files_cannot_be_linked_a_database_is_made_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_files_cannot_be_linked_a_database_is_made_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "link", lambda *_: (tmp_path / "nowhere").rmdir())
     with reading(created(tmp_path / "x.duckdb")):
         pass

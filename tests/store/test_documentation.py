@@ -22,7 +22,12 @@ QUERIES = re.findall(r"```sql\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.D
 @pytest.fixture(scope="module")
 def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
     folder = tmp_path_factory.mktemp("documentation")
-    told: dict[str, Any] = {"first_ns": 10_080 * MS, "done_ns": 10_200 * MS, "prompt_tokens": 1000, "cached_tokens": 500}
+    told: dict[str, Any] = {
+        "first_ns": 10_080 * MS,
+        "done_ns": 10_200 * MS,
+        "prompt_tokens": 1000,
+        "cached_tokens": 500,
+    }
     rows: list[Row] = [*ONE_OF_EACH, block_row(arm="fp8", void="clock drop")]
     rows += [call(5, arm=arm, **told) for arm in ("bf16", "fp8")]
     rows += [replace(row, arm="fp8") for row in ONE_OF_EACH if isinstance(row, AnswerRow)]
@@ -34,8 +39,12 @@ def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.Duck
         yield found
 
 
-@pytest.mark.parametrize("query", QUERIES, ids=lambda query: query.splitlines()[0].removeprefix("-- ")[:40])
-def test_every_query_of_the_page_runs_and_finds_something(query: str, connection: duckdb.DuckDBPyConnection) -> None:
+@pytest.mark.parametrize(
+    "query", QUERIES, ids=lambda query: query.splitlines()[0].removeprefix("-- ")[:40]
+)
+def test_every_query_of_the_page_runs_and_finds_something(
+    query: str, connection: duckdb.DuckDBPyConnection
+) -> None:
     assert connection.execute(query).fetchall()
 
 

@@ -52,7 +52,9 @@ def test_equal_rows_give_equal_bytes_whenever_they_are_flushed(tmp_path: Path) -
     assert (tmp_path / "b.journal").read_bytes() == at_once
 
 
-def test_rows_reach_the_kernel_within_a_second_of_callers_who_try_twice_a_second(tmp_path: Path) -> None:
+def test_rows_reach_the_kernel_within_a_second_of_callers_who_try_twice_a_second(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "a.journal"
     with Writer(path) as journal:
         journal.flush_if_due(5 * S + S // 4)
@@ -64,14 +66,19 @@ def test_rows_reach_the_kernel_within_a_second_of_callers_who_try_twice_a_second
 
 
 @pytest.mark.parametrize("loses", [shutil.rmtree, lambda folder: (folder / "a.journal").unlink()])
-def test_a_journal_that_is_removed_is_written_again_and_that_is_an_error(loses: Callable[[Path], None], tmp_path: Path) -> None:
+def test_a_journal_that_is_removed_is_written_again_and_that_is_an_error(
+    loses: Callable[[Path], None], tmp_path: Path
+) -> None:
     path = tmp_path / "run" / "a.journal"
     with Writer(path) as journal:
         journal.append(call(1))
         journal.flush()
         loses(path.parent)
         journal.append(call(2))
-        with pytest.raises(StoreError, match=r"was removed while it was written: its [0-9,]+ bytes were written again"):
+        with pytest.raises(
+            StoreError,
+            match=r"was removed while it was written: its [0-9,]+ bytes were written again",
+        ):
             journal.flush()
         journal.append(call(3))
     assert list(read(path)) == [call(1), call(2), call(3)]
@@ -83,12 +90,16 @@ def test_a_journal_that_is_cut_is_an_error_that_says_what_is_left(tmp_path: Path
     journal.append(call(1))
     journal.flush()
     os.truncate(path, 30)
-    with pytest.raises(StoreError, match=r"was cut while it was written: 30 of [0-9,]+ bytes are left"):
+    with pytest.raises(
+        StoreError, match=r"was cut while it was written: 30 of [0-9,]+ bytes are left"
+    ):
         journal.close()
     assert path.stat().st_size == 30
 
 
-def test_a_journal_that_is_replaced_is_an_error_and_the_other_file_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_journal_that_is_replaced_is_an_error_and_the_other_file_stays_as_it_is(
+    tmp_path: Path,
+) -> None:
     path, other = tmp_path / "a.journal", tmp_path / "b.journal"
     write(other, call(9))
     journal = Writer(path)
@@ -100,7 +111,9 @@ def test_a_journal_that_is_replaced_is_an_error_and_the_other_file_stays_as_it_i
     assert list(read(path)) == [call(9)]
 
 
-def test_a_journal_is_readable_while_it_is_written_and_reading_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_a_journal_is_readable_while_it_is_written_and_reading_goes_on_where_it_stopped(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "a.journal"
     with Writer(path) as journal:
         journal.append(call(1))
@@ -117,11 +130,17 @@ def test_who_follows_a_journal_reads_none_of_the_space_that_is_reserved(tmp_path
     path = tmp_path / "a.journal"
     with Writer(path) as journal:
         for number in range(200):
-            journal.append(call(number, chunks=stamps(range(0, 3_000_000_000, 1_000_000), [1] * 3000)))
+            journal.append(
+                call(number, chunks=stamps(range(0, 3_000_000_000, 1_000_000), [1] * 3000))
+            )
         journal.flush()
         assert path.stat().st_size > journal._end + RESERVE // 2
         with path.open("rb") as source:
-            whole = [each for each in frames(source, offset=len(MAGIC), followed=True) if isinstance(each, Frame)]
+            whole = [
+                each
+                for each in frames(source, offset=len(MAGIC), followed=True)
+                if isinstance(each, Frame)
+            ]
             assert source.tell() < journal._end + 2 * NEWS
         assert (whole[-1].end, len(whole)) == (journal._end, 201)
         assert list(read(path, followed=True)) == list(read(path))
@@ -186,7 +205,9 @@ class Growing(io.BytesIO):
         shown = b""
         while (at := start + len(shown)) < end:
             self.length = next(self.lengths, len(self.content))
-            page = self.content[: self.length].ljust(self.reserved, b"\0")[at : min(end, (at // self.PAGE + 1) * self.PAGE)]
+            page = self.content[: self.length].ljust(self.reserved, b"\0")[
+                at : min(end, (at // self.PAGE + 1) * self.PAGE)
+            ]
             shown += page
         self.seek(start + len(shown))
         return shown
@@ -194,10 +215,19 @@ class Growing(io.BytesIO):
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.data(), followed=st.booleans(), flipped=st.booleans())
-def test_what_is_being_written_is_never_taken_for_damage(data: st.DataObject, *, followed: bool, flipped: bool) -> None:
-    records = [frame(CALL, bytes([number]) * size) for number, size in enumerate(data.draw(st.lists(st.integers(1, 3000), max_size=12)), 1)]
+def test_what_is_being_written_is_never_taken_for_damage(
+    data: st.DataObject, *, followed: bool, flipped: bool
+) -> None:
+    records = [
+        frame(CALL, bytes([number]) * size)
+        for number, size in enumerate(data.draw(st.lists(st.integers(1, 3000), max_size=12)), 1)
+    ]
     content = bytearray(b"".join(records))
-    broken = data.draw(st.integers(0, len(records) - 2), label="broken") if flipped and len(records) > 1 else None
+    broken = (
+        data.draw(st.integers(0, len(records) - 2), label="broken")
+        if flipped and len(records) > 1
+        else None
+    )
     ends = list(accumulate(map(len, records)))
     if broken is not None:
         content[ends[broken] - 1] ^= 1
@@ -212,17 +242,32 @@ def test_what_is_being_written_is_never_taken_for_damage(data: st.DataObject, *,
             elif each.kind == "damaged":
                 faults.append(each)
     assert seen == [record for number, record in enumerate(records) if number != broken]
-    damage = [] if broken is None else [Fault(kind="damaged", offset=ends[broken] - len(records[broken]), length=len(records[broken]))]
+    damage = (
+        []
+        if broken is None
+        else [
+            Fault(
+                kind="damaged",
+                offset=ends[broken] - len(records[broken]),
+                length=len(records[broken]),
+            )
+        ]
+    )
     assert faults == damage
 
 
 def test_a_second_writer_of_the_same_journal_is_refused(tmp_path: Path) -> None:
-    with Writer(tmp_path / "a.journal"), pytest.raises(StoreError, match="another process is writing"):
+    with (
+        Writer(tmp_path / "a.journal"),
+        pytest.raises(StoreError, match="another process is writing"),
+    ):
         Writer(tmp_path / "a.journal")
 
 
 @pytest.mark.parametrize("content", [b"hello", b"agentload-journal/9\n" + bytes(100)])
-def test_a_file_that_is_no_journal_is_refused_and_left_alone(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_journal_is_refused_and_left_alone(
+    tmp_path: Path, content: bytes
+) -> None:
     path = tmp_path / "a.journal"
     path.write_bytes(content)
     with pytest.raises(StoreError, match="not a journal"):
@@ -232,7 +277,9 @@ def test_a_file_that_is_no_journal_is_refused_and_left_alone(tmp_path: Path, con
     assert path.read_bytes() == content
 
 
-def test_fields_that_an_older_journal_lacks_take_their_default_and_unknown_ones_are_dropped(tmp_path: Path) -> None:
+def test_fields_that_an_older_journal_lacks_take_their_default_and_unknown_ones_are_dropped(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "a.journal"
     old = write(path, call(1, deadline_ns=77))
     start, length = len(MAGIC) + HEAD.size, HEAD.unpack_from(old, len(MAGIC))[0]
@@ -241,7 +288,9 @@ def test_fields_that_an_older_journal_lacks_take_their_default_and_unknown_ones_
     assert list(read(path)) == [call(1)]
 
 
-def test_a_journal_without_a_field_that_has_no_default_is_of_another_version(tmp_path: Path) -> None:
+def test_a_journal_without_a_field_that_has_no_default_is_of_another_version(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "a.journal"
     old = write(path, call(1))
     start, length = len(MAGIC) + HEAD.size, HEAD.unpack_from(old, len(MAGIC))[0]
@@ -281,10 +330,20 @@ with Writer(Path(sys.argv[1])) as journal:
 
 def test_a_full_disk_is_noticed_while_all_rows_still_fit(tmp_path: Path) -> None:
     path = tmp_path / "a.journal"
-    done = subprocess.run([sys.executable, "-c", FULL_DISK, path], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, path],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
     written = int(done.stdout.split()[0])
-    assert done.stdout == f"{written} File too large: the {written:,} rows written so far are kept\n"
-    assert [row.request_id for row in read(path)] == [call(n).request_id for n in range(1, written + 1001)]  # type: ignore[union-attr]
+    assert (
+        done.stdout == f"{written} File too large: the {written:,} rows written so far are kept\n"
+    )
+    assert [row.request_id for row in read(path)] == [  # type: ignore[union-attr]
+        call(n).request_id for n in range(1, written + 1001)
+    ]
 
 
 NEARLY_FULL = """
@@ -303,9 +362,17 @@ except StoreError as error:
 """
 
 
-def test_a_few_rows_fit_on_a_nearly_full_disk_and_a_run_says_how_much_it_wants(tmp_path: Path) -> None:
+def test_a_few_rows_fit_on_a_nearly_full_disk_and_a_run_says_how_much_it_wants(
+    tmp_path: Path,
+) -> None:
     database = tmp_path / "x.duckdb"
-    done = subprocess.run([sys.executable, "-c", NEARLY_FULL, database], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", NEARLY_FULL, database],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
     assert done.stdout == "have 17 MiB of disk space free, then resume the run\n"
     assert list(read(tmp_path / "x.journal" / "r1" / "few.journal")) == [call(1), call(2)]
 

@@ -31,7 +31,10 @@ def old(commit: str, tmp_path: Path) -> Path:
 
 def columns(connection: duckdb.DuckDBPyConnection) -> Columns:
     query = "SELECT table_name, column_name, data_type, is_nullable FROM duckdb_columns() WHERE NOT internal"
-    return {(table, column): (type_, nullable) for table, column, type_, nullable in connection.execute(query).fetchall()}
+    return {
+        (table, column): (type_, nullable)
+        for table, column, type_, nullable in connection.execute(query).fetchall()
+    }
 
 
 def of_the_file(path: Path) -> Columns:
@@ -46,21 +49,27 @@ def figures(connection: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
     ).fetchall()
 
 
-def test_a_reader_sees_every_table_column_and_view_and_leaves_the_file_as_it_is(old: Path, tmp_path: Path) -> None:
+def test_a_reader_sees_every_table_column_and_view_and_leaves_the_file_as_it_is(
+    old: Path, tmp_path: Path
+) -> None:
     with writing(tmp_path / "new.duckdb") as connection:
         newest = columns(connection)
     before = old.read_bytes()
     with reading(old) as connection:
         seen = columns(connection)
         rows = figures(connection)
-    assert {place: type_ for place, (type_, _) in seen.items()} == {place: type_ for place, (type_, _) in newest.items()}
+    assert {place: type_ for place, (type_, _) in seen.items()} == {
+        place: type_ for place, (type_, _) in newest.items()
+    }
     assert rows
     assert {row[5:8] for row in rows} == {(None, None, False)}
     assert all(turn_ms > 0 for _, _, _, _, turn_ms, *_ in rows)
     assert old.read_bytes() == before
 
 
-def test_a_writer_adds_what_is_missing_and_nothing_that_was_read_changes(commit: str, old: Path, tmp_path: Path) -> None:
+def test_a_writer_adds_what_is_missing_and_nothing_that_was_read_changes(
+    commit: str, old: Path, tmp_path: Path
+) -> None:
     with writing(tmp_path / "new.duckdb") as connection:
         newest = columns(connection)
     before = of_the_file(old)
@@ -88,7 +97,9 @@ def test_a_file_that_was_brought_up_to_date_is_left_alone_from_then_on(old: Path
 
 def test_an_update_that_fails_half_way_leaves_the_file_as_it_was(old: Path) -> None:
     with duckdb.connect(str(old)) as connection:
-        connection.execute("CREATE TABLE turns (a INTEGER)")  # in the place of a view, which is made after the tables
+        connection.execute(
+            "CREATE TABLE turns (a INTEGER)"
+        )  # in the place of a view, which is made after the tables
     before = of_the_file(old)
     with pytest.raises(duckdb.Error), writing(old):
         pass
@@ -100,7 +111,10 @@ def test_rows_of_any_age_go_into_a_database_of_any_age(old: Path, tmp_path: Path
         runs = len(connection.execute("FROM runs").fetchall())
     journals = [unpacked(f"{each}.journal", tmp_path / f"{each}.journal") for each in COMMITS]
     loaded = load(journals, old)
-    assert (loaded.calls, loaded.faults) == (32, [])  # 16 of the three journals' 48 calls were there
+    assert (loaded.calls, loaded.faults) == (
+        32,
+        [],
+    )  # 16 of the three journals' 48 calls were there
     assert load(journals, old).calls == 0
     with reading(old) as connection:
         assert len(connection.execute("FROM runs").fetchall()) == runs + 2
@@ -115,10 +129,14 @@ def test_columns_and_tables_of_a_newer_version_are_kept_and_left_empty(tmp_path:
         connection.execute("UPDATE schema_version SET digest = 'newer'")
     assert load([unpacked("ed8c596.journal", tmp_path / "a.journal")], path).calls == 16
     with reading(path) as connection:
-        assert connection.execute("SELECT DISTINCT colour, taste FROM runs JOIN turns USING (run_id)").fetchall() == [("red", None)]
+        assert connection.execute(
+            "SELECT DISTINCT colour, taste FROM runs JOIN turns USING (run_id)"
+        ).fetchall() == [("red", None)]
 
 
-def test_a_newer_database_whose_rows_need_what_we_do_not_know_can_be_read_but_not_written(tmp_path: Path) -> None:
+def test_a_newer_database_whose_rows_need_what_we_do_not_know_can_be_read_but_not_written(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "x.duckdb"
     with writing(path) as connection:
         connection.execute("ALTER TABLE runs ADD COLUMN colour VARCHAR")
@@ -132,11 +150,14 @@ def test_a_newer_database_whose_rows_need_what_we_do_not_know_can_be_read_but_no
 
 
 @pytest.mark.parametrize("version", [1, None])
-def test_a_database_from_before_version_2_is_refused_with_a_way_out(version: int | None, tmp_path: Path) -> None:
+def test_a_database_from_before_version_2_is_refused_with_a_way_out(
+    version: int | None, tmp_path: Path
+) -> None:
     path = tmp_path / "x.duckdb"
     with writing(path) as connection:
         connection.execute(
-            "UPDATE schema_version SET version = ?" if version else "DELETE FROM schema_version", [version] if version else []
+            "UPDATE schema_version SET version = ?" if version else "DELETE FROM schema_version",
+            [version] if version else [],
         )
     for opening in (reading, writing):
         with pytest.raises(StoreError, match="reads version 2 and later") as caught, opening(path):

@@ -12,7 +12,10 @@ def test_journals_lie_beside_their_database_a_folder_a_run(tmp_path: Path) -> No
         journal_folder(database, run).mkdir(parents=True, exist_ok=True)
         (journal_folder(database, run) / f"{leg}.journal").write_bytes(b"of another version")
     (tmp_path / "x.journal" / "empty").mkdir()
-    assert journals(database, "r1") == (tmp_path / "x.journal/r1/leg001.journal", tmp_path / "x.journal/r1/leg002.journal")
+    assert journals(database, "r1") == (
+        tmp_path / "x.journal/r1/leg001.journal",
+        tmp_path / "x.journal/r1/leg002.journal",
+    )
     assert journalled_runs(database) == ("r0", "r1")
 
 
@@ -20,7 +23,11 @@ def test_a_journal_whose_writer_was_killed_before_its_first_row_is_none(tmp_path
     database = tmp_path / "x.duckdb"
     path = journal_folder(database, "r1") / "leg001.journal"
     with Writer(path) as journal:
-        assert (path.exists(), journals(database, "r1"), journalled_runs(database)) == (True, (), ())
+        assert (path.exists(), journals(database, "r1"), journalled_runs(database)) == (
+            True,
+            (),
+            (),
+        )
         path.with_name("leg002.journal").write_bytes(bytes(100))  # reserved, and nothing written
         assert journals(database, "r1") == ()
         journal.append(ONE_OF_EACH[0])

@@ -15,11 +15,20 @@ from tests.store.rows import ONE_OF_EACH, S, block_row, call, run_row
 LEGS: tuple[Row, ...] = (
     LegRow(run_id="r1", leg=0, host="h", boot_id=None, monotonic_ns=0, wall_ns=1, status="failed"),
     LegRow(
-        run_id="r1", leg=1, host="h", boot_id=None, monotonic_ns=5 * S, wall_ns=2, ended_ns=9 * S, status="done", health='{"cpu_share":0.5}'
+        run_id="r1",
+        leg=1,
+        host="h",
+        boot_id=None,
+        monotonic_ns=5 * S,
+        wall_ns=2,
+        ended_ns=9 * S,
+        status="done",
+        health='{"cpu_share":0.5}',
     ),
 )
 ARMS: tuple[Row, ...] = tuple(
-    ArmRow(run_id="r1", arm=arm, position=position, url=None, model="m", profile=f"p/{arm}") for position, arm in ((1, "bf16"), (0, "fp8"))
+    ArmRow(run_id="r1", arm=arm, position=position, url=None, model="m", profile=f"p/{arm}")
+    for position, arm in ((1, "bf16"), (0, "fp8"))
 )
 
 
@@ -32,7 +41,16 @@ def database(folder: Path, rows: Iterable[Row]) -> Path:
 
 
 def test_runs_are_listed_as_they_were_stored(tmp_path: Path) -> None:
-    rows = [run_row("r2"), run_row(), *LEGS, *ARMS, block_row(), block_row(arm="fp8", void="drop"), call(1), call(2, status="busy")]
+    rows = [
+        run_row("r2"),
+        run_row(),
+        *LEGS,
+        *ARMS,
+        block_row(),
+        block_row(arm="fp8", void="drop"),
+        call(1),
+        call(2, status="busy"),
+    ]
     with reading(database(tmp_path, rows)) as connection:
         second, first = runs.lines(connection)
     assert first == runs.RunLine(
@@ -48,11 +66,19 @@ def test_runs_are_listed_as_they_were_stored(tmp_path: Path) -> None:
         calls=2,
         ok=1,
     )
-    assert (second.run_id, second.arms, second.status, second.blocks, second.calls) == ("r2", (), "unknown", 0, 0)
+    assert (second.run_id, second.arms, second.status, second.blocks, second.calls) == (
+        "r2",
+        (),
+        "unknown",
+        0,
+        0,
+    )
 
 
 def test_a_run_is_found_by_its_name_or_how_it_begins(tmp_path: Path) -> None:
-    with reading(database(tmp_path, [run_row("20261120-aa"), run_row("20261120-ab"), run_row("20261120-a")])) as connection:
+    with reading(
+        database(tmp_path, [run_row("20261120-aa"), run_row("20261120-ab"), run_row("20261120-a")])
+    ) as connection:
         assert runs.named(connection, "20261120-a").run_id == "20261120-a"
         assert runs.named(connection, "20261120-ab").run_id == "20261120-ab"
         with pytest.raises(StoreError, match="3 runs start with"):
@@ -89,7 +115,10 @@ def test_a_summary_counts_statuses_and_leaves_the_drain_tail_out_of_rates(tmp_pa
     ]
     with reading(database(tmp_path, rows)) as connection:
         found = runs.summary(connection, "r1")
-    assert [(each.arm, dict(each.statuses)) for each in found.arms] == [("fp8", {}), ("bf16", {"ok": 3, "reset": 1})]
+    assert [(each.arm, dict(each.statuses)) for each in found.arms] == [
+        ("fp8", {}),
+        ("bf16", {"ok": 3, "reset": 1}),
+    ]
     assert [(each.leg, each.status, each.seconds, each.health) for each in found.legs] == [
         (0, "failed", None, None),
         (1, "done", 4.0, {"cpu_share": 0.5}),
@@ -135,10 +164,24 @@ def test_deleting_a_run_leaves_nothing_of_it_and_all_of_the_others(tmp_path: Pat
         runs.delete(connection, "r1")
         left = {
             table: connection.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]
-            for table in ("runs", "legs", "arms", "fingerprints", "blocks", "calls_row", "chunks_row", "samples", "answers", "verdicts")
+            for table in (
+                "runs",
+                "legs",
+                "arms",
+                "fingerprints",
+                "blocks",
+                "calls_row",
+                "chunks_row",
+                "samples",
+                "answers",
+                "verdicts",
+            )
         }
     assert left == dict.fromkeys(left, 0) | {"runs": 1, "calls_row": 2, "chunks_row": 2}
     # Its journal can bring it back, without doubling what is there.
     assert load([tmp_path / "a.journal"], path).calls == 2
     with reading(path) as connection:
-        assert [(each.run_id, each.calls) for each in runs.lines(connection)] == [("r1", 2), ("r2", 2)]
+        assert [(each.run_id, each.calls) for each in runs.lines(connection)] == [
+            ("r1", 2),
+            ("r2", 2),
+        ]

@@ -33,7 +33,10 @@ STUDIES: tuple[Study, ...] = (
     Sweep(servers=LIVE, contexts=(1024,)),
     Ask(servers=LIVE),
 )
-ROWS = tuple(replace(run_row(f"r{place}"), study=json_text(made), options="{}") for place, made in enumerate(STUDIES))
+ROWS = tuple(
+    replace(run_row(f"r{place}"), study=json_text(made), options="{}")
+    for place, made in enumerate(STUDIES)
+)
 ns = st.integers(0, 100 * S)
 counts = st.integers(0, 40)
 
@@ -46,7 +49,10 @@ def turns(draw: st.DrawFn, number: int) -> list[CallRow]:
     for attempt in range(draw(st.integers(1, 3))):
         instants = ("dialled_ns", "opened_ns", "sent_ns", "first_ns", "last_ns", "done_ns")
         changed: dict[str, Any] = {name: draw(st.none() | ns) for name in instants}
-        changed |= {name: draw(st.none() | counts) for name in ("prompt_tokens", "cached_tokens", "output_tokens")}
+        changed |= {
+            name: draw(st.none() | counts)
+            for name in ("prompt_tokens", "cached_tokens", "output_tokens")
+        }
         streamed = draw(st.lists(st.tuples(ns, counts), max_size=5))
         attempts.append(
             call(
@@ -68,14 +74,25 @@ def turns(draw: st.DrawFn, number: int) -> list[CallRow]:
 @settings(max_examples=10, deadline=None)
 @given(st.data())
 def test_the_view_says_of_every_row_what_the_functions_say(data: st.DataObject) -> None:
-    rows = [row for number in range(data.draw(st.integers(1, 12))) for row in data.draw(turns(number))]
+    rows = [
+        row for number in range(data.draw(st.integers(1, 12))) for row in data.draw(turns(number))
+    ]
     clocks = {row.run_id: metrics.Clock(clock_start_of(study_of(row))) for row in ROWS}
     clocks[f"r{len(ROWS)}"] = metrics.Clock()
     expected = {}
     for row in rows:
         since_ns = clocks[row.run_id].since_ns(row)
-        latencies = metrics.ttft_ms(row, since_ns), metrics.tpot_ms(row), metrics.turn_ms(row, since_ns)
-        expected[row.request_id] = (since_ns, *latencies, metrics.lag_ms(row), metrics.hit_rate(row))
+        latencies = (
+            metrics.ttft_ms(row, since_ns),
+            metrics.tpot_ms(row),
+            metrics.turn_ms(row, since_ns),
+        )
+        expected[row.request_id] = (
+            since_ns,
+            *latencies,
+            metrics.lag_ms(row),
+            metrics.hit_rate(row),
+        )
     with tempfile.TemporaryDirectory() as folder:
         with Writer(Path(folder, "a.journal")) as journal:
             for run in ROWS:
@@ -85,14 +102,29 @@ def test_the_view_says_of_every_row_what_the_functions_say(data: st.DataObject) 
         load([Path(folder, "a.journal")], Path(folder, "x.duckdb"))
         with reading(Path(folder, "x.duckdb")) as connection:
             query = "SELECT request_id, since_ns, ttft_ms, tpot_ms, turn_ms, lag_ms, hit_rate FROM turns"
-            found = {request_id: tuple(values) for request_id, *values in connection.execute(query).fetchall()}
+            found = {
+                request_id: tuple(values)
+                for request_id, *values in connection.execute(query).fetchall()
+            }
     assert found == expected
 
 
 def test_the_view_has_the_columns_of_calls_and_those_of_the_metrics(tmp_path: Path) -> None:
     with writing(tmp_path / "x.duckdb") as connection:
-        calls, found = ([name for name, *_ in connection.execute(f"DESCRIBE {view}").fetchall()] for view in ("calls", "turns"))
-    assert found == [*calls, "began_ns", "since_ns", "ttft_ms", "tpot_ms", "turn_ms", "lag_ms", "hit_rate"]
+        calls, found = (
+            [name for name, *_ in connection.execute(f"DESCRIBE {view}").fetchall()]
+            for view in ("calls", "turns")
+        )
+    assert found == [
+        *calls,
+        "began_ns",
+        "since_ns",
+        "ttft_ms",
+        "tpot_ms",
+        "turn_ms",
+        "lag_ms",
+        "hit_rate",
+    ]
 
 
 def test_a_database_that_was_made_without_the_view_is_read_with_it(tmp_path: Path) -> None:
@@ -104,7 +136,9 @@ def test_a_database_that_was_made_without_the_view_is_read_with_it(tmp_path: Pat
         connection.execute("DROP VIEW turns")
         connection.execute("UPDATE schema_version SET digest = 'older'")
     with reading(database) as connection:
-        assert connection.execute("SELECT ttft_ms, tpot_ms FROM turns").fetchall() == [(999.0, 250.0)]
+        assert connection.execute("SELECT ttft_ms, tpot_ms FROM turns").fetchall() == [
+            (999.0, 250.0)
+        ]
     with writing(database):
         pass
     with duckdb.connect(str(database), read_only=True) as connection:

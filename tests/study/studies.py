@@ -23,8 +23,14 @@ def of_command(command: str) -> Study | None:
     return None
 
 
-_NAMES = st.text("abcdefgh-./:=_ 'é", min_size=1, max_size=12).filter(lambda text: text.strip() == text and not text.startswith("-"))
-_WORDS = st.lists(st.text("abcdef-/", min_size=1, max_size=8).filter(lambda text: not text.startswith("-")), min_size=1, max_size=3)
+_NAMES = st.text("abcdefgh-./:=_ 'é", min_size=1, max_size=12).filter(
+    lambda text: text.strip() == text and not text.startswith("-")
+)
+_WORDS = st.lists(
+    st.text("abcdef-/", min_size=1, max_size=8).filter(lambda text: not text.startswith("-")),
+    min_size=1,
+    max_size=3,
+)
 _FIGURES = st.floats(0.001, 1.0).map(lambda value: round(value, 6))
 _TEXTS: dict[str, st.SearchStrategy[str]] = {
     "--contexts": st.sampled_from(("1k..64k", "1k,3k,9k", "4096", "1000..9k")),
@@ -71,22 +77,47 @@ def typed(draw: st.DrawFn, verb: str, form: Form) -> Typed:
     if form.switch is not None:
         given[form.switch.removeprefix("--")] = True
     for flag in own:
-        if flag.name in {"sessions", "rate", "speed", "ramp", "ramp_from", "burst", "cv", "capacity"}:
+        if flag.name in {
+            "sessions",
+            "rate",
+            "speed",
+            "ramp",
+            "ramp_from",
+            "burst",
+            "cv",
+            "capacity",
+        }:
             continue
         must = flag.option in ("--endpoints", "--profile", form.switch) or flag.path[-1] == "traces"
         if must or draw(st.integers(0, 2)) == 0:
             given[flag.name] = draw(typed_value(flag))
-    shape = draw(st.sampled_from(("", "sessions", "rate", "speed", "capacity"))) if "sessions" in names and form.kind is not Search else ""
-    for name in {"sessions": ("sessions", "ramp"), "rate": ("rate", "cv", "ramp", "ramp_from", "burst"), "": ()}.get(shape, (shape,)):
+    shape = (
+        draw(st.sampled_from(("", "sessions", "rate", "speed", "capacity")))
+        if "sessions" in names and form.kind is not Search
+        else ""
+    )
+    for name in {
+        "sessions": ("sessions", "ramp"),
+        "rate": ("rate", "cv", "ramp", "ramp_from", "burst"),
+        "": (),
+    }.get(shape, (shape,)):
         if name in names:
             given[name] = draw(typed_value(next(flag for flag in own if flag.name == name)))
     for name in _contradicting(form, given):
         given.pop(name, None)
-    if given.get("history") == "recorded" and (form.kind is not Replay or {"capacity", "windows"} & given.keys()):
-        given.pop("history")  # sessions are repeated there, and there is one of each that was recorded
+    if given.get("history") == "recorded" and (
+        form.kind is not Replay or {"capacity", "windows"} & given.keys()
+    ):
+        given.pop(
+            "history"
+        )  # sessions are repeated there, and there is one of each that was recorded
     for flag in own:
         there = [each for each in own if each.option in flag.said.needs]
-        if there and flag.name in given and all(given.get(each.name) in (None, False) for each in there):
+        if (
+            there
+            and flag.name in given
+            and all(given.get(each.name) in (None, False) for each in there)
+        ):
             given.pop(flag.name)
     return given
 

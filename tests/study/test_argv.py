@@ -39,7 +39,9 @@ def test_every_field_of_a_study_can_be_typed_for_its_verb() -> None:
     typed: dict[type, set[tuple[str, ...]]] = {}
     for verb, forms in FORMS.items():
         for form in forms:
-            fields = {flag.path for flag in flags(form.kind)} | {("servers", *flag.path) for flag in flags(form.servers)}
+            fields = {flag.path for flag in flags(form.kind)} | {
+                ("servers", *flag.path) for flag in flags(form.servers)
+            }
             paths = {flag.path for flag in form.flags()}
             assert paths == {path for path in fields if not form.without & {*path}}
             assert form.without <= {name for path in fields for name in path}
@@ -65,8 +67,14 @@ def test_what_is_typed_is_what_is_studied() -> None:
         ("--speed 2", Recorded(speed=2.0)),
         ("--sessions 16 --ramp 60", ClosedLoop(sessions=16, ramp_s=60.0)),
         ("--rate 0.5 --cv 0", OpenLoop(rate_per_s=0.5, cv=0.0)),
-        ("--rate 0.5 --ramp 2m --ramp-from 0.1", OpenLoop(rate_per_s=0.5, ramp_s=120.0, ramp_from_per_s=0.1)),
-        ("--rate 0.5 --burst 5x10/60", OpenLoop(rate_per_s=0.5, burst=Burst(factor=5.0, seconds=10.0, every_s=60.0))),
+        (
+            "--rate 0.5 --ramp 2m --ramp-from 0.1",
+            OpenLoop(rate_per_s=0.5, ramp_s=120.0, ramp_from_per_s=0.1),
+        ),
+        (
+            "--rate 0.5 --burst 5x10/60",
+            OpenLoop(rate_per_s=0.5, burst=Burst(factor=5.0, seconds=10.0, every_s=60.0)),
+        ),
     ],
 )
 def test_options_describe_the_shape_of_a_load(options: str, arrivals: Arrivals) -> None:
@@ -89,7 +97,11 @@ def test_a_verb_with_two_kinds_of_studies_makes_the_one_that_is_asked_for() -> N
     assert live == Search(traces=(TraceRef(path="chat"),), servers=Live(endpoints="e"))
     found = read("simulate rag --profile p --find max-rate --minutes 90s --slo tpot=50")
     assert found == Search(
-        traces=(TraceRef(path="rag"),), servers=Virtual(profile="p"), find="max-rate", trial_s=90.0, slo=Slo(tpot_ms=50.0)
+        traces=(TraceRef(path="rag"),),
+        servers=Virtual(profile="p"),
+        find="max-rate",
+        trial_s=90.0,
+        slo=Slo(tpot_ms=50.0),
     )
     assert isinstance(read("simulate rag --profile p"), Replay)
 
@@ -106,60 +118,131 @@ def test_a_command_names_the_run_that_it_goes_on_with_or_joins() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("replay rag --endpoints e --capacity 3 --sessions 3", "--capacity keeps sessions going by itself"),
-        ("replay rag --endpoints e --sessions 3 --rate 1", "--sessions (closed loop) and --rate (open loop) exclude each other"),
-        ("replay rag --endpoints e --speed 2 --rate 1", "--speed changes the trace's own starts, which --sessions and --rate replace"),
+        (
+            "replay rag --endpoints e --capacity 3 --sessions 3",
+            "--capacity keeps sessions going by itself",
+        ),
+        (
+            "replay rag --endpoints e --sessions 3 --rate 1",
+            "--sessions (closed loop) and --rate (open loop) exclude each other",
+        ),
+        (
+            "replay rag --endpoints e --speed 2 --rate 1",
+            "--speed changes the trace's own starts, which --sessions and --rate replace",
+        ),
         ("replay rag --endpoints e --slo tpot=3", "--slo does nothing without --capacity"),
         ("replay rag --endpoints e --restarts 3", "--restarts does nothing without --launch"),
         ("replay rag --endpoints e --pairs 0", "--pairs must be >= 1, got 0"),
         ("replay rag --endpoints e --pairs x", "--pairs takes a whole number such as 12, got 'x'"),
-        ("replay rag --endpoints e --pairs 1e400", "--pairs takes a whole number such as 12, got '1e400'"),
-        ("replay rag --endpoints e --seed 9223372036854775808", "--seed is a whole number of 64 bits, got 9223372036854775808"),
+        (
+            "replay rag --endpoints e --pairs 1e400",
+            "--pairs takes a whole number such as 12, got '1e400'",
+        ),
+        (
+            "replay rag --endpoints e --seed 9223372036854775808",
+            "--seed is a whole number of 64 bits, got 9223372036854775808",
+        ),
         ("replay rag --endpoints e --rate 1e400", "--rate takes a number, got '1e400'"),
-        ("replay rag --endpoints e --duration 1e308h", "--duration takes a time such as 90, 90s or 1.5m, got '1e308h'"),
+        (
+            "replay rag --endpoints e --duration 1e308h",
+            "--duration takes a time such as 90, 90s or 1.5m, got '1e308h'",
+        ),
         ("replay rag --endpoints e --rate 0", "--rate must be positive, got 0"),
-        ("replay rag --endpoints e --cancel-share 3", "--cancel-share is a share between 0 and 1, got 3"),
-        ("replay rag --endpoints e --duration 5x", "--duration takes a time such as 90, 90s or 1.5m, got '5x'"),
-        ("replay rag --endpoints e --wait-cap foo=3", "--wait-cap: kinds are user, tool and schedule, numbers are >= 0; got 'foo=3'"),
-        ("replay rag --endpoints e --wait-cap user=1 --wait-cap user=2", "--wait-cap is given twice for one kind: user=1, user=2"),
-        ("replay rag --endpoints e --capacity 3 --slo ttft=2s,ttft=3s", "--slo has two limits 'ttft'"),
+        (
+            "replay rag --endpoints e --cancel-share 3",
+            "--cancel-share is a share between 0 and 1, got 3",
+        ),
+        (
+            "replay rag --endpoints e --duration 5x",
+            "--duration takes a time such as 90, 90s or 1.5m, got '5x'",
+        ),
+        (
+            "replay rag --endpoints e --wait-cap foo=3",
+            "--wait-cap: kinds are user, tool and schedule, numbers are >= 0; got 'foo=3'",
+        ),
+        (
+            "replay rag --endpoints e --wait-cap user=1 --wait-cap user=2",
+            "--wait-cap is given twice for one kind: user=1, user=2",
+        ),
+        (
+            "replay rag --endpoints e --capacity 3 --slo ttft=2s,ttft=3s",
+            "--slo has two limits 'ttft'",
+        ),
         ("replay rag --endpoints e --sessions 0", "--sessions must be >= 1, got 0"),
         ("replay rag --endpoints e --ramp 5", "--ramp needs a load to rise to"),
-        ("replay rag --endpoints e --sessions 2 --ramp-from 1", "--ramp-from does nothing without --ramp"),
-        ("replay rag --endpoints e --sessions 2 --ramp 5 --ramp-from 1", "--burst and --ramp-from shape an open loop"),
+        (
+            "replay rag --endpoints e --sessions 2 --ramp-from 1",
+            "--ramp-from does nothing without --ramp",
+        ),
+        (
+            "replay rag --endpoints e --sessions 2 --ramp 5 --ramp-from 1",
+            "--burst and --ramp-from shape an open loop",
+        ),
         ("replay rag --endpoints e --burst 5x10/60", "--burst does nothing without --rate"),
         ("replay rag --endpoints e --rate 1 --burst 5x10", f"{BURST} '5x10'"),
         ("replay rag --endpoints e --rate 1 --burst 5x90/60", f"{BURST} '5x90/60'"),
-        ("replay rag --endpoints e --rate 1 --burst 0x1/2", "--burst: factor must be positive, got 0"),
+        (
+            "replay rag --endpoints e --rate 1 --burst 0x1/2",
+            "--burst: factor must be positive, got 0",
+        ),
         ("replay rag --endpoints e --rate 1 --burst 1.2.3x1/2", f"{BURST} '1.2.3x1/2'"),
-        ("replay rag --endpoints e --capacity 3 --slo ttft=-2s", "--slo: ttft_ms must be positive, got -2000"),
-        ("simulate rag --profile p --machines a=1e400", "--machines takes NAME=FACTOR, got 'a=1e400'"),
-        ("simulate rag --profile p --machines a=1,b=-1", "--machines takes NAME=FACTOR, got 'b=-1'"),
+        (
+            "replay rag --endpoints e --capacity 3 --slo ttft=-2s",
+            "--slo: ttft_ms must be positive, got -2000",
+        ),
+        (
+            "simulate rag --profile p --machines a=1e400",
+            "--machines takes NAME=FACTOR, got 'a=1e400'",
+        ),
+        (
+            "simulate rag --profile p --machines a=1,b=-1",
+            "--machines takes NAME=FACTOR, got 'b=-1'",
+        ),
         ("replay rag --endpoints e --rate 1 --ramp -1", "--ramp must be zero or more, got -1"),
         ("replay rag --endpoints e --duration 0", "--duration must be positive, got 0"),
-        (
-            "replay rag --endpoints e --wait-scale user=-1",
-            f"--wait-scale: {WAITS} 'user=-1'",
-        ),
+        ("replay rag --endpoints e --wait-scale user=-1", f"--wait-scale: {WAITS} 'user=-1'"),
         ("replay rag", "--endpoints is missing"),
         ("sweep --endpoints e", "sweep takes either --contexts or --concurrency"),
-        ("sweep --endpoints e --contexts 1k --concurrency", "sweep takes either --contexts or --concurrency"),
-        ("sweep --endpoints e --contexts 1k --seconds 3", "--seconds does nothing without --concurrency"),
-        ("sweep --endpoints e --contexts 1k --restarts 3", "--restarts does nothing without --launch"),
-        ("sweep --endpoints e --contexts 3", "--contexts: '3' is no length of 64 to 16,777,216 tokens"),
+        (
+            "sweep --endpoints e --contexts 1k --concurrency",
+            "sweep takes either --contexts or --concurrency",
+        ),
+        (
+            "sweep --endpoints e --contexts 1k --seconds 3",
+            "--seconds does nothing without --concurrency",
+        ),
+        (
+            "sweep --endpoints e --contexts 1k --restarts 3",
+            "--restarts does nothing without --launch",
+        ),
+        (
+            "sweep --endpoints e --contexts 3",
+            "--contexts: '3' is no length of 64 to 16,777,216 tokens",
+        ),
         ("simulate rag --profile p --minutes 3", "--minutes does nothing without --find"),
         ("simulate rag --profile p --find max-rate --pairs 3", "--pairs does nothing with --find"),
         ("simulate rag --profile p --find max-rate --slo foo=3", "--slo: no limit 'foo'"),
-        ("simulate rag --profile p --find max-rate --slo tpot=quick", "--slo takes NAME=MS, got 'tpot=quick'"),
-        ("simulate rag --profile p --find max-rate --share 2", "--share is a share above 0 and at most 1, got 2"),
-        ("simulate rag --profile p --slo tpot=3", "--slo does nothing without --find or --capacity"),
+        (
+            "simulate rag --profile p --find max-rate --slo tpot=quick",
+            "--slo takes NAME=MS, got 'tpot=quick'",
+        ),
+        (
+            "simulate rag --profile p --find max-rate --share 2",
+            "--share is a share above 0 and at most 1, got 2",
+        ),
+        (
+            "simulate rag --profile p --slo tpot=3",
+            "--slo does nothing without --find or --capacity",
+        ),
         ("eval --endpoints e --tasks ,", "--tasks names at least one"),
         ("decide a --profile p --decide-by gpus", "--decide-by does nothing without --agents"),
         ("probe --endpoints e --graphs", "--graphs does nothing without --matrix"),
         ("report x", "'report' runs no study"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_by_the_option_that_is_wrong(line: str, message: str) -> None:
+def test_what_cannot_be_meant_is_refused_by_the_option_that_is_wrong(
+    line: str, message: str
+) -> None:
     with pytest.raises(UsageError) as error:
         read(line)
     assert error.value.message == message
@@ -167,12 +250,19 @@ def test_what_cannot_be_meant_is_refused_by_the_option_that_is_wrong(line: str, 
 
 
 def test_what_does_nothing_is_not_written() -> None:
-    study = Replay(traces=(TraceRef(path="rag"),), servers=Live(endpoints="e", logs="elsewhere", restarts=3), slo=Slo(tpot_ms=3.0))
+    study = Replay(
+        traces=(TraceRef(path="rag"),),
+        servers=Live(endpoints="e", logs="elsewhere", restarts=3),
+        slo=Slo(tpot_ms=3.0),
+    )
     assert argv(study) == ("replay", "rag", "--endpoints", "e")
 
 
 def test_a_field_of_every_request_is_an_option_and_makes_another_study() -> None:
-    plain, effortful = (read(f"replay rag --endpoints e{more}") for more in ("", " --reasoning-effort low --temperature 0.2"))
+    plain, effortful = (
+        read(f"replay rag --endpoints e{more}")
+        for more in ("", " --reasoning-effort low --temperature 0.2")
+    )
     assert isinstance(effortful, Replay)
     assert effortful.request.body() == {"temperature": 0.2, "reasoning_effort": "low"}
     assert differences(plain, effortful) == ("temperature", "reasoning-effort")

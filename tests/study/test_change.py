@@ -26,16 +26,24 @@ def test_what_is_measured_tells_studies_apart_and_how_much_or_by_which_means_doe
 def test_a_trace_is_what_it_holds_wherever_it_lies() -> None:
     moved = extended(BASE, traces=(TraceRef(path="elsewhere/rag.jsonl", sha256="ab"),))
     assert differences(BASE, moved) == ()
-    assert differences(BASE, extended(BASE, traces=(TraceRef(path="traces/rag.jsonl", sha256="cd"),))) == ("trace",)
+    assert differences(
+        BASE, extended(BASE, traces=(TraceRef(path="traces/rag.jsonl", sha256="cd"),))
+    ) == ("trace",)
 
 
 def test_live_and_simulated_studies_are_of_different_kinds() -> None:
-    assert differences(BASE, Replay(traces=BASE.traces, servers=Virtual(profile="p"))) == ("kind of study",)
+    assert differences(BASE, Replay(traces=BASE.traces, servers=Virtual(profile="p"))) == (
+        "kind of study",
+    )
 
 
 def test_more_of_a_study_is_the_same_study() -> None:
     longer = extended(BASE, pairs=12, restarts=4, duration_s=60.0)
-    assert (longer.pairs, longer.servers, longer.load) == (12, Live(endpoints="e", restarts=4), Load(duration_s=60.0))
+    assert (longer.pairs, longer.servers, longer.load) == (
+        12,
+        Live(endpoints="e", restarts=4),
+        Load(duration_s=60.0),
+    )
     with pytest.raises(TypeError):
         extended(BASE, bogus=1)
 

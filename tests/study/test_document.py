@@ -39,7 +39,10 @@ def test_people_write_quantities_as_they_type_them() -> None:
         ),
         slo=Slo(ttft_ms=2000.0, tpot_ms=50.0),
     )
-    assert parse(f"{HEAD}load: {{rate_per_s: 2, burst: {{factor: 5, lasts_s: 10s, every_s: 1m}}}}", at="a.yaml") == Replay(
+    assert parse(
+        f"{HEAD}load: {{rate_per_s: 2, burst: {{factor: 5, lasts_s: 10s, every_s: 1m}}}}",
+        at="a.yaml",
+    ) == Replay(
         traces=(TraceRef(path="rag"),),
         servers=Live(endpoints="e"),
         load=Load(rate_per_s=2.0, burst=Burst(factor=5.0, lasts_s=10.0, every_s=60.0)),
@@ -57,9 +60,14 @@ def test_people_write_quantities_as_they_type_them() -> None:
         ("2048", (2048,)),
     ],
 )
-def test_lengths_are_read_from_text_a_number_or_a_list_and_ordered(contexts: str, tokens: tuple[int, ...]) -> None:
+def test_lengths_are_read_from_text_a_number_or_a_list_and_ordered(
+    contexts: str, tokens: tuple[int, ...]
+) -> None:
     for kind in ("sweep", "ask"):
-        made = parse(f"study: 1\nkind: {kind}\nservers: {{endpoints: e}}\ncontexts: {contexts}\n", at="a.yaml")
+        made = parse(
+            f"study: 1\nkind: {kind}\nservers: {{endpoints: e}}\ncontexts: {contexts}\n",
+            at="a.yaml",
+        )
         assert isinstance(made, Sweep | Ask)
         assert made.contexts == tokens
 
@@ -83,36 +91,90 @@ def test_all_defaults_are_written_out() -> None:
         (HEAD + "pairs: 0", "a.yaml: pairs must be >= 1, got 0"),
         (HEAD + "pairs: 1" + 40 * "0", "a.yaml: pairs is a whole number of 64 bits, got 1000"),
         (HEAD + "pairs: [3]", "a.yaml: pairs: Expected `int`, got `array`"),
-        (HEAD + "load: {ramp_s: 5x}", "a.yaml: load.ramp_s takes a time such as 90, 90s or 1.5m, got '5x'"),
-        (HEAD + "load: {sessions: 1, rate_per_s: 3}", "a.yaml: --sessions (closed loop) and --rate (open loop) exclude each other"),
+        (
+            HEAD + "load: {ramp_s: 5x}",
+            "a.yaml: load.ramp_s takes a time such as 90, 90s or 1.5m, got '5x'",
+        ),
+        (
+            HEAD + "load: {sessions: 1, rate_per_s: 3}",
+            "a.yaml: --sessions (closed loop) and --rate (open loop) exclude each other",
+        ),
         (HEAD + "design: zz", "a.yaml: design: Invalid enum value 'zz'"),
-        (HEAD + "load: {wait_cap_s: {lunch: 3}}", "a.yaml: load.wait_cap_s: Invalid enum value 'lunch'"),
-        (HEAD + "load: {wait_scale: {user: -0.1}}", "a.yaml: load.wait_scale must be zero or more, got -0.1"),
-        (HEAD + "load: {wait_cap_s: {user: -3s}}", "a.yaml: load.wait_cap_s must be zero or more, got -3"),
-        (HEAD + "load: {rate_per_s: 1, burst: {factor: 0, lasts_s: 1, every_s: 2}}", "a.yaml: load.burst: factor must be positive, got 0"),
-        (HEAD + "load: {rate_per_s: 1, burst: {factor: 2, lasts_s: 1, every_s: 0}}", "a.yaml: load.burst: every_s must be positive, got 0"),
+        (
+            HEAD + "load: {wait_cap_s: {lunch: 3}}",
+            "a.yaml: load.wait_cap_s: Invalid enum value 'lunch'",
+        ),
+        (
+            HEAD + "load: {wait_scale: {user: -0.1}}",
+            "a.yaml: load.wait_scale must be zero or more, got -0.1",
+        ),
+        (
+            HEAD + "load: {wait_cap_s: {user: -3s}}",
+            "a.yaml: load.wait_cap_s must be zero or more, got -3",
+        ),
+        (
+            HEAD + "load: {rate_per_s: 1, burst: {factor: 0, lasts_s: 1, every_s: 2}}",
+            "a.yaml: load.burst: factor must be positive, got 0",
+        ),
+        (
+            HEAD + "load: {rate_per_s: 1, burst: {factor: 2, lasts_s: 1, every_s: 0}}",
+            "a.yaml: load.burst: every_s must be positive, got 0",
+        ),
         (
             HEAD + "load: {rate_per_s: 1, burst: {factor: 2, lasts_s: 2s, every_s: 2}}",
             "a.yaml: --burst is FACTORxSECONDS/EVERY with fewer seconds than every, got '2x2/2'",
         ),
-        (HEAD + "load: {rate_per_s: 1, burst: {lasts_s: 5x}}", "a.yaml: load.burst.lasts_s takes a time such as 90, 90s or 1.5m, got '5x'"),
+        (
+            HEAD + "load: {rate_per_s: 1, burst: {lasts_s: 5x}}",
+            "a.yaml: load.burst.lasts_s takes a time such as 90, 90s or 1.5m, got '5x'",
+        ),
         (HEAD + "slo: {ttft_ms: .nan}", "a.yaml: slo: ttft_ms must be finite, got nan"),
         (HEAD + "slo: {tpot_ms: 0}", "a.yaml: slo: tpot_ms must be positive, got 0"),
-        (SIMULATED + "servers: {profile: p, machines: {m1: -1}}", "a.yaml: servers.machines must be positive, got -1"),
-        (SIMULATED + "servers: {profile: p, machines: {m1: .nan}}", "a.yaml: servers.machines must be finite, got nan"),
+        (
+            SIMULATED + "servers: {profile: p, machines: {m1: -1}}",
+            "a.yaml: servers.machines must be positive, got -1",
+        ),
+        (
+            SIMULATED + "servers: {profile: p, machines: {m1: .nan}}",
+            "a.yaml: servers.machines must be finite, got nan",
+        ),
         (SIMULATED + "servers: {profile: p}\ntraces: []", "a.yaml: traces names at least one"),
         (ASKED + "tasks: []", "a.yaml: tasks names at least one"),
         (ASKED + "contexts: []", "a.yaml: contexts: '' is no length of 1 to 16,777,216 tokens"),
-        (ASKED + "contexts: [4k, 0]", "a.yaml: contexts: '0' is no length of 1 to 16,777,216 tokens"),
-        (ASKED + "contexts: [true]", "a.yaml: contexts: 'True' is no length of 1 to 16,777,216 tokens"),
+        (
+            ASKED + "contexts: [4k, 0]",
+            "a.yaml: contexts: '0' is no length of 1 to 16,777,216 tokens",
+        ),
+        (
+            ASKED + "contexts: [true]",
+            "a.yaml: contexts: 'True' is no length of 1 to 16,777,216 tokens",
+        ),
         (ASKED + "contexts: {a: 1}", "a.yaml: contexts: Expected `array`, got `object`"),
-        (SWEPT + "contexts: [5, 3]", "a.yaml: contexts: '5' is no length of 64 to 16,777,216 tokens"),
-        (SEARCHED + "servers: {endpoints: e}\nfind: max-rate", "a.yaml: servers are searched for max-concurrency"),
-        (SEARCHED + "servers: {endpoints: e}\nload: {sessions: 3}", "a.yaml: a search decides by itself how many sessions run"),
-        (HEAD + "windows: 8\nblocks: 2", "a.yaml: --blocks cuts the trace, and --windows draws from all of it"),
-        (HEAD + "windows: 8\nload: {sessions: 2, ramp_s: 5}", "a.yaml: --windows begin at full load"),
+        (
+            SWEPT + "contexts: [5, 3]",
+            "a.yaml: contexts: '5' is no length of 64 to 16,777,216 tokens",
+        ),
+        (
+            SEARCHED + "servers: {endpoints: e}\nfind: max-rate",
+            "a.yaml: servers are searched for max-concurrency",
+        ),
+        (
+            SEARCHED + "servers: {endpoints: e}\nload: {sessions: 3}",
+            "a.yaml: a search decides by itself how many sessions run",
+        ),
+        (
+            HEAD + "windows: 8\nblocks: 2",
+            "a.yaml: --blocks cuts the trace, and --windows draws from all of it",
+        ),
+        (
+            HEAD + "windows: 8\nload: {sessions: 2, ramp_s: 5}",
+            "a.yaml: --windows begin at full load",
+        ),
         (HEAD + "windows: 8\ncapacity: 2", "a.yaml: --capacity lays out its own windows"),
-        (HEAD + "load: {wait_cap_s: {user: .inf}}", "a.yaml: load.wait_cap_s must be finite, got inf"),
+        (
+            HEAD + "load: {wait_cap_s: {user: .inf}}",
+            "a.yaml: load.wait_cap_s must be finite, got inf",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_with_its_place(text: str, message: str) -> None:

@@ -19,7 +19,9 @@ from agentload.study.quantity import factors, lengths
         ("8k..8k, 4k .. 8k", (4096, 8192)),
     ],
 )
-def test_lengths_double_between_dots_and_stand_alone_otherwise(text: str, found: tuple[int, ...]) -> None:
+def test_lengths_double_between_dots_and_stand_alone_otherwise(
+    text: str, found: tuple[int, ...]
+) -> None:
     assert lengths(text, option="--contexts") == found
 
 

@@ -31,7 +31,9 @@ from tests.study.studies import studies
 
 DEMO = (TraceRef(path="demo-chat"),)
 LIVE = Replay(traces=DEMO, servers=Live(endpoints="e"), pairs=4, seed=7)
-VIRTUAL = Replay(traces=DEMO, servers=Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8")), pairs=2, seed=7)
+VIRTUAL = Replay(
+    traces=DEMO, servers=Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8")), pairs=2, seed=7
+)
 CALL = ("arm", "pair", "session", "turn", "context_tokens", "released_ns", "done_ns", "request_id")
 SHAPES: dict[str, dict[str, Any]] = {
     "blocks": {"blocks": 2},
@@ -48,7 +50,9 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 def played(made: Plan) -> tuple[object, ...]:
     """Return what a plan sends, to whom, in which order, under which salts and load."""
-    blocks = tuple((block.index, block.is_window, tuple(islice(block.sessions, 200))) for block in made.blocks)
+    blocks = tuple(
+        (block.index, block.is_window, tuple(islice(block.sessions, 200))) for block in made.blocks
+    )
     return blocks, made.rounds, made.load, made.limits, made.arms
 
 
@@ -60,7 +64,9 @@ def test_any_study_is_the_same_from_the_database_and_from_its_command_line(study
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_simulated_run_can_be_laid_out_again_from_what_it_stored(shape: str, tmp_path: Path) -> None:
+def test_a_simulated_run_can_be_laid_out_again_from_what_it_stored(
+    shape: str, tmp_path: Path
+) -> None:
     study = extended(VIRTUAL, **SHAPES[shape])
     place = Place(database=tmp_path / "x.duckdb", run="r")
     first = simulation(study, place).playing
@@ -78,18 +84,26 @@ def test_a_simulated_run_can_be_laid_out_again_from_what_it_stored(shape: str, t
         assert second.arms == first.arms
 
 
-@pytest.mark.parametrize("shape", ["blocks", "windows", "windows of arrivals", "windows as recorded"])
-def test_a_run_that_is_given_more_pairs_plays_what_it_began_with_and_can_be_laid_out_again(shape: str) -> None:
+@pytest.mark.parametrize(
+    "shape", ["blocks", "windows", "windows of arrivals", "windows as recorded"]
+)
+def test_a_run_that_is_given_more_pairs_plays_what_it_began_with_and_can_be_laid_out_again(
+    shape: str,
+) -> None:
     trace, _ = read_traces(DEMO)
     began = extended(LIVE, **SHAPES[shape])
     now = given_pairs(began, extended(began, pairs=9))
     first, more = (of_study(study, trace, ["a", "b"], run="r") for study in (began, now))
     assert stored(json_text(now)) == built(*split(argv(now))) == now
     salts = {play.pair: (play.block, play.salt) for round_ in more.rounds for play in round_.plays}
-    before = {play.pair: (play.block, play.salt) for round_ in first.rounds for play in round_.plays}
+    before = {
+        play.pair: (play.block, play.salt) for round_ in first.rounds for play in round_.plays
+    }
     assert {pair: salts[pair] for pair in before} == before
     sessions = {block.index: tuple(islice(block.sessions, 200)) for block in more.blocks}
-    assert all(sessions[block.index] == tuple(islice(block.sessions, 200)) for block in first.blocks)
+    assert all(
+        sessions[block.index] == tuple(islice(block.sessions, 200)) for block in first.blocks
+    )
 
 
 def test_an_execution_of_the_watch_stores_the_budget_that_it_played() -> None:
@@ -100,21 +114,54 @@ def test_an_execution_of_the_watch_stores_the_budget_that_it_played() -> None:
     assert within(study, 40, arms=1) == study
     again = built(*split(argv(study)))
     assert isinstance(again, Replay)
-    assert played(of_study(again, trace, ["a"], run="r")) == played(of_study(study, trace, ["a"], run="r"))
+    assert played(of_study(again, trace, ["a"], run="r")) == played(
+        of_study(study, trace, ["a"], run="r")
+    )
 
 
 @pytest.mark.parametrize(
     ("study", "hidden"),
     [
-        (LIVE, {"slo", "cv", "ramp_from_per_s", "burst", "logs", "start_timeout_s", "restarts", "nodes", "share"}),
-        (extended(LIVE, capacity=2), {"cv", "ramp_from_per_s", "burst", "logs", "start_timeout_s", "restarts", "nodes", "share"}),
+        (
+            LIVE,
+            {
+                "slo",
+                "cv",
+                "ramp_from_per_s",
+                "burst",
+                "logs",
+                "start_timeout_s",
+                "restarts",
+                "nodes",
+                "share",
+            },
+        ),
+        (
+            extended(LIVE, capacity=2),
+            {
+                "cv",
+                "ramp_from_per_s",
+                "burst",
+                "logs",
+                "start_timeout_s",
+                "restarts",
+                "nodes",
+                "share",
+            },
+        ),
         (VIRTUAL, {"slo", "cv", "ramp_from_per_s", "burst"}),
-        (Decide(traces=DEMO, servers=LIVE.servers), {"decide_by", "cv", "ramp_from_per_s", "burst", "logs", "start_timeout_s"}),
+        (
+            Decide(traces=DEMO, servers=LIVE.servers),
+            {"decide_by", "cv", "ramp_from_per_s", "burst", "logs", "start_timeout_s"},
+        ),
     ],
 )
 def test_a_stored_study_does_not_say_what_nobody_asked_for(study: Study, hidden: set[str]) -> None:
     told = json.loads(json_text(study))
-    said = {*told, *(name for part in ("servers", "load", "request", "timeouts") for name in told[part])}
+    said = {
+        *told,
+        *(name for part in ("servers", "load", "request", "timeouts") for name in told[part]),
+    }
     assert {path[-1] for path, _ in fields_of(study)} - said == hidden
 
 
@@ -124,9 +171,13 @@ def replace_load(study: Replay) -> Replay:
 
 def test_another_run_id_is_other_salts_and_nothing_else() -> None:
     trace, _ = read_traces(DEMO)
-    one, other = (of_study(extended(LIVE, **SHAPES["windows"]), trace, ["a"], run=run) for run in ("r", "s"))
+    one, other = (
+        of_study(extended(LIVE, **SHAPES["windows"]), trace, ["a"], run=run) for run in ("r", "s")
+    )
     assert played(one)[0] == played(other)[0]
-    salts = [{play.salt for round_ in made.rounds for play in round_.plays} for made in (one, other)]
+    salts = [
+        {play.salt for round_ in made.rounds for play in round_.plays} for made in (one, other)
+    ]
     assert not salts[0] & salts[1]
     assert replace(one, run="s", rounds=other.rounds, blocks=other.blocks) == other
 
@@ -138,7 +189,9 @@ def test_what_a_decision_stores_of_its_pairs_is_what_it_played(tmp_path: Path) -
     ended = agentload.decide(study, db=database)
     with reading(database) as connection:
         row = tables.rows(connection, RunRow, run_id=ended.run_id)[0]
-        calls = connection.execute(f"SELECT {', '.join(CALL)} FROM calls_row ORDER BY ALL").fetchall()
+        calls = connection.execute(
+            f"SELECT {', '.join(CALL)} FROM calls_row ORDER BY ALL"
+        ).fetchall()
         blocks = tables.rows(connection, BlockRow, run_id=ended.run_id)
     assert row.study is not None
     read = stored(row.study)
@@ -146,6 +199,10 @@ def test_what_a_decision_stores_of_its_pairs_is_what_it_played(tmp_path: Path) -
     again = simulation(read, Place(database=tmp_path / "y.duckdb", run=ended.run_id)).playing
     assert isinstance(again, Simulation)
     rows = list(again.rows())
-    sent = [tuple(getattr(each, name) for name in CALL) for each in rows if isinstance(each, CallRow)]
+    sent = [
+        tuple(getattr(each, name) for name in CALL) for each in rows if isinstance(each, CallRow)
+    ]
     assert sorted(sent) == calls
-    assert {each.salt for each in rows if isinstance(each, BlockRow)} == {each.salt for each in blocks}
+    assert {each.salt for each in rows if isinstance(each, BlockRow)} == {
+        each.salt for each in blocks
+    }

@@ -103,7 +103,11 @@ def told(database: Path, run: str) -> Told:
     rows = list(journal_rows(database, run))
     with reading(database) as connection:
         (row,) = tables.rows(connection, RunRow, run_id=run)
-    return Told(row, tuple(each for each in rows if isinstance(each, BlockRow)), tuple(each for each in rows if isinstance(each, CallRow)))
+    return Told(
+        row,
+        tuple(each for each in rows if isinstance(each, BlockRow)),
+        tuple(each for each in rows if isinstance(each, CallRow)),
+    )
 
 
 def laid_out(study: Study, run: str) -> Plan:
@@ -123,7 +127,9 @@ def own(rows: tuple[R, ...]) -> tuple[R, ...]:
 
 
 def planned(made: Plan) -> tuple[object, ...]:
-    blocks = tuple((block.index, block.is_window, tuple(islice(block.sessions, 200))) for block in made.blocks)
+    blocks = tuple(
+        (block.index, block.is_window, tuple(islice(block.sessions, 200))) for block in made.blocks
+    )
     return blocks, made.rounds, made.load, made.limits, made.arms
 
 
@@ -134,26 +140,36 @@ def check_reproduced(found: Told) -> Plan:
     assert planned(typed) == planned(made)
     plays = {(play.pair, play.arm): play for round_ in made.rounds for play in round_.plays}
     # A pair that did not count is played again under a salt that begins with its own.
-    assert {(each.pair, each.arm, each.block, each.salt.partition("~")[0]) for each in found.blocks} == {
-        (play.pair, play.arm, play.block, play.salt) for play in plays.values()
-    }
+    assert {
+        (each.pair, each.arm, each.block, each.salt.partition("~")[0]) for each in found.blocks
+    } == {(play.pair, play.arm, play.block, play.salt) for play in plays.values()}
     salts = defaultdict[tuple[int, str], set[str]](set)
     for block in found.blocks:
         salts[block.pair, block.arm].add(block.salt)
     for call in found.calls:
-        under = [replace(plays[call.pair, call.arm], salt=salt) for salt in salts[call.pair, call.arm]]
-        assert call.request_id in {request_id(run, play, call.session, call.turn, call.attempt) for play in under}
+        under = [
+            replace(plays[call.pair, call.arm], salt=salt) for salt in salts[call.pair, call.arm]
+        ]
+        assert call.request_id in {
+            request_id(run, play, call.session, call.turn, call.attempt) for play in under
+        }
     assert found.calls
     return made
 
 
 @pytest.mark.slow
-def test_the_pairs_of_a_live_decision_are_laid_out_again_though_they_came_in_looks(tmp_path: Path) -> None:
+def test_the_pairs_of_a_live_decision_are_laid_out_again_though_they_came_in_looks(
+    tmp_path: Path,
+) -> None:
     database = tmp_path / "x.duckdb"
     with serving() as endpoints:
-        study = Decide(traces=DEMO, servers=Live(endpoints=endpoints), load=QUICK, budget_s=240.0, seed=3)
+        study = Decide(
+            traces=DEMO, servers=Live(endpoints=endpoints), load=QUICK, budget_s=240.0, seed=3
+        )
         place = Place(database=database, run="r")
-        means = Means(study=study, place=place, audience=Audience(), run="r", ledger=ledger(database, "r"))
+        means = Means(
+            study=study, place=place, audience=Audience(), run="r", ledger=ledger(database, "r")
+        )
         speed = Speed(means=means)
         for pairs in (1, 2):
             speed.ask(Stage(criterion="speed", amount=pairs))
@@ -167,7 +183,9 @@ def test_the_pairs_of_a_live_decision_are_laid_out_again_though_they_came_in_loo
 def test_a_live_decision_lays_its_pairs_out_again_however_it_ended(tmp_path: Path) -> None:
     database = tmp_path / "x.duckdb"
     with serving() as endpoints:
-        study = Decide(traces=DEMO, servers=Live(endpoints=endpoints), load=LOAD, budget_s=240.0, seed=3)
+        study = Decide(
+            traces=DEMO, servers=Live(endpoints=endpoints), load=LOAD, budget_s=240.0, seed=3
+        )
         asked = list[str]()
 
         def notice(text: str) -> None:
@@ -175,7 +193,9 @@ def test_a_live_decision_lays_its_pairs_out_again_however_it_ended(tmp_path: Pat
             if len(asked) == STOPS_AT:
                 raise KeyboardInterrupt
 
-        Deciding(study=study, place=Place(database=database, run="r"), audience=Audience(notice=notice)).play()
+        Deciding(
+            study=study, place=Place(database=database, run="r"), audience=Audience(notice=notice)
+        ).play()
         found = told(database, "r")
         assert isinstance(found.study, Replay)
         assert found.study.pairs > 1
@@ -183,10 +203,14 @@ def test_a_live_decision_lays_its_pairs_out_again_however_it_ended(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_replay_that_is_given_more_and_then_less_stores_all_that_it_played_and_python_sends_its_bytes_again(tmp_path: Path) -> None:
+def test_a_replay_that_is_given_more_and_then_less_stores_all_that_it_played_and_python_sends_its_bytes_again(
+    tmp_path: Path,
+) -> None:
     one, other = tmp_path / "a.duckdb", tmp_path / "b.duckdb"
     with serving() as endpoints:
-        began = Replay(traces=DEMO, servers=Live(endpoints=endpoints), pairs=1, windows=2, load=QUICK, seed=3)
+        began = Replay(
+            traces=DEMO, servers=Live(endpoints=endpoints), pairs=1, windows=2, load=QUICK, seed=3
+        )
         agentload.replay(began, db=one, run_id="r")
         agentload.replay(extended(began, pairs=3), db=one, resume="r")
         agentload.replay(extended(began, pairs=2), db=one, resume="r")
@@ -196,30 +220,62 @@ def test_a_replay_that_is_given_more_and_then_less_stores_all_that_it_played_and
         agentload.replay(found.study, db=other, run_id="r")
         again = told(other, "r").sent
     both = again.keys() & found.sent.keys()
-    assert both, "a window ends by the clock, and a pair may not count: some calls come in one of them"
+    assert both, (
+        "a window ends by the clock, and a pair may not count: some calls come in one of them"
+    )
     assert {name: again[name] for name in both} == {name: found.sent[name] for name in both}
 
 
 @pytest.mark.parametrize(
-    "how", [{"until_settled": True, "items": 40}, {"items": 7, "per_context": 2}, {"repetitions": 2, "contexts": (700, 900)}]
+    "how",
+    [
+        {"until_settled": True, "items": 40},
+        {"items": 7, "per_context": 2},
+        {"repetitions": 2, "contexts": (700, 900)},
+    ],
 )
 def test_questions_that_are_stored_are_asked_again_in_the_same_order(how: dict[str, Any]) -> None:
-    asked = extended(Ask(servers=Live(endpoints="emulated:llama-3.1-8b-h100"), contexts=(1024, 2048), tasks=("needle",), seed=4), **how)
+    asked = extended(
+        Ask(
+            servers=Live(endpoints="emulated:llama-3.1-8b-h100"),
+            contexts=(1024, 2048),
+            tasks=("needle",),
+            seed=4,
+        ),
+        **how,
+    )
     for again in (stored(json_text(asked)), built(*split(argv(asked)))):
         assert isinstance(again, Ask)
-        with evaluation(again, Place(run="r"), is_dry=True) as (made, _), evaluation(asked, Place(run="r"), is_dry=True) as (first, _):
+        with (
+            evaluation(again, Place(run="r"), is_dry=True) as (made, _),
+            evaluation(asked, Place(run="r"), is_dry=True) as (first, _),
+        ):
             assert made.asked.order == first.asked.order
-            assert [made.asked.item(each) for each in made.asked.order[:20]] == [first.asked.item(each) for each in first.asked.order[:20]]
+            assert [made.asked.item(each) for each in made.asked.order[:20]] == [
+                first.asked.item(each) for each in first.asked.order[:20]
+            ]
 
 
-@pytest.mark.parametrize("servers", [Live(endpoints="e"), Virtual(profile="llama-3.1-8b-h100", arms=("bf16",))])
+@pytest.mark.parametrize(
+    "servers", [Live(endpoints="e"), Virtual(profile="llama-3.1-8b-h100", arms=("bf16",))]
+)
 def test_trials_of_a_search_that_is_stored_are_laid_out_again(servers: Servers) -> None:
-    study = Search(traces=DEMO, servers=servers, load=Load(wait_cap_s={"user": 5.0}), trial_s=60.0, slo=SLO, seed=5)
+    study = Search(
+        traces=DEMO,
+        servers=servers,
+        load=Load(wait_cap_s={"user": 5.0}),
+        trial_s=60.0,
+        slo=SLO,
+        seed=5,
+    )
     stock = steady(read_traces(DEMO)[0], study.load.planned())
     for again in (stored(json_text(study)), built(*split(argv(study)))):
         assert isinstance(again, Search)
         for number, size in enumerate((1.0, 4.0)):
-            first, second = (trial_plan(each, stock, "bf16", size, run="r", seed=drawn(each, "bf16", number)) for each in (study, again))
+            first, second = (
+                trial_plan(each, stock, "bf16", size, run="r", seed=drawn(each, "bf16", number))
+                for each in (study, again)
+            )
             assert planned(second) == planned(first)
 
 

@@ -48,7 +48,9 @@ def test_a_study_that_is_stored_is_read_as_it_ran_though_it_is_refused_today(mad
 
 def test_a_stored_study_that_this_version_cannot_read_is_an_error_that_names_the_field() -> None:
     text = json_text(Replay(traces=RAG, servers=LIVE)).replace('"cold"', '"tepid"')
-    with pytest.raises(UsageError, match=r"the run's study: Invalid enum value 'tepid' - at `\$\.cache`"):
+    with pytest.raises(
+        UsageError, match=r"the run's study: Invalid enum value 'tepid' - at `\$\.cache`"
+    ):
         stored(text)
 
 
@@ -64,5 +66,7 @@ def test_a_stored_study_that_this_version_cannot_read_is_an_error_that_names_the
         (None, "due"),
     ],
 )
-def test_clocks_of_a_study_start_when_calls_are_due_unless_we_hold_them_back(made: Study | None, start: ClockStart) -> None:
+def test_clocks_of_a_study_start_when_calls_are_due_unless_we_hold_them_back(
+    made: Study | None, start: ClockStart
+) -> None:
     assert clock_start_of(made) == start

@@ -20,7 +20,11 @@ CALL = ToolCall(name="send", arguments='{"to": "Ann"}')
         (Number(value=-3), "-3", "none"),
         (SCHEMA, '```json\n{"a": 1}\n```', '{"b": 1}'),
         (JsonSchema(schema='{"type": "null"}'), "null", ""),
-        (CALL, '{"name": "send", "arguments": {"to": "Ann", "cc": "Bob"}}', '{"name": "send", "arguments": {"to": "Bob"}}'),
+        (
+            CALL,
+            '{"name": "send", "arguments": {"to": "Ann", "cc": "Bob"}}',
+            '{"name": "send", "arguments": {"to": "Bob"}}',
+        ),
         (CALL, '{"name": "send", "arguments": {"to": "Ann"}}', "I would call send."),
         (Equals(text="ready"), " ready\n", "ready."),
         (Length(at_least=2, at_most=3), "one two", "one two three four"),
@@ -28,7 +32,10 @@ CALL = ToolCall(name="send", arguments='{"to": "Ann"}')
     ],
 )
 def test_each_kind_of_check_tells_right_from_wrong(check: Check, right: str, wrong: str) -> None:
-    assert [grade(check, answer) for answer in (right, wrong)] == [Grade(score=1.0, right=True), Grade(score=0.0, right=False)]
+    assert [grade(check, answer) for answer in (right, wrong)] == [
+        Grade(score=1.0, right=True),
+        Grade(score=0.0, right=False),
+    ]
 
 
 def test_a_length_is_of_tokens_where_they_are_known() -> None:
@@ -37,11 +44,17 @@ def test_a_length_is_of_tokens_where_they_are_known() -> None:
 
 def test_of_several_checks_the_score_is_the_share_that_pass() -> None:
     checks = (Has(text="a"), Has(text="b"))
-    assert [grade_all(checks, answer) for answer in ("ab", "a")] == [Grade(score=1.0, right=True), Grade(score=0.5, right=False)]
+    assert [grade_all(checks, answer) for answer in ("ab", "a")] == [
+        Grade(score=1.0, right=True),
+        Grade(score=0.5, right=False),
+    ]
 
 
 def test_a_check_that_cannot_be_graded_is_refused() -> None:
-    assert problem(Matches(pattern="(")) == "'(' is not a regular expression: missing ), unterminated subpattern at position 0"
+    assert (
+        problem(Matches(pattern="("))
+        == "'(' is not a regular expression: missing ), unterminated subpattern at position 0"
+    )
     with pytest.raises(UsageError, match="'\\$ref' is not supported"):
         grade(JsonSchema(schema='{"$ref": "#/x"}'), "{}")
 
@@ -61,7 +74,9 @@ def test_a_check_that_cannot_be_graded_is_refused() -> None:
         ("See src/main.py and ZX-4417.", "It is ZX-4417", 0.5),
     ],
 )
-def test_an_answer_is_compared_with_the_recorded_one_by_its_call_or_its_identifiers(recorded: str, answer: str, score: float) -> None:
+def test_an_answer_is_compared_with_the_recorded_one_by_its_call_or_its_identifiers(
+    recorded: str, answer: str, score: float
+) -> None:
     assert followed(answer, recorded) == Grade(score=score, right=score == 1)
 
 

@@ -12,7 +12,9 @@ ASKED = {"role": "user", "content": "Which build failed?"}
 
 def test_an_item_is_messages_and_a_grader() -> None:
     item = Item(messages=(ASKED,), wanted=(), output_tokens=512)
-    assert parse([EXAMPLE, ""], name="f") == (Own(name="q1", task="own", context=1024, item=item, checks=(Has(text="ZX-4417"),)),)
+    assert parse([EXAMPLE, ""], name="f") == (
+        Own(name="q1", task="own", context=1024, item=item, checks=(Has(text="ZX-4417"),)),
+    )
 
 
 def test_names_tasks_and_lengths_may_be_given_or_follow_from_the_line() -> None:
@@ -22,7 +24,12 @@ def test_names_tasks_and_lengths_may_be_given_or_follow_from_the_line() -> None:
         f'{{"messages": [{{"role": "user", "content": "{long}"}}], "grader": {{"has": "b"}}}}',
     )
     first, second = parse(lines, name="f")
-    assert (first.name, first.task, first.context, first.item.output_tokens) == ("1", "mine", 3000, 9)
+    assert (first.name, first.task, first.context, first.item.output_tokens) == (
+        "1",
+        "mine",
+        3000,
+        9,
+    )
     assert first.checks == (Has(text="b"), Number(value=3.0))
     assert (second.name, second.context) == ("2", 16_384)  # 40,000 signs are some 10,000 tokens
 
@@ -34,9 +41,18 @@ def test_names_tasks_and_lengths_may_be_given_or_follow_from_the_line() -> None:
         (["", '{"messages": []}'], "f:2: Object missing required field `grader`"),
         (['{"messages": [], "grader": {"has": "x"}}'], "f:1: an item needs messages"),
         (['{"messages": [{}], "grader": []}'], "f:1: an item needs a grader"),
-        (['{"messages": [{}], "grader": {}}'], "f:1: a check has exactly one kind, this one has none"),
-        (['{"messages": [{}], "grader": {"matches": "("}}'], "f:1: '\\(' is not a regular expression"),
-        (['{"messages": [{}], "grader": {"has": "x"}, "answer": 1}'], "f:1: Object contains unknown field `answer`"),
+        (
+            ['{"messages": [{}], "grader": {}}'],
+            "f:1: a check has exactly one kind, this one has none",
+        ),
+        (
+            ['{"messages": [{}], "grader": {"matches": "("}}'],
+            "f:1: '\\(' is not a regular expression",
+        ),
+        (
+            ['{"messages": [{}], "grader": {"has": "x"}, "answer": 1}'],
+            "f:1: Object contains unknown field `answer`",
+        ),
         ([EXAMPLE, EXAMPLE], "f: two items of 'own' are called 'q1'"),
         ([], "f: it has no items"),
     ],

@@ -23,7 +23,9 @@ DEPTHS = st.sampled_from((0.0, 0.2, 0.5, 0.9, 1.0))
 
 def made(name: str, *, seed: int = 1, context: int = 4096, depth: float = 0.5) -> Item:
     task = catalog.task(name)
-    return task.item(seed=seed, context=context, depth=depth if task.has_depth else None, number=seed)
+    return task.item(
+        seed=seed, context=context, depth=depth if task.has_depth else None, number=seed
+    )
 
 
 def spelled(name: str, item: Item) -> str:
@@ -61,14 +63,18 @@ def test_an_unknown_task_is_refused_with_the_nearest_name() -> None:
 
 
 @given(NAMES, SEEDS, CONTEXTS, DEPTHS)
-def test_a_right_answer_scores_one_and_silence_nothing(name: str, seed: int, context: int, depth: float) -> None:
+def test_a_right_answer_scores_one_and_silence_nothing(
+    name: str, seed: int, context: int, depth: float
+) -> None:
     item, grade = made(name, seed=seed, context=context, depth=depth), catalog.task(name).grade
     assert grade(spelled(name, item), item) == RIGHT
     assert [grade(silence, item) for silence in ("", " \n", "I do not know.")] == [NOTHING] * 3
 
 
 @given(NAMES, SEEDS, DEPTHS, st.floats(0, 1, exclude_max=True))
-def test_an_echo_of_the_context_scores_nothing(name: str, seed: int, depth: float, start: float) -> None:
+def test_an_echo_of_the_context_scores_nothing(
+    name: str, seed: int, depth: float, start: float
+) -> None:
     item, grade = made(name, seed=seed, context=2048, depth=depth), catalog.task(name).grade
     said = " ".join(texts(item)).split(" ")
     first = round(start * (len(said) - item.output_tokens))
@@ -77,7 +83,9 @@ def test_an_echo_of_the_context_scores_nothing(name: str, seed: int, depth: floa
 
 
 @given(NAMES, SEEDS, CONTEXTS, DEPTHS)
-def test_prompt_and_answer_fill_the_context_and_never_more(name: str, seed: int, context: int, depth: float) -> None:
+def test_prompt_and_answer_fill_the_context_and_never_more(
+    name: str, seed: int, context: int, depth: float
+) -> None:
     item = made(name, seed=seed, context=context, depth=depth)
     used = count(item.messages, item.tools) + item.output_tokens
     # A passage to be copied is the largest piece that may be left out at the end; of schemas the emulated model reads descriptions alone.
@@ -102,9 +110,14 @@ def test_the_emulated_model_can_answer_every_task(name: str, seed: int) -> None:
     item = made(name, seed=seed)
     if item.tools:  # its call is made of what it reads of the arguments
         wanted = json.loads(item.wanted[0])
-        asked = read((*texts(item), f"Answer as JSON with keys {' and '.join(wanted['arguments'])}."))
+        asked = read(
+            (*texts(item), f"Answer as JSON with keys {' and '.join(wanted['arguments'])}.")
+        )
         assert asked is not None
-        assert (json.loads(asked.right), json.loads(asked.wrong) == wanted["arguments"]) == (wanted["arguments"], False)
+        assert (json.loads(asked.right), json.loads(asked.wrong) == wanted["arguments"]) == (
+            wanted["arguments"],
+            False,
+        )
         return
     found, grade = read(texts(item)), catalog.task(name).grade
     assert found is not None
@@ -122,10 +135,16 @@ def test_what_is_asked_for_stands_at_its_depth(name: str) -> None:
             else item.wanted[0]
         )
         # Of a story only the name is known: it is asked for at the end.
-        sought = text.rpartition(" does ")[2].split()[0] + " has" if name.startswith("arithmetic") else sought
+        sought = (
+            text.rpartition(" does ")[2].split()[0] + " has"
+            if name.startswith("arithmetic")
+            else sought
+        )
         return text.index(sought) / len(text)
 
-    assert [at(depth) for depth in (0.0, 0.25, 0.5, 0.75, 1.0)] == pytest.approx([0.02, 0.25, 0.5, 0.75, 0.98], abs=0.035)
+    assert [at(depth) for depth in (0.0, 0.25, 0.5, 0.75, 1.0)] == pytest.approx(
+        [0.02, 0.25, 0.5, 0.75, 0.98], abs=0.035
+    )
 
 
 def test_a_context_that_is_too_short_is_refused() -> None:
@@ -138,10 +157,19 @@ def test_a_context_that_is_too_short_is_refused() -> None:
 def test_lengths_hold_in_tokens_of_other_sizes_too(name: str, seed: int) -> None:
     # A tokenizer that cuts into pieces of three signs, and a template of 40 tokens.
     tokenizer = MeasuredTokens(
-        exact="exact", words=WORDS, frames={"prompt": 30, "user": 5, "assistant": 5}, count_text=lambda text: -(-len(text) // 3)
+        exact="exact",
+        words=WORDS,
+        frames={"prompt": 30, "user": 5, "assistant": 5},
+        count_text=lambda text: -(-len(text) // 3),
     )
     task = catalog.task(name)
-    item = task.item(seed=seed, context=8192, depth=0.5 if task.has_depth else None, number=0, tokenizer=tokenizer)
+    item = task.item(
+        seed=seed,
+        context=8192,
+        depth=0.5 if task.has_depth else None,
+        number=0,
+        tokenizer=tokenizer,
+    )
     used = sum(tokenizer.count(text) for text in texts(item)) + 30 + 5 * len(item.messages)
     assert 0.8 * 8192 <= used + item.output_tokens <= 8192
 
@@ -151,7 +179,11 @@ def test_lengths_hold_in_tokens_of_other_sizes_too(name: str, seed: int) -> None
     [
         ("needle", "The special magic number is {0}.", RIGHT),
         ("needle", "{0} or 1234567", Grade(score=1.0, right=False)),
-        ("needle", "1{0}", Grade(score=1.0, right=False)),  # RULER's substring rule alone would take it
+        (
+            "needle",
+            "1{0}",
+            Grade(score=1.0, right=False),
+        ),  # RULER's substring rule alone would take it
         ("variable_tracking", "{4} {3} {2} {1} {0}", RIGHT),
         ("variable_tracking", "{0}, {1}, {2}, {3}", Grade(score=0.8, right=False)),
         ("tool_log", "`{0}`", RIGHT),
@@ -170,7 +202,9 @@ def test_lengths_hold_in_tokens_of_other_sizes_too(name: str, seed: int) -> None
         ("mrcr_like-2", "{0} {1}", replace(RIGHT, score=0.999)),
     ],
 )
-def test_order_case_and_company_count_as_the_rules_say(name: str, answer: str, grade: Grade) -> None:
+def test_order_case_and_company_count_as_the_rules_say(
+    name: str, answer: str, grade: Grade
+) -> None:
     item = made(name)
     found = catalog.task(name).grade(answer.format(*item.wanted), item)
     assert found.right is grade.right
@@ -181,7 +215,9 @@ def test_half_an_answer_gets_its_part() -> None:
     settings_of = made("json_recall")
     wanted = json.loads(settings_of.wanted[0])
     missing = dict(list(wanted.items())[:2])
-    assert catalog.task("json_recall").grade(json.dumps(missing), settings_of) == Grade(score=2 / 3, right=False)
+    assert catalog.task("json_recall").grade(json.dumps(missing), settings_of) == Grade(
+        score=2 / 3, right=False
+    )
     copy = made("exact_copy")
     half = " ".join(copy.wanted[0].split()[:100])
     assert catalog.task("exact_copy").grade(half, copy) == Grade(score=0.5, right=False)
@@ -191,7 +227,9 @@ def test_half_an_answer_gets_its_part() -> None:
 
 
 @pytest.mark.parametrize("task", ["needle-multivalue-4", "arithmetic-40"])
-def test_all_values_of_a_key_and_a_long_derivation_are_answered_by_whoever_reads_them(task: str) -> None:
+def test_all_values_of_a_key_and_a_long_derivation_are_answered_by_whoever_reads_them(
+    task: str,
+) -> None:
     for number in range(5):
         item = catalog.task(task).item(seed=5, context=8192, depth=0.5, number=number)
         found = read(texts(item))
@@ -199,4 +237,11 @@ def test_all_values_of_a_key_and_a_long_derivation_are_answered_by_whoever_reads
         grade = catalog.task(task).grade
         assert grade(found.right, item) == Grade(score=1.0, right=True)
         assert not grade(found.wrong, item).right
-    assert len(catalog.task("needle-multivalue-4").item(seed=5, context=8192, depth=0.5, number=0).wanted) == 4
+    assert (
+        len(
+            catalog.task("needle-multivalue-4")
+            .item(seed=5, context=8192, depth=0.5, number=0)
+            .wanted
+        )
+        == 4
+    )

@@ -9,12 +9,23 @@ from agentload.run.questions import asking, generated
 from agentload.tasks import texts
 from agentload.tasks.catalog import used
 
-SINGLE = ("needle", "needle-multikey-2", "tool_log", "json_recall", "exact_copy", "variable_tracking", "patch_recall", "arithmetic")
+SINGLE = (
+    "needle",
+    "needle-multikey-2",
+    "tool_log",
+    "json_recall",
+    "exact_copy",
+    "variable_tracking",
+    "patch_recall",
+    "arithmetic",
+)
 
 
 @pytest.mark.parametrize("task", SINGLE)
 def test_questions_behind_one_context_share_all_but_their_last_line(task: str) -> None:
-    asked = generated(asking(tasks=[task], contexts=[8192], depths=1, items=8, repetitions=1, seed=3, together=4))
+    asked = generated(
+        asking(tasks=[task], contexts=[8192], depths=1, items=8, repetitions=1, seed=3, together=4)
+    )
     questions = asked.order
     assert [each.part for each in questions] == [0, 1, 2, 3] * 2
     assert len({each.behind for each in questions}) == 2
@@ -31,6 +42,16 @@ def test_questions_behind_one_context_share_all_but_their_last_line(task: str) -
 
 
 def test_a_conversation_shares_no_context() -> None:
-    asked = generated(asking(tasks=["pointer_chase"], contexts=[8192], depths=1, items=4, repetitions=1, seed=3, together=4))
+    asked = generated(
+        asking(
+            tasks=["pointer_chase"],
+            contexts=[8192],
+            depths=1,
+            items=4,
+            repetitions=1,
+            seed=3,
+            together=4,
+        )
+    )
     with pytest.raises(UsageError, match="conversation"):
         asked.item(asked.order[0])

@@ -69,9 +69,21 @@ def test_instances_of_a_split_gpu_have_their_own_memory_and_one_power_between_th
         GpuSample(gpu="0", name="gpu_memory_bytes", value=2 * MIB, instance="4"),
         GpuSample(gpu="1", name="gpu_memory_bytes", value=3 * MIB),
     ]
-    assert [each.labels for each in samples[:2]] == ['{"gpu": "0", "mig": "all"}', '{"gpu": "0", "mig": "3"}']
-    by_own = {own: [each for each in samples if each.is_of(frozenset(own.split()))] for own in ("", "0", "0/4", "1", "0/3 1")}
-    assert by_own == {"": samples, "0": samples[:3], "0/4": [samples[0], samples[2]], "1": samples[3:], "0/3 1": [*samples[:2], samples[3]]}
+    assert [each.labels for each in samples[:2]] == [
+        '{"gpu": "0", "mig": "all"}',
+        '{"gpu": "0", "mig": "3"}',
+    ]
+    by_own = {
+        own: [each for each in samples if each.is_of(frozenset(own.split()))]
+        for own in ("", "0", "0/4", "1", "0/3 1")
+    }
+    assert by_own == {
+        "": samples,
+        "0": samples[:3],
+        "0/4": [samples[0], samples[2]],
+        "1": samples[3:],
+        "0/3 1": [*samples[:2], samples[3]],
+    }
 
 
 def test_what_a_gpu_does_not_tell_is_left_out() -> None:
@@ -97,7 +109,10 @@ class _Silent(_Nvml):
 
 
 def test_why_a_gpu_is_slow_is_asked_by_either_name() -> None:
-    told = [{each.name: each.value for each in Gpus(nvml()).samples()}.get("gpu_throttle_reasons") for nvml in (_Nvml, _Newer, _Silent)]
+    told = [
+        {each.name: each.value for each in Gpus(nvml()).samples()}.get("gpu_throttle_reasons")
+        for nvml in (_Nvml, _Newer, _Silent)
+    ]
     assert told == [4.0, 32.0, None]
 
 
@@ -112,5 +127,8 @@ def test_a_library_without_a_driver_has_no_gpus(monkeypatch: pytest.MonkeyPatch)
 
 def test_what_an_exporter_does_not_know_is_absent() -> None:
     blanks = ("NaN", "140737488355328", "9223372036854775794", "2147483632")
-    page = "".join(f'DCGM_FI_DEV_SM_CLOCK{{gpu="{number}"}} {value}\n' for number, value in enumerate((*blanks, "1980")))
+    page = "".join(
+        f'DCGM_FI_DEV_SM_CLOCK{{gpu="{number}"}} {value}\n'
+        for number, value in enumerate((*blanks, "1980"))
+    )
     assert list(of_page(page)) == [GpuSample(gpu="4", name="gpu_clock_mhz", value=1980.0)]

@@ -57,9 +57,7 @@ SEEN = {
 
 
 def test_what_a_server_decided_is_read_from_its_start() -> None:
-    warning = (
-        "Using fp8 data type to store kv cache. It reduces the GPU memory footprint and boosts the performance. Meanwhile, it may cause "
-    )
+    warning = "Using fp8 data type to store kv cache. It reduces the GPU memory footprint and boosts the performance. Meanwhile, it may cause "
     assert start_up(CPU.splitlines()) == StartUp(
         version="0.32.0",
         pool_tokens=979_691,
@@ -99,16 +97,30 @@ def test_older_lines_and_kernels_are_read_and_a_repeated_warning_is_kept_once() 
 
 FORCED = (
     # CUDA prints the member of an enum, CPU its name; other choices of kernels are none of the attention's.
-    ("INFO 11-20 12:40:34 [cuda.py:446] Using AttentionBackendEnum.FLASHINFER backend.", "FLASHINFER"),
+    (
+        "INFO 11-20 12:40:34 [cuda.py:446] Using AttentionBackendEnum.FLASHINFER backend.",
+        "FLASHINFER",
+    ),
     ("INFO 11-20 12:40:34 [cpu.py:175] Using CPU_MLA backend.", "CPU_MLA"),
-    ("INFO 11-20 12:40:34 [selector.py:106] Using TRTLLM_RAGGED MLA prefill backend.", "FLASH_ATTN"),
-    ("INFO 11-20 12:40:34 [unquantized.py:245] Using TRITON Unquantized MoE LoRA backend", "FLASH_ATTN"),
+    (
+        "INFO 11-20 12:40:34 [selector.py:106] Using TRTLLM_RAGGED MLA prefill backend.",
+        "FLASH_ATTN",
+    ),
+    (
+        "INFO 11-20 12:40:34 [unquantized.py:245] Using TRITON Unquantized MoE LoRA backend",
+        "FLASH_ATTN",
+    ),
 )
 
 
 @pytest.mark.parametrize(("line", "backend"), FORCED)
 def test_a_forced_backend_wins_over_an_earlier_start(line: str, backend: str) -> None:
-    assert start_up(["Using FLASH_ATTN attention backend out of potential backends: ['FLASH_ATTN'].", line]).attention_backend == backend
+    assert (
+        start_up(
+            ["Using FLASH_ATTN attention backend out of potential backends: ['FLASH_ATTN'].", line]
+        ).attention_backend
+        == backend
+    )
 
 
 def test_the_pools_of_a_servers_engines_are_one_and_a_later_start_has_its_own() -> None:
@@ -120,18 +132,32 @@ def test_the_pools_of_a_servers_engines_are_one_and_a_later_start_has_its_own() 
             for rank, tokens in enumerate(("102,400", "102,000"))
         ),
     ]
-    assert [(found.pool_tokens, found.max_concurrency) for found in (start_up(two), start_up([*two, *two[:2]]))] == [
-        (204_400, 25.0),
-        (102_400, 12.5),
-    ]
+    assert [
+        (found.pool_tokens, found.max_concurrency)
+        for found in (start_up(two), start_up([*two, *two[:2]]))
+    ] == [(204_400, 25.0), (102_400, 12.5)]
 
 
 def test_periodic_lines_say_how_busy_the_server_was() -> None:
     assert tuple(work(PERIODIC.splitlines())) == (
         Work(
-            engine="000", prompt_tokens_per_s=1745.6, output_tokens_per_s=82.4, running=3, waiting=1, kv_usage=0.125, prefix_hit_rate=0.26
+            engine="000",
+            prompt_tokens_per_s=1745.6,
+            output_tokens_per_s=82.4,
+            running=3,
+            waiting=1,
+            kv_usage=0.125,
+            prefix_hit_rate=0.26,
         ),
-        Work(engine="000", prompt_tokens_per_s=0.0, output_tokens_per_s=9.1, running=16, waiting=0, kv_usage=0.99, preemptions=15),
+        Work(
+            engine="000",
+            prompt_tokens_per_s=0.0,
+            output_tokens_per_s=9.1,
+            running=16,
+            waiting=0,
+            kv_usage=0.99,
+            preemptions=15,
+        ),
         Work(
             engine="001",
             prompt_tokens_per_s=5.0,
@@ -145,7 +171,9 @@ def test_periodic_lines_say_how_busy_the_server_was() -> None:
     )
 
 
-def test_only_what_was_written_since_the_last_look_is_told_and_preemptions_add_up(tmp_path: Path) -> None:
+def test_only_what_was_written_since_the_last_look_is_told_and_preemptions_add_up(
+    tmp_path: Path,
+) -> None:
     log = tmp_path / "x.log"
     log.write_text(BUSY)  # before the run
     tail = LogTail(str(log))
@@ -161,7 +189,9 @@ def test_only_what_was_written_since_the_last_look_is_told_and_preemptions_add_u
     assert dict(tail.values()) == SEEN | {"preemptions": 4.0}
 
 
-def test_a_log_that_was_begun_anew_is_read_from_its_start_and_one_that_is_gone_tells_nothing(tmp_path: Path) -> None:
+def test_a_log_that_was_begun_anew_is_read_from_its_start_and_one_that_is_gone_tells_nothing(
+    tmp_path: Path,
+) -> None:
     log = tmp_path / "x.log"
     log.write_text(BUSY * 3)
     tail = LogTail(str(log))
@@ -176,11 +206,17 @@ def test_engines_that_write_lines_of_their_own_are_one_server(tmp_path: Path) ->
     log.touch()
     tail = LogTail(str(log))
     second = (
-        BUSY.replace("Engine 000", "Engine 001").replace("91.5%", "50.0%").replace("Preemptions: 2", "Deferred: 1 reqs, Preemptions: 3")
+        BUSY.replace("Engine 000", "Engine 001")
+        .replace("91.5%", "50.0%")
+        .replace("Preemptions: 2", "Deferred: 1 reqs, Preemptions: 3")
     )
     with log.open("a") as file:
         file.write(BUSY + second)
-    added = {name: 2 * value for name, value in SEEN.items() if name not in {"kv_usage", "prefix_hit_rate"}}
+    added = {
+        name: 2 * value
+        for name, value in SEEN.items()
+        if name not in {"kv_usage", "prefix_hit_rate"}
+    }
     assert dict(tail.values()) == added | {"kv_usage": 0.915, "preemptions": 5.0}
     with log.open("a") as file:
         file.write(second.replace("Running: 3", "Running: 1"))
@@ -206,27 +242,33 @@ async def test_the_log_stands_in_where_metrics_are_closed_and_only_there(tmp_pat
     for log in logs.values():
         log.write_text("")
     async with TestServer(app) as server:
-        watch = Watch({name: Source(urls=(str(server.make_url(f"/{name}")),), log=str(log)) for name, log in logs.items()}, every_s=0.01)
+        watch = Watch(
+            {
+                name: Source(urls=(str(server.make_url(f"/{name}")),), log=str(log))
+                for name, log in logs.items()
+            },
+            every_s=0.01,
+        )
         for log in logs.values():
             log.write_text(BUSY)
         task = asyncio.create_task(watch.run())
         await asyncio.wait_for(enough.wait(), 30)
         task.cancel()
     rows = list(watch.rows(run_id="r", leg=1))
-    assert {(row.name, row.value, row.labels) for row in rows if row.arm == "open"} == {("running", 9.0, None)}
-    assert {row.name: row.value for row in rows if row.arm == "closed"} == SEEN | {"preemptions": 2.0}
+    assert {(row.name, row.value, row.labels) for row in rows if row.arm == "open"} == {
+        ("running", 9.0, None)
+    }
+    assert {row.name: row.value for row in rows if row.arm == "closed"} == SEEN | {
+        "preemptions": 2.0
+    }
     assert {row.labels for row in rows if row.arm == "closed"} == {'{"source": "log"}'}
 
 
 def test_the_state_of_the_compile_cache_is_that_of_the_last_start() -> None:
-    hit = (
-        "INFO 06-21 07:20:13 [backends.py:292] Directly load the compiled graph(s) for compile range (1, 8192) from the cache, took 0.717 s"
-    )
+    hit = "INFO 06-21 07:20:13 [backends.py:292] Directly load the compiled graph(s) for compile range (1, 8192) from the cache, took 0.717 s"
     missed = "INFO 06-21 07:20:13 [backends.py:315] Compiling a graph for compile range (1, 8192) takes 14.78 s"
     begun = "INFO 06-21 07:19:00 [api_server.py:1] vLLM API server version 0.33.0"
-    assert [start_up(lines).compile_cache for lines in ([hit], [missed, hit], [begun, missed, begun, hit], [begun])] == [
-        "hit",
-        "missed",
-        "hit",
-        None,
-    ]
+    assert [
+        start_up(lines).compile_cache
+        for lines in ([hit], [missed, hit], [begun, missed, begun, hit], [begun])
+    ] == ["hit", "missed", "hit", None]

@@ -13,7 +13,9 @@ from agentload.telemetry.watch import LONGEST_S, Refusals, Source, Watch
 
 
 @pytest.mark.loopback
-async def test_replicas_are_one_server_and_gpus_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_replicas_are_one_server_and_gpus_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "SPARED_LOOKS", 10_000)
     asked: Counter[str] = Counter()
     enough = asyncio.Event()
@@ -24,7 +26,9 @@ async def test_replicas_are_one_server_and_gpus_are_told_apart(monkeypatch: pyte
             enough.set()
         match request.path:
             case "/a" | "/b":
-                return web.Response(text=f"vllm:num_requests_running 2\nvllm:kv_cache_usage_perc 0.{1 if request.path == '/a' else 7}\n")
+                return web.Response(
+                    text=f"vllm:num_requests_running 2\nvllm:kv_cache_usage_perc 0.{1 if request.path == '/a' else 7}\n"
+                )
             case "/gpu":
                 return web.Response(text='DCGM_FI_DEV_POWER_USAGE{gpu="3"} 70\n')
             case _:
@@ -37,7 +41,10 @@ async def test_replicas_are_one_server_and_gpus_are_told_apart(monkeypatch: pyte
         def url(path: str) -> str:
             return str(server.make_url(path))
 
-        sources = {"two": Source(urls=(url("/a"), url("/b")), gpu_url=url("/gpu")), "none": Source(urls=(url("/nothing"),))}
+        sources = {
+            "two": Source(urls=(url("/a"), url("/b")), gpu_url=url("/gpu")),
+            "none": Source(urls=(url("/nothing"),)),
+        }
         watch = Watch(sources, every_s=0.01)
         task = asyncio.create_task(watch.run())
         await asyncio.wait_for(enough.wait(), 30)
@@ -95,12 +102,19 @@ async def test_metrics_that_are_refused_for_a_while_are_sampled_again_and_that_i
     said: list[str] = []
     async with TestServer(app) as server:
         url = str(server.make_url("/metrics"))
-        watch = Watch({"a": Source(urls=(url.replace("//", "//name:secret@"),))}, every_s=0.01, notice=said.append)
+        watch = Watch(
+            {"a": Source(urls=(url.replace("//", "//name:secret@"),))},
+            every_s=0.01,
+            notice=said.append,
+        )
         task = asyncio.create_task(watch.run())
         await asyncio.wait_for(again.wait(), 30)
         task.cancel()
     assert [row.value for row in watch.rows(run_id="r", leg=1)][:2] == [1.0, 4.0]
-    assert said == [f"a: {url} answers 403: asked less often until it answers again", f"a: {url} answers again after 0 s"]
+    assert said == [
+        f"a: {url} answers 403: asked less often until it answers again",
+        f"a: {url} answers again after 0 s",
+    ]
 
 
 def test_a_page_that_stays_refused_is_asked_for_less_and_less_but_never_given_up() -> None:
@@ -144,11 +158,15 @@ async def test_a_page_beyond_the_bounds_is_said_once_and_its_text_is_not_kept() 
     app = web.Application()
     app.router.add_get("/{any}", page)
     async with TestServer(app) as server:
-        sources = {name: Source(urls=(str(server.make_url(f"/{name}")),)) for name in ("good", "long")}
+        sources = {
+            name: Source(urls=(str(server.make_url(f"/{name}")),)) for name in ("good", "long")
+        }
         watch = Watch(sources, every_s=0.01, notice=said.append)
         task = asyncio.create_task(watch.run())
         await asyncio.wait_for(enough.wait(), 30)
         task.cancel()
     (line,) = said
     assert line.endswith("/long: a line of more than 64 kB: left out")
-    assert {(row.arm, row.name, row.value) for row in watch.rows(run_id="r", leg=1)} == {("good", "running", 2.0)}
+    assert {(row.arm, row.name, row.value) for row in watch.rows(run_id="r", leg=1)} == {
+        ("good", "running", 2.0)
+    }

@@ -8,7 +8,15 @@ from agentload.model.trace import Header, Segment, Session, Trace, Turn, TurnRef
 from agentload.tracefile.check import Report, check
 from agentload.workloads import catalog
 
-HEADER = Header(name="x", prefixes={"p": (Segment(role="system", tokens=5, key="sys"), Segment(role="tools", tokens=9, key="tools"))})
+HEADER = Header(
+    name="x",
+    prefixes={
+        "p": (
+            Segment(role="system", tokens=5, key="sys"),
+            Segment(role="tools", tokens=9, key="tools"),
+        )
+    },
+)
 
 
 def said(tokens: int = 4, key: str = "u", **fields: Any) -> Segment:
@@ -107,16 +115,24 @@ CASES: list[tuple[Sequence[Session], list[str]]] = [
 
 
 @pytest.mark.parametrize(("sessions", "problems"), CASES)
-def test_what_cannot_be_played_is_said_with_its_place(sessions: Sequence[Session], problems: list[str]) -> None:
+def test_what_cannot_be_played_is_said_with_its_place(
+    sessions: Sequence[Session], problems: list[str]
+) -> None:
     assert found(*sessions) == problems
 
 
 def test_a_check_counts_what_it_read_and_contexts_off_the_recorded_ones() -> None:
-    report = checked(session("a", turn(context=100), turn(said(96, "v"), context=100)), session("b"))
-    assert report == Report(sessions=2, turns=3, off_context=1, off_order=0, problem_count=0, problems=())
+    report = checked(
+        session("a", turn(context=100), turn(said(96, "v"), context=100)), session("b")
+    )
+    assert report == Report(
+        sessions=2, turns=3, off_context=1, off_order=0, problem_count=0, problems=()
+    )
 
 
-SYSTEM, TOOLS, USER = (Segment(role=role, tokens=2, key=role) for role in ("system", "tools", "user"))
+SYSTEM, TOOLS, USER = (
+    Segment(role=role, tokens=2, key=role) for role in ("system", "tools", "user")
+)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +162,9 @@ def test_only_the_first_hundred_problems_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "variant"), [(name, variant) for name in catalog.names() for variant in catalog.workload(name).variants], ids=str
+    ("name", "variant"),
+    [(name, variant) for name in catalog.names() for variant in catalog.workload(name).variants],
+    ids=str,
 )
 def test_every_workload_can_be_played(name: str, variant: dict[str, object]) -> None:
     report = check(catalog.trace(name, seed=7, options={**variant, "sessions": 40}))

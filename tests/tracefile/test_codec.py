@@ -28,9 +28,9 @@ names = st.text(max_size=5)
 counts = st.integers(0, 2**40)
 seconds = st.floats(0, 1e9)
 keys = names | st.tuples(counts, counts)
-extras = st.dictionaries(st.sampled_from(("x", "y")), st.sampled_from(("1", '"a"', "[null,1.5]", '{"b":{}}'))).map(
-    lambda d: tuple(d.items())
-)
+extras = st.dictionaries(
+    st.sampled_from(("x", "y")), st.sampled_from(("1", '"a"', "[null,1.5]", '{"b":{}}'))
+).map(lambda d: tuple(d.items()))
 refs = st.builds(TurnRef, session=names, turn=st.integers(-1, 99))
 sizes = st.tuples(st.integers(1, 2000), st.integers(1, 2000))
 texts = st.builds(
@@ -44,7 +44,11 @@ texts = st.builds(
     text=st.none() | names,
     extra=extras,
 )
-images = st.builds(lambda size, key: Segment(role="image", tokens=image_tokens(size), key=key, size=size), sizes, keys)
+images = st.builds(
+    lambda size, key: Segment(role="image", tokens=image_tokens(size), key=key, size=size),
+    sizes,
+    keys,
+)
 segments = st.lists(texts | images, max_size=3).map(tuple)
 documents = st.sampled_from(("{}", '{"a":[1,{"b":null}]}'))
 check = (

@@ -6,12 +6,18 @@ SESSIONS = 40
 
 def trace(*, factor: int = 1, sessions: int = SESSIONS) -> Trace:
     """Return sessions of three calls, each longer than the session before."""
-    return Trace(header=Header(name="x"), sessions=tuple(session(number, (number + 10) * factor) for number in range(sessions)))
+    return Trace(
+        header=Header(name="x"),
+        sessions=tuple(session(number, (number + 10) * factor) for number in range(sessions)),
+    )
 
 
 def session(number: int, tokens: int) -> Session:
     add = (Segment(role="tool", tokens=tokens, key=f"{number}"),)
-    turns = (Turn(add=add, output=tokens), Turn(add=(), output=tokens, wait="tool", wait_s=float(tokens), event="retry"))
+    turns = (
+        Turn(add=add, output=tokens),
+        Turn(add=(), output=tokens, wait="tool", wait_s=float(tokens), event="retry"),
+    )
     return Session(session=f"s{number}", workload="w", start_s=float(number), turns=turns)
 
 
@@ -28,8 +34,14 @@ def test_ratios_are_of_quantiles_and_of_calls_whatever_their_event() -> None:
 
 
 def test_what_two_halves_differ_by_is_no_distance() -> None:
-    few = Trace(header=Header(name="x"), sessions=(session(0, 10), session(1, 100), session(2, 1_000)))
-    found = next(each for each in distances(trace(factor=5), few) if each.field == "output" and each.figure == "q50")
+    few = Trace(
+        header=Header(name="x"), sessions=(session(0, 10), session(1, 100), session(2, 1_000))
+    )
+    found = next(
+        each
+        for each in distances(trace(factor=5), few)
+        if each.field == "output" and each.figure == "q50"
+    )
     assert (found.real, found.verdict) == (100.0, "as its halves")
     assert found.halves[0] <= found.ratio <= found.halves[1]
 

@@ -19,9 +19,23 @@ def test_a_sessions_lengths_counts_and_waits_are_named() -> None:
         turns=(
             Turn(add=(said("user", 20, "u1"),), output=5),
             Turn(
-                add=(said("assistant", 5, "a1"), said("tool", 30, "t1"), said("tool", 10, "t2"), taken), output=8, wait="tool", wait_s=0.5
+                add=(
+                    said("assistant", 5, "a1"),
+                    said("tool", 30, "t1"),
+                    said("tool", 10, "t2"),
+                    taken,
+                ),
+                output=8,
+                wait="tool",
+                wait_s=0.5,
             ),
-            Turn(add=(said("assistant", 8, "a2"), said("user", 4, "u2")), output=10, thinking=5, wait="user", wait_s=9.0),
+            Turn(
+                add=(said("assistant", 8, "a2"), said("user", 4, "u2")),
+                output=10,
+                thinking=5,
+                wait="user",
+                wait_s=9.0,
+            ),
             Turn(add=(said("user", 6, "ask"),), output=3, event="compact"),
             Turn(keep=1, add=(said("user", 3, "summary"), said("user", 4, "u2")), output=2),
         ),
@@ -42,7 +56,10 @@ def calls(cache: IdealCache, name: str, *turns: Turn) -> list[tuple[int, int]]:
 
 def test_an_ideal_cache_knows_what_was_sent_before_in_whole_blocks() -> None:
     cache = IdealCache()
-    grows = (Turn(add=(said("user", 60, "u1"),), output=5), Turn(add=(said("assistant", 5, "a1"), said("user", 40, "u2")), output=5))
+    grows = (
+        Turn(add=(said("user", 60, "u1"),), output=5),
+        Turn(add=(said("assistant", 5, "a1"), said("user", 40, "u2")), output=5),
+    )
     assert calls(cache, "a", *grows) == [(160, 0), (205, 160)]
     assert calls(cache, "b", *grows) == [(160, 160), (205, 192)]
 
@@ -50,7 +67,9 @@ def test_an_ideal_cache_knows_what_was_sent_before_in_whole_blocks() -> None:
 def test_a_shorter_run_of_a_known_text_is_known_and_what_follows_it_is_not() -> None:
     cache = IdealCache()
     calls(cache, "a", Turn(add=(said("user", 60, "u1"), said("user", 40, "u2")), output=5))
-    assert calls(cache, "b", Turn(add=(said("user", 44, "u1"), said("user", 40, "u2")), output=5)) == [(184, 144)]
+    assert calls(
+        cache, "b", Turn(add=(said("user", 44, "u1"), said("user", 40, "u2")), output=5)
+    ) == [(184, 144)]
 
 
 def test_a_rewritten_history_is_new_behind_the_change() -> None:

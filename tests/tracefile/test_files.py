@@ -63,12 +63,17 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("text", "message", "hint"), BROKEN)
-def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, text: str, message: str, hint: str) -> None:
+def test_what_is_wrong_is_said_with_its_line(
+    tmp_path: Path, text: str, message: str, hint: str
+) -> None:
     file = tmp_path / "t.jsonl"
     file.write_text(text)
     with pytest.raises(TraceError) as raised:
         list(read(file).sessions)
-    assert (raised.value.message, raised.value.hint) == (f"{file}{message}", hint.replace("{file}", str(file)))
+    assert (raised.value.message, raised.value.hint) == (
+        f"{file}{message}",
+        hint.replace("{file}", str(file)),
+    )
 
 
 def test_a_lenient_reader_leaves_out_a_truncated_last_line_and_nothing_else(tmp_path: Path) -> None:
@@ -107,12 +112,16 @@ def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
 def test_a_byte_that_is_not_utf_8_is_named_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "t.jsonl"
     file.write_bytes((HEADER + session()).encode().replace(b'"w"', b'"\xff"'))
-    with pytest.raises(TraceError, match=r"t\.jsonl:2: not JSON: 'utf-8' codec can't decode byte 0xff"):
+    with pytest.raises(
+        TraceError, match=r"t\.jsonl:2: not JSON: 'utf-8' codec can't decode byte 0xff"
+    ):
         list(read(file).sessions)
 
 
 @pytest.mark.parametrize("depth", range(880, 1000, 4))
-def test_what_is_nested_just_too_deeply_to_be_kept_is_named_with_its_line(tmp_path: Path, depth: int) -> None:
+def test_what_is_nested_just_too_deeply_to_be_kept_is_named_with_its_line(
+    tmp_path: Path, depth: int
+) -> None:
     file = tmp_path / "t.jsonl"
     file.write_text(HEADER + session(more=',"x":' + "[" * depth + "]" * depth))
     try:
@@ -121,12 +130,18 @@ def test_what_is_nested_just_too_deeply_to_be_kept_is_named_with_its_line(tmp_pa
         assert "t.jsonl:2: not JSON: maximum recursion depth exceeded" in error.message  # noqa: PT017  # either is well
 
 
-def test_a_compressed_line_without_end_is_refused_at_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compressed_line_without_end_is_refused_at_the_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One line of 1 GiB in 32 kB took as much memory and more."""
     monkeypatch.setattr(documents, "EXPANDS", 1 << 20)
     file = tmp_path / "t.jsonl.zst"
     packer = zstandard.ZstdCompressor().compressobj()
-    file.write_bytes(packer.compress(HEADER.encode()) + b"".join(packer.compress(b"0" * (1 << 24)) for _ in range(64)) + packer.flush())
+    file.write_bytes(
+        packer.compress(HEADER.encode())
+        + b"".join(packer.compress(b"0" * (1 << 24)) for _ in range(64))
+        + packer.flush()
+    )
     with pytest.raises(TraceError, match=r"t\.jsonl\.zst:2: a line longer than 256 MiB"):
         list(read(file).sessions)
 
@@ -134,7 +149,9 @@ def test_a_compressed_line_without_end_is_refused_at_the_bound(tmp_path: Path, m
 def test_a_cut_archive_is_a_truncated_line(tmp_path: Path) -> None:
     file = tmp_path / "t.zst"
     packed = zstandard.ZstdCompressor().compressobj()
-    head = packed.compress((HEADER + session() + session()[:40]).encode()) + packed.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+    head = packed.compress((HEADER + session() + session()[:40]).encode()) + packed.flush(
+        zstandard.COMPRESSOBJ_FLUSH_BLOCK
+    )
     file.write_bytes(head)
     with pytest.raises(TraceError, match=":3: the last line is truncated"):
         list(read(file).sessions)

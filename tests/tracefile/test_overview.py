@@ -37,21 +37,35 @@ def trace(*sessions: Session) -> Trace:
 def test_a_trace_is_summed_up() -> None:
     found = overview(
         trace(
-            session("a1", turn("a1.0", output=100), turn("a1.1", wait="user", wait_s=9.0, spawn=("b1",), output=60)),
+            session(
+                "a1",
+                turn("a1.0", output=100),
+                turn("a1.1", wait="user", wait_s=9.0, spawn=("b1",), output=60),
+            ),
             session("b1", turn("b1.0", event="report"), start_s=None),
             session("a2", turn("a2.0"), start_s=10.0),
         )
     )
     assert (found.sessions, found.spawned, found.turns, found.last_start_s) == (3, 1, 4, 10.0)
     assert (found.workloads, found.events) == ({"a": 2, "b": 1}, {"report": 1})
-    assert found.fields["output"] == Summary(count=3, mean=200 / 3, quantiles=(40, 40, 60, 100, 100, 100, 100))
-    assert found.growth == (Growth(call=1, sessions=3, q50=2_000, q90=2_000), Growth(call=2, sessions=1, q50=3_000, q90=3_000))
+    assert found.fields["output"] == Summary(
+        count=3, mean=200 / 3, quantiles=(40, 40, 60, 100, 100, 100, 100)
+    )
+    assert found.growth == (
+        Growth(call=1, sessions=3, q50=2_000, q90=2_000),
+        Growth(call=2, sessions=1, q50=3_000, q90=3_000),
+    )
     # The second session knows the prefix, to whole blocks of 16 tokens; the second call of the first knows the first's 2,000 tokens.
     assert found.reuse_by_event == {
         "": Reuse(tokens=7_000, known=2_000 + 992, share=2_992 / 7_000),
         "report": Reuse(tokens=2_000, known=992, share=992 / 2_000),
     }
-    assert (sum(found.arrivals), found.arrivals[0], found.arrivals[-1], found.arrivals_cv) == (2, 1, 1, None)
+    assert (sum(found.arrivals), found.arrivals[0], found.arrivals[-1], found.arrivals_cv) == (
+        2,
+        1,
+        1,
+        None,
+    )
 
 
 def test_an_empty_trace_is_summed_up_too() -> None:
@@ -60,32 +74,45 @@ def test_an_empty_trace_is_summed_up_too() -> None:
 
 
 def calls(*sessions: Session) -> list[tuple[str, int, float]]:
-    return [(call.session.session, call.number, round(call.start_s, 3)) for call in calls_of(trace(*sessions))]
+    return [
+        (call.session.session, call.number, round(call.start_s, 3))
+        for call in calls_of(trace(*sessions))
+    ]
 
 
 def test_calls_start_when_what_they_wait_for_is_complete() -> None:
     """A call of 1,000 new tokens and 40 of output takes 0.1 and 1 seconds."""
     assert calls(
-        session("a", turn("a0", spawn=("b",)), turn("a1", after=(TurnRef(session="b", turn=-1),), wait="tool", wait_s=2.0)),
+        session(
+            "a",
+            turn("a0", spawn=("b",)),
+            turn("a1", after=(TurnRef(session="b", turn=-1),), wait="tool", wait_s=2.0),
+        ),
         session("b", turn("b0"), turn("b1"), start_s=None),
         session("c", turn("c0"), start_s=1.05),
     ) == [("a", 0, 0.0), ("c", 0, 1.05), ("b", 0, 1.1), ("b", 1, 2.2), ("a", 1, 5.3)]
 
 
 def test_a_call_that_waits_for_a_later_session_starts_after_it() -> None:
-    assert calls(session("a", turn("a0", after=(TurnRef(session="b", turn=0),))), session("b", turn("b0"), turn("b1"), start_s=3.0)) == [
-        ("b", 0, 3.0),
-        ("a", 0, 4.1),
-        ("b", 1, 4.1),
-    ]
+    assert calls(
+        session("a", turn("a0", after=(TurnRef(session="b", turn=0),))),
+        session("b", turn("b0"), turn("b1"), start_s=3.0),
+    ) == [("b", 0, 3.0), ("a", 0, 4.1), ("b", 1, 4.1)]
 
 
 def test_a_call_that_waits_for_what_never_comes_is_left_out() -> None:
-    assert calls(session("a", turn("a0", after=(TurnRef(session="b", turn=0),))), session("c", turn("c0"))) == [("c", 0, 0.0)]
+    assert calls(
+        session("a", turn("a0", after=(TurnRef(session="b", turn=0),))), session("c", turn("c0"))
+    ) == [("c", 0, 0.0)]
 
 
 def test_what_overlaps_is_held_at_once() -> None:
-    found = load(trace(session("a", turn("a0"), turn("a1", wait="user", wait_s=8.0)), session("b", turn("b0"), start_s=0.5)))
+    found = load(
+        trace(
+            session("a", turn("a0"), turn("a1", wait="user", wait_s=8.0)),
+            session("b", turn("b0"), start_s=0.5),
+        )
+    )
     assert found.calls == 3
     assert found.span_s * len(found.running) == pytest.approx(10.2)
     assert (max(found.running), found.running[20], found.running[-1]) == (2, 0, 1)
@@ -97,11 +124,20 @@ def test_what_overlaps_is_held_at_once() -> None:
 def test_a_pool_forgets_what_was_used_longest_ago_from_the_end_of_a_context_on() -> None:
     pool = PoolCache(2_500)
     one, other = (Chain(HEADER, session(name, turn(name))).turn(0) for name in ("a", "b"))
-    assert [pool.call(places) for places in (one, one, other, one, other)] == [0, 2_000, 992, 992, 992]
+    assert [pool.call(places) for places in (one, one, other, one, other)] == [
+        0,
+        2_000,
+        992,
+        992,
+        992,
+    ]
 
 
 def test_a_pool_that_holds_everything_knows_what_an_ideal_cache_knows() -> None:
-    sessions = [session(f"a{number}", turn(f"{number}.0"), turn(f"{number}.1"), start_s=float(number)) for number in range(9)]
+    sessions = [
+        session(f"a{number}", turn(f"{number}.0"), turn(f"{number}.1"), start_s=float(number))
+        for number in range(9)
+    ]
     found = load(trace(*sessions), pools=(10, 10**6))
     assert found.hits == {10: 0.0, 10**6: pytest.approx(overview(trace(*sessions)).reuse.share)}
 
@@ -113,7 +149,9 @@ class FlatPool:
         self.room, self.kept = tokens, OrderedDict[int, int]()
 
     def call(self, places: Sequence[Place]) -> int:
-        known = sum(place.tokens for place in takewhile(lambda place: place.identity in self.kept, places))
+        known = sum(
+            place.tokens for place in takewhile(lambda place: place.identity in self.kept, places)
+        )
         for place in reversed(places):
             if place.identity not in self.kept:
                 self.kept[place.identity] = place.tokens
@@ -126,13 +164,21 @@ class FlatPool:
 
 @given(
     st.integers(0, 400),
-    st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 120)), min_size=1, max_size=8), min_size=1, max_size=40),
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 2), st.integers(1, 120)), min_size=1, max_size=8),
+        min_size=1,
+        max_size=40,
+    ),
 )
-def test_a_pool_forgets_as_a_list_of_all_that_was_used_would(size: int, contexts: list[list[tuple[int, int]]]) -> None:
+def test_a_pool_forgets_as_a_list_of_all_that_was_used_would(
+    size: int, contexts: list[list[tuple[int, int]]]
+) -> None:
     pool, flat = PoolCache(size), FlatPool(size)
     for context in contexts:
         turns = Turn(add=tuple(said(tokens, f"k{key}") for key, tokens in context), output=1)
-        places = Chain(Header(name="x"), Session(session="s", workload="w", turns=(turns,), start_s=0.0)).turn(0)
+        places = Chain(
+            Header(name="x"), Session(session="s", workload="w", turns=(turns,), start_s=0.0)
+        ).turn(0)
         assert pool.call(places) == flat.call(places)
 
 

@@ -8,7 +8,9 @@ from agentload.tracefile.wire import KIND, VERSION, Header, Session
 
 def schema() -> bytes:
     """Return the JSON Schema of a line."""
-    (header, session), parts = msgspec.json.schema_components((Header, Session), ref_template="#/$defs/{name}")
+    (header, session), parts = msgspec.json.schema_components(
+        (Header, Session), ref_template="#/$defs/{name}"
+    )
     whole = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"{KIND}/{VERSION}",

@@ -33,7 +33,11 @@ DUE_S: Final = 2 * 3_600
 """Of the day, as the schedule says."""
 SPEC: Final = '{"schedule": {"cron": "0 2 * * *"}}'
 WAIT_S: Final = 60.0
-AGENTLOAD: Final = (sys.executable, "-c", "from agentload.cli.main import main; raise SystemExit(main())")
+AGENTLOAD: Final = (
+    sys.executable,
+    "-c",
+    "from agentload.cli.main import main; raise SystemExit(main())",
+)
 DECIDED: Final = (("llama-3.1-8b-h100", "rag"), ("gpt-oss-20b-h100", "chat"))
 
 
@@ -42,7 +46,9 @@ def kept(folder: Path) -> Path:
     due_s = (int(time.time()) - DUE_S) // DAY_S * DAY_S + DUE_S
     with pytest.MonkeyPatch.context() as patch:
         scene = nights(patch, folder, job=replace(JOB, name="nightly-rag", spec=SPEC))
-        scene.now_ns = due_s * 10**9 - (QUIET + SLOW) * NIGHT_NS  # the last night is the one that was due last
+        scene.now_ns = (
+            due_s * 10**9 - (QUIET + SLOW) * NIGHT_NS
+        )  # the last night is the one that was due last
         for _ in range(QUIET):
             scene.night()
         scene.arm = upgraded(slower(ARM, 0.08), "0.20.0")
@@ -63,10 +69,26 @@ def command(folder: Path, *words: str) -> None:
 def playing(folder: Path, database: Path) -> Iterator[None]:
     """Replay on emulated servers meanwhile."""
     before = set(journalled_runs(database))
-    words = ["replay", "demo-rag", "demo-chat", "--endpoints", "emulated:gpt-oss-20b-h100", "--pairs", "4", "--db", database.name]
-    with subprocess.Popen([*AGENTLOAD, *words], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    words = [
+        "replay",
+        "demo-rag",
+        "demo-chat",
+        "--endpoints",
+        "emulated:gpt-oss-20b-h100",
+        "--pairs",
+        "4",
+        "--db",
+        database.name,
+    ]
+    with subprocess.Popen(
+        [*AGENTLOAD, *words], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
         until_s = time.monotonic() + WAIT_S
-        while set(journalled_runs(database)) == before and process.poll() is None and time.monotonic() < until_s:
+        while (
+            set(journalled_runs(database)) == before
+            and process.poll() is None
+            and time.monotonic() < until_s
+        ):
             time.sleep(0.1)
         time.sleep(20.0)  # until there is something to see of each arm
         yield

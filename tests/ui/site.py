@@ -10,7 +10,17 @@ from pathlib import Path
 
 from aiohttp.test_utils import TestClient, TestServer
 
-from agentload.model.rows import AlarmRow, ArmRow, BlockRow, CallRow, FingerprintRow, LegRow, Row, RunRow, VerdictRow
+from agentload.model.rows import (
+    AlarmRow,
+    ArmRow,
+    BlockRow,
+    CallRow,
+    FingerprintRow,
+    LegRow,
+    Row,
+    RunRow,
+    VerdictRow,
+)
 from agentload.store.database import writing
 from agentload.store.journal import Writer
 from agentload.store.loader import load
@@ -47,12 +57,25 @@ def run_row(run: str, *, number: int = 0, **changed: object) -> RunRow:
     return RunRow(**{**row, **changed})  # type: ignore[arg-type]  # a table of test values
 
 
-def leg_row(run: str, status: str = "done", *, leg: int = 1, wall_ns: int = 1_790_000_000 * S) -> LegRow:
+def leg_row(
+    run: str, status: str = "done", *, leg: int = 1, wall_ns: int = 1_790_000_000 * S
+) -> LegRow:
     ended_ns = None if status == "running" else 60 * S
-    return LegRow(run_id=run, leg=leg, host="h", boot_id=None, monotonic_ns=0, wall_ns=wall_ns, ended_ns=ended_ns, status=status)  # type: ignore[arg-type]  # as above
+    return LegRow(
+        run_id=run,
+        leg=leg,
+        host="h",
+        boot_id=None,
+        monotonic_ns=0,
+        wall_ns=wall_ns,
+        ended_ns=ended_ns,
+        status=status,  # type: ignore[arg-type]  # as above
+    )
 
 
-def call(run: str, number: int, *, arm: str = "bf16", leg: int = 1, pair: int = 0, **changed: object) -> CallRow:
+def call(
+    run: str, number: int, *, arm: str = "bf16", leg: int = 1, pair: int = 0, **changed: object
+) -> CallRow:
     at = number * S
     row: dict[str, object] = {
         "run_id": run,
@@ -101,10 +124,18 @@ def block(run: str, *, round_: int, arm: str, void: str | None = None) -> BlockR
 def whole(run: str, *, name: str = "rag") -> list[Row]:
     """Return the rows of a small run that is done."""
     arms = [
-        ArmRow(run_id=run, arm=arm, position=place, url=f"http://{arm}:8000/v1", model="m") for place, arm in enumerate(("bf16", "fp8"))
+        ArmRow(run_id=run, arm=arm, position=place, url=f"http://{arm}:8000/v1", model="m")
+        for place, arm in enumerate(("bf16", "fp8"))
     ]
     calls = [call(run, number, arm=arm) for arm in ("bf16", "fp8") for number in range(4)]
-    return [run_row(run, name=name), leg_row(run), *arms, *calls, block(run, round_=0, arm="bf16"), block(run, round_=1, arm="fp8")]
+    return [
+        run_row(run, name=name),
+        leg_row(run),
+        *arms,
+        *calls,
+        block(run, round_=0, arm="bf16"),
+        block(run, round_=1, arm="fp8"),
+    ]
 
 
 def hostile(run: str = "r-evil") -> list[Row]:
@@ -114,12 +145,32 @@ def hostile(run: str = "r-evil") -> list[Row]:
         leg_row(run),
         ArmRow(run_id=run, arm=EVIL, position=0, url=f"http://h/{EVIL}", model=EVIL, machine=EVIL),
         FingerprintRow(
-            run_id=run, leg=1, arm=EVIL, at_ns=0, moment="before", round=0, facts=json.dumps({"version": EVIL, "models": [EVIL]})
+            run_id=run,
+            leg=1,
+            arm=EVIL,
+            at_ns=0,
+            moment="before",
+            round=0,
+            facts=json.dumps({"version": EVIL, "models": [EVIL]}),
         ),
         call(run, 1, arm=EVIL, workload=EVIL, session=EVIL),
-        call(run, 2, arm=EVIL, workload=EVIL, session=EVIL, status="http_error", http_status=500, error=f"{EVIL} {MARKDOWN}"),
+        call(
+            run,
+            2,
+            arm=EVIL,
+            workload=EVIL,
+            session=EVIL,
+            status="http_error",
+            http_status=500,
+            error=f"{EVIL} {MARKDOWN}",
+        ),
         block(run, round_=0, arm=EVIL, void=EVIL),
-        VerdictRow(run_id=run, at_ns=5, policy=EVIL, decision=json.dumps({"headline": f"{EVIL} {MARKDOWN}"})),
+        VerdictRow(
+            run_id=run,
+            at_ns=5,
+            policy=EVIL,
+            decision=json.dumps({"headline": f"{EVIL} {MARKDOWN}"}),
+        ),
     ]
 
 
@@ -133,7 +184,15 @@ def evil_job() -> list[Row]:
     """Return a job whose server lies in its words."""
     gone = execution(1, "dead", reason=f"{EVIL} {MARKDOWN}")
     detail = json.dumps({"message": f"{EVIL} {MARKDOWN}", "suspects": [EVIL]})
-    alarm = AlarmRow(job="nightly", kind="dead endpoint", metric=None, raised_ns=1, closed_ns=None, run_id="r-evil", detail=detail)
+    alarm = AlarmRow(
+        job="nightly",
+        kind="dead endpoint",
+        metric=None,
+        raised_ns=1,
+        closed_ns=None,
+        run_id="r-evil",
+        detail=detail,
+    )
     return [execution_row(gone), alarm]
 
 
@@ -167,6 +226,8 @@ def begun(database: Path, run: str, *rows: Row) -> Writer:
 @asynccontextmanager
 async def site(*databases: Path, names: Iterable[str] = ()) -> AsyncIterator[TestClient]:  # type: ignore[type-arg]  # of whatever application
     """Serve databases."""
-    made = Site(sources=sources(databases), reports=Reports(setting=Setting()), hosts=LOOPBACK | set(names))
+    made = Site(
+        sources=sources(databases), reports=Reports(setting=Setting()), hosts=LOOPBACK | set(names)
+    )
     async with TestClient(TestServer(application(made))) as client:
         yield client

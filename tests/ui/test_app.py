@@ -21,7 +21,20 @@ from agentload.watch.alarms import Rule, alarms
 from agentload.watch.ledger import alarm_rows, execution_row
 from tests.report import sample
 from tests.report.conftest import simulated
-from tests.ui.site import EVIL, begun, call, empty, evil_job, hostile, leg_row, run_row, site, stored, watched, whole
+from tests.ui.site import (
+    EVIL,
+    begun,
+    call,
+    empty,
+    evil_job,
+    hostile,
+    leg_row,
+    run_row,
+    site,
+    stored,
+    watched,
+    whole,
+)
 from tests.watch.histories import FACTS, execution, history
 
 pytestmark = pytest.mark.loopback
@@ -56,11 +69,17 @@ async def test_the_first_address_leads_to_the_overview(database: Path) -> None:
 async def test_a_server_that_changed_is_not_told_as_worse(tmp_path: Path) -> None:
     newer = {"prod": {**FACTS["prod"], "version": "0.11.0"}}
     past = (*history(0.001, -0.001), execution(3, change=0.0, facts=newer))
-    rows: list[Row] = [*map(execution_row, past), *alarm_rows("nightly", alarms(past, Rule()), (), at_ns=0)]
+    rows: list[Row] = [
+        *map(execution_row, past),
+        *alarm_rows("nightly", alarms(past, Rule()), (), at_ns=0),
+    ]
     async with site(stored(tmp_path, rows)) as client:
         for page in ("", "jobs/nightly"):
             told = await (await client.get(f"/db/bench/{page}")).text()
-            assert ("Nothing got worse, but a server changed" in told, "version 0.10.0 → 0.11.0" in told) == (True, True), page
+            assert (
+                "Nothing got worse, but a server changed" in told,
+                "version 0.10.0 → 0.11.0" in told,
+            ) == (True, True), page
         assert "1 changed" in await (await client.get("/db/bench/jobs")).text()
 
 
@@ -78,17 +97,26 @@ async def test_only_names_of_this_machine_are_answered(database: Path) -> None:
         ):
             for path in ("/db/bench/runs", "/assets/style.css", "/nothing"):
                 answer = await client.get(path, headers={"Host": host})
-                assert (host, path, answer.status) == (host, path, 404 if path == "/nothing" and status == 200 else status)
+                assert (host, path, answer.status) == (
+                    host,
+                    path,
+                    404 if path == "/nothing" and status == 200 else status,
+                )
                 assert status == 200 or "rag" not in await answer.text()
 
 
 async def test_pages_of_others_cannot_make_it_work(database: Path) -> None:
     async with site(database) as client:
-        answer = await client.get("/db/bench/runs/r1/report", headers={"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "image"})
+        answer = await client.get(
+            "/db/bench/runs/r1/report",
+            headers={"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "image"},
+        )
         assert (answer.status, "rag" in await answer.text()) == (403, False)
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIND"])
+@pytest.mark.parametrize(
+    "method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIND"]
+)
 async def test_nothing_can_be_changed(database: Path, method: str) -> None:
     async with site(database) as client:
         answer = await client.request(method, "/db/bench/runs")
@@ -103,7 +131,15 @@ async def test_a_head_is_a_page_without_its_body(database: Path) -> None:
 
 async def test_words_of_traces_and_servers_stay_words(tmp_path: Path) -> None:
     database = stored(tmp_path, [*hostile(), *evil_job()])
-    live = call("r-live", 2, arm=EVIL, workload=EVIL, session=EVIL, status="http_error", error=f"{EVIL} <img src=x onerror=alert(1)>")
+    live = call(
+        "r-live",
+        2,
+        arm=EVIL,
+        workload=EVIL,
+        session=EVIL,
+        status="http_error",
+        error=f"{EVIL} <img src=x onerror=alert(1)>",
+    )
     with begun(database, "r-live", call("r-live", 1, arm=EVIL), live):
         async with site(database) as client:
             for page in (
@@ -119,11 +155,15 @@ async def test_words_of_traces_and_servers_stay_words(tmp_path: Path) -> None:
                 "jobs/nightly",
             ):
                 text = await (await client.get(f"/db/bench/{page}")).text()
-                assert not re.search(r"<script(?! src=\"/assets/)|<img|<b>|href=\"javascript", text), page
+                assert not re.search(
+                    r"<script(?! src=\"/assets/)|<img|<b>|href=\"javascript", text
+                ), page
                 if page not in {"comparisons", "live"}:
                     assert "&lt;script&gt;alert(" in text, page
             query = "<script>alert(1)</script>\"' onfocus=alert(1) autofocus='"
-            text = await (await client.get("/db/bench/runs", params={"q": query, "kind": query, "job": query})).text()
+            text = await (
+                await client.get("/db/bench/runs", params={"q": query, "kind": query, "job": query})
+            ).text()
             assert "<script>alert" not in text
             assert "\"' onfocus" not in text
 
@@ -131,13 +171,20 @@ async def test_words_of_traces_and_servers_stay_words(tmp_path: Path) -> None:
 async def test_no_page_shows_a_password_of_a_url(tmp_path: Path) -> None:
     told = "http://me:secret@h:8000/v1: refused"
     failed = call("r1", 1, status="refused", error=told)
-    rows: tuple[Row, ...] = (run_row("r1", command=f"agentload replay rag --endpoints prod={told}"), leg_row("r1"), failed)
+    rows: tuple[Row, ...] = (
+        run_row("r1", command=f"agentload replay rag --endpoints prod={told}"),
+        leg_row("r1"),
+        failed,
+    )
     database = stored(tmp_path, rows)
     with begun(database, "r2", call("r2", 1, status="refused", error=told)):
         async with site(database) as client:
             for page in ("runs/r1", "runs/r2"):
                 text = await (await client.get(f"/db/bench/{page}")).text()
-                assert ("secret" in text, "http://***@h:8000/v1: refused" in text) == (False, True), page
+                assert ("secret" in text, "http://***@h:8000/v1: refused" in text) == (
+                    False,
+                    True,
+                ), page
 
 
 @pytest.mark.parametrize(
@@ -180,7 +227,12 @@ async def test_a_run_is_told_before_there_is_a_database(tmp_path: Path) -> None:
         assert "Nothing is stored yet" in await (await client.get("/db/bench/")).text()
         answer = await client.get("/db/bench/runs")
         assert (answer.status, "no such database" in await answer.text()) == (503, True)
-        with begun(database, "r1", call("r1", 1), call("r1", 2, status="http_error", error="busy", first_ns=None)):
+        with begun(
+            database,
+            "r1",
+            call("r1", 1),
+            call("r1", 2, status="http_error", error="busy", first_ns=None),
+        ):
             first = await (await client.get("/db/bench/")).text()
             whole_ = await (await client.get("/db/bench/runs/r1")).text()
             part = await client.get("/db/bench/runs/r1/live")
@@ -193,7 +245,10 @@ async def test_a_run_is_told_before_there_is_a_database(tmp_path: Path) -> None:
         over = await client.get("/db/bench/runs/r1/live")
         assert "It has ended" in await over.text()
         assert over.headers["X-Agentload-Stamp"] != running
-        assert "agentload runs load r1 --db bench.duckdb" in await (await client.get("/db/bench/")).text()
+        assert (
+            "agentload runs load r1 --db bench.duckdb"
+            in await (await client.get("/db/bench/")).text()
+        )
     assert not database.exists()
 
 
@@ -222,13 +277,19 @@ async def test_what_is_no_database_is_told(tmp_path: Path) -> None:
         assert (answer.status, "not a valid DuckDB" in await answer.text()) == (503, True)
 
 
-async def test_a_busy_database_is_asked_again_by_the_page_itself(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_busy_database_is_asked_again_by_the_page_itself(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(source, "PATIENCE_S", 0.02)
     async with site(database) as client:
         with writing(database):
             answer = await client.get("/db/bench/runs")
             text = await answer.text()
-        assert (answer.status, 'content="5"' in text, "has been writing it" in text) == (503, True, True)
+        assert (answer.status, 'content="5"' in text, "has been writing it" in text) == (
+            503,
+            True,
+            True,
+        )
         assert (await client.get("/db/bench/runs")).status == 200
 
 
@@ -246,7 +307,9 @@ async def test_a_page_that_breaks_says_so_and_nothing_of_its_inside(
     assert "a secret" in capsys.readouterr().err
 
 
-async def test_a_report_is_made_when_it_is_asked_for_and_kept(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_report_is_made_when_it_is_asked_for_and_kept(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = []
 
     def advise(path: Path, run: str, **_: object) -> Document:
@@ -255,21 +318,29 @@ async def test_a_report_is_made_when_it_is_asked_for_and_kept(database: Path, mo
 
     monkeypatch.setattr("agentload.report.advise.advise", advise)
     async with site(database) as client:
-        first, again = [await client.get(f"/db/bench/runs/r1/report{query}") for query in ("", "?x=1")]
+        first, again = [
+            await client.get(f"/db/bench/runs/r1/report{query}") for query in ("", "?x=1")
+        ]
         text = await first.text()
-        assert (first.status, "<h2>Verdicts</h2>" in text, await again.text() == text) == (200, True, True)
+        assert (first.status, "<h2>Verdicts</h2>" in text, await again.text() == text) == (
+            200,
+            True,
+            True,
+        )
         assert made == [(database, "r1")]
         # Its own style and script, by their hashes, and nothing else.
         policy = first.headers["Content-Security-Policy"]
-        assert ("'sha256-" in policy, "frame-ancestors 'none'" in policy, "unsafe" in policy, "'self'" in policy) == (
-            True,
-            True,
-            False,
-            False,
-        )
+        assert (
+            "'sha256-" in policy,
+            "frame-ancestors 'none'" in policy,
+            "unsafe" in policy,
+            "'self'" in policy,
+        ) == (True, True, False, False)
 
 
-async def test_pages_do_not_wait_for_reports_that_wait_for_each_other(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pages_do_not_wait_for_reports_that_wait_for_each_other(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     go_on, is_making, made = threading.Event(), asyncio.Event(), []
     loop = asyncio.get_running_loop()
 
@@ -287,7 +358,11 @@ async def test_pages_do_not_wait_for_reports_that_wait_for_each_other(database: 
         async with asyncio.timeout(30):
             page = await client.get("/db/bench/runs?q=rag")
         go_on.set()
-        assert (page.status, {(await each).status for each in reports}, made) == (200, {200}, [(database, "r1")])
+        assert (page.status, {(await each).status for each in reports}, made) == (
+            200,
+            {200},
+            [(database, "r1")],
+        )
 
 
 @pytest.mark.slow
@@ -298,7 +373,9 @@ async def test_a_report_says_what_the_file_says(tmp_path: Path) -> None:
     async with site(database) as client:
         answer = await client.get(f"/db/bench/runs/{run[:8]}/report")
         told = re.sub(r'<nav aria-label="Pages">.*?</nav>\n?', "", await answer.text())
-        assert told.replace("<body>\n", "<body>", 1) == html(advise(database, run, setting=Setting())).replace("<body>\n", "<body>", 1)
+        assert told.replace("<body>\n", "<body>", 1) == html(
+            advise(database, run, setting=Setting())
+        ).replace("<body>\n", "<body>", 1)
         chosen = await client.get("/db/bench/compare", params={"before": run, "after": other})
         assert (chosen.status, chosen.url.path) == (200, f"/db/bench/compare/{run}/{other}")
         assert "full report" in await chosen.text()
@@ -320,17 +397,26 @@ async def test_several_databases_lead_to_each_other(tmp_path: Path) -> None:
         assert 'href="/db/bench-2/"' in await (await client.get("/db/bench/")).text()
         assert (await client.get("/db/bench-2/runs/r1")).status == 404
         both = await (await client.get("/")).text()
-        assert ("1 runs in 2 databases" in both, 'href="/db/bench/runs/r1"' in both, "0 runs" in both) == (True, True, True)
+        assert (
+            "1 runs in 2 databases" in both,
+            'href="/db/bench/runs/r1"' in both,
+            "0 runs" in both,
+        ) == (True, True, True)
 
 
 async def test_what_got_worse_anywhere_is_said_over_all_databases(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("one", "other", "new")]
     for folder in folders:
         folder.mkdir()
-    async with site(stored(folders[0], watched()), stored(folders[1], whole("r1")), folders[2] / "later.duckdb") as client:
+    async with site(
+        stored(folders[0], watched()), stored(folders[1], whole("r1")), folders[2] / "later.duckdb"
+    ) as client:
         text = await (await client.get("/")).text()
         assert '<p class="headline bad">One thing got worse</p>' in text
-        assert ('href="/db/bench/jobs/nightly"' in text or 'href="/db/bench/"' in text, "no such database" in text) == (True, True)
+        assert (
+            'href="/db/bench/jobs/nightly"' in text or 'href="/db/bench/"' in text,
+            "no such database" in text,
+        ) == (True, True)
 
 
 async def test_a_page_that_is_open_before_the_first_run_follows_it(tmp_path: Path) -> None:
@@ -339,7 +425,11 @@ async def test_a_page_that_is_open_before_the_first_run_follows_it(tmp_path: Pat
         assert "Nothing is stored yet" in await (await client.get("/db/bench/")).text()
         with begun(database, "r-first", call("r-first", 1)):
             text = await (await client.get("/db/bench/")).text()
-            assert ("The first run is on" in text, "Nothing is stored yet" in text, "r-first" in text) == (True, False, True)
+            assert (
+                "The first run is on" in text,
+                "Nothing is stored yet" in text,
+                "r-first" in text,
+            ) == (True, False, True)
         stored(tmp_path, whole("r-first"))
         assert "r-first" in await (await client.get("/db/bench/runs")).text()
 
@@ -347,9 +437,14 @@ async def test_a_page_that_is_open_before_the_first_run_follows_it(tmp_path: Pat
 async def test_two_runs_are_compared_by_checking_them_in_a_list(tmp_path: Path) -> None:
     async with site(stored(tmp_path, [*whole("r1"), *whole("r2")])) as client:
         text = await (await client.get("/db/bench/runs")).text()
-        assert [run in text for run in ('name="run" value="r1"', 'name="run" value="r2"')] == [True, True]
+        assert [run in text for run in ('name="run" value="r1"', 'name="run" value="r2"')] == [
+            True,
+            True,
+        ]
         # A form sends them in the order of the list, which has the latest first; the verdict is about that one.
         answer = await client.get("/db/bench/compare?run=r2&run=r1", allow_redirects=False)
         assert (answer.status, answer.headers["Location"]) == (302, "/db/bench/compare/r1/r2")
         for wrong in ("run=r1", "run=r1&run=r2&run=r3", "run=r1&run=r1"):
-            assert (await client.get(f"/db/bench/compare?{wrong}", allow_redirects=False)).status == 404, wrong
+            assert (
+                await client.get(f"/db/bench/compare?{wrong}", allow_redirects=False)
+            ).status == 404, wrong

@@ -28,9 +28,17 @@ def run() -> list[Row]:
         for name in ("a", "b/2"):
             for turn in range(TURNS):
                 at = turn * 3 * S
-                times = {"first_ns": at + 300 * MS, "last_ns": at + (300 + took_ms) * MS, "done_ns": at + (300 + took_ms) * MS}
+                times = {
+                    "first_ns": at + 300 * MS,
+                    "last_ns": at + (300 + took_ms) * MS,
+                    "done_ns": at + (300 + took_ms) * MS,
+                }
                 stamps = packed([at + 300 * MS, at + 400 * MS, at + 600 * MS], [1, 2, 1])
-                failed = {"status": "http_error", "error": "503"} if (name, arm, turn) == ("b/2", "fp8", 1) else {}
+                failed = (
+                    {"status": "http_error", "error": "503"}
+                    if (name, arm, turn) == ("b/2", "fp8", 1)
+                    else {}
+                )
                 where = {
                     "session": name,
                     "turn": turn,
@@ -39,7 +47,9 @@ def run() -> list[Row]:
                     "sent_ns": at,
                     "request_id": f"{arm}-{name}-{turn}",
                 }
-                rows.append(call_row("r1", 1, arm=arm, pair=1, chunks=stamps, **where, **times, **failed))  # type: ignore[arg-type]  # of a table
+                rows.append(
+                    call_row("r1", 1, arm=arm, pair=1, chunks=stamps, **where, **times, **failed)  # type: ignore[arg-type]  # of a table
+                )
     return rows
 
 
@@ -47,11 +57,20 @@ def asked(page: str, **words: str) -> Query:
     return Query(page=page, name="r1", words=tuple(words.items()))
 
 
-def test_the_sessions_of_a_pair_are_compared_where_all_their_calls_were_answered(tmp_path: Path) -> None:
+def test_the_sessions_of_a_pair_are_compared_where_all_their_calls_were_answered(
+    tmp_path: Path,
+) -> None:
     with reading(stored(tmp_path, run())) as connection:
         found = pair(connection, asked("pair", pair="1"))
-    assert [(each.session, each.changes) for each in found.sessions] == [("a", (pytest.approx(800 / 1300 - 1),)), ("b/2", (None,))]
-    assert (found.before, found.after, [each.arm for each in found.blocks]) == (0, None, ["bf16", "fp8"])
+    assert [(each.session, each.changes) for each in found.sessions] == [
+        ("a", (pytest.approx(800 / 1300 - 1),)),
+        ("b/2", (None,)),
+    ]
+    assert (found.before, found.after, [each.arm for each in found.blocks]) == (
+        0,
+        None,
+        ["bf16", "fp8"],
+    )
 
 
 def test_a_session_is_laid_out_from_its_own_start_on_each_arm(tmp_path: Path) -> None:
@@ -77,7 +96,10 @@ def test_a_call_has_its_tokens_one_by_one_and_its_neighbours(tmp_path: Path) -> 
     assert found.after is not None
     assert (found.before.turn, found.after.turn) == (0, 2)
     tokens, gaps = found.charts
-    assert [(each.label, each.ys) for each in tokens.series] == [("bf16", (1.0, 3.0, 4.0)), ("fp8", (1.0, 3.0, 4.0))]
+    assert [(each.label, each.ys) for each in tokens.series] == [
+        ("bf16", (1.0, 3.0, 4.0)),
+        ("fp8", (1.0, 3.0, 4.0)),
+    ]
     assert [each.ys for each in gaps.series] == [(100.0, 200.0)] * 2
 
 
@@ -90,7 +112,9 @@ def test_a_call_has_its_tokens_one_by_one_and_its_neighbours(tmp_path: Path) -> 
         (call, {"call": "z"}, "run r1 has no call 'z'"),
     ],
 )
-def test_what_is_not_there_is_said(tmp_path: Path, page: object, words: dict[str, str], said: str) -> None:
+def test_what_is_not_there_is_said(
+    tmp_path: Path, page: object, words: dict[str, str], said: str
+) -> None:
     assert callable(page)
     with reading(stored(tmp_path, run())) as connection, pytest.raises(NotFoundError, match=said):
         page(connection, asked("page", **words))
@@ -101,14 +125,26 @@ async def test_links_lead_from_a_run_to_a_call_and_back(tmp_path: Path) -> None:
     """Whatever a session is called: a slash in its name is no part of the path."""
     async with site(stored(tmp_path, run())) as client:
         for start, links in (
-            ("/db/bench/runs/r1", ("/pairs/1", "/sessions/b%2F2", "/calls/fp8-b%2F2-2", "/sessions/b%2F2", "/pairs/1", "/runs/r1#blocks")),
+            (
+                "/db/bench/runs/r1",
+                (
+                    "/pairs/1",
+                    "/sessions/b%2F2",
+                    "/calls/fp8-b%2F2-2",
+                    "/sessions/b%2F2",
+                    "/pairs/1",
+                    "/runs/r1#blocks",
+                ),
+            ),
         ):
             at = start
             for wanted in links:
                 answer = await client.get(at)
                 text = await answer.text()
                 assert answer.status == 200, at
-                at = next(link for link in re.findall(r'href="([^"]+)"', text) if link.endswith(wanted))
+                at = next(
+                    link for link in re.findall(r'href="([^"]+)"', text) if link.endswith(wanted)
+                )
 
 
 @pytest.mark.loopback

@@ -12,10 +12,25 @@ from tests.report import sample
 
 
 def changed(
-    value: float, low: float, high: float, *, floor: float | None = None, metric: str = "turn_ms", workload: str | None = None
+    value: float,
+    low: float,
+    high: float,
+    *,
+    floor: float | None = None,
+    metric: str = "turn_ms",
+    workload: str | None = None,
 ) -> Change:
     relative = replace(sample.estimate(value), value=value, low=low, high=high, unit="share")
-    return Change(metric=metric, arm="later", workload=workload, relative=relative, pairs=6, calls=90, floor=floor, by_pair=(value,) * 6)  # type: ignore[arg-type]  # of a table
+    return Change(
+        metric=metric,  # type: ignore[arg-type]  # of a table
+        arm="later",
+        workload=workload,
+        relative=relative,
+        pairs=6,
+        calls=90,
+        floor=floor,
+        by_pair=(value,) * 6,
+    )
 
 
 @pytest.mark.parametrize(
@@ -24,23 +39,49 @@ def changed(
         (changed(0.08, 0.05, 0.11), "slower than before", "bad", "slower"),
         (changed(-0.08, -0.11, -0.05), "faster than before", "good", "faster"),
         (changed(-0.022, -0.028, -0.017), "no change beyond 3%", "good", "no change"),
-        (changed(0.01, -0.02, 0.05), "undecided: a change is neither shown nor ruled out", "plain", "undecided"),
-        (changed(0.08, 0.05, 0.11, floor=0.2), "no change that noise does not explain", "plain", "within noise"),
+        (
+            changed(0.01, -0.02, 0.05),
+            "undecided: a change is neither shown nor ruled out",
+            "plain",
+            "undecided",
+        ),
+        (
+            changed(0.08, 0.05, 0.11, floor=0.2),
+            "no change that noise does not explain",
+            "plain",
+            "within noise",
+        ),
     ],
 )
-def test_a_change_is_compared_with_what_counts_and_with_noise(change: Change, headline: str, tone: str, word: str) -> None:
-    told = document(replace(sample.decision(), changes=(change,), gates=()), sample.evidence(), sample.facts(), policy=Policy())
+def test_a_change_is_compared_with_what_counts_and_with_noise(
+    change: Change, headline: str, tone: str, word: str
+) -> None:
+    told = document(
+        replace(sample.decision(), changes=(change,), gates=()),
+        sample.evidence(),
+        sample.facts(),
+        policy=Policy(),
+    )
     found = compared(told)
     assert (found.headline, found.tone, found.lines[0].word) == (headline, tone, word)
     assert "One run each" in found.because
 
 
 def test_the_whole_server_speaks_first_and_failed_checks_take_the_colour_away() -> None:
-    lines = (changed(0.0, -0.01, 0.01, workload="rag"), changed(0.08, 0.05, 0.11), changed(0.0, -0.01, 0.01, metric="ttft_ms"))
+    lines = (
+        changed(0.0, -0.01, 0.01, workload="rag"),
+        changed(0.08, 0.05, 0.11),
+        changed(0.0, -0.01, 0.01, metric="ttft_ms"),
+    )
     decision = replace(sample.decision(), changes=lines)
     told = document(decision, sample.evidence(), sample.facts(), policy=Policy())
     found = compared(told)
-    assert [(each.workload, each.metric) for each in found.lines][:2] == [(None, "turn latency"), (None, "time to first token")]
+    assert [(each.workload, each.metric) for each in found.lines][:2] == [
+        (None, "turn latency"),
+        (None, "time to first token"),
+    ]
     assert found.headline == "slower than before"
     assert (found.tone == "plain") is bool(found.failed)
-    assert compared(replace(told, decision=replace(decision, changes=()))).headline.startswith("These runs cannot be compared yet")
+    assert compared(replace(told, decision=replace(decision, changes=()))).headline.startswith(
+        "These runs cannot be compared yet"
+    )

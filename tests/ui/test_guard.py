@@ -41,13 +41,25 @@ def test_a_host_header_gives_its_name_and_no_more(header: str | None, host: str 
         ("same-site", "empty", True),  # another port of this machine
     ],
 )
-def test_a_page_of_others_may_lead_here_and_no_more(site: str | None, kind: str | None, is_so: bool) -> None:  # noqa: FBT001  # as below
+def test_a_page_of_others_may_lead_here_and_no_more(
+    site: str | None,
+    kind: str | None,
+    is_so: bool,  # noqa: FBT001  # as below
+) -> None:
     assert is_embedded(site, kind) == is_so
 
 
 @pytest.mark.parametrize(
     ("host", "is_so"),
-    [("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False), ("h", False)],
+    [
+        ("127.0.0.1", True),
+        ("127.8.8.8", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("h", False),
+    ],
 )
 def test_loopback_is_told_from_the_world(host: str, is_so: bool) -> None:  # noqa: FBT001  # a table of cases
     assert is_loopback(host) == is_so

@@ -35,7 +35,11 @@ def test_progress_grows_with_the_journal(tmp_path: Path) -> None:
         (second,) = seen.seen()
     assert first.progress is not None
     assert second.progress is not None
-    assert (first.is_current, first.progress.arms[0].done, second.progress.arms[0].done) == (True, 1, 2)
+    assert (first.is_current, first.progress.arms[0].done, second.progress.arms[0].done) == (
+        True,
+        1,
+        2,
+    )
 
 
 def test_a_resumed_run_is_found_again(tmp_path: Path) -> None:
@@ -59,13 +63,18 @@ def test_looking_does_not_keep_a_writer_from_its_journal(tmp_path: Path) -> None
 
 
 def test_a_journal_of_another_kind_is_told_as_a_run_without_progress(tmp_path: Path) -> None:
-    with suppress(StoreError), begun(database(tmp_path), "r1") as writer:  # which does not own what is written over its own
+    with (
+        suppress(StoreError),
+        begun(database(tmp_path), "r1") as writer,
+    ):  # which does not own what is written over its own
         writer.path.write_bytes(b"agentload-journal/1\n" + b"\xff" * 40)
         (found,) = Live(database(tmp_path)).seen()
     assert (found.run_id, found.progress) == ("r1", None)
 
 
-def test_a_long_journal_is_read_over_several_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_journal_is_read_over_several_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(live, "PATIENCE_S", 0.0)
     monkeypatch.setattr(live, "CHUNK", 2)
     with begun(database(tmp_path), "r1", *(call("r1", number) for number in range(5))):
@@ -93,5 +102,9 @@ def test_what_workers_wrote_is_read_behind_the_leg_that_it_belongs_to(tmp_path: 
         writer.flush()
         (found,) = Live(database(tmp_path)).seen()
     assert found.progress is not None
-    assert (found.progress.leg, found.progress.began_share, found.progress.share) == (3, 0.375, 0.375)
+    assert (found.progress.leg, found.progress.began_share, found.progress.share) == (
+        3,
+        0.375,
+        0.375,
+    )
     assert found.progress.arms[0].marks == ()

@@ -29,7 +29,15 @@ DECISION = json.dumps(
         "headline": "use fp8",
         "answers": [],
         "decision": {
-            "findings": [{"message": "rag is faster on fp8", "rule": "faster", "kind": "supports", "arm": "fp8", "workload": "rag"}]
+            "findings": [
+                {
+                    "message": "rag is faster on fp8",
+                    "rule": "faster",
+                    "kind": "supports",
+                    "arm": "fp8",
+                    "workload": "rag",
+                }
+            ]
         },
     }
 )
@@ -61,7 +69,11 @@ async def page(tmp_path: Path) -> AsyncIterator[Page]:
 async def base(tmp_path: Path) -> AsyncIterator[str]:
     verdict = VerdictRow(run_id="r1", at_ns=5, policy="default", decision=DECISION)
     database = stored(tmp_path, [*whole("r-whole"), *run(), verdict, *watched()])
-    with begun(database, "r-live", *(call("r-live", number, arm=arm) for number in range(4) for arm in ("bf16", "fp8"))):
+    with begun(
+        database,
+        "r-live",
+        *(call("r-live", number, arm=arm) for number in range(4) for arm in ("bf16", "fp8")),
+    ):
         async with site(database) as client:
             yield f"http://127.0.0.1:{client.port}/db/bench/"
 
@@ -73,7 +85,9 @@ def keep(name: str, png: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-async def test_a_page_is_drawn_everywhere_and_asks_nobody_else(page: Page, base: str, name: str) -> None:
+async def test_a_page_is_drawn_everywhere_and_asks_nobody_else(
+    page: Page, base: str, name: str
+) -> None:
     for kind, width, scheme in (("desktop", DESKTOP, "light"), ("phone", PHONE, "dark")):
         await page.shape(width=width, height=800, mobile=width == PHONE, scheme=scheme)
         await page.open(base + PAGES[name])
@@ -104,7 +118,10 @@ async def test_what_runs_is_drawn_anew_while_one_looks(page: Page, tmp_path: Pat
             assert await page.run("document.querySelector('main').dataset.mark") == "the same page"
             writer.close()
             # The run is over: the whole page is read anew.
-            await until(page, "document.querySelector('[data-live]').textContent.includes('Nothing is running')")
+            await until(
+                page,
+                "document.querySelector('[data-live]').textContent.includes('Nothing is running')",
+            )
             assert await page.run("document.querySelector('main').dataset.mark ?? null") is None
     assert page.complaints == []
 
@@ -112,25 +129,40 @@ async def test_what_runs_is_drawn_anew_while_one_looks(page: Page, tmp_path: Pat
 async def test_a_page_says_when_its_server_is_gone(page: Page, tmp_path: Path) -> None:
     async with site(stored(tmp_path, whole("r-whole"))) as client:
         await page.open(f"http://127.0.0.1:{client.port}/db/bench/")
-    await until(page, "document.querySelector('[data-live]').textContent.includes('does not answer')")
+    await until(
+        page, "document.querySelector('[data-live]').textContent.includes('does not answer')"
+    )
 
 
 async def test_words_of_others_run_nothing(page: Page, tmp_path: Path) -> None:
     database = stored(tmp_path, [*hostile(), *evil_job()])
-    with begun(database, "r-live", call("r-live", 1, arm=EVIL, session=EVIL, status="http_error", error=EVIL)) as writer:
+    with begun(
+        database,
+        "r-live",
+        call("r-live", 1, arm=EVIL, session=EVIL, status="http_error", error=EVIL),
+    ) as writer:
         async with site(database) as client:
             base = f"http://127.0.0.1:{client.port}/db/bench/"
             for path in ("", "runs", "runs/r-evil", "decisions", "jobs/nightly", "runs/r-live"):
                 await page.open(base + path)
-                assert await page.run("document.querySelectorAll('main script, main img, main b').length") == 0
+                assert (
+                    await page.run(
+                        "document.querySelectorAll('main script, main img, main b').length"
+                    )
+                    == 0
+                )
             error = "<img src=x onerror=\"document.title='taken'\">"
-            writer.append(call("r-live", 2, arm=EVIL, session=EVIL, status="http_error", error=error))
+            writer.append(
+                call("r-live", 2, arm=EVIL, session=EVIL, status="http_error", error=error)
+            )
             writer.flush()
             await until(page, "document.querySelector('.failures').textContent.includes('onerror')")
             assert await page.run("document.querySelectorAll('main img').length") == 0
             assert page.complaints == []
             # Even markup that got in would not run: the policy has no word for it.
-            await page.run("document.querySelector('main').insertAdjacentHTML('beforeend', '<img src=x onerror=\"document.title=1\">')")
+            await page.run(
+                "document.querySelector('main').insertAdjacentHTML('beforeend', '<img src=x onerror=\"document.title=1\">')"
+            )
             await asyncio.sleep(0.3)
             assert await page.run("document.title") != "1"
     assert any("Content Security Policy" in each for each in page.complaints)
@@ -138,7 +170,9 @@ async def test_words_of_others_run_nothing(page: Page, tmp_path: Path) -> None:
 
 async def test_a_search_is_a_form_that_the_policy_lets_go(page: Page, base: str) -> None:
     await page.open(base + "runs")
-    await page.run("document.querySelector('input[name=q]').value = 'nowhere'; document.querySelector('form').requestSubmit()")
+    await page.run(
+        "document.querySelector('input[name=q]').value = 'nowhere'; document.querySelector('form').requestSubmit()"
+    )
     await until(page, "location.search.includes('q=nowhere')")
     await until(page, "document.querySelector('main').textContent.includes('No runs match')")
 
@@ -152,16 +186,22 @@ async def test_a_trend_is_read_with_the_keyboard(page: Page, base: str) -> None:
     assert "+12.7% [" in await page.run("document.getElementById('tip').textContent")
 
 
-async def test_one_gets_from_a_verdict_to_the_tokens_of_a_call_and_back(page: Page, base: str) -> None:
+async def test_one_gets_from_a_verdict_to_the_tokens_of_a_call_and_back(
+    page: Page, base: str
+) -> None:
     """By links alone: verdict, finding, pair, session, call; then up again by the trail, and from the report home."""
     await page.open(base + "runs/r1")
     assert await page.run("document.querySelector('.headline').textContent") == "use fp8"
-    for text, lands in (("the calls behind it", "/pairs/0"), ("pair 1 →", "/pairs/1"), ("a", "/sessions/a"), ("turn 1", "/calls/bf16-a-1")):
+    for text, lands in (
+        ("the calls behind it", "/pairs/0"),
+        ("pair 1 →", "/pairs/1"),
+        ("a", "/sessions/a"),
+        ("turn 1", "/calls/bf16-a-1"),
+    ):
         await follow(page, text, lands)
-    assert await page.run("[...document.querySelectorAll('figure h4')].map(each => each.textContent)") == [
-        "Tokens as they came",
-        "Time between chunks",
-    ]
+    assert await page.run(
+        "[...document.querySelectorAll('figure h4')].map(each => each.textContent)"
+    ) == ["Tokens as they came", "Time between chunks"]
     await page.run("document.querySelector('svg.chart').focus()")
     await page.press("ArrowRight")
     assert "1 token after 300 ms" in await page.run("document.getElementById('tip').textContent")
@@ -182,7 +222,10 @@ async def follow(page: Page, text: str, lands: str) -> None:
     find = f"[...document.querySelectorAll('a')].find(each => each.textContent.trim() === {json.dumps(text)})"
     assert await page.run(f"Boolean({find})"), text
     await page.run(f"{find}.click()")
-    await until(page, f"location.pathname.endsWith({json.dumps(lands)}) && document.readyState === 'complete'")
+    await until(
+        page,
+        f"location.pathname.endsWith({json.dumps(lands)}) && document.readyState === 'complete'",
+    )
 
 
 async def test_blind_is_grey(page: Page, tmp_path: Path) -> None:
@@ -190,16 +233,26 @@ async def test_blind_is_grey(page: Page, tmp_path: Path) -> None:
     past = history(*[0.0] * 4)
     void = execution(5, "void", reason="requests left 6.8 ms late")
     colour = "getComputedStyle(document.querySelector('.headline')).color"
-    for rows, word, is_grey in ((past, "Nothing got worse", False), ((*past, void), "could not be judged", True)):
+    for rows, word, is_grey in (
+        (past, "Nothing got worse", False),
+        ((*past, void), "could not be judged", True),
+    ):
         folder = tmp_path / word.split()[0]
         folder.mkdir()
         async with site(stored(folder, [*map(execution_row, rows)])) as client:
             await page.open(f"http://127.0.0.1:{client.port}/db/bench/")
             assert word in await page.run("document.querySelector('.headline').textContent")
-            await page.run("document.body.insertAdjacentHTML('beforeend', '<p class=\"headline good\" id=\"green\">x</p>')")
+            await page.run(
+                "document.body.insertAdjacentHTML('beforeend', '<p class=\"headline good\" id=\"green\">x</p>')"
+            )
             green = await page.run("getComputedStyle(document.getElementById('green')).color")
             assert (await page.run(colour) != green) is is_grey
-            assert await page.run("parseFloat(getComputedStyle(document.querySelector('.headline')).fontSize)") > 25
+            assert (
+                await page.run(
+                    "parseFloat(getComputedStyle(document.querySelector('.headline')).fontSize)"
+                )
+                > 25
+            )
             keep(f"ui-blind-{is_grey}", await page.screenshot(height=900))
 
 

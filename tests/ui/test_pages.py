@@ -28,19 +28,38 @@ def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]
     many = [
         row
         for number in range(7)
-        for row in (run_row(f"n{number}", number=number, name=f"code {number}", kind="emulated"), leg_row(f"n{number}"))
+        for row in (
+            run_row(f"n{number}", number=number, name=f"code {number}", kind="emulated"),
+            leg_row(f"n{number}"),
+        )
     ]
     rows = [
         *whole("r1", name="Rag Today"),
         *many,
         run_row("dead", name="killed"),
         leg_row("dead", "running"),
-        call("dead", 1, status="http_error", error="nobody", first_ns=None, last_ns=None, output_tokens=None),
+        call(
+            "dead",
+            1,
+            status="http_error",
+            error="nobody",
+            first_ns=None,
+            last_ns=None,
+            output_tokens=None,
+        ),
         call("n0", 1),
         call("n0", 2, prime=True, first_ns=9 * S, last_ns=9 * S, done_ns=9 * S, output_tokens=1),
-        VerdictRow(run_id="r1", at_ns=5 * S, policy="default", decision='{"headline":"use FP8","decision":{"choice":{"verdict":"use"}}}'),
         VerdictRow(
-            run_id="r1", at_ns=6 * S, policy="ours.yaml", decision='{"headline":"stay on BF16","decision":{"choice":{"verdict":"avoid"}}}'
+            run_id="r1",
+            at_ns=5 * S,
+            policy="default",
+            decision='{"headline":"use FP8","decision":{"choice":{"verdict":"use"}}}',
+        ),
+        VerdictRow(
+            run_id="r1",
+            at_ns=6 * S,
+            policy="ours.yaml",
+            decision='{"headline":"stay on BF16","decision":{"choice":{"verdict":"avoid"}}}',
         ),
         *watched(),
     ]
@@ -61,7 +80,11 @@ def asked(page: str = "runs", name: str = "", **words: str) -> Query:
 def test_runs_are_listed_with_the_latest_first(connection: Connection) -> None:
     found = runs(connection, asked())
     assert (found.total, found.page, found.pages, found.first) == (9, 1, 1, 1)
-    assert [line.run.run_id for line in found.lines] == ["dead", *(f"n{number}" for number in reversed(range(7))), "r1"]
+    assert [line.run.run_id for line in found.lines] == [
+        "dead",
+        *(f"n{number}" for number in reversed(range(7))),
+        "r1",
+    ]
     told = RunLine(
         run_id="r1",
         kind="measured",
@@ -75,7 +98,9 @@ def test_runs_are_listed_with_the_latest_first(connection: Connection) -> None:
         calls=8,
         ok=8,
     )
-    assert found.lines[-1] == ListedRun(run=told, job="nightly", headline="stay on BF16", version=None, answers=0)
+    assert found.lines[-1] == ListedRun(
+        run=told, job="nightly", headline="stay on BF16", version=None, answers=0
+    )
     killed = found.lines[0].run
     assert (killed.calls, killed.ok, killed.status) == (1, 0, "running")
 
@@ -94,22 +119,47 @@ def test_runs_are_listed_with_the_latest_first(connection: Connection) -> None:
         ({"kind": "emulated", "q": "code", "status": "running"}, []),
     ],
 )
-def test_runs_are_searched_and_filtered(connection: Connection, words: dict[str, str], found: list[str]) -> None:
+def test_runs_are_searched_and_filtered(
+    connection: Connection, words: dict[str, str], found: list[str]
+) -> None:
     assert [line.run.run_id for line in runs(connection, asked(**words)).lines] == found
 
 
 @pytest.mark.parametrize(
     ("page", "first", "shown", "at"),
-    [("1", 1, 4, 1), ("3", 9, 1, 3), ("99", 9, 1, 3), ("0", 1, 4, 1), ("-2", 1, 4, 1), ("²", 1, 4, 1), ("x", 1, 4, 1)],
+    [
+        ("1", 1, 4, 1),
+        ("3", 9, 1, 3),
+        ("99", 9, 1, 3),
+        ("0", 1, 4, 1),
+        ("-2", 1, 4, 1),
+        ("²", 1, 4, 1),
+        ("x", 1, 4, 1),
+    ],
 )
-def test_runs_come_in_pages_and_one_behind_the_end_is_the_last(connection: Connection, page: str, first: int, shown: int, at: int) -> None:
+def test_runs_come_in_pages_and_one_behind_the_end_is_the_last(
+    connection: Connection, page: str, first: int, shown: int, at: int
+) -> None:
     found = runs(connection, Query(page="runs", words=(("page", page),)), size=4)
-    assert (found.first, len(found.lines), found.page, found.pages, found.total) == (first, shown, at, 3, 9)
+    assert (found.first, len(found.lines), found.page, found.pages, found.total) == (
+        first,
+        shown,
+        at,
+        3,
+        9,
+    )
 
 
 def test_a_run_is_told_with_its_latest_decision(connection: Connection) -> None:
     found = run(connection, asked("run", "r1"))
-    assert found.verdict == StoredVerdict(at_ns=6 * S, policy="ours.yaml", version=None, headline="stay on BF16", tone="bad", answers=())
+    assert found.verdict == StoredVerdict(
+        at_ns=6 * S,
+        policy="ours.yaml",
+        version=None,
+        headline="stay on BF16",
+        tone="bad",
+        answers=(),
+    )
     timing = Timing(
         workload="rag",
         arm="bf16",
@@ -132,7 +182,16 @@ def test_calls_that_only_fill_a_cache_are_no_figures(connection: Connection) -> 
 def test_a_run_whose_calls_all_failed_has_no_figures(connection: Connection) -> None:
     found = run(connection, asked("run", "dead"))
     assert found.timings == (
-        Timing(workload="rag", arm="bf16", calls=1, ok=0, ttft_ms=None, turn_ms=None, token_ms=None, cached_share=None),
+        Timing(
+            workload="rag",
+            arm="bf16",
+            calls=1,
+            ok=0,
+            ttft_ms=None,
+            turn_ms=None,
+            token_ms=None,
+            cached_share=None,
+        ),
     )
     assert found.failures == (Failed(arm="bf16", status="http_error", count=1, error="nobody"),)
     assert (found.verdict, found.charts) == (None, ())
@@ -145,7 +204,10 @@ def test_a_run_that_is_not_there_is_told_with_what_is(connection: Connection) ->
     assert "dead" in told.value.hint
     with pytest.raises(NotFoundError, match="no run 'r3'") as gone:  # of the job's history
         run(connection, asked("run", "r3"))
-    assert gone.value.hint == "job nightly no longer keeps the calls of this run; see the job's page for its result"
+    assert (
+        gone.value.hint
+        == "job nightly no longer keeps the calls of this run; see the job's page for its result"
+    )
 
 
 def test_decisions_are_told_with_the_latest_first(connection: Connection) -> None:
@@ -174,20 +236,34 @@ def test_a_job_is_told_with_its_trend_and_its_alarm(connection: Connection) -> N
 def test_the_overview_says_first_what_got_worse(connection: Connection) -> None:
     found = overview(connection, Query(page="overview", journalled=("r1", "r-lost", "dead")))
     assert found.unloaded == ("r-lost",)
-    assert [(each.job, each.alarm.kind, each.chart is not None) for each in found.worse] == [("nightly", "regression", True)]
-    assert (found.better, len(found.decisions.lines), len(found.runs.lines), found.runs.total) == ((), 2, 6, 9)
+    assert [(each.job, each.alarm.kind, each.chart is not None) for each in found.worse] == [
+        ("nightly", "regression", True)
+    ]
+    assert (found.better, len(found.decisions.lines), len(found.runs.lines), found.runs.total) == (
+        (),
+        2,
+        6,
+        9,
+    )
     assert [(line.job, line.series) for line in found.jobs] == [("nightly", "prod: turn_ms")]
 
 
 def test_comparisons_are_those_of_jobs_and_runs_of_one_plan(connection: Connection) -> None:
     found = comparisons(connection, asked("comparisons"))
     assert len(found.executions) == 19
-    assert [(group.kind, group.count, group.runs[0]) for group in found.groups] == [("measured", 2, "dead"), ("emulated", 7, "n6")]
+    assert [(group.kind, group.count, group.runs[0]) for group in found.groups] == [
+        ("measured", 2, "dead"),
+        ("emulated", 7, "n6"),
+    ]
 
 
 @pytest.mark.parametrize("read", [overview, runs, decisions, comparisons, jobs])
-def test_an_empty_database_has_empty_pages(nothing: Connection, read: Callable[[Connection, Query], Any]) -> None:
-    assert not any(value for name, value in asdict(read(nothing, asked())).items() if isinstance(value, tuple)), read
+def test_an_empty_database_has_empty_pages(
+    nothing: Connection, read: Callable[[Connection, Query], Any]
+) -> None:
+    assert not any(
+        value for name, value in asdict(read(nothing, asked())).items() if isinstance(value, tuple)
+    ), read
 
 
 @pytest.mark.parametrize(
@@ -202,8 +278,15 @@ def test_an_empty_database_has_empty_pages(nothing: Connection, read: Callable[[
         ({"since": "soon"}, []),
     ],
 )
-def test_runs_are_narrowed_by_model_arm_kind_and_day(tmp_path: Path, words: dict[str, str], found: list[str]) -> None:
-    with reading(stored(tmp_path, [*whole("r1"), run_row("r2", number=1, kind="simulated", model="other"), leg_row("r2")])) as connection:
+def test_runs_are_narrowed_by_model_arm_kind_and_day(
+    tmp_path: Path, words: dict[str, str], found: list[str]
+) -> None:
+    with reading(
+        stored(
+            tmp_path,
+            [*whole("r1"), run_row("r2", number=1, kind="simulated", model="other"), leg_row("r2")],
+        )
+    ) as connection:
         listed = runs(connection, Query(page="runs", words=tuple(words.items())))
     assert [each.run.run_id for each in listed.lines] == found
     assert dict(listed.facets) == {
@@ -218,10 +301,21 @@ async def test_a_decision_of_another_version_is_said_to_be_made_again(tmp_path: 
     def decided(run: str, version: str | None, at_s: int) -> VerdictRow:
         headline = None if version is None else "use FP8"
         return VerdictRow(
-            run_id=run, at_ns=at_s * S, policy="default", decision='{"headline":"use FP8"}', headline=headline, version=version
+            run_id=run,
+            at_ns=at_s * S,
+            policy="default",
+            decision='{"headline":"use FP8"}',
+            headline=headline,
+            version=version,
         )
 
-    rows = [*whole("now"), *whole("old"), *whole("older"), decided("now", "0.0.1", 1), decided("now", __version__, 2)]
+    rows = [
+        *whole("now"),
+        *whole("old"),
+        *whole("older"),
+        decided("now", "0.0.1", 1),
+        decided("now", __version__, 2),
+    ]
     database = stored(tmp_path, [*rows, decided("old", "0.0.1", 3), decided("older", None, 4)])
     async with site(database) as client:
         for page in ("", "runs", "decisions"):
@@ -240,6 +334,9 @@ def test_a_trend_of_two_runs_claims_no_more_than_they_show(tmp_path: Path) -> No
     plot = trend.chart
     assert [series.label for series in plot.series] == ["prod: turn_ms"]  # no mean
     assert (plot.y.low, plot.y.high) == (-3.5, 3.5)
-    assert fitted(plot.x, plot.series[0].xs, start=0.0, end=100.0, ends="values").ticks() == (1.0, 2.0)
+    assert fitted(plot.x, plot.series[0].xs, start=0.0, end=100.0, ends="values").ticks() == (
+        1.0,
+        2.0,
+    )
     assert "means" not in plot.caption
     assert "alarm" not in plot.caption

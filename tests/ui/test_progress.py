@@ -22,9 +22,23 @@ def test_a_run_that_has_not_said_what_it_is_has_no_progress() -> None:
 def test_a_run_is_as_far_as_its_calls() -> None:
     calls = [call("r", number, arm=arm) for arm in ("bf16", "fp8") for number in range(2)]
     options = '{"rounds": 4, "calls": {"bf16": 8, "fp8": 8}, "job": "nightly"}'
-    found = folded(run_row("r", options=options), leg_row("r", "running"), *calls, block("r", round_=0, arm="bf16"))
-    assert (found.share, found.round, found.rounds, found.void_blocks, found.job) == (0.25, 2, 4, 0, "nightly")
-    assert [(arm.arm, arm.done, arm.expected, arm.failed) for arm in found.arms] == [("bf16", 2, 8, ()), ("fp8", 2, 8, ())]
+    found = folded(
+        run_row("r", options=options),
+        leg_row("r", "running"),
+        *calls,
+        block("r", round_=0, arm="bf16"),
+    )
+    assert (found.share, found.round, found.rounds, found.void_blocks, found.job) == (
+        0.25,
+        2,
+        4,
+        0,
+        "nightly",
+    )
+    assert [(arm.arm, arm.done, arm.expected, arm.failed) for arm in found.arms] == [
+        ("bf16", 2, 8, ()),
+        ("fp8", 2, 8, ()),
+    ]
     assert found.arms[0].ttft_ms == Spread(p50=200.0, p95=200.0)
     assert found.arms[0].token_ms == Spread(p50=10.0, p95=10.0)
     assert found.arms[0].marks == ((0.2, 200.0), (1.2, 200.0))
@@ -45,10 +59,14 @@ def test_without_expected_calls_rounds_tell_how_far_it_is() -> None:
 def test_what_is_left_is_guessed_from_this_leg_alone() -> None:
     first = [call("r", number) for number in range(4)]
     then = [call("r", number, leg=2) for number in range(4, 6)]
-    found = folded(run_row("r"), leg_row("r", "running"), *first, leg_row("r", "running", leg=2), *then)
+    found = folded(
+        run_row("r"), leg_row("r", "running"), *first, leg_row("r", "running", leg=2), *then
+    )
     assert (found.leg, found.began_share, found.share) == (2, 0.25, 0.375)
     assert found.left_s(WALL + 10 * S) == 10 * (1 - 0.375) / 0.125
-    young = folded(run_row("r", options='{"calls": {"bf16": 1000}}'), leg_row("r", "running"), *first)
+    young = folded(
+        run_row("r", options='{"calls": {"bf16": 1000}}'), leg_row("r", "running"), *first
+    )
     assert young.share is not None
     assert young.share < ENOUGH_SHARE
     assert young.left_s(WALL + 10 * S) is None
@@ -56,7 +74,12 @@ def test_what_is_left_is_guessed_from_this_leg_alone() -> None:
 
 def test_a_new_leg_has_a_clock_of_its_own() -> None:
     first = [call("r", number) for number in range(100, 104)]
-    rebooted: list[Row] = [run_row("r"), leg_row("r", "stopped"), *first, leg_row("r", "running", leg=2, wall_ns=WALL + 500 * S)]
+    rebooted: list[Row] = [
+        run_row("r"),
+        leg_row("r", "stopped"),
+        *first,
+        leg_row("r", "running", leg=2, wall_ns=WALL + 500 * S),
+    ]
     assert folded(*rebooted).heard_ns is None
     found = folded(*rebooted, call("r", 5, leg=2))
     assert found.heard_ns == WALL + 506 * S + 200 * MS
@@ -71,9 +94,16 @@ def test_the_rate_is_of_one_block_though_workers_tell_of_it_apart() -> None:
 
 
 def test_failures_are_told_the_latest_first() -> None:
-    bad = [call("r", number, status="http_error", error=f"e{number}", first_ns=None, output_tokens=None) for number in range(7)]
+    bad = [
+        call(
+            "r", number, status="http_error", error=f"e{number}", first_ns=None, output_tokens=None
+        )
+        for number in range(7)
+    ]
     found = folded(run_row("r"), leg_row("r"), *bad, call("r", 9, status="not_sent", first_ns=None))
-    assert found.failures[0] == Failure(arm="bf16", session="s6", turn=0, status="http_error", error="e6")
+    assert found.failures[0] == Failure(
+        arm="bf16", session="s6", turn=0, status="http_error", error="e6"
+    )
     assert len(found.failures) == 5
     assert found.arms[0].failed == (("http_error", 7), ("not_sent", 1))
     assert found.arms[0].ttft_ms is None

@@ -16,13 +16,17 @@ pytestmark = pytest.mark.loopback
 
 async def test_pages_are_served_until_told_to_stop(tmp_path: Path) -> None:
     until, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(serve(Options(databases=(empty(tmp_path),)), until=until, ready=ready.set_result))
+    serving = asyncio.create_task(
+        serve(Options(databases=(empty(tmp_path),)), until=until, ready=ready.set_result)
+    )
     running: Running = await ready
     ((url, path),) = running.pages.items()
     assert (url, path) == (f"{running.url}/db/bench/", (tmp_path / "bench.duckdb").resolve())
     async with aiohttp.ClientSession() as client, client.get(url) as answer:
         assert "no job" in await answer.text()
-    taken = Options(databases=(tmp_path / "bench.duckdb",), port=int(running.url.rpartition(":")[2]))
+    taken = Options(
+        databases=(tmp_path / "bench.duckdb",), port=int(running.url.rpartition(":")[2])
+    )
     with pytest.raises(LaunchError, match="cannot listen") as refused:
         await serve(taken, until=until, ready=lambda _: None)
     assert refused.value.hint == "choose another --port"
@@ -46,17 +50,27 @@ async def test_the_address_that_it_listens_on_is_a_name_of_its_own(tmp_path: Pat
 
 async def test_nothing_is_served_beyond_this_machine_without_being_asked() -> None:
     with pytest.raises(UsageError, match="no password"):
-        await serve(Options(databases=(), host="0.0.0.0"), until=asyncio.Event(), ready=lambda _: None)
+        await serve(
+            Options(databases=(), host="0.0.0.0"), until=asyncio.Event(), ready=lambda _: None
+        )
 
 
-async def test_pages_may_be_opened_before_the_first_run_has_made_its_database(tmp_path: Path) -> None:
+async def test_pages_may_be_opened_before_the_first_run_has_made_its_database(
+    tmp_path: Path,
+) -> None:
     until = asyncio.Event()
     until.set()
     heard: list[Running] = []
-    await serve(Options(databases=(empty(tmp_path), tmp_path / "later.duckdb")), until=until, ready=heard.append)
+    await serve(
+        Options(databases=(empty(tmp_path), tmp_path / "later.duckdb")),
+        until=until,
+        ready=heard.append,
+    )
     assert len(heard[0].pages) == 2
     with pytest.raises(StoreError, match=r"nowhere/x\.duckdb: no such folder") as refused:
-        await serve(Options(databases=(tmp_path / "nowhere/x.duckdb",)), until=until, ready=heard.append)
+        await serve(
+            Options(databases=(tmp_path / "nowhere/x.duckdb",)), until=until, ready=heard.append
+        )
     assert refused.value.hint is not None
     assert "agentload demo" in refused.value.hint
 
@@ -64,11 +78,27 @@ async def test_pages_may_be_opened_before_the_first_run_has_made_its_database(tm
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_verb_says_where_it_is_and_ends_cleanly(tmp_path: Path, number: signal.Signals) -> None:
-    command = [sys.executable, "-m", "agentload", "ui", "--port", "0", "--for", "60", str(empty(tmp_path))]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    command = [
+        sys.executable,
+        "-m",
+        "agentload",
+        "ui",
+        "--port",
+        "0",
+        "--for",
+        "60",
+        str(empty(tmp_path)),
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         url, path = process.stdout.readline().split()
         process.send_signal(number)
         _, complaints = process.communicate(timeout=60)
-    assert (url.startswith("http://127.0.0.1:"), url.endswith("/db/bench/"), path) == (True, True, str(tmp_path / "bench.duckdb"))
+    assert (url.startswith("http://127.0.0.1:"), url.endswith("/db/bench/"), path) == (
+        True,
+        True,
+        str(tmp_path / "bench.duckdb"),
+    )
     assert (process.returncode, complaints) == (0, "")

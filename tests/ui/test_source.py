@@ -28,7 +28,9 @@ def test_a_database_is_asked_again_only_when_it_has_changed(tmp_path: Path) -> N
     assert (asked.ask("runs", question).value, question.asked) == (1, 2)
 
 
-def test_while_it_is_written_the_last_answer_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_it_is_written_the_last_answer_is_told_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(source, "PATIENCE_S", 0.02)
     asked, question = Source("bench", empty(tmp_path)), Question()
     first = asked.ask("runs", question)
@@ -52,7 +54,9 @@ def test_few_answers_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert question.asked == source.KEPT + 2
 
 
-def test_an_answer_that_is_asked_for_again_and_again_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_is_asked_for_again_and_again_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(source, "KEPT", 2)
     asked, question = Source("bench", empty(tmp_path)), Question()
     for key in ("overview", "a", "overview", "b", "overview", "c", "overview"):
@@ -61,7 +65,14 @@ def test_an_answer_that_is_asked_for_again_and_again_stays(tmp_path: Path, monke
 
 
 def test_databases_of_one_name_are_told_apart() -> None:
-    found = sources((Path("/a/bench.duckdb"), Path("/b/bench.duckdb"), Path("/a/watch.duckdb"), Path("/a/bench.duckdb")))
+    found = sources(
+        (
+            Path("/a/bench.duckdb"),
+            Path("/b/bench.duckdb"),
+            Path("/a/watch.duckdb"),
+            Path("/a/bench.duckdb"),
+        )
+    )
     assert {name: str(each.path) for name, each in found.items()} == {
         "bench": "/a/bench.duckdb",
         "bench-2": "/b/bench.duckdb",

@@ -14,7 +14,13 @@ DAILY = Schedule(cron="0 0 * * *", time_zone="UTC")
 NOW_NS = 3 * DAY_NS + DAY_NS // 2
 
 
-def line(*past: Execution, worse: int = 0, changed: int = 0, muted: int = 0, schedule: Schedule | None = DAILY) -> JobLine:
+def line(
+    *past: Execution,
+    worse: int = 0,
+    changed: int = 0,
+    muted: int = 0,
+    schedule: Schedule | None = DAILY,
+) -> JobLine:
     return JobLine(
         job="nightly",
         schedule_text="",
@@ -38,28 +44,73 @@ VOID = line(*history(0.0, 0.0), execution(3, "void", reason="requests left 6.8 m
     ("lines", "tone", "text", "why"),
     [
         ([JUDGED], "good", "Nothing got worse", []),
-        ([VOID], "plain", "The job could not be judged", ["the latest run is invalid: requests left 6.8 ms late"]),
-        ([JUDGED, VOID], "plain", "1 of 2 jobs could not be judged · nothing got worse in the other", None),
-        ([JUDGED, JUDGED, VOID], "plain", "1 of 3 jobs could not be judged · nothing got worse in the others", None),
+        (
+            [VOID],
+            "plain",
+            "The job could not be judged",
+            ["the latest run is invalid: requests left 6.8 ms late"],
+        ),
+        (
+            [JUDGED, VOID],
+            "plain",
+            "1 of 2 jobs could not be judged · nothing got worse in the other",
+            None,
+        ),
+        (
+            [JUDGED, JUDGED, VOID],
+            "plain",
+            "1 of 3 jobs could not be judged · nothing got worse in the others",
+            None,
+        ),
         ([line()], "plain", "The job could not be judged", ["has never run"]),
-        ([line(*history(0.0))], "plain", "The job could not be judged", ["is overdue: 2 firings without a run"]),
-        ([line(execution(3))], "plain", "The job could not be judged", ["has only its first run, which later ones are compared with"]),
-        ([line(*history(0.0, 0.0), execution(3, "running"))], "plain", "The job could not be judged", ["the latest run was killed"]),
+        (
+            [line(*history(0.0))],
+            "plain",
+            "The job could not be judged",
+            ["is overdue: 2 firings without a run"],
+        ),
+        (
+            [line(execution(3))],
+            "plain",
+            "The job could not be judged",
+            ["has only its first run, which later ones are compared with"],
+        ),
+        (
+            [line(*history(0.0, 0.0), execution(3, "running"))],
+            "plain",
+            "The job could not be judged",
+            ["the latest run was killed"],
+        ),
         ([line(*history(0.0, 0.0, 0.0), execution(3, "skipped"))], "good", "Nothing got worse", []),
         ([line(*history(0.0, 0.0, 0.0), worse=2), VOID], "bad", "2 things got worse", None),
-        ([line(*history(0.0, 0.0, 0.0), changed=1)], "plain", "Nothing got worse, but a server changed", []),
-        ([line(*history(0.0, 0.0, 0.0), muted=1)], "plain", "Nothing else got worse: 1 alarm muted", []),
+        (
+            [line(*history(0.0, 0.0, 0.0), changed=1)],
+            "plain",
+            "Nothing got worse, but a server changed",
+            [],
+        ),
+        (
+            [line(*history(0.0, 0.0, 0.0), muted=1)],
+            "plain",
+            "Nothing else got worse: 1 alarm muted",
+            [],
+        ),
         ([line(*history(0.0), schedule=None)], "good", "Nothing got worse", []),
     ],
 )
-def test_jobs_are_green_only_where_each_was_judged_lately(lines: list[JobLine], tone: str, text: str, why: list[str] | None) -> None:
+def test_jobs_are_green_only_where_each_was_judged_lately(
+    lines: list[JobLine], tone: str, text: str, why: list[str] | None
+) -> None:
     found = standing(lines, frozenset(), NOW_NS)
     assert (found.tone, found.text) == (tone, text)
     assert why is None or [each for _, each in found.blind] == why
 
 
 def test_a_job_that_is_running_now_is_judged_by_the_run_before() -> None:
-    assert standing([line(*history(0.0, 0.0, 0.0), execution(4, "running"))], {"r4"}, NOW_NS).tone == "good"
+    assert (
+        standing([line(*history(0.0, 0.0, 0.0), execution(4, "running"))], {"r4"}, NOW_NS).tone
+        == "good"
+    )
 
 
 async def test_a_job_of_the_jobs_file_that_never_ran_is_named(tmp_path: Path) -> None:

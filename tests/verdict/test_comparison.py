@@ -31,7 +31,11 @@ def rows(name: str, pairs: Sequence[int] = (0, 1), **of_calls: Any) -> list[Any]
     found: list[Any] = [run(), leg(), *(arm(each, place) for place, each in enumerate(ARMS))]
     found += [fingerprint(each, version=name) for each in ARMS]
     for row in (row for pair in pairs for row in pair_of_blocks(pair, 400.0 * pair)):
-        found.append(replace(row, request_id=f"{name}-{row.request_id}", **of_calls) if isinstance(row, CallRow) else row)
+        found.append(
+            replace(row, request_id=f"{name}-{row.request_id}", **of_calls)
+            if isinstance(row, CallRow)
+            else row
+        )
     return [replace(row, run_id=name) for row in found]
 
 
@@ -54,12 +58,18 @@ DIFFERING: Final = {
     "k": (described("k", kind="measured"), "another kind of evidence (emulated and measured)"),
     "d": (described("d", design="parallel"), "another design (interleaved and parallel)"),
     "s": (described("s", seed=8), "another seed (7 and 8)"),
-    "c": (described("c", study=json_text(extended(STUDY, cache="warm"))), "cache setting differs (cold and warm)"),
+    "c": (
+        described("c", study=json_text(extended(STUDY, cache="warm"))),
+        "cache setting differs (cold and warm)",
+    ),
     "l": (
         described("l", study=json_text(extended(STUDY, sessions=16))),
         "sessions differs (none and 16)",
     ),
-    "w": (rows("w", token_rule="one_a_chunk"), "another count of tokens (by the server and one a chunk)"),
+    "w": (
+        rows("w", token_rule="one_a_chunk"),
+        "another count of tokens (by the server and one a chunk)",
+    ),
     "o": (rows("o", session="s2"), "another set of sessions (1 and 1)"),
 }
 """By run: one that differs from `r1` in one thing, and how that is said."""
@@ -68,22 +78,36 @@ DIFFERING: Final = {
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return stored(
-        tmp_path_factory.mktemp("runs"), rows("r1", token_rule="usage"), [row for later, _ in DIFFERING.values() for row in later]
+        tmp_path_factory.mktemp("runs"),
+        rows("r1", token_rule="usage"),
+        [row for later, _ in DIFFERING.values() for row in later],
     )
 
 
 @pytest.mark.parametrize("later", DIFFERING)
-def test_what_two_runs_must_have_in_common_is_named_where_it_differs(database: Path, later: str) -> None:
+def test_what_two_runs_must_have_in_common_is_named_where_it_differs(
+    database: Path, later: str
+) -> None:
     with pytest.raises(EvidenceError) as caught:
         comparison(database, "r1", later, setting=Setting())
     assert caught.value.message == f"runs r1 and {later} cannot be compared: {DIFFERING[later][1]}"
-    assert caught.value.hint == "replay the later run with the options of the earlier one: agentload runs show --run r1"
+    assert (
+        caught.value.hint
+        == "replay the later run with the options of the earlier one: agentload runs show --run r1"
+    )
 
 
-def test_a_call_that_failed_or_came_in_larger_chunks_keeps_no_two_runs_apart(tmp_path: Path) -> None:
+def test_a_call_that_failed_or_came_in_larger_chunks_keeps_no_two_runs_apart(
+    tmp_path: Path,
+) -> None:
     earlier, later = rows("r1", token_rule="usage"), rows("r2", token_rule="token_ids")
     calls = [row for row in later if isinstance(row, CallRow)]
-    lost: dict[str, Any] = {"chunks": None, "first_ns": None, "last_ns": None, "output_tokens": None}
+    lost: dict[str, Any] = {
+        "chunks": None,
+        "first_ns": None,
+        "last_ns": None,
+        "output_tokens": None,
+    }
     others = [
         replace(calls[0], request_id="spread", turn=1, token_rule="spread"),
         replace(calls[0], request_id="refused", turn=2, status="refused", token_rule=None, **lost),
@@ -94,7 +118,9 @@ def test_a_call_that_failed_or_came_in_larger_chunks_keeps_no_two_runs_apart(tmp
     assert both.verdict(both.arm()).decision.run == "r2"
 
 
-def test_whichever_arms_are_compared_each_run_is_gathered_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whichever_arms_are_compared_each_run_is_gathered_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     database = stored(tmp_path, rows("r1"), rows("r2"))
     gathered: list[str] = []
 
@@ -118,20 +144,34 @@ def both(folder: Path, before: Sequence[int], after: Sequence[int]) -> tuple[Evi
         return gather(connection, "r1"), gather(connection, "r2")
 
 
-def test_the_arm_of_each_run_becomes_an_arm_by_the_runs_name_the_later_one_behind_the_earlier(tmp_path: Path) -> None:
+def test_the_arm_of_each_run_becomes_an_arm_by_the_runs_name_the_later_one_behind_the_earlier(
+    tmp_path: Path,
+) -> None:
     earlier, later = both(tmp_path, (0, 1), (0, 1))
     found = joined(earlier, later, "fp8")
-    assert (found.run, found.reference, [each.name for each in found.arms]) == ("r2", "r1", ["r1", "r2"])
+    assert (found.run, found.reference, [each.name for each in found.arms]) == (
+        "r2",
+        "r1",
+        ["r1", "r2"],
+    )
     assert (found.deployment.version, found.accuracy, found.notes[0]) == ("r1 and r2", (), IN_TIME)
     assert [name for name, _ in found.server] == ["r1", "r2"]
-    calls = {each.arm: each.calls for each in found.observations if each.calls is not None and len(each.calls)}
+    calls = {
+        each.arm: each.calls
+        for each in found.observations
+        if each.calls is not None and len(each.calls)
+    }
     assert calls["r1"] is not None
     assert calls["r2"] is not None
     began, went_on = calls["r1"], calls["r2"]
     assert began.pair.tolist() == went_on.pair.tolist() == [0, 1]
-    assert went_on.block.tolist() == [number + 4 for number in began.block.tolist()]  # four blocks a run
+    assert went_on.block.tolist() == [
+        number + 4 for number in began.block.tolist()
+    ]  # four blocks a run
     # The earlier run's last call began 601 s after its first block: on fp8, in pair 1.
-    assert (went_on.start_s - began.start_s).tolist() == pytest.approx([float(began.start_s.max())] * 2)
+    assert (went_on.start_s - began.start_s).tolist() == pytest.approx(
+        [float(began.start_s.max())] * 2
+    )
     assert (went_on.restart - began.restart).tolist() == [1_000_000, 1_000_000]
 
 
@@ -141,10 +181,18 @@ def test_sweeps_and_searches_of_the_arm_alone_are_taken_along(tmp_path: Path) ->
         return replace(
             evidence,
             sweeps=tuple(
-                Sweep(arm=name, pair=np.zeros(1, np.int64), users=np.ones(1, np.int64), context_tokens=ones, itl_ms=ones) for name in ARMS
+                Sweep(
+                    arm=name,
+                    pair=np.zeros(1, np.int64),
+                    users=np.ones(1, np.int64),
+                    context_tokens=ones,
+                    itl_ms=ones,
+                )
+                for name in ARMS
             ),
             capacity=tuple(
-                CapacityPoint(arm=name, agents=place + 1, turns=9, within_slo=9, minutes=1.0) for place, name in enumerate(ARMS)
+                CapacityPoint(arm=name, agents=place + 1, turns=9, within_slo=9, minutes=1.0)
+                for place, name in enumerate(ARMS)
             ),
         )
 
@@ -157,12 +205,19 @@ def test_sweeps_and_searches_of_the_arm_alone_are_taken_along(tmp_path: Path) ->
 def test_what_the_arms_of_one_run_do_on_twins_says_nothing_of_two_runs(tmp_path: Path) -> None:
     relative = Estimate(value=-0.2, low=None, high=-0.2, n=6, unit="relative", method="twins")
     change = TwinChange(arm="fp8", agents=12, is_own=True, relative=relative)
-    earlier, later = (replace(each, twin_changes=(change,)) for each in both(tmp_path, (0, 1), (0, 1)))
+    earlier, later = (
+        replace(each, twin_changes=(change,)) for each in both(tmp_path, (0, 1), (0, 1))
+    )
     assert joined(earlier, later, "fp8").twin_changes == ()
 
 
 def side(run: str, *arms: str, version: str | None = None) -> Evidence:
-    return bare(run=run, reference=arms[0], arms=tuple(Arm(name=name) for name in arms), deployment=Deployment(gpu=H100, version=version))
+    return bare(
+        run=run,
+        reference=arms[0],
+        arms=tuple(Arm(name=name) for name in arms),
+        deployment=Deployment(gpu=H100, version=version),
+    )
 
 
 @pytest.mark.parametrize(
@@ -172,7 +227,12 @@ def side(run: str, *arms: str, version: str | None = None) -> Evidence:
         (("x", "b", "a"), ("a", "b"), None, "b"),
         (("a", "b"), ("a", "b"), "b", "b"),
         (("a", "b"), ("a",), "b", "runs r1 and r2 have no arm 'b' in common, both have: a"),
-        (("a",), ("b", "c"), None, "runs r1 and r2 have no arm 'b' in common, compare runs with an arm of the same name"),
+        (
+            ("a",),
+            ("b", "c"),
+            None,
+            "runs r1 and r2 have no arm 'b' in common, compare runs with an arm of the same name",
+        ),
     ],
 )
 def test_the_first_arm_that_both_runs_have_is_compared_unless_another_is_wanted(
@@ -186,8 +246,13 @@ def test_the_first_arm_that_both_runs_have_is_compared_unless_another_is_wanted(
     assert found == arm
 
 
-@pytest.mark.parametrize(("before", "after", "said"), [("1", "1", "1"), ("1", "2", "1 and 2"), (None, "2", "2"), ("1", None, None)])
-def test_versions_that_differ_are_both_said(before: str | None, after: str | None, said: str | None) -> None:
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [("1", "1", "1"), ("1", "2", "1 and 2"), (None, "2", "2"), ("1", None, None)],
+)
+def test_versions_that_differ_are_both_said(
+    before: str | None, after: str | None, said: str | None
+) -> None:
     assert _versions(side("r1", "a", version=before), side("r2", "a", version=after)) == said
 
 

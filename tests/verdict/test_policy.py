@@ -16,7 +16,10 @@ def test_a_policy_file_moves_thresholds_and_names_load_and_price(tmp_path: Path)
         "load: {peak_agents: 42, spare_replicas: 1}\nprice: {usd_per_gpu_hour: 2.5, source: our contract}\n"
     )
     assert read_policy(file) == Setting(
-        policy=Policy(min_change=0.05, slos=(Slo(ttft_ms=3_000.0, share=0.9), Slo(workload="chat", tpot_ms=30.0))),
+        policy=Policy(
+            min_change=0.05,
+            slos=(Slo(ttft_ms=3_000.0, share=0.9), Slo(workload="chat", tpot_ms=30.0)),
+        ),
         load=Load(peak_agents=42, spare_replicas=1),
         price=Price(usd_per_gpu_hour=2.5, source="our contract"),
         name=str(file),
@@ -25,7 +28,12 @@ def test_a_policy_file_moves_thresholds_and_names_load_and_price(tmp_path: Path)
 
 def test_what_a_file_does_not_say_is_this(tmp_path: Path) -> None:
     assert parse({}, at="p") == Setting(policy=Policy(), load=Load(), price=None, name="p")
-    assert (Load().peak_agents, Load().load_growth_per_month, Load().spare_replicas, Load().gpus_per_replica) == (None, None, 0, None)
+    assert (
+        Load().peak_agents,
+        Load().load_growth_per_month,
+        Load().spare_replicas,
+        Load().gpus_per_replica,
+    ) == (None, None, 0, None)
 
 
 def test_an_empty_file_is_the_default_policy(tmp_path: Path) -> None:
@@ -38,8 +46,16 @@ def test_an_empty_file_is_the_default_policy(tmp_path: Path) -> None:
     [
         ({"min_chance": 0.1}, "p: unknown key 'min_chance'", "did you mean min_change?"),
         ({"load": {"agents": 3}}, "p: load: unknown key 'agents'", "did you mean peak_agents?"),
-        ({"slos": [{"ttft_ms": 3}, {"x": 1}]}, "p: slos[1]: unknown key 'x'", "its keys: workload, ttft_ms, tpot_ms, turn_ms, share"),
-        ({"slos": {"ttft_ms": 3}}, "p: slos: expected a list", "slos: [{workload: chat, ttft_ms: 800}]"),
+        (
+            {"slos": [{"ttft_ms": 3}, {"x": 1}]},
+            "p: slos[1]: unknown key 'x'",
+            "its keys: workload, ttft_ms, tpot_ms, turn_ms, share",
+        ),
+        (
+            {"slos": {"ttft_ms": 3}},
+            "p: slos: expected a list",
+            "slos: [{workload: chat, ttft_ms: 800}]",
+        ),
         ({"min_change": "much"}, "p: Expected `float`, got `str`: `min_change`", SHOWN),
         (
             {"price": {"usd_per_gpu_hour": 2}},
@@ -47,7 +63,11 @@ def test_an_empty_file_is_the_default_policy(tmp_path: Path) -> None:
             SHOWN,
         ),
         ({"min_change": float("nan")}, "p: min_change must be a finite number, got nan", SHOWN),
-        ({"price": {"usd_per_gpu_hour": float("inf"), "source": "x"}}, "p: price.usd_per_gpu_hour must be a finite number, got inf", SHOWN),
+        (
+            {"price": {"usd_per_gpu_hour": float("inf"), "source": "x"}},
+            "p: price.usd_per_gpu_hour must be a finite number, got inf",
+            SHOWN,
+        ),
         (["min_change"], "p: expected keys and values", None),
         (
             {"decide_by": "gpus"},
@@ -76,7 +96,9 @@ def test_a_file_that_is_not_there_is_said_so(tmp_path: Path) -> None:
 
 def test_the_policy_in_the_manual_is_read() -> None:
     manual = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
-    written = parse(yaml.safe_load(manual.partition("```yaml\n")[2].partition("```")[0]), at="manual")
+    written = parse(
+        yaml.safe_load(manual.partition("```yaml\n")[2].partition("```")[0]), at="manual"
+    )
     levels = (Slo(ttft_ms=3_000.0, share=0.95), Slo(workload="chat", ttft_ms=800.0, tpot_ms=30.0))
     assert written.policy == Policy(slos=levels, decide_by="gpus")
     assert written.load == Load(peak_agents=42, spare_replicas=1, gpus_per_replica=1)

@@ -48,5 +48,7 @@ def test_a_profile_that_was_named_must_be_there(database: Path) -> None:
 def test_an_arm_whose_name_has_a_slash_names_no_profile() -> None:
     """A database may hold one from before such names were refused."""
     assert _profiles([("fp8/tp2", None)], None) == ({}, ())
-    found, missing = _profiles([("fp8/tp2", None), ("fp8", None), ("x", "gone/fp8/tp2")], "gpt-oss-20b-h100")
+    found, missing = _profiles(
+        [("fp8/tp2", None), ("fp8", None), ("x", "gone/fp8/tp2")], "gpt-oss-20b-h100"
+    )
     assert (list(found), missing) == (["fp8"], ("gone/fp8",))

@@ -8,7 +8,14 @@ from agentload.virtual.content import Contents
 
 
 def send(*context: Segment, session: str = "s", salt: str = "x") -> Send:
-    call = Call(session=session, turn=0, workload="w", context=context, context_tokens=sum(s.tokens for s in context), output=1)
+    call = Call(
+        session=session,
+        turn=0,
+        workload="w",
+        context=context,
+        context_tokens=sum(s.tokens for s in context),
+        output=1,
+    )
     return Send(
         request_id="r",
         call=call,
@@ -41,19 +48,28 @@ def test_tools_follow_the_leading_system_text_as_in_chat_templates() -> None:
 
 def test_an_imported_run_of_blocks_is_one_run_a_block_so_that_overlaps_share() -> None:
     imported = Segment(role="user", tokens=150, key=(7, 3))
-    assert Contents(block=64).runs(send(SYSTEM, imported))[2:] == (("#7", 64), ("#8", 64), ("#9", 22))
+    assert Contents(block=64).runs(send(SYSTEM, imported))[2:] == (
+        ("#7", 64),
+        ("#8", 64),
+        ("#9", 22),
+    )
 
 
 def test_a_planted_fact_and_an_images_size_are_part_of_the_identity() -> None:
     planted = replace(USER, plant="The code is 7.", at=0.5)
     identities = {
-        Contents(block=64).runs(send(SYSTEM, s))[2][0] for s in (USER, planted, replace(planted, at=0.6), replace(USER, size=(28, 28)))
+        Contents(block=64).runs(send(SYSTEM, s))[2][0]
+        for s in (USER, planted, replace(planted, at=0.6), replace(USER, size=(28, 28)))
     }
     assert len(identities) == 4
 
 
 def test_a_growing_context_gives_the_same_runs_as_a_fresh_look() -> None:
     contents = Contents(block=64)
-    first, grown, cut = (SYSTEM, USER), (SYSTEM, USER, TOOLS, replace(USER, key="v")), (SYSTEM, replace(USER, key="w"))
+    first, grown, cut = (
+        (SYSTEM, USER),
+        (SYSTEM, USER, TOOLS, replace(USER, key="v")),
+        (SYSTEM, replace(USER, key="w")),
+    )
     for context in (first, grown, cut):
         assert contents.runs(send(*context)) == Contents(block=64).runs(send(*context))

@@ -22,7 +22,12 @@ ARMS = ("bf16", "fp8")
 PROFILE = "llama-3.1-8b-h100"
 LOAD = Load(sessions=3, duration_s=4.0, wait_cap_s={"user": 0.2, "tool": 0.1})
 STUDY = Replay(
-    traces=(TraceRef(path="demo-chat"),), servers=Virtual(profile=PROFILE, arms=ARMS, noise=False), pairs=2, windows=6, load=LOAD, seed=3
+    traces=(TraceRef(path="demo-chat"),),
+    servers=Virtual(profile=PROFILE, arms=ARMS, noise=False),
+    pairs=2,
+    windows=6,
+    load=LOAD,
+    seed=3,
 )
 
 
@@ -47,14 +52,23 @@ def test_live_windows_are_those_of_virtual_time_call_by_call(tmp_path: Path) -> 
     agentload.simulate(STUDY, db=tmp_path / "virtual.duckdb", run_id="w")
     with start(arms_of(PROFILE, ARMS), noise=False) as servers:
         endpoints = ",".join(f"{arm}={url}" for arm, url in servers.urls.items())
-        agentload.replay(msgspec.structs.replace(STUDY, servers=Live(endpoints=endpoints)), db=tmp_path / "live.duckdb", run_id="w")
-    (simulated, salts), (played, played_salts) = sent(tmp_path / "virtual.duckdb"), sent(tmp_path / "live.duckdb")
+        agentload.replay(
+            msgspec.structs.replace(STUDY, servers=Live(endpoints=endpoints)),
+            db=tmp_path / "live.duckdb",
+            run_id="w",
+        )
+    (simulated, salts), (played, played_salts) = (
+        sent(tmp_path / "virtual.duckdb"),
+        sent(tmp_path / "live.duckdb"),
+    )
     assert salts == played_salts
     primed = {key for key, calls in simulated.items() if calls[0][-1]}
     assert len(primed) >= 2 * 2 * 3
     assert primed == {key for key, calls in played.items() if calls[0][-1]}
     both = simulated.keys() & played.keys()
-    assert len(both) >= 0.8 * max(len(simulated), len(played)), "only sessions that follow late may be one side's alone"
+    assert len(both) >= 0.8 * max(len(simulated), len(played)), (
+        "only sessions that follow late may be one side's alone"
+    )
     for key in both:
         shared = min(len(simulated[key]), len(played[key]))
         assert simulated[key][:shared] == played[key][:shared]

@@ -18,7 +18,12 @@ from agentload.model.stamps import stamps
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.virtual.shell import Shell, packed
 
-ARMS = {arm.name: arm for arm in parse(find("profiles", "llama-3.1-8b-h100").read_text(), name="llama-3.1-8b-h100").arms}
+ARMS = {
+    arm.name: arm
+    for arm in parse(
+        find("profiles", "llama-3.1-8b-h100").read_text(), name="llama-3.1-8b-h100"
+    ).arms
+}
 S = 1_000_000_000
 
 
@@ -26,18 +31,33 @@ def said(tokens: int, key: str) -> Segment:
     return Segment(role="user", tokens=tokens, key=key)
 
 
-def talk(name: str, *lengths: tuple[int, int], start_s: float = 0.0, wait_s: float = 1.0) -> Session:
+def talk(
+    name: str, *lengths: tuple[int, int], start_s: float = 0.0, wait_s: float = 1.0
+) -> Session:
     turns = tuple(
-        Turn(add=(said(given, f"{name}.{i}"),), output=out, wait="user", wait_s=wait_s if i else 0.0)
+        Turn(
+            add=(said(given, f"{name}.{i}"),), output=out, wait="user", wait_s=wait_s if i else 0.0
+        )
         for i, (given, out) in enumerate(lengths)
     )
     return Session(session=name, workload="chat", start_s=start_s, turns=turns)
 
 
 def planned(
-    *sessions: Session, arms: tuple[str, ...] = ("bf16",), pairs: int = 1, limits: Limits | None = None, load: Load | None = None
+    *sessions: Session,
+    arms: tuple[str, ...] = ("bf16",),
+    pairs: int = 1,
+    limits: Limits | None = None,
+    load: Load | None = None,
 ) -> Plan:
-    return plan(Trace(header=Header(name="t"), sessions=sessions), arms, run="r", pairs=pairs, limits=limits, load=load)
+    return plan(
+        Trace(header=Header(name="t"), sessions=sessions),
+        arms,
+        run="r",
+        pairs=pairs,
+        limits=limits,
+        load=load,
+    )
 
 
 def calls(made: Plan, seed: int = 1) -> list[CallRow]:
@@ -45,7 +65,12 @@ def calls(made: Plan, seed: int = 1) -> list[CallRow]:
 
 
 def test_every_call_of_every_pair_is_a_row_with_its_stamps() -> None:
-    made = planned(talk("a", (1000, 20), (200, 10)), talk("b", (3000, 5), start_s=0.5), arms=("bf16", "fp8"), pairs=2)
+    made = planned(
+        talk("a", (1000, 20), (200, 10)),
+        talk("b", (3000, 5), start_s=0.5),
+        arms=("bf16", "fp8"),
+        pairs=2,
+    )
     rows = calls(made)
     assert len(rows) == 2 * 3
     for row in rows:
@@ -65,12 +90,19 @@ def test_the_second_turn_is_due_when_the_last_token_of_the_first_came_plus_its_w
 
 
 def test_equal_seeds_give_equal_bytes_and_rounds_do_not_overlap() -> None:
-    made = planned(talk("a", (1000, 20), (200, 10)), talk("b", (3000, 50)), arms=("bf16", "fp8"), pairs=2)
-    once, twice = ([msgspec.msgpack.encode(row) for row in Shell(made, ARMS, seed=3).play()] for _ in range(2))
+    made = planned(
+        talk("a", (1000, 20), (200, 10)), talk("b", (3000, 50)), arms=("bf16", "fp8"), pairs=2
+    )
+    once, twice = (
+        [msgspec.msgpack.encode(row) for row in Shell(made, ARMS, seed=3).play()] for _ in range(2)
+    )
     assert once == twice
     blocks = [row for row in Shell(made, ARMS, seed=3).play() if isinstance(row, BlockRow)]
     assert len(blocks) == 4
-    assert all(before.ended_ns is not None and before.ended_ns < after.started_ns for before, after in pairwise(blocks))
+    assert all(
+        before.ended_ns is not None and before.ended_ns < after.started_ns
+        for before, after in pairwise(blocks)
+    )
 
 
 def test_a_limit_strikes_in_virtual_time_too() -> None:
@@ -83,9 +115,14 @@ def test_a_limit_strikes_in_virtual_time_too() -> None:
 
 def test_an_answer_whose_tokens_keep_coming_is_never_silent_however_long_it_takes() -> None:
     limits = Limits(first_ns=2 * S, idle_ns=S)
-    steady, other = calls(planned(talk("a", (100, 3000)), talk("b", (100, 2000), start_s=0.1), limits=limits))
+    steady, other = calls(
+        planned(talk("a", (100, 3000)), talk("b", (100, 2000), start_s=0.1), limits=limits)
+    )
     assert (steady.status, other.status) == ("ok", "ok")
-    assert all(row.done_ns is not None and row.done_ns - row.released_ns > 10 * S for row in (steady, other))
+    assert all(
+        row.done_ns is not None and row.done_ns - row.released_ns > 10 * S
+        for row in (steady, other)
+    )
 
 
 def test_a_prompt_longer_than_the_model_is_an_http_error_like_a_servers() -> None:
@@ -94,23 +131,42 @@ def test_a_prompt_longer_than_the_model_is_an_http_error_like_a_servers() -> Non
 
 
 def test_a_cancelled_stream_keeps_the_tokens_that_came_and_says_so() -> None:
-    rows = calls(planned(*(talk(f"s{i}", (100, 50)) for i in range(40)), load=Load(cancel_share=0.5)))
+    rows = calls(
+        planned(*(talk(f"s{i}", (100, 50)) for i in range(40)), load=Load(cancel_share=0.5))
+    )
     cancelled = [row for row in rows if row.status == "cancelled"]
     assert 8 < len(cancelled) < 32
     assert {row.status for row in rows} == {"ok", "cancelled"}
-    assert all(row.chunks is not None and len(row.chunks) == (row.output_tokens or 0) < row.asked_tokens for row in cancelled)
+    assert all(
+        row.chunks is not None and len(row.chunks) == (row.output_tokens or 0) < row.asked_tokens
+        for row in cancelled
+    )
 
 
 def test_samples_carry_the_names_of_telemetry() -> None:
-    rows = list(Shell(planned(talk("a", (1000, 400), (1000, 400), wait_s=20.0)), ARMS, seed=1).play())
+    rows = list(
+        Shell(planned(talk("a", (1000, 400), (1000, 400), wait_s=20.0)), ARMS, seed=1).play()
+    )
     names = {row.name for row in rows if isinstance(row, SampleRow)}
-    assert {"running", "waiting", "kv_usage", "preemptions", "prefix_queries", "prefix_hits"} <= names
+    assert {
+        "running",
+        "waiting",
+        "kv_usage",
+        "preemptions",
+        "prefix_queries",
+        "prefix_hits",
+    } <= names
 
 
 def test_a_closed_loop_on_the_engine_keeps_its_concurrency() -> None:
-    made = planned(*(talk(f"s{i}", (500, 40)) for i in range(12)), load=Load(arrivals=ClosedLoop(sessions=3)))
+    made = planned(
+        *(talk(f"s{i}", (500, 40)) for i in range(12)), load=Load(arrivals=ClosedLoop(sessions=3))
+    )
     rows = calls(made)
-    edges = sorted([(row.sent_ns or 0, 1) for row in rows] + [(row.done_ns or 0, -1) for row in rows], key=lambda edge: (edge[0], edge[1]))
+    edges = sorted(
+        [(row.sent_ns or 0, 1) for row in rows] + [(row.done_ns or 0, -1) for row in rows],
+        key=lambda edge: (edge[0], edge[1]),
+    )
     running = [0]
     for _, step in edges:
         running.append(running[-1] + step)
@@ -118,8 +174,14 @@ def test_a_closed_loop_on_the_engine_keeps_its_concurrency() -> None:
 
 
 @settings(max_examples=50)
-@given(st.lists(st.integers(0, 5 * 10**9), min_size=1, max_size=60), st.integers(0, 10**18), st.integers(0, 10**15))
-def test_whole_calls_are_packed_as_single_stamps_are(gaps: list[int], start: int, origin: int) -> None:
+@given(
+    st.lists(st.integers(0, 5 * 10**9), min_size=1, max_size=60),
+    st.integers(0, 10**18),
+    st.integers(0, 10**15),
+)
+def test_whole_calls_are_packed_as_single_stamps_are(
+    gaps: list[int], start: int, origin: int
+) -> None:
     ends_ps = np.cumsum(np.array([start, *gaps[1:]], dtype=np.int64))
     ns = [origin + -(-at // 1000) for at in ends_ps.tolist()]
     counts = np.arange(1, len(ns) + 1, dtype=np.uint16)

@@ -30,7 +30,12 @@ IDLE_S: Final = 5.0
 ENDED_S: Final = 120.0
 AGENTLOAD: Final = Path(sys.executable).with_name("agentload")
 # No network at run time; /server_info open; few threads, because the client shares the machine.
-ENV: Final = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_SERVER_DEV_MODE": "1"}
+ENV: Final = {
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "VLLM_SERVER_DEV_MODE": "1",
+}
 FP8: Final = ("--kv-cache-dtype", "fp8")
 SKIP: Final = (*FP8, "--kv-cache-dtype-skip-layers", "sliding_window")
 WAYS: Final[Mapping[str, tuple[tuple[str, ...], Mapping[str, object]]]] = {
@@ -60,18 +65,47 @@ def model(folder: Path, shape: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "words.txt").write_text(" ".join(WORDS))
         python = executable().with_name("python")
-        subprocess.run([python, MAKER, out, shape, folder / "words.txt"], check=True, capture_output=True, timeout=180)
+        subprocess.run(
+            [python, MAKER, out, shape, folder / "words.txt"],
+            check=True,
+            capture_output=True,
+            timeout=180,
+        )
     return out
 
 
-def arms(path: Path, weights: Path, ways: Sequence[str], *flags: str, memory: str = "64M", length: int = LENGTH) -> tuple[Endpoint, ...]:
+def arms(
+    path: Path,
+    weights: Path,
+    ways: Sequence[str],
+    *flags: str,
+    memory: str = "64M",
+    length: int = LENGTH,
+) -> tuple[Endpoint, ...]:
     """Write an arms file for the weights and read it back."""
     entries = {}
     for way in ways:
         own, expect = WAYS[way]
         port = _free_port()
-        command = [str(executable()), "serve", str(weights), "--served-model-name", "tiny", "--host", "127.0.0.1", "--port", str(port)]
-        command += ["--enforce-eager", "--enable-prompt-tokens-details", "--max-model-len", str(length), "--kv-cache-memory-bytes", memory]
+        command = [
+            str(executable()),
+            "serve",
+            str(weights),
+            "--served-model-name",
+            "tiny",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+        ]
+        command += [
+            "--enforce-eager",
+            "--enable-prompt-tokens-details",
+            "--max-model-len",
+            str(length),
+            "--kv-cache-memory-bytes",
+            memory,
+        ]
         entries[way] = {
             "url": f"http://127.0.0.1:{port}/v1",
             "log": str(path.parent / f"{way}.log"),
@@ -101,7 +135,11 @@ def launched_by_the_verb(file: Path) -> Iterator[None]:
             process.terminate()
             said.append(process.communicate(timeout=ENDED_S)[1])
     arms = [arm.name for arm in read_file(file)]
-    assert [arm for arm in arms if not any(line.startswith(f"{arm}: stopped") for line in "".join(said).splitlines())] == []
+    assert [
+        arm
+        for arm in arms
+        if not any(line.startswith(f"{arm}: stopped") for line in "".join(said).splitlines())
+    ] == []
     assert "its first calls will be its first" not in "".join(said)
 
 
@@ -112,7 +150,11 @@ def typed(folder: Path, *arguments: str) -> None:
 
 def kept_bytes(log: Path) -> tuple[str, int]:
     """Return the bytes that the one call of a raw log brought, and when the last of them came."""
-    text = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(log.read_bytes()), read_across_frames=True).read()
+    text = (
+        zstandard.ZstdDecompressor()
+        .stream_reader(io.BytesIO(log.read_bytes()), read_across_frames=True)
+        .read()
+    )
     (line,) = (json.loads(each) for each in text.splitlines())
     return line["raw"], line["reads"][-1][0]
 

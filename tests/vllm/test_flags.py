@@ -23,9 +23,13 @@ def package() -> Path:
 
 
 def test_this_is_the_release_that_commands_and_images_name(package: Path) -> None:
-    said = re.search(r"__version__ = version = '([\d.]+)", (package / "_version.py").read_text(encoding="utf-8"))
+    said = re.search(
+        r"__version__ = version = '([\d.]+)", (package / "_version.py").read_text(encoding="utf-8")
+    )
     assert said is not None
-    assert said[1] == TRIED, "say in kvmath/pool.py what is tried now, and list its options in vllm_settings.txt"
+    assert said[1] == TRIED, (
+        "say in kvmath/pool.py what is tried now, and list its options in vllm_settings.txt"
+    )
 
 
 def test_every_flag_and_setting_of_ours_is_one_that_vllm_takes(package: Path) -> None:
@@ -36,7 +40,13 @@ def test_every_flag_and_setting_of_ours_is_one_that_vllm_takes(package: Path) ->
         *re.findall(r"[\"']--([a-z0-9-]+)[\"']", sources),
         *(each.replace("_", "-") for each in re.findall(r"^    (\w+):", sources, re.MULTILINE)),
     }
-    pins = Pins(max_model_len=1, batched_tokens=1, kv_memory="1G", revision="main").words(is_calibrated=False)
-    flags = {word[2:] for word in (*COMMON, *pins, *(flag for recipe in RECIPES for flag in recipe.flags)) if word.startswith("--")}
+    pins = Pins(max_model_len=1, batched_tokens=1, kv_memory="1G", revision="main").words(
+        is_calibrated=False
+    )
+    flags = {
+        word[2:]
+        for word in (*COMMON, *pins, *(flag for recipe in RECIPES for flag in recipe.flags))
+        if word.startswith("--")
+    }
     assert flags > {"kv-cache-dtype", "revision"}
     assert (known_settings() | flags | {"served-model-name", "port"}) - taken == set()

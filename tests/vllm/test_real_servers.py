@@ -46,13 +46,26 @@ from agentload.study.parts import Live, TraceRef
 from agentload.tracefile.files import write as write_trace
 from agentload.workloads import catalog
 from tests.cli.verbs import agentload
-from tests.vllm.serving import IDLE_S, KEPT, LENGTH, arms, fates, kept_bytes, launched_by_the_verb, missing, model, typed
+from tests.vllm.serving import (
+    IDLE_S,
+    KEPT,
+    LENGTH,
+    arms,
+    fates,
+    kept_bytes,
+    launched_by_the_verb,
+    missing,
+    model,
+    typed,
+)
 
 pytestmark = [
     pytest.mark.vllm,
     pytest.mark.loopback,
     pytest.mark.skipif(missing() is not None, reason=str(missing())),
-    pytest.mark.filterwarnings("default"),  # what a vLLM's stream leaves behind when it is killed is not ours
+    pytest.mark.filterwarnings(
+        "default"
+    ),  # what a vLLM's stream leaves behind when it is killed is not ours
 ]
 THREE = ("bf16", "fp8", "fp8-skip-sw")
 GENERATED = {"ok", "garbage"}
@@ -67,18 +80,31 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def windowed(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Endpoint, ...]]:
+def windowed(
+    weights: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Endpoint, ...]]:
     folder = tmp_path_factory.mktemp("windowed")
     served = arms(folder / "endpoints.yaml", model(weights, "gemma3"), THREE)
     with launched_by_the_verb(folder / "endpoints.yaml"):
         yield served
 
 
-def played(trace: Trace, served: tuple[Endpoint, ...], database: Path, *, sessions: int, pairs: int = 2) -> str:
+def played(
+    trace: Trace, served: tuple[Endpoint, ...], database: Path, *, sessions: int, pairs: int = 2
+) -> str:
     load = Load(arrivals=ClosedLoop(sessions=sessions))
-    made = plan(trace, [arm.name for arm in served], run="real", pairs=pairs, load=load, limits=Limits(total_ns=120 * SECOND))
+    made = plan(
+        trace,
+        [arm.name for arm in served],
+        run="real",
+        pairs=pairs,
+        load=load,
+        limits=Limits(total_ns=120 * SECOND),
+    )
     study = Replay(traces=(TraceRef(path="t"),), servers=Live(endpoints="e"))
-    asked = Playing(study=study, plan=made, endpoints=served, database=database, trace_hash="", sample_s=0.5)
+    asked = Playing(
+        study=study, plan=made, endpoints=served, database=database, trace_hash="", sample_s=0.5
+    )
     return asyncio.run(Leg(asked).play()).run_id
 
 
@@ -86,7 +112,9 @@ def test_three_arms_are_what_the_arms_file_says(windowed: tuple[Endpoint, ...]) 
     identities = dict(zip(THREE, asyncio.run(identify_all(windowed)), strict=True))
     found = agreement(windowed, identities)
     assert (found.mismatches, found.unknown, found.equal) == ((), (), ())
-    assert {identity.settings["max_num_batched_tokens"] for identity in identities.values()} == {2048}
+    assert {identity.settings["max_num_batched_tokens"] for identity in identities.values()} == {
+        2048
+    }
     wrong = replace(windowed[0], expect={"kv_cache_dtype": "fp8"})
     with pytest.raises(EndpointError, match="expected fp8, the server says"):
         agreement([wrong], identities).require()
@@ -96,11 +124,25 @@ def test_three_arms_end_in_a_decision_on_prompts_of_exact_length_and_stamps_of_t
     windowed: tuple[Endpoint, ...], tmp_path: Path
 ) -> None:
     shutil.copy(Path(windowed[0].log or "").with_name("endpoints.yaml"), tmp_path)
-    write_trace(tmp_path / "rag.jsonl", catalog.trace("rag", seed=7, options={"sessions": "8", "documents": "0.2"}, ctx_scale=0.15))
+    write_trace(
+        tmp_path / "rag.jsonl",
+        catalog.trace("rag", seed=7, options={"sessions": "8", "documents": "0.2"}, ctx_scale=0.15),
+    )
     how = ("--pairs", "2", "--sessions", "2", "--wait-cap", "user=0.2")
-    typed(tmp_path, "replay", "rag.jsonl", "--endpoints", "endpoints.yaml", "--db", "real.duckdb", *how)
+    typed(
+        tmp_path,
+        "replay",
+        "rag.jsonl",
+        "--endpoints",
+        "endpoints.yaml",
+        "--db",
+        "real.duckdb",
+        *how,
+    )
     database = tmp_path / "real.duckdb"
-    with duckdb.connect(str(database)) as connection:  # a report that is kept does not say whose machine it was
+    with duckdb.connect(
+        str(database)
+    ) as connection:  # a report that is kept does not say whose machine it was
         ((run,),) = connection.execute("SELECT run_id FROM runs").fetchall()
         connection.execute("UPDATE legs SET host = 'one machine'")
     rows = [row for path in journals(database, run) for row in journal.read(path)]
@@ -124,30 +166,52 @@ def test_three_arms_end_in_a_decision_on_prompts_of_exact_length_and_stamps_of_t
     assert all(found in said for found in ("vLLM 0.", "KV dtype bfloat16", "KV dtype FP8"))
 
 
-def test_a_second_equal_prompt_comes_from_the_prefix_cache_of_each_arm_and_of_no_other(windowed: tuple[Endpoint, ...]) -> None:
+def test_a_second_equal_prompt_comes_from_the_prefix_cache_of_each_arm_and_of_no_other(
+    windowed: tuple[Endpoint, ...],
+) -> None:
     counted = asyncio.run(tokenizer(windowed[0], "tiny"))
     assert counted is not None
     found = [asyncio.run(reuse(arm, "tiny", tokenizer=counted)) for arm in windowed]
     assert [(each.verdict, each.prompt_tokens) for each in found] == [("hit", 2048)] * 3
     assert [each.cached_tokens for each in found] == [each.counted_hits for each in found]
     others = asyncio.run(crossed(windowed, ["tiny"] * 3, tokenizer=counted))
-    assert [(each.arm, each.verdict) for each in others] == [("fp8", "no hit"), ("fp8-skip-sw", "no hit")]
+    assert [(each.arm, each.verdict) for each in others] == [
+        ("fp8", "no hit"),
+        ("fp8-skip-sw", "no hit"),
+    ]
 
 
-def test_a_prompt_that_is_too_long_is_an_error_of_the_server_with_its_words(windowed: tuple[Endpoint, ...], tmp_path: Path) -> None:
-    run = played(swept((LENGTH + 500,), pairs=1, output=8, seed=1), windowed[:1], tmp_path / "long.duckdb", sessions=1, pairs=1)
-    (call,) = (row for path in journals(tmp_path / "long.duckdb", run) for row in journal.read(path) if isinstance(row, CallRow))
+def test_a_prompt_that_is_too_long_is_an_error_of_the_server_with_its_words(
+    windowed: tuple[Endpoint, ...], tmp_path: Path
+) -> None:
+    run = played(
+        swept((LENGTH + 500,), pairs=1, output=8, seed=1),
+        windowed[:1],
+        tmp_path / "long.duckdb",
+        sessions=1,
+        pairs=1,
+    )
+    (call,) = (
+        row
+        for path in journals(tmp_path / "long.duckdb", run)
+        for row in journal.read(path)
+        if isinstance(row, CallRow)
+    )
     assert (call.status, call.http_status) == ("http_error", 400)
     assert "maximum context length" in (call.error or "")
 
 
-def test_pools_of_a_windowed_model_are_as_large_as_computed(windowed: tuple[Endpoint, ...], weights: Path) -> None:
+def test_pools_of_a_windowed_model_are_as_large_as_computed(
+    windowed: tuple[Endpoint, ...], weights: Path
+) -> None:
     for arm in windowed:
         _hold_pool(arm, model(weights, "gemma3"))
 
 
 @pytest.mark.parametrize(("shape", "ways"), [("llama", ("bf16", "fp8")), ("gpt_oss", THREE)])
-def test_pools_are_as_large_as_computed(shape: str, ways: tuple[str, ...], weights: Path, tmp_path: Path) -> None:
+def test_pools_are_as_large_as_computed(
+    shape: str, ways: tuple[str, ...], weights: Path, tmp_path: Path
+) -> None:
     shaped = model(weights, shape)
     for arm in arms(tmp_path / "endpoints.yaml", shaped, ways):
         with launched([arm], logs=tmp_path, start_s=START_S):
@@ -158,7 +222,9 @@ def _hold_pool(arm: Endpoint, shaped: Path) -> None:
     identity = asyncio.run(identify(arm))
     facts = identity.facts()
     shape = model_shape(json.loads((shaped / "config.json").read_text()), name=shaped.name)
-    block = int(identity.cache_config["block_size"])  # as asked for: that of the prefix cache may be larger
+    block = int(
+        identity.cache_config["block_size"]
+    )  # as asked for: that of the prefix cache may be larger
     computed = sizes(shape, 64 << 20, max_model_len=LENGTH, in_flight=2048, block_tokens=block)
     pool = next(each.pool_tokens for each in computed if each.arm == arm.name)
     assert pool == pytest.approx(float(str(facts["pool_tokens"])), rel=0.01)
@@ -166,9 +232,17 @@ def _hold_pool(arm: Endpoint, shaped: Path) -> None:
 
 
 def test_a_pool_that_is_too_small_is_seen_to_preempt(weights: Path, tmp_path: Path) -> None:
-    (arm,) = arms(tmp_path / "endpoints.yaml", model(weights, "llama"), ("bf16",), memory="16M", length=4096)
+    (arm,) = arms(
+        tmp_path / "endpoints.yaml", model(weights, "llama"), ("bf16",), memory="16M", length=4096
+    )
     with launched([arm], logs=tmp_path, start_s=START_S):
-        run = played(swept(range(256, 272), pairs=1, output=1024, seed=1), (arm,), tmp_path / "x.duckdb", sessions=16, pairs=1)
+        run = played(
+            swept(range(256, 272), pairs=1, output=1024, seed=1),
+            (arm,),
+            tmp_path / "x.duckdb",
+            sessions=16,
+            pairs=1,
+        )
     rows = [row for path in journals(tmp_path / "x.duckdb", run) for row in journal.read(path)]
     assert {row.status for row in rows if isinstance(row, CallRow)} <= GENERATED
     samples = [row for row in rows if isinstance(row, SampleRow)]
@@ -185,7 +259,9 @@ def test_a_pool_that_is_too_small_is_seen_to_preempt(weights: Path, tmp_path: Pa
         ("api terminated", {"short", "idle_timeout", "truncated", "reset", "stream_error"}),
     ],
 )
-def test_a_server_that_dies_in_mid_stream_is_a_failed_call(ended_by: str, statuses: set[str], weights: Path, tmp_path: Path) -> None:
+def test_a_server_that_dies_in_mid_stream_is_a_failed_call(
+    ended_by: str, statuses: set[str], weights: Path, tmp_path: Path
+) -> None:
     (arm,) = arms(tmp_path / "endpoints.yaml", model(weights, "llama"), ("fp8",))
     with _stoppable(arm, tmp_path) as running, RawLog(tmp_path / "raw", which="all") as raw:
         outcome = asyncio.run(_streamed(arm, lambda: _end(running, ended_by), raw))
@@ -197,8 +273,16 @@ def test_a_server_that_dies_in_mid_stream_is_a_failed_call(ended_by: str, status
     assert running.survivors() == ()
 
 
-def test_a_full_queue_is_busy_whether_it_is_said_before_the_stream_or_inside_it(weights: Path, tmp_path: Path) -> None:
-    (arm,) = arms(tmp_path / "endpoints.yaml", model(weights, "llama"), ("bf16",), "--max-num-queued-reqs", "2")
+def test_a_full_queue_is_busy_whether_it_is_said_before_the_stream_or_inside_it(
+    weights: Path, tmp_path: Path
+) -> None:
+    (arm,) = arms(
+        tmp_path / "endpoints.yaml",
+        model(weights, "llama"),
+        ("bf16",),
+        "--max-num-queued-reqs",
+        "2",
+    )
     with launched([arm], logs=tmp_path, start_s=START_S):
         refused, crowd = asyncio.run(_crowded(arm))
         counted = asyncio.run(identify(arm)).counters["rejections"]
@@ -225,34 +309,61 @@ async def _crowded(arm: Endpoint) -> tuple[Outcome, list[Outcome]]:
         return note
 
     async with Wire([Target(arm=arm.name, url=arm.url)]) as wire:
-        long = [asyncio.create_task(wire.call(_request(arm, f"long{k}", 2000, streamed(f"long{k}")))) for k in range(2)]
+        long = [
+            asyncio.create_task(wire.call(_request(arm, f"long{k}", 2000, streamed(f"long{k}"))))
+            for k in range(2)
+        ]
         await running.wait()
         refused = await wire.call(_request(arm, "third", 4))
         await asyncio.gather(*long)
-        return refused, await asyncio.gather(*(wire.call(_request(arm, f"crowd{k}", 4)) for k in range(16)))
+        return refused, await asyncio.gather(
+            *(wire.call(_request(arm, f"crowd{k}", 4)) for k in range(16))
+        )
 
 
-def test_arms_take_turns_on_one_machine_and_a_report_has_lines_workloads_and_the_matrix(weights: Path, tmp_path: Path) -> None:
+def test_arms_take_turns_on_one_machine_and_a_report_has_lines_workloads_and_the_matrix(
+    weights: Path, tmp_path: Path
+) -> None:
     file, database, logs = tmp_path / "endpoints.yaml", tmp_path / "turns.duckdb", tmp_path / "logs"
     arms(file, model(weights, "llama"), ("bf16", "fp8"))
     short = tmp_path / "rag.jsonl"
-    write_trace(short, catalog.trace("rag", seed=7, options={"sessions": "4", "documents": "0"}, ctx_scale=0.15))
-    agentload("replay --pairs 1 --sessions 1 --wait-cap user=0.2 --launch", short, endpoints=file, db=database, logs=logs)
+    write_trace(
+        short,
+        catalog.trace("rag", seed=7, options={"sessions": "4", "documents": "0"}, ctx_scale=0.15),
+    )
+    agentload(
+        "replay --pairs 1 --sessions 1 --wait-cap user=0.2 --launch",
+        short,
+        endpoints=file,
+        db=database,
+        logs=logs,
+    )
     with reading(database) as connection:
         ((run, model_name),) = connection.execute("SELECT run_id, model FROM runs").fetchall()
     assert model_name == "tiny"
-    agentload("sweep --contexts 256,512,1k --pairs 1 --output 8 --launch", endpoints=file, db=database, into=run, logs=logs)
+    agentload(
+        "sweep --contexts 256,512,1k --pairs 1 --output 8 --launch",
+        endpoints=file,
+        db=database,
+        into=run,
+        logs=logs,
+    )
     agentload("probe --matrix --prompts 2", endpoints=file, into=run, db=database, logs=logs)
     with reading(database) as connection:
         evidence = gather(connection, run)
-        ((starts,),) = connection.execute("SELECT count(DISTINCT facts ->> 'process_start_s') FROM fingerprints").fetchall()
+        ((starts,),) = connection.execute(
+            "SELECT count(DISTINCT facts ->> 'process_start_s') FROM fingerprints"
+        ).fetchall()
     assert starts == 6  # each arm twice, once more each time to be met, of which the first stays
     assert [each.name for each in evidence.workloads] == ["rag"]
     assert [(each.arm, each.itl_ms.size) for each in evidence.sweeps] == [("bf16", 3), ("fp8", 3)]
     assert [(each.arm, each.prefix_caching, each.outcome) for each in evidence.probes] == [
         (arm, caching, "ok") for arm in ("bf16", "fp8") for caching in (False, True)
     ]
-    assert (evidence.arm("bf16").observed_dtype, evidence.arm("fp8").observed_dtype) == ("bfloat16", "fp8")
+    assert (evidence.arm("bf16").observed_dtype, evidence.arm("fp8").observed_dtype) == (
+        "bfloat16",
+        "fp8",
+    )
 
 
 @contextmanager
@@ -286,12 +397,17 @@ async def _streamed(arm: Endpoint, end: Callable[[], None], raw: RawLog) -> Outc
         return await wire.call(_request(arm, "dies", 6000, streamed))
 
 
-def _request(arm: Endpoint, name: str, tokens: int, streamed: Callable[[int], None] | None = None) -> WireRequest:
+def _request(
+    arm: Endpoint, name: str, tokens: int, streamed: Callable[[int], None] | None = None
+) -> WireRequest:
     return WireRequest(
         request_id=name,
         arm=arm.name,
         session=name,
-        body=chat(b'[{"role":"user","content":"also area arts"}]', sampling=Sampling(model="tiny", max_tokens=tokens)),
+        body=chat(
+            b'[{"role":"user","content":"also area arts"}]',
+            sampling=Sampling(model="tiny", max_tokens=tokens),
+        ),
         released_ns=time.monotonic_ns(),
         limits=Limits(idle_ns=int(IDLE_S * SECOND)),
         asked=Asked(tokens=tokens, is_forced=True),

@@ -29,7 +29,9 @@ QUICK_S = 10.0
 """Of server time: so long may it take until FP8 is seen to differ."""
 
 
-def test_fp8_is_outside_the_scatter_of_its_reference_and_a_scored_prompt_reads_no_cache(tmp_path: Path) -> None:
+def test_fp8_is_outside_the_scatter_of_its_reference_and_a_scored_prompt_reads_no_cache(
+    tmp_path: Path,
+) -> None:
     weights = model(tmp_path / "models", "llama")
     found = arms(tmp_path / "arms.yaml", weights, ("bf16", "fp8"))
     with launched(found, logs=tmp_path, start_s=600.0):
@@ -39,23 +41,48 @@ def test_fp8_is_outside_the_scatter_of_its_reference_and_a_scored_prompt_reads_n
 async def _screened(found: tuple[Endpoint, ...]) -> None:
     bf16, fp8 = found
     subject = drawn((LENGTH,), seed=1)
-    passages = [await asyncio.to_thread(_passage, subject, number, bf16, "tiny", LENGTH) for number in range(len(subject.contexts))]
+    passages = [
+        await asyncio.to_thread(_passage, subject, number, bf16, "tiny", LENGTH)
+        for number in range(len(subject.contexts))
+    ]
     async with Scorer(bf16, "tiny") as one, Scorer(fp8, "tiny") as other:
         assert await longest_list(one, passages[0].cut("a", 64)) == 20
-        screen = Screening(run="r", at_ns=0, reference="bf16", passages=passages, lengths=(LENGTH,), block=16, listener=lambda _: None)
+        screen = Screening(
+            run="r",
+            at_ns=0,
+            reference="bf16",
+            passages=passages,
+            lengths=(LENGTH,),
+            block=16,
+            listener=lambda _: None,
+        )
         await screen.ask({"bf16": one, "fp8": other})
-        same = Screening(run="r", at_ns=0, reference="bf16", passages=passages, lengths=(LENGTH,), block=16, listener=lambda _: None)
+        same = Screening(
+            run="r",
+            at_ns=0,
+            reference="bf16",
+            passages=passages,
+            lengths=(LENGTH,),
+            block=16,
+            listener=lambda _: None,
+        )
         await same.ask({"bf16": one, "again": one})
         await _quickly(passages[0], one, other)
     rows = read(screen.rows)
     assert {row.prompt for row in rows} == set(range(8))
-    assert all(row.cached is not None and row.cached > 0.9 for row in rows)  # single tokens read the stored cache
+    assert all(
+        row.cached is not None and row.cached > 0.9 for row in rows
+    )  # single tokens read the stored cache
     assert any(max(row.own) > 0 for row in rows)  # another salt moves something, on a CPU too
     outside, inside = screening(rows, alpha=0.05), screening(read(same.rows), alpha=0.05)
     assert inside.pattern == "inside"
     assert outside.lengths[0].p is not None
     assert outside.lengths[0].p <= 0.05
-    scored = [row for row in screen.rows if '"path": "prompt"' in row.settings and row.outcome == "compared"]
+    scored = [
+        row
+        for row in screen.rows
+        if '"path": "prompt"' in row.settings and row.outcome == "compared"
+    ]
     assert all('"cached": 0.0' in (row.detail or "") for row in scored)
 
 

@@ -37,14 +37,21 @@ def false_share(rng: Random, *, histories: int, runs: int) -> float:
     return sum(len(raised(noisy(rng, runs + 1))) for _ in range(histories)) / (histories * runs)
 
 
-def found_share(rng: Random, *, histories: int, before: int, by: float, within: int = WITHIN) -> float:
+def found_share(
+    rng: Random, *, histories: int, before: int, by: float, within: int = WITHIN
+) -> float:
     """Return the share of histories whose slowdown, after so many runs, is alarmed within the next ones."""
     stamp = execution(before).ended_ns
     assert stamp is not None
     found = 0
     for _ in range(histories):
-        values = [each + math.log1p(by) * (place >= before) for place, each in enumerate(noisy(rng, before + within))]
-        found += any(each.kind == "regression" and each.raised_ns >= stamp for each in raised(values))
+        values = [
+            each + math.log1p(by) * (place >= before)
+            for place, each in enumerate(noisy(rng, before + within))
+        ]
+        found += any(
+            each.kind == "regression" and each.raised_ns >= stamp for each in raised(values)
+        )
     return found / histories
 
 
@@ -54,10 +61,15 @@ def suspect_share(rng: Random, *, histories: int, before: int = 20) -> float:
     named = told = 0
     for _ in range(histories):
         values = noisy(rng, before + WITHIN)
-        late = [execution(day, change=values[day] - values[0] + math.log1p(0.05), facts=newer) for day in range(before, before + WITHIN)]
+        late = [
+            execution(day, change=values[day] - values[0] + math.log1p(0.05), facts=newer)
+            for day in range(before, before + WITHIN)
+        ]
         quiet = history(*(each - values[0] for each in values[1:before]))
         found = [
-            each for each in alarms((*quiet, *late), Rule()) if each.kind == "regression" and each.raised_ns >= (late[0].ended_ns or 0)
+            each
+            for each in alarms((*quiet, *late), Rule())
+            if each.kind == "regression" and each.raised_ns >= (late[0].ended_ns or 0)
         ]
         told += len(found)
         named += sum("version 0.10.0 → 0.11.0" in " ".join(each.suspects) for each in found)
@@ -68,21 +80,42 @@ def main(histories: int = 1000) -> int:
     """Print the table; 1 when a promise is not kept."""
     rng, kept = Random(8), True
 
-    def row(told: str, share: float, promise: str, is_kept: Callable[[float], bool] = lambda _: True) -> None:
+    def row(
+        told: str, share: float, promise: str, is_kept: Callable[[float], bool] = lambda _: True
+    ) -> None:
         nonlocal kept
         kept &= is_kept(share)
-        sys.stdout.write(f"{told:62} {share:7.2%}  {promise}{'' if is_kept(share) else '  NOT KEPT'}\n")
+        sys.stdout.write(
+            f"{told:62} {share:7.2%}  {promise}{'' if is_kept(share) else '  NOT KEPT'}\n"
+        )
         sys.stdout.flush()
 
-    sys.stdout.write(f"run-to-run noise {NOISE:.1%}, AR(1) {LIKENESS}, {histories:,} histories a row\n")
-    row(f"false alarms a quiet run, of {60 * histories:,}", false_share(rng, histories=histories, runs=60), "<= 1 %", lambda x: x <= 0.01)
+    sys.stdout.write(
+        f"run-to-run noise {NOISE:.1%}, AR(1) {LIKENESS}, {histories:,} histories a row\n"
+    )
+    row(
+        f"false alarms a quiet run, of {60 * histories:,}",
+        false_share(rng, histories=histories, runs=60),
+        "<= 1 %",
+        lambda x: x <= 0.01,
+    )
     for before in (10, 20, 30):
         told = f"5 % slower after {before} runs, alarmed within {WITHIN}"
-        row(told, found_share(rng, histories=histories, before=before, by=0.05), ">= 90 %", lambda x: x >= 0.9)
+        row(
+            told,
+            found_share(rng, histories=histories, before=before, by=0.05),
+            ">= 90 %",
+            lambda x: x >= 0.9,
+        )
     for within in (WITHIN, 10, 20):
         told = f"3.5 % slower after 20 runs, alarmed within {within}"
         row(told, found_share(rng, histories=histories, before=20, by=0.035, within=within), "")
-    row("the change of version just before it is named the suspect", suspect_share(rng, histories=100), "100 %", lambda x: x == 1)
+    row(
+        "the change of version just before it is named the suspect",
+        suspect_share(rng, histories=100),
+        "100 %",
+        lambda x: x == 1,
+    )
     return 0 if kept else 1
 
 

@@ -8,12 +8,25 @@ from typing import Any
 from agentload.watch.history import Change, Detail, Execution, Outcome
 
 DAY_NS = 86_400_000_000_000
-FACTS: Mapping[str, Mapping[str, Any]] = {"prod": {"version": "0.10.0", "models": ["m"], "process_start_s": 1.0}}
+FACTS: Mapping[str, Mapping[str, Any]] = {
+    "prod": {"version": "0.10.0", "models": ["m"], "process_start_s": 1.0}
+}
 
 
-def execution(day: int, outcome: Outcome = "done", *, change: float | None = None, **told: Any) -> Execution:
-    changes = () if change is None else (Change(arm="prod", metric="turn_ms", log_ratio=change, error=0.001, pairs=6),)
-    detail = {"facts": FACTS if outcome == "done" else {}, "reference": None if change is None else "r0", "changes": changes, **told}
+def execution(
+    day: int, outcome: Outcome = "done", *, change: float | None = None, **told: Any
+) -> Execution:
+    changes = (
+        ()
+        if change is None
+        else (Change(arm="prod", metric="turn_ms", log_ratio=change, error=0.001, pairs=6),)
+    )
+    detail = {
+        "facts": FACTS if outcome == "done" else {},
+        "reference": None if change is None else "r0",
+        "changes": changes,
+        **told,
+    }
     return Execution(
         job="nightly",
         started_ns=day * DAY_NS,
@@ -27,4 +40,7 @@ def execution(day: int, outcome: Outcome = "done", *, change: float | None = Non
 
 def history(*changes: float) -> tuple[Execution, ...]:
     """Return the reference and a run for each log ratio against it."""
-    return (execution(0), *(execution(day, change=change) for day, change in enumerate(changes, start=1)))
+    return (
+        execution(0),
+        *(execution(day, change=change) for day, change in enumerate(changes, start=1)),
+    )

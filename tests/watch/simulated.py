@@ -32,10 +32,26 @@ from agentload.watch.schedule import SECOND, Schedule
 
 NIGHT_NS = 86_400 * SECOND
 START_NS = 1_795_226_400 * SECOND  # 2026-11-21 02:00 UTC
-STEP_TIMES = ("decode_ms", "decode_ms_per_token", "prefill_ms_per_token", "prefill_ms_per_pair", "weights_ms", "host_ms_per_token")
-STUDY = Replay(traces=(TraceRef(path="demo-rag"),), servers=Live(endpoints="prod=http://127.0.0.1:1/v1"), pairs=4, load=Load(sessions=1))
+STEP_TIMES = (
+    "decode_ms",
+    "decode_ms_per_token",
+    "prefill_ms_per_token",
+    "prefill_ms_per_pair",
+    "weights_ms",
+    "host_ms_per_token",
+)
+STUDY = Replay(
+    traces=(TraceRef(path="demo-rag"),),
+    servers=Live(endpoints="prod=http://127.0.0.1:1/v1"),
+    pairs=4,
+    load=Load(sessions=1),
+)
 JOB = Job(name="nightly", study=STUDY, schedule=Schedule(cron="0 2 * * *"))
-SHORT = replace(JOB, study=extended(STUDY, traces=(TraceRef(path="demo-chat"),), pairs=3), budget=Budget(calls=12))
+SHORT = replace(
+    JOB,
+    study=extended(STUDY, traces=(TraceRef(path="demo-chat"),), pairs=3),
+    budget=Budget(calls=12),
+)
 (ARM,) = arms_of("gpt-oss-20b-h100", ["bf16"])
 
 
@@ -81,7 +97,15 @@ class Nights:
         self.executed.append(execute(self.job, self.database, notice=unheard))
         return self.executed[-1]
 
-    def play(self, job: Job, *, run: str, database: Path, is_controlled: bool, notice: Callable[[str], None]) -> Outcome:
+    def play(
+        self,
+        job: Job,
+        *,
+        run: str,
+        database: Path,
+        is_controlled: bool,
+        notice: Callable[[str], None],
+    ) -> Outcome:
         """Stand in for the sockets."""
         trace, refs = read_traces(job.study.traces)
         arms = ["prod", *([control_of("prod")] if is_controlled else [])]
@@ -102,7 +126,9 @@ class Nights:
             for row in simulation.rows():
                 writer.append(self._kept(row))
         load([path], database)
-        return Outcome(arms=("prod",), void=None, stopped=None, died=None, load_error=None, usd=None)
+        return Outcome(
+            arms=("prod",), void=None, stopped=None, died=None, load_error=None, usd=None
+        )
 
     def _kept(self, row: Row) -> Row:
         match row:

@@ -72,17 +72,29 @@ def test_accepting_closes_the_regression_and_later_runs_are_held_against_the_acc
     (alarm,) = alarms(past, Rule())
     assert (alarm.kind, alarm.closed_ns) == ("regression", past[-1].ended_ns)
     assert reference(past, None) == "r12"
-    later = (*past, *(held_against(execution(day, change=QUIET[day - 14]), "r12") for day in range(14, 24)))
+    later = (
+        *past,
+        *(held_against(execution(day, change=QUIET[day - 14]), "r12") for day in range(14, 24)),
+    )
     assert [each.kind for each in alarms(later, Rule())] == ["regression"]
     assert reference(later, None) == "r12"
     worse = (*later, held_against(execution(24, change=0.08), "r12"))
-    assert [(each.kind, each.is_open) for each in alarms(worse, Rule())] == [("regression", False), ("regression", True)]
+    assert [(each.kind, each.is_open) for each in alarms(worse, Rule())] == [
+        ("regression", False),
+        ("regression", True),
+    ]
 
 
 def test_a_suspect_is_found_behind_an_accepted_reference() -> None:
     newer = {"prod": {**FACTS["prod"], "version": "0.11.0"}}
-    past = (*WORSE, accepted(13, "r12"), held_against(execution(14, change=0.5, facts=newer), "r12"))
-    assert [each.suspects for each in alarms(past, Rule()) if each.is_open and each.metric] == [("prod: version 0.10.0 → 0.11.0",)]
+    past = (
+        *WORSE,
+        accepted(13, "r12"),
+        held_against(execution(14, change=0.5, facts=newer), "r12"),
+    )
+    assert [each.suspects for each in alarms(past, Rule()) if each.is_open and each.metric] == [
+        ("prod: version 0.10.0 → 0.11.0",)
+    ]
 
 
 def test_accepting_is_no_execution_and_answers_for_no_firing() -> None:
@@ -90,7 +102,10 @@ def test_accepting_is_no_execution_and_answers_for_no_firing() -> None:
     assert latest_ns(past, now_ns=14 * DAY_NS) == 12 * DAY_NS
     assert exit_code(past[-1], alarms(past, Rule())) == 0
     assert expendable(past, 2, "r12") == tuple(f"r{day}" for day in range(11))
-    assert outcome_told(replace(past[-1], detail=replace(past[-1].detail, reason="known"))) == "accepted as the reference: known"
+    assert (
+        outcome_told(replace(past[-1], detail=replace(past[-1].detail, reason="known")))
+        == "accepted as the reference: known"
+    )
 
 
 def test_the_latest_usable_run_is_accepted_and_written_down(tmp_path: Path) -> None:
@@ -98,7 +113,11 @@ def test_the_latest_usable_run_is_accepted_and_written_down(tmp_path: Path) -> N
     done = accept(JOB, database, run=None, note="the new driver", notice=unheard)
     assert [each.kind for each in done.closed] == ["regression"]
     stored = ledger.history(database, "nightly")
-    assert (stored[-1].outcome, stored[-1].run_id, stored[-1].detail.reason) == ("accepted", "r12", "the new driver")
+    assert (stored[-1].outcome, stored[-1].run_id, stored[-1].detail.reason) == (
+        "accepted",
+        "r12",
+        "the new driver",
+    )
     assert all(not each.is_open for each in ledger.stored_alarms(database, "nightly"))
     assert accept(JOB, database, run="r11", note=None, notice=unheard).execution.run_id == "r11"
 

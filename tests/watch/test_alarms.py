@@ -14,7 +14,14 @@ QUIET = (0.004, -0.003, 0.002, -0.006, 0.001, 0.005, -0.002, 0.003, -0.004, 0.0)
 
 
 def spans(found: tuple[Alarm, ...]) -> list[tuple[Kind, int, int | None]]:
-    return [(each.kind, each.raised_ns // DAY_NS, None if each.closed_ns is None else each.closed_ns // DAY_NS) for each in found]
+    return [
+        (
+            each.kind,
+            each.raised_ns // DAY_NS,
+            None if each.closed_ns is None else each.closed_ns // DAY_NS,
+        )
+        for each in found
+    ]
 
 
 def test_a_quiet_history_raises_nothing() -> None:
@@ -24,7 +31,9 @@ def test_a_quiet_history_raises_nothing() -> None:
 def test_a_regression_is_one_alarm_over_all_its_runs_and_closes_when_it_is_over() -> None:
     past = history(*QUIET, 0.08, 0.075, 0.083, 0.002, -0.001)
     assert spans(alarms(past, Rule())) == [("regression", 11, 14)]
-    assert [exit_code(past[:length][-1], alarms(past[:length], Rule())) for length in range(11, 16)] == [0, 3, 3, 3, 0]
+    assert [
+        exit_code(past[:length][-1], alarms(past[:length], Rule())) for length in range(11, 16)
+    ] == [0, 3, 3, 3, 0]
 
 
 def test_an_improvement_is_an_alarm_that_fails_nothing() -> None:
@@ -38,7 +47,9 @@ def test_runs_under_an_alarm_do_not_become_the_level_that_it_is_measured_against
     assert spans(alarms(past, Rule())) == [("regression", 11, 31)]
 
 
-def test_an_alarm_closes_by_the_runs_that_it_was_raised_against_and_not_by_those_of_last_year() -> None:
+def test_an_alarm_closes_by_the_runs_that_it_was_raised_against_and_not_by_those_of_last_year() -> (
+    None
+):
     slowly_faster = [-0.0004 * number for number in range(400)]
     past = history(*slowly_faster, *[-0.1] * 5, -0.16)
     assert spans(alarms(past, Rule())) == [("regression", 401, 406)]
@@ -63,7 +74,11 @@ def test_a_difference_inside_the_noise_floor_is_none() -> None:
 
 def test_the_version_that_changed_just_before_is_the_suspect() -> None:
     newer = {"prod": {**FACTS["prod"], "version": "0.11.0", "process_start_s": 9.0}}
-    past = (*history(*QUIET), execution(11, change=0.08, facts=newer), execution(12, change=0.08, facts=newer))
+    past = (
+        *history(*QUIET),
+        execution(11, change=0.08, facts=newer),
+        execution(12, change=0.08, facts=newer),
+    )
     found = alarms(past, Rule())
     assert spans(found) == [("changed identity", 11, 12), ("regression", 11, None)]
     assert found[1].suspects == ("prod: version 0.10.0 → 0.11.0",)
@@ -72,23 +87,42 @@ def test_the_version_that_changed_just_before_is_the_suspect() -> None:
 def test_a_suspect_is_found_behind_the_reference_as_well() -> None:
     newer = {"prod": {**FACTS["prod"], "version": "0.11.0"}}
     past = (execution(0), execution(1, change=0.5, facts=newer))
-    assert [each.suspects for each in alarms(past, Rule()) if each.kind == "regression"] == [("prod: version 0.10.0 → 0.11.0",)]
+    assert [each.suspects for each in alarms(past, Rule()) if each.kind == "regression"] == [
+        ("prod: version 0.10.0 → 0.11.0",)
+    ]
 
 
 def test_a_dead_endpoint_is_one_alarm_until_it_answers() -> None:
-    past = (*history(*QUIET), execution(11, "dead", reason="refused"), execution(12, "dead"), execution(13, change=0.0))
+    past = (
+        *history(*QUIET),
+        execution(11, "dead", reason="refused"),
+        execution(12, "dead"),
+        execution(13, change=0.0),
+    )
     found = alarms(past, Rule())
     assert (spans(found), found[0].message) == ([("dead endpoint", 11, 13)], "refused")
 
 
 @pytest.mark.parametrize("outcome", ["failed", "missed", "void", "running"])
 def test_two_executions_in_a_row_without_figures_are_a_failing_schedule(outcome: Outcome) -> None:
-    past = (*history(0.0), execution(2, outcome), execution(3, outcome), execution(4, outcome), execution(5, change=0.0))
+    past = (
+        *history(0.0),
+        execution(2, outcome),
+        execution(3, outcome),
+        execution(4, outcome),
+        execution(5, change=0.0),
+    )
     assert spans(alarms(past, Rule())) == [("failing schedule", 3, 5)]
 
 
 def test_one_failure_and_skipped_executions_are_no_failing_schedule() -> None:
-    past = (*history(0.0), execution(2, "failed"), execution(3, "skipped"), execution(4, change=0.0), execution(5, "failed"))
+    past = (
+        *history(0.0),
+        execution(2, "failed"),
+        execution(3, "skipped"),
+        execution(4, change=0.0),
+        execution(5, "failed"),
+    )
     assert alarms(past, Rule()) == ()
 
 
@@ -97,7 +131,9 @@ def test_three_firings_slept_through_are_told_and_over_with_the_next_run() -> No
     assert spans(alarms(past, Rule())) == [("failing schedule", 4, 5)]
 
 
-@pytest.mark.parametrize(("outcome", "code"), [("done", 0), ("skipped", 0), ("void", 3), ("dead", 1), ("failed", 1)])
+@pytest.mark.parametrize(
+    ("outcome", "code"), [("done", 0), ("skipped", 0), ("void", 3), ("dead", 1), ("failed", 1)]
+)
 def test_the_exit_code_follows_from_the_outcome(outcome: Outcome, code: int) -> None:
     assert exit_code(execution(1, outcome), ()) == code
 
@@ -126,9 +162,14 @@ def test_only_calls_of_runs_beyond_those_kept_are_expendable_and_never_the_refer
 
 
 def test_a_fixed_reference_may_be_named_as_it_begins_and_is_kept() -> None:
-    past = tuple(replace(each, run_id=f"20261120-{number}-ab") for number, each in enumerate(history(*QUIET)))
+    past = tuple(
+        replace(each, run_id=f"20261120-{number}-ab") for number, each in enumerate(history(*QUIET))
+    )
     assert reference(past, "20261120-3") == "20261120-3-ab"
     assert reference(past, "20261101-1-cd") == "20261101-1-cd"  # a run that is not the job's
     assert "20261120-3-ab" not in expendable(past, 2, reference(past, "20261120-3"))
     # Of several that begin so, none can be told from the others: the comparison says that, and all of them stay.
-    assert (reference(past, "20261120-"), expendable(past, 2, reference(past, "20261120-"))) == ("20261120-", ())
+    assert (reference(past, "20261120-"), expendable(past, 2, reference(past, "20261120-"))) == (
+        "20261120-",
+        (),
+    )

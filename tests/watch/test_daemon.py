@@ -25,7 +25,8 @@ pytestmark = pytest.mark.loopback
 
 STUDY = Replay(traces=(TraceRef(path="rag"),), servers=Live(endpoints="prod=http://127.0.0.1:1/v1"))
 JOBS = tuple(
-    Job(name=name, study=STUDY, schedule=Schedule(cron=cron)) for name, cron in (("nightly", "0 2 * * *"), ("hourly", "0 * * * *"))
+    Job(name=name, study=STUDY, schedule=Schedule(cron=cron))
+    for name, cron in (("nightly", "0 2 * * *"), ("hourly", "0 * * * *"))
 )
 
 
@@ -49,7 +50,13 @@ def scene(folder: Path, script: str) -> Place:
     program = folder / "agentload"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    return Place(program=program, jobs_file=folder / "watch.yaml", database=folder / "x.duckdb", local_zone="UTC", path="/bin")
+    return Place(
+        program=program,
+        jobs_file=folder / "watch.yaml",
+        database=folder / "x.duckdb",
+        local_zone="UTC",
+        path="/bin",
+    )
 
 
 def served(place: Place, clock: Clock, acts: Iterator[bool]) -> list[str]:
@@ -67,7 +74,9 @@ def served(place: Place, clock: Clock, acts: Iterator[bool]) -> list[str]:
     async def both() -> None:
         async with asyncio.TaskGroup() as tasks:
             serving = tasks.create_task(serve(JOBS, place, say=said.append, now=clock, look_s=0.01))
-            await asyncio.sleep(0.01)  # the handler stands: the signal ends the daemon, not the tests
+            await asyncio.sleep(
+                0.01
+            )  # the handler stands: the signal ends the daemon, not the tests
             tasks.create_task(act())
             await serving
 
@@ -88,12 +97,21 @@ def test_each_job_is_executed_when_it_falls_due(tmp_path: Path) -> None:
             yield True
 
     said = served(scene(tmp_path, f'echo "$3" >>{called}; exit 3'), clock, acts())
-    assert said[:2] == ["nightly: next at 2026-11-20 02:00 UTC", "hourly: next at 2026-11-20 01:00 UTC"]
+    assert said[:2] == [
+        "nightly: next at 2026-11-20 02:00 UTC",
+        "hourly: next at 2026-11-20 01:00 UTC",
+    ]
     assert sorted(called.read_text().split()) == ["hourly", "hourly", "nightly"]
-    assert sorted(said[2:]) == ["hourly: exit code 3", "hourly: exit code 3", "nightly: exit code 3"]
+    assert sorted(said[2:]) == [
+        "hourly: exit code 3",
+        "hourly: exit code 3",
+        "nightly: exit code 3",
+    ]
 
 
-def test_a_machine_that_slept_through_three_firings_executes_once_and_that_one_counts_them(tmp_path: Path) -> None:
+def test_a_machine_that_slept_through_three_firings_executes_once_and_that_one_counts_them(
+    tmp_path: Path,
+) -> None:
     clock = Clock(at("2026-11-16T02:00:30"))
     called = tmp_path / "called"
 
@@ -102,16 +120,24 @@ def test_a_machine_that_slept_through_three_firings_executes_once_and_that_one_c
         clock.start_ns = at("2026-11-20T09:30:00")
         clock.began_ns = time.monotonic_ns()
         until_s = time.monotonic() + 0.2
-        while time.monotonic() < until_s or not called.exists() or called.read_text().count("nightly") < 1:
+        while (
+            time.monotonic() < until_s
+            or not called.exists()
+            or called.read_text().count("nightly") < 1
+        ):
             yield True
 
     served(scene(tmp_path, f'echo "$3" >>{called}'), clock, acts())
     assert sorted(called.read_text().split()) == ["hourly", "nightly"]
     found = unanswered(JOBS[0].schedule, last_ns=at("2026-11-16T02:00:07"), now_ns=clock())
-    assert found == tuple(at(f"2026-11-{day}T02:00:00") for day in (17, 18, 19, 20))  # three missed, and the one that it answers
+    assert found == tuple(
+        at(f"2026-11-{day}T02:00:00") for day in (17, 18, 19, 20)
+    )  # three missed, and the one that it answers
 
 
-def test_a_program_that_is_replaced_just_now_costs_one_firing_and_not_the_daemon(tmp_path: Path) -> None:
+def test_a_program_that_is_replaced_just_now_costs_one_firing_and_not_the_daemon(
+    tmp_path: Path,
+) -> None:
     clock = Clock(at("2026-11-20T00:59:59") + 9 * SECOND // 10)
     called = tmp_path / "called"
     place = scene(tmp_path, "")

@@ -17,7 +17,11 @@ from agentload.verdict.policy import Setting
 from agentload.watch.job import Budget, Job, Notify, job
 from agentload.watch.schedule import Schedule
 
-LEAST: dict[str, object] = {"traces": ["demo-rag"], "endpoints": "a=http://h:1/v1", "schedule": {"cron": "0 3 * * *"}}
+LEAST: dict[str, object] = {
+    "traces": ["demo-rag"],
+    "endpoints": "a=http://h:1/v1",
+    "schedule": {"cron": "0 3 * * *"},
+}
 
 
 def test_an_entry_that_says_the_least_means_this(tmp_path: Path) -> None:
@@ -25,7 +29,13 @@ def test_an_entry_that_says_the_least_means_this(tmp_path: Path) -> None:
         name="nightly",
         study=Replay(
             traces=(TraceRef(path="demo-rag"),),
-            servers=Live(endpoints="a=http://h:1/v1", model=None, api_key_env=None, force=True, logs=str(tmp_path / "logs")),
+            servers=Live(
+                endpoints="a=http://h:1/v1",
+                model=None,
+                api_key_env=None,
+                force=True,
+                logs=str(tmp_path / "logs"),
+            ),
             pairs=6,
             load=StudiedLoad(),
             seed=0,
@@ -53,7 +63,11 @@ def test_an_entry_that_says_all_means_all_of_it(tmp_path: Path) -> None:
         "model": "m",
         "api_key_env": "KEY",
         "pairs": 4,
-        "load": {"sessions": 8, "max_in_flight": 4, "waits": {"user": {"cap_s": 5.0}, "tool": {"scale": 0.5}}},
+        "load": {
+            "sessions": 8,
+            "max_in_flight": 4,
+            "waits": {"user": {"cap_s": 5.0}, "tool": {"scale": 0.5}},
+        },
         "seed": 7,
         "budget": {"calls": 900, "minutes": 30.0, "usd": 2.5},
         "policy": {"min_change": 0.05},
@@ -62,27 +76,49 @@ def test_an_entry_that_says_all_means_all_of_it(tmp_path: Path) -> None:
         "reference": "r1",
         "control": False,
         "retention": {"runs": 9},
-        "notify": {"digest": "d.md", "junit": "j.xml", "prometheus": "p.prom", "webhook_env": "HOOK", "always": True},
+        "notify": {
+            "digest": "d.md",
+            "junit": "j.xml",
+            "prometheus": "p.prom",
+            "webhook_env": "HOOK",
+            "always": True,
+        },
     }
     assert job("nightly", entry, at=tmp_path / "jobs.yaml") == Job(
         name="nightly",
         study=Replay(
             traces=(TraceRef(path=str(tmp_path / "mine.jsonl")), TraceRef(path="demo-chat")),
-            servers=Live(endpoints=str(tmp_path / "arms.yaml"), model="m", api_key_env="KEY", force=True, logs=str(tmp_path / "logs")),
+            servers=Live(
+                endpoints=str(tmp_path / "arms.yaml"),
+                model="m",
+                api_key_env="KEY",
+                force=True,
+                logs=str(tmp_path / "logs"),
+            ),
             pairs=4,
-            load=StudiedLoad(sessions=8, max_in_flight=4, wait_cap_s={"user": 5.0}, wait_scale={"tool": 0.5}),
+            load=StudiedLoad(
+                sessions=8, max_in_flight=4, wait_cap_s={"user": 5.0}, wait_scale={"tool": 0.5}
+            ),
             seed=7,
             on_dead="stop",
         ),
         schedule=Schedule(cron="30 2 * * 1-5", time_zone="Europe/Berlin", stagger_s=60.0),
         budget=Budget(calls=900, minutes=30.0, usd=2.5),
-        setting=Setting(policy=Policy(min_change=0.05), name=f"{tmp_path / 'jobs.yaml'}: job 'nightly': policy"),
+        setting=Setting(
+            policy=Policy(min_change=0.05), name=f"{tmp_path / 'jobs.yaml'}: job 'nightly': policy"
+        ),
         metrics=("ttft_ms", "tpot_ms"),
         noise=0.02,
         reference="r1",
         control=False,
         keep_runs=9,
-        notify=Notify(digest=tmp_path / "d.md", junit=tmp_path / "j.xml", prometheus=tmp_path / "p.prom", webhook_env="HOOK", always=True),
+        notify=Notify(
+            digest=tmp_path / "d.md",
+            junit=tmp_path / "j.xml",
+            prometheus=tmp_path / "p.prom",
+            webhook_env="HOOK",
+            always=True,
+        ),
         spec=json.dumps(entry, separators=(",", ":")),
     )
 
@@ -96,8 +132,12 @@ def test_an_entry_that_says_all_means_all_of_it(tmp_path: Path) -> None:
         ({"rate_per_s": 0.5}, OpenLoop(rate_per_s=0.5)),
     ],
 )
-def test_a_load_is_recorded_closed_or_open(tmp_path: Path, load: dict[str, object], arrivals: Arrivals) -> None:
-    assert job("nightly", LEAST | {"load": load}, at=tmp_path / "jobs.yaml").study.load.planned() == Load(arrivals=arrivals)
+def test_a_load_is_recorded_closed_or_open(
+    tmp_path: Path, load: dict[str, object], arrivals: Arrivals
+) -> None:
+    assert job(
+        "nightly", LEAST | {"load": load}, at=tmp_path / "jobs.yaml"
+    ).study.load.planned() == Load(arrivals=arrivals)
 
 
 @pytest.mark.parametrize(
@@ -124,8 +164,14 @@ def test_a_load_is_recorded_closed_or_open(tmp_path: Path, load: dict[str, objec
         ({"load": {"sessions": 0}}, "load.sessions must be >= 1, got 0"),
         ({"load": {"max_in_flight": 0}}, "load.max_in_flight must be >= 1, got 0"),
         ({"load": {"sessions": 1, "max_in_flight": 1}}, None),
-        ({"load": {"waits": {"tool": {"scale": -0.1}}}}, "load.wait_scale must be zero or more, got -0.1"),
-        ({"load": {"waits": {"tool": {"cap_s": -0.1}}}}, "load.wait_cap_s must be zero or more, got -0.1"),
+        (
+            {"load": {"waits": {"tool": {"scale": -0.1}}}},
+            "load.wait_scale must be zero or more, got -0.1",
+        ),
+        (
+            {"load": {"waits": {"tool": {"cap_s": -0.1}}}},
+            "load.wait_cap_s must be zero or more, got -0.1",
+        ),
         ({"load": {"waits": {"tool": {"scale": 0, "cap_s": 0}}}}, None),
         ({"load": {"waits": {"lunch": {}}}}, "load.waits: no kind of wait 'lunch'"),
         ({"load": {"waits": {}, "wait_cap_s": {"user": 5}}}, None),
@@ -135,7 +181,9 @@ def test_a_load_is_recorded_closed_or_open(tmp_path: Path, load: dict[str, objec
         ),
     ],
 )
-def test_a_number_that_cannot_be_meant_is_refused_at_its_bound(tmp_path: Path, entry: dict[str, object], says: str | None) -> None:
+def test_a_number_that_cannot_be_meant_is_refused_at_its_bound(
+    tmp_path: Path, entry: dict[str, object], says: str | None
+) -> None:
     said = None
     try:
         job("nightly", LEAST | entry, at=tmp_path / "jobs.yaml")
@@ -145,24 +193,38 @@ def test_a_number_that_cannot_be_meant_is_refused_at_its_bound(tmp_path: Path, e
 
 
 def test_every_path_of_a_job_is_one_beside_the_jobs_file(tmp_path: Path) -> None:
-    made = job("nightly", LEAST | {"traces": ["gone.jsonl"], "tokenizer": "t/tokenizer.json", "logs": "out"}, at=tmp_path / "jobs.yaml")
+    made = job(
+        "nightly",
+        LEAST | {"traces": ["gone.jsonl"], "tokenizer": "t/tokenizer.json", "logs": "out"},
+        at=tmp_path / "jobs.yaml",
+    )
     assert made.traces == (str(tmp_path / "gone.jsonl"),)
     assert made.study.tokenizer == str(tmp_path / "t" / "tokenizer.json")
-    assert made.study.servers == Live(endpoints="a=http://h:1/v1", force=True, logs=str(tmp_path / "out"))
+    assert made.study.servers == Live(
+        endpoints="a=http://h:1/v1", force=True, logs=str(tmp_path / "out")
+    )
 
 
 @pytest.mark.parametrize(
     ("entry", "says"),
     [
-        ({"on_dead": "wait"}, "on_dead is stop: what follows a server's death is the next execution"),
-        ({"on_dead": "skip"}, "on_dead is stop: what follows a server's death is the next execution"),
+        (
+            {"on_dead": "wait"},
+            "on_dead is stop: what follows a server's death is the next execution",
+        ),
+        (
+            {"on_dead": "skip"},
+            "on_dead is stop: what follows a server's death is the next execution",
+        ),
         ({"force": False}, "force is true: a job measures a server that has changed, and says so"),
         ({"force": True}, None),
         ({"servers": "foo"}, "servers: Expected `object`, got `str`"),
         ({"servers": {"model": "m"}, "on_dead": "stop"}, None),
     ],
 )
-def test_what_a_job_would_not_do_is_refused(tmp_path: Path, entry: dict[str, object], says: str | None) -> None:
+def test_what_a_job_would_not_do_is_refused(
+    tmp_path: Path, entry: dict[str, object], says: str | None
+) -> None:
     said = None
     try:
         job("nightly", LEAST | entry, at=tmp_path / "jobs.yaml")
@@ -174,11 +236,16 @@ def test_what_a_job_would_not_do_is_refused(tmp_path: Path, entry: dict[str, obj
 @pytest.mark.parametrize(
     ("load", "says"),
     [
-        ({"sessions": 1, "rate_per_s": 1}, "--sessions (closed loop) and --rate (open loop) exclude each other"),
+        (
+            {"sessions": 1, "rate_per_s": 1},
+            "--sessions (closed loop) and --rate (open loop) exclude each other",
+        ),
         ({"ramp_s": 5.0}, "--ramp needs a load to rise to"),
     ],
 )
-def test_a_load_that_contradicts_itself_is_refused(tmp_path: Path, load: dict[str, object], says: str) -> None:
+def test_a_load_that_contradicts_itself_is_refused(
+    tmp_path: Path, load: dict[str, object], says: str
+) -> None:
     with pytest.raises(AgentloadError) as caught:
         job("nightly", LEAST | {"load": load}, at=tmp_path / "jobs.yaml")
     assert caught.value.message.endswith(says)
@@ -186,9 +253,20 @@ def test_a_load_that_contradicts_itself_is_refused(tmp_path: Path, load: dict[st
 
 @pytest.mark.parametrize(
     ("name", "is_taken"),
-    [("a", True), ("nightly-rag-2", True), ("a" * 52, True), ("a" * 53, False), ("-a", False), ("a-", False), ("A", False), ("", False)],
+    [
+        ("a", True),
+        ("nightly-rag-2", True),
+        ("a" * 52, True),
+        ("a" * 53, False),
+        ("-a", False),
+        ("a-", False),
+        ("A", False),
+        ("", False),
+    ],
 )
-def test_a_name_is_one_that_files_and_schedulers_take(tmp_path: Path, name: str, *, is_taken: bool) -> None:
+def test_a_name_is_one_that_files_and_schedulers_take(
+    tmp_path: Path, name: str, *, is_taken: bool
+) -> None:
     try:
         taken = job(name, LEAST, at=tmp_path / "jobs.yaml").name
     except AgentloadError:
@@ -198,7 +276,11 @@ def test_a_name_is_one_that_files_and_schedulers_take(tmp_path: Path, name: str,
 
 def test_a_control_doubles_what_an_execution_may_take(tmp_path: Path) -> None:
     made = job("nightly", LEAST, at=tmp_path / "jobs.yaml")
-    assert (made.times(is_controlled=True), made.times(is_controlled=False), made.longest_s) == (2, 1, 7200.0)
+    assert (made.times(is_controlled=True), made.times(is_controlled=False), made.longest_s) == (
+        2,
+        1,
+        7200.0,
+    )
     assert job("nightly", LEAST | {"control": False}, at=tmp_path / "jobs.yaml").longest_s == 3600.0
 
 
@@ -210,7 +292,9 @@ def test_a_control_doubles_what_an_execution_may_take(tmp_path: Path) -> None:
         ({"shedule": 1}, "agentload watch --help shows a jobs file"),
     ],
 )
-def test_a_field_that_lies_outside_its_section_is_told_where_it_belongs(tmp_path: Path, entry: dict[str, object], hint: str) -> None:
+def test_a_field_that_lies_outside_its_section_is_told_where_it_belongs(
+    tmp_path: Path, entry: dict[str, object], hint: str
+) -> None:
     with pytest.raises(AgentloadError, match="unknown field") as error:
         job("nightly", LEAST | entry, at=tmp_path / "jobs.yaml")
     assert error.value.hint == hint

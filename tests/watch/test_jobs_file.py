@@ -12,7 +12,11 @@ from agentload.errors import AgentloadError
 from agentload.watch.jobs_file import add, environment_file, read_environment, read_jobs, remove
 from tests.cli.watch.jobs import watch_file
 
-ENTRY = {"traces": ["rag"], "endpoints": "prod=http://127.0.0.1:8000/v1", "schedule": {"cron": "0 2 * * *", "time_zone": "Europe/Berlin"}}
+ENTRY = {
+    "traces": ["rag"],
+    "endpoints": "prod=http://127.0.0.1:8000/v1",
+    "schedule": {"cron": "0 2 * * *", "time_zone": "Europe/Berlin"},
+}
 
 
 def test_jobs_that_are_added_can_be_read_and_removed_again(tmp_path: Path) -> None:
@@ -45,21 +49,36 @@ def test_a_file_that_is_laid_out_otherwise_is_still_extended(tmp_path: Path) -> 
     assert [each.name for each in read_jobs(path).jobs] == ["one"]
 
 
-def test_paths_are_those_beside_the_file_wherever_it_is_called_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_those_beside_the_file_wherever_it_is_called_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home = tmp_path / "home"
     for folder in (home, home / "traces", tmp_path, tmp_path / "traces"):
         folder.mkdir(exist_ok=True)
         for name in ("mine.jsonl", "chat.jsonl", "arms.yaml"):
             (folder / name).write_text("")
     monkeypatch.chdir(tmp_path)
-    entry = {**ENTRY, "traces": ["mine.jsonl", "./mine.jsonl", "../mine.jsonl", "chat", "rag"], "endpoints": "arms.yaml"}
+    entry = {
+        **ENTRY,
+        "traces": ["mine.jsonl", "./mine.jsonl", "../mine.jsonl", "chat", "rag"],
+        "endpoints": "arms.yaml",
+    }
     added = add(home / "watch.yaml", "one", entry)
     beside = str(home / "mine.jsonl")
-    assert added.traces == (beside, beside, str(tmp_path / "mine.jsonl"), str(home / "traces/chat.jsonl"), "rag")
+    assert added.traces == (
+        beside,
+        beside,
+        str(tmp_path / "mine.jsonl"),
+        str(home / "traces/chat.jsonl"),
+        "rag",
+    )
     assert added.endpoints == str(home / "arms.yaml")
 
 
-@pytest.mark.parametrize(("key", "value", "what"), [("traces", ["./mine.jsonl"], "trace"), ("endpoints", "./mine.yaml", "arms file")])
+@pytest.mark.parametrize(
+    ("key", "value", "what"),
+    [("traces", ["./mine.jsonl"], "trace"), ("endpoints", "./mine.yaml", "arms file")],
+)
 def test_a_path_that_is_relative_to_the_shell_is_refused_with_the_one_to_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, value: object, what: str
 ) -> None:
@@ -81,15 +100,30 @@ def test_a_path_that_is_relative_to_the_shell_is_refused_with_the_one_to_write(
         ({**ENTRY, "shedule": 1}, "unknown field `shedule`"),
         ({**ENTRY, "metrics": ["tftt_ms"]}, "Invalid enum value 'tftt_ms'"),
         ({**ENTRY, "budget": {"minutes": 0}}, "budget.minutes must be positive"),
-        ({**ENTRY, "budget": {"minutes": float("nan")}}, "budget.minutes must be a finite number, got nan"),
+        (
+            {**ENTRY, "budget": {"minutes": float("nan")}},
+            "budget.minutes must be a finite number, got nan",
+        ),
         ({**ENTRY, "budget": {"usd": float("inf")}}, "budget.usd must be a finite number, got inf"),
-        ({**ENTRY, "schedule": {"cron": "0 2 * * *", "stagger_s": float("-inf")}}, "schedule.stagger_s must be a finite number, got -inf"),
-        ({**ENTRY, "load": {"waits": {"user": {"cap_s": float("inf")}}}}, "load.waits.user.cap_s must be a finite number, got inf"),
-        ({**ENTRY, "policy": {"slos": [{}, {"ttft_ms": float("nan")}]}}, "policy.slos.1.ttft_ms must be a finite number, got nan"),
+        (
+            {**ENTRY, "schedule": {"cron": "0 2 * * *", "stagger_s": float("-inf")}},
+            "schedule.stagger_s must be a finite number, got -inf",
+        ),
+        (
+            {**ENTRY, "load": {"waits": {"user": {"cap_s": float("inf")}}}},
+            "load.waits.user.cap_s must be a finite number, got inf",
+        ),
+        (
+            {**ENTRY, "policy": {"slos": [{}, {"ttft_ms": float("nan")}]}},
+            "policy.slos.1.ttft_ms must be a finite number, got nan",
+        ),
         ({**ENTRY, "load": {"sessions": 0}}, "load.sessions must be >= 1"),
         ({**ENTRY, "load": {"max_in_flight": 0}}, "load.max_in_flight must be >= 1"),
         ({**ENTRY, "load": {"rate_per_s": 0}}, "load.rate_per_s must be positive"),
-        ({**ENTRY, "load": {"waits": {"user": {"scale": -1}}}}, "load.wait_scale must be zero or more, got -1"),
+        (
+            {**ENTRY, "load": {"waits": {"user": {"scale": -1}}}},
+            "load.wait_scale must be zero or more, got -1",
+        ),
         ({**ENTRY, "schedule": {"cron": "0 2"}}, "expected five fields"),
         (
             {**ENTRY, "load": {"sessions": 2, "rate_per_s": 1.0}},
@@ -98,7 +132,9 @@ def test_a_path_that_is_relative_to_the_shell_is_refused_with_the_one_to_write(
         ({**ENTRY, "policy": {"min_chnge": 1}}, "min_chnge"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_by_name(tmp_path: Path, entry: dict[str, object], message: str) -> None:
+def test_what_cannot_be_meant_is_refused_by_name(
+    tmp_path: Path, entry: dict[str, object], message: str
+) -> None:
     with pytest.raises(AgentloadError) as caught:
         add(tmp_path / "watch.yaml", "one", entry)
     assert message in caught.value.message
@@ -117,7 +153,9 @@ def test_a_job_that_is_not_there_is_answered_with_those_that_are(tmp_path: Path)
     assert caught.value.hint == "its jobs: one"
 
 
-def test_a_trace_that_is_not_there_is_refused_when_the_job_is_added_and_not_in_the_night(tmp_path: Path) -> None:
+def test_a_trace_that_is_not_there_is_refused_when_the_job_is_added_and_not_in_the_night(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(AgentloadError, match="no trace 'ragg'") as caught:
         add(tmp_path / "watch.yaml", "one", {**ENTRY, "traces": ["ragg"]})
     assert str(caught.value.hint).startswith("did you mean rag")
@@ -139,15 +177,20 @@ def test_variables_are_read_as_a_shell_would(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "mode", "message"), [("KEY=x", 0o640, "others may read it"), ("A=1\nsk-secret", 0o600, ":2: expected NAME=")]
+    ("text", "mode", "message"),
+    [("KEY=x", 0o640, "others may read it"), ("A=1\nsk-secret", 0o600, ":2: expected NAME=")],
 )
-def test_a_file_that_is_not_right_is_refused_without_its_content(tmp_path: Path, text: str, mode: int, message: str) -> None:
+def test_a_file_that_is_not_right_is_refused_without_its_content(
+    tmp_path: Path, text: str, mode: int, message: str
+) -> None:
     with pytest.raises(AgentloadError, match=message) as caught:
         read_environment(written(tmp_path, text, mode=mode))
     assert "sk-secret" not in caught.value.message
 
 
-def test_what_the_caller_set_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_caller_set_wins_over_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OURS", "set")
     monkeypatch.delenv("AGENTLOAD_TEST_HOOK", raising=False)
     written(tmp_path, "OURS=file\nAGENTLOAD_TEST_HOOK=https://x\n")

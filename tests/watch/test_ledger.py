@@ -21,12 +21,21 @@ def test_parquet_has_a_row_a_change_and_the_alarms(tmp_path: Path) -> None:
     database = tmp_path / "watch.duckdb"
     past = (*WORSE, execution(14, "failed", reason="no disk"))
     ledger.note(database, "nightly", map(ledger.execution_row, past))
-    ledger.note(database, "nightly", ledger.alarm_rows("nightly", alarms(past, Rule()), (), at_ns=0))
+    ledger.note(
+        database, "nightly", ledger.alarm_rows("nightly", alarms(past, Rule()), (), at_ns=0)
+    )
     assert ledger.bring_in(database, "nightly") is None
     ours, told = (pl.read_parquet(path) for path in parquet(database, tmp_path / "out"))
     assert ours["outcome"].to_list() == ["done"] * 14 + ["failed"]
     assert ours["change"].to_list()[0] is None
     row = ours.row(13, named=True)
-    assert (row["arm"], row["metric"], row["run_id"], row["started"]) == ("prod", "turn_ms", "r13", datetime(1970, 1, 14))  # noqa: DTZ001
-    assert (row["low"], row["change"], row["high"]) == pytest.approx(tuple(math.expm1(0.08 + z * 0.00196) for z in (-1, 0, 1)))
+    assert (row["arm"], row["metric"], row["run_id"], row["started"]) == (
+        "prod",
+        "turn_ms",
+        "r13",
+        datetime(1970, 1, 14),  # noqa: DTZ001
+    )
+    assert (row["low"], row["change"], row["high"]) == pytest.approx(
+        tuple(math.expm1(0.08 + z * 0.00196) for z in (-1, 0, 1))
+    )
     assert told.select("kind", "metric", "closed").rows() == [("regression", "prod: turn_ms", None)]

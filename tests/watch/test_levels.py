@@ -35,7 +35,9 @@ def test_of_20_000_quiet_runs_at_most_1_percent_raise_an_alarm() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("before", [10, 20, 30])
-def test_a_slowdown_of_5_percent_is_alarmed_within_three_runs_in_90_percent_of_histories(before: int) -> None:
+def test_a_slowdown_of_5_percent_is_alarmed_within_three_runs_in_90_percent_of_histories(
+    before: int,
+) -> None:
     assert found_share(Random(before), histories=400, before=before, by=0.05) >= 0.9
 
 
@@ -90,24 +92,58 @@ def test_a_shift_below_what_matters_is_none_however_certain() -> None:
 def test_series_share_the_error_rate() -> None:
     found = shift([0.0] * 12, [0.044])
     assert LEVELS[0] / 10 < found.p < LEVELS[0]
-    assert (is_shifted(found, smallest=0.03), is_shifted(found, smallest=0.03, series=10)) == (True, False)
+    assert (is_shifted(found, smallest=0.03), is_shifted(found, smallest=0.03, series=10)) == (
+        True,
+        False,
+    )
 
 
 def test_looks_never_take_the_last_run_of_the_baseline() -> None:
     assert [(each.runs, each.baseline) for each in looks([0.0], [0.1])] == [(1, 1)]
-    assert [(each.runs, each.baseline) for each in looks([0.0, 0.0, 0.0], [0.1])] == [(1, 3), (2, 2), (3, 1)]
+    assert [(each.runs, each.baseline) for each in looks([0.0, 0.0, 0.0], [0.1])] == [
+        (1, 3),
+        (2, 2),
+        (3, 1),
+    ]
 
 
 # Its Q was computed with apache-otava 0.8.0 (PairDistanceCalculator, power 1), which follows the same paper.
-BUMP = [0.0, 0.011, -0.004, 0.018, 0.002, -0.013, 0.007, 0.009, -0.016, 0.003, 0.055, 0.061, 0.043, 0.058, 0.049, 0.012, -0.006, 0.004]
-OTAVA = {(3, 6): -0.009333333333333332, (10, 15): 0.2717777777777777, (10, 18): 0.12608465608465613, (15, 18): 0.010412698412698478}
+BUMP = [
+    0.0,
+    0.011,
+    -0.004,
+    0.018,
+    0.002,
+    -0.013,
+    0.007,
+    0.009,
+    -0.016,
+    0.003,
+    0.055,
+    0.061,
+    0.043,
+    0.058,
+    0.049,
+    0.012,
+    -0.006,
+    0.004,
+]
+OTAVA = {
+    (3, 6): -0.009333333333333332,
+    (10, 15): 0.2717777777777777,
+    (10, 18): 0.12608465608465613,
+    (15, 18): 0.010412698412698478,
+}
 
 
 def energy(one: list[float], other: list[float]) -> float:
     """Write the scaled energy distance as the paper has it."""
     n, m = len(one), len(other)
     across = sum(abs(x - y) for x in one for y in other) * 2 / (n * m)
-    within = [sum(abs(x - y) for x, y in combinations(side, 2)) / math.comb(len(side), 2) for side in (one, other)]
+    within = [
+        sum(abs(x - y) for x, y in combinations(side, 2)) / math.comb(len(side), 2)
+        for side in (one, other)
+    ]
     return (across - sum(within)) * n * m / (n + m)
 
 
@@ -164,12 +200,16 @@ def test_a_level_that_lasts_is_told_unless_it_is_smaller_than_what_matters() -> 
 
 
 @pytest.mark.slow
-def test_quiet_runs_that_resemble_their_neighbours_change_level_no_more_often_than_the_level_says() -> None:
+def test_quiet_runs_that_resemble_their_neighbours_change_level_no_more_often_than_the_level_says() -> (
+    None
+):
     rng, level, histories = Random(5), 0.05, 400
     ours = 0
     for seed in range(histories):
         values = np.array(noisy(rng, 30))
-        ours += chance(values, strongest(values)[1], np.random.default_rng(seed), level=level) < level
+        ours += (
+            chance(values, strongest(values)[1], np.random.default_rng(seed), level=level) < level
+        )
     assert 0.015 <= ours / histories <= 0.08, ours
 
 

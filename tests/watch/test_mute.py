@@ -23,11 +23,23 @@ WORSE = history(*QUIET, 0.08)  # the regression is of day 11
 
 def muted(day: int, until_day: float, kind: str = "regression") -> Execution:
     detail = Detail(kind=kind, until_ns=round(until_day * DAY_NS), reason="fix on Monday")
-    return replace(execution(day, "muted"), run_id=None, started_ns=day * DAY_NS + 1, ended_ns=day * DAY_NS + 1, detail=detail)
+    return replace(
+        execution(day, "muted"),
+        run_id=None,
+        started_ns=day * DAY_NS + 1,
+        ended_ns=day * DAY_NS + 1,
+        detail=detail,
+    )
 
 
 @pytest.mark.parametrize(
-    ("kind", "until_day", "code"), [("regression", 20, 0), ("changed identity", 20, 3), ("regression", 12, 3), ("regression", 3, 3)]
+    ("kind", "until_day", "code"),
+    [
+        ("regression", 20, 0),
+        ("changed identity", 20, 3),
+        ("regression", 12, 3),
+        ("regression", 3, 3),
+    ],
 )
 def test_a_muted_alarm_fails_no_check_until_its_day(kind: str, until_day: int, code: int) -> None:
     past = (*WORSE, muted(11, until_day, kind), execution(12, change=0.081))
@@ -65,7 +77,9 @@ def test_notices_say_what_is_muted_and_fail_nothing() -> None:
     assert "muted until 1970-01-21 00:00" in text
     assert alarm_told(found[0]).endswith("; muted until 1970-01-21 00:00")
     assert 'failures="0"' in junit("nightly", past[-1], found)
-    assert 'agentload_watch_alarms{job="nightly",kind="regression"} 0.0' in prometheus("nightly", past, found)
+    assert 'agentload_watch_alarms{job="nightly",kind="regression"} 0.0' in prometheus(
+        "nightly", past, found
+    )
 
 
 def test_what_is_muted_is_stored_and_read_again(tmp_path: Path) -> None:
@@ -82,12 +96,16 @@ def _day(text: str) -> datetime:
 @pytest.fixture
 def jobs_file(tmp_path: Path) -> Path:
     file = tmp_path / "watch.yaml"
-    file.write_text("jobs: {nightly: {traces: [rag], endpoints: 'prod=http://127.0.0.1:9/v1', schedule: {cron: '0 2 * * *'}}}\n")
+    file.write_text(
+        "jobs: {nightly: {traces: [rag], endpoints: 'prod=http://127.0.0.1:9/v1', schedule: {cron: '0 2 * * *'}}}\n"
+    )
     ledger.note(tmp_path / "watch.duckdb", "nightly", map(ledger.execution_row, WORSE))
     return file
 
 
-async def test_the_verb_mutes_and_the_page_says_so_in_grey(jobs_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_verb_mutes_and_the_page_says_so_in_grey(
+    jobs_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     mute("nightly", "regression", until=_day("2199-12-01"), file=jobs_file, note="known")
     assert "regression: prod: turn latency +8.3%" in (told := capsys.readouterr().out)
     assert "regression muted until 2199-12-01 00:00: known" in told
@@ -107,4 +125,7 @@ async def test_the_verb_mutes_and_the_page_says_so_in_grey(jobs_file: Path, caps
 def test_a_kind_that_is_none_is_refused_with_those_that_are(jobs_file: Path) -> None:
     with pytest.raises(UsageError, match="no kind of alarm 'slow'") as refused:
         mute("nightly", "slow", until=_day("2199-12-01"), file=jobs_file)
-    assert refused.value.hint == "any of: regression, improvement, dead-endpoint, changed-identity, failing-schedule"
+    assert (
+        refused.value.hint
+        == "any of: regression, improvement, dead-endpoint, changed-identity, failing-schedule"
+    )

@@ -38,14 +38,20 @@ def test_a_digest_begins_with_what_holds_now() -> None:
 def test_a_digest_never_says_that_nothing_got_worse_of_what_could_not_be_judged() -> None:
     """An invalid night after quiet ones says nothing of tonight's servers."""
     blind = execution(13, "void", reason="requests left 40 ms late")
-    assert digest("nightly", (*WORSE[:-1], blind), ()).startswith("# nightly: the latest run could not be judged\n")
+    assert digest("nightly", (*WORSE[:-1], blind), ()).startswith(
+        "# nightly: the latest run could not be judged\n"
+    )
     assert outcome_told(blind) == "invalid: requests left 40 ms late"
 
 
 def test_an_invalid_run_is_not_summed_up_with_a_decision() -> None:
     decided = execution(3, "void", reason="late")
-    decided = replace(decided, detail=replace(decided.detail, headline="stay on BF16; test FP8 further"))
-    assert "stay on" not in summary(Executed(execution=decided, history=(decided,), alarms=(), raised=(), closed=(), code=3))
+    decided = replace(
+        decided, detail=replace(decided.detail, headline="stay on BF16; test FP8 further")
+    )
+    assert "stay on" not in summary(
+        Executed(execution=decided, history=(decided,), alarms=(), raised=(), closed=(), code=3)
+    )
 
 
 def test_what_a_server_said_cannot_turn_into_markup() -> None:
@@ -55,15 +61,25 @@ def test_what_a_server_said_cannot_turn_into_markup() -> None:
 
 def test_junit_fails_the_series_that_got_worse() -> None:
     root = ET.fromstring(junit("nightly", WORSE[-1], alarms(WORSE, Rule())))
-    assert {key: root.get(key) for key in ("tests", "failures", "errors")} == {"tests": "2", "failures": "1", "errors": "0"}
-    assert [each.get("name") for each in root if each.find("failure") is not None] == ["prod: turn_ms"]
+    assert {key: root.get(key) for key in ("tests", "failures", "errors")} == {
+        "tests": "2",
+        "failures": "1",
+        "errors": "0",
+    }
+    assert [each.get("name") for each in root if each.find("failure") is not None] == [
+        "prod: turn_ms"
+    ]
     dead = ET.fromstring(junit("nightly", execution(1, "dead", reason="\x00refused"), ()))
     assert [each.get("message") for each in dead.iter("error")] == ["refused"]
 
 
 # What Jenkins' junit-10.xsd lets an element have, the attributes that it must have first.
 JUNIT = {
-    "testsuite": (("name", "tests", "failures", "errors"), ("skipped", "time", "timestamp"), {"testcase"}),
+    "testsuite": (
+        ("name", "tests", "failures", "errors"),
+        ("skipped", "time", "timestamp"),
+        {"testcase"},
+    ),
     "testcase": (("name", "classname"), ("time",), {"skipped", "error", "failure", "system-out"}),
     "failure": ((), ("message", "type"), set()),
     "error": ((), ("message", "type"), set()),
@@ -74,14 +90,20 @@ JUNIT = {
 
 @pytest.mark.parametrize("outcome", [each for each in get_args(Outcome) if each != "accepted"])
 def test_junit_is_what_continuous_integration_reads(outcome: Outcome) -> None:
-    last = execution(14, outcome, change=0.09 if outcome in {"done", "void"} else None, reason=None if outcome == "done" else "a < b & c")
+    last = execution(
+        14,
+        outcome,
+        change=0.09 if outcome in {"done", "void"} else None,
+        reason=None if outcome == "done" else "a < b & c",
+    )
     root = ET.fromstring(junit("nightly", last, alarms((*WORSE, last), Rule())))
     for each in root.iter():
         needed, allowed, children = JUNIT[each.tag]
         assert set(needed) <= set(each.attrib) <= {*needed, *allowed}
         assert {child.tag for child in each} <= children
     counts = {
-        word: len(root.findall(f"testcase/{tag}")) for word, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped"))
+        word: len(root.findall(f"testcase/{tag}"))
+        for word, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped"))
     }
     assert {word: int(root.get(word, "")) for word in counts} == counts
     assert int(root.get("tests", "")) == len(root.findall("testcase"))
@@ -103,15 +125,24 @@ def test_prometheus_reads_the_text_file_back() -> None:
 
 def test_a_digest_names_changes_of_level_and_their_suspects() -> None:
     newer = {"prod": {**FACTS["prod"], "version": "0.11.0"}}
-    past = (*WORSE[:-1], *(execution(day, change=0.08 + 0.001 * (day % 3), facts=newer) for day in range(13, 23)))
+    past = (
+        *WORSE[:-1],
+        *(execution(day, change=0.08 + 0.001 * (day % 3), facts=newer) for day in range(13, 23)),
+    )
     text = digest("nightly", past, alarms(past, Rule()))
     assert "Changes of level:\n\n- prod: turn latency +8." in text
-    assert "since 1970-01-14 00:00, run r13 (p = 0.002); changed just before: prod: version 0.10.0 → 0.11.0" in text
+    assert (
+        "since 1970-01-14 00:00, run r13 (p = 0.002); changed just before: prod: version 0.10.0 → 0.11.0"
+        in text
+    )
 
 
 def test_an_execution_that_started_late_says_so() -> None:
     day_ns = 86_400_000_000_000
-    assert outcome_told(replace(execution(3), due_ns=3 * day_ns - 8 * 3_600_000_000_000)) == "done: the reference from now on, 8.0 h late"
+    assert (
+        outcome_told(replace(execution(3), due_ns=3 * day_ns - 8 * 3_600_000_000_000))
+        == "done: the reference from now on, 8.0 h late"
+    )
     assert outcome_told(execution(3)) == "done: the reference from now on"
 
 
@@ -147,22 +178,37 @@ def job(notify: Notify) -> Job:
 
 
 def executed(past: tuple[Execution, ...], *, raised: tuple[Alarm, ...]) -> Executed:
-    return Executed(execution=past[-1], history=past, alarms=raised, raised=raised, closed=(), code=3 if raised else 0)
+    return Executed(
+        execution=past[-1],
+        history=past,
+        alarms=raised,
+        raised=raised,
+        closed=(),
+        code=3 if raised else 0,
+    )
 
 
 @pytest.mark.loopback
-def test_a_raised_alarm_calls_the_webhook_with_a_text_that_slack_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_raised_alarm_calls_the_webhook_with_a_text_that_slack_shows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     found = alarms(WORSE, Rule())
     with receiver() as (url, got):
         monkeypatch.setenv("HOOK", url)
         assert send(job(Notify(webhook_env="HOOK")), executed(WORSE, raised=found)) == ()
     (content,) = got
     assert "raised: regression: prod: turn latency +8." in content["text"]
-    assert (content["job"], content["exit_code"], content["raised"][0]["kind"]) == ("nightly", 3, "regression")
+    assert (content["job"], content["exit_code"], content["raised"][0]["kind"]) == (
+        "nightly",
+        3,
+        "regression",
+    )
 
 
 @pytest.mark.loopback
-def test_a_quiet_execution_calls_it_only_when_it_always_shall(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quiet_execution_calls_it_only_when_it_always_shall(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with receiver() as (url, got):
         monkeypatch.setenv("HOOK", url)
         quiet = executed(WORSE[:-1], raised=())
@@ -178,24 +224,34 @@ def test_a_webhook_that_fails_is_told_without_its_secret(monkeypatch: pytest.Mon
     with receiver(500) as (url, _):
         monkeypatch.setenv("HOOK", url)
         assert send(told, executed(WORSE[:-1], raised=())) == ("webhook of HOOK failed: 500",)
-    assert send(told, executed(WORSE[:-1], raised=())) == ("webhook of HOOK failed: ConnectionRefusedError",)
+    assert send(told, executed(WORSE[:-1], raised=())) == (
+        "webhook of HOOK failed: ConnectionRefusedError",
+    )
     monkeypatch.setenv("HOOK", "http://127.0.0.1:99999/secret")
-    assert send(told, executed(WORSE[:-1], raised=())) == ("webhook of HOOK failed: InvalidUrlClientError",)
+    assert send(told, executed(WORSE[:-1], raised=())) == (
+        "webhook of HOOK failed: InvalidUrlClientError",
+    )
     monkeypatch.delenv("HOOK")
-    assert send(told, executed(WORSE[:-1], raised=())) == ("environment variable HOOK holds no URL: no webhook was called",)
+    assert send(told, executed(WORSE[:-1], raised=())) == (
+        "environment variable HOOK holds no URL: no webhook was called",
+    )
 
 
 @pytest.mark.loopback
 def test_a_file_that_cannot_be_written_is_told_and_the_others_are_written(tmp_path: Path) -> None:
     (tmp_path / "file").mkdir()
     notify = Notify(digest=tmp_path / "file", prometheus=tmp_path / "p.prom")
-    assert send(job(notify), executed(WORSE[:-1], raised=())) == (f"{tmp_path}/file: Is a directory",)
+    assert send(job(notify), executed(WORSE[:-1], raised=())) == (
+        f"{tmp_path}/file: Is a directory",
+    )
     assert (tmp_path / "p.prom").is_file()
 
 
 @pytest.mark.loopback
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_webhook_that_redirects_is_not_followed_and_its_notice_counts_as_lost(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_webhook_that_redirects_is_not_followed_and_its_notice_counts_as_lost(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Elsewhere(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.send_response(status)
@@ -210,7 +266,9 @@ def test_a_webhook_that_redirects_is_not_followed_and_its_notice_counts_as_lost(
         thread.start()
         try:
             monkeypatch.setenv("HOOK", f"http://127.0.0.1:{server.server_port}/secret")
-            told = send(job(Notify(webhook_env="HOOK", always=True)), executed(WORSE[:-1], raised=()))
+            told = send(
+                job(Notify(webhook_env="HOOK", always=True)), executed(WORSE[:-1], raised=())
+            )
         finally:
             server.shutdown()
             thread.join()

@@ -51,7 +51,13 @@ def test_a_server_is_dead_where_the_replay_ended_by_it(
 STUDY = Replay(traces=(TraceRef(path="demo-chat"),), servers=Live(endpoints="x"))
 JOB = Job(name="nightly", study=STUDY, schedule=Schedule(cron="0 2 * * *"), control=False)
 ONE = Endpoint(name="a", url="http://127.0.0.1:1/v1", price_per_hour=2.5, gpus=2)
-MANY = replace(ONE, name="b", gpus=None, price_per_hour=4.0, metrics=("http://127.0.0.1:1/metrics", "http://127.0.0.1:2/metrics"))
+MANY = replace(
+    ONE,
+    name="b",
+    gpus=None,
+    price_per_hour=4.0,
+    metrics=("http://127.0.0.1:1/metrics", "http://127.0.0.1:2/metrics"),
+)
 
 
 def test_servers_cost_by_their_gpus_and_replicas_and_the_policy_has_the_last_word() -> None:
@@ -77,11 +83,16 @@ def test_the_tighter_limit_counts(budget: Budget, seconds: float, told: str) -> 
 def test_a_reference_with_its_control_may_take_twice_as_much() -> None:
     job = replace(JOB, control=True, budget=Budget(minutes=30, usd=1))
     assert [limit(job, 5.0, is_controlled=each).seconds for each in (True, False)] == [1440, 720]
-    assert limit(job, 5.0, is_controlled=True).told == "cost limit of 1 USD, twice for a run with its control, at 5 USD an hour"
+    assert (
+        limit(job, 5.0, is_controlled=True).told
+        == "cost limit of 1 USD, twice for a run with its control, at 5 USD an hour"
+    )
     assert (job.longest_s, JOB.longest_s) == (3600, 3600)
 
 
-def test_a_limit_counts_from_the_beginning_of_the_run_and_not_of_each_part(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_limit_counts_from_the_beginning_of_the_run_and_not_of_each_part(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     waited_s: list[float] = []
 
     async def part(audience: Audience, *, at_most_s: float) -> None:
@@ -103,7 +114,9 @@ def test_a_limit_counts_from_the_beginning_of_the_run_and_not_of_each_part(monke
 
 
 def test_dollars_without_a_price_are_refused() -> None:
-    with pytest.raises(AgentloadError, match=r"budget.usd is 1, but not every endpoint has a price"):
+    with pytest.raises(
+        AgentloadError, match=r"budget.usd is 1, but not every endpoint has a price"
+    ):
         limit(replace(JOB, budget=Budget(usd=1)), None, is_controlled=True)
 
 

@@ -23,12 +23,20 @@ def jobs(folder: Path) -> Jobs:
 
 def place(found: Jobs, *, zone: str = "Europe/Berlin") -> Place:
     program = Path("/opt/agentload/bin/agentload")
-    return Place(program=program, jobs_file=found.path, database=found.database, local_zone=zone, path="/usr/bin:/bin")
+    return Place(
+        program=program,
+        jobs_file=found.path,
+        database=found.database,
+        local_zone=zone,
+        path="/usr/bin:/bin",
+    )
 
 
 def test_a_crontab_line_is_absolute_and_logs(tmp_path: Path) -> None:
     found = jobs(tmp_path)
-    line = next(line for line in crontab(found.jobs, place(found)).splitlines() if not line.startswith("#"))
+    line = next(
+        line for line in crontab(found.jobs, place(found)).splitlines() if not line.startswith("#")
+    )
     assert line == (
         f"0 2 * * * PATH=/usr/bin:/bin /opt/agentload/bin/agentload watch run nightly --file {tmp_path}/watch.yaml --scheduled "
         f">>{tmp_path}/watch.journal/watch-nightly.log 2>&1"
@@ -37,9 +45,16 @@ def test_a_crontab_line_is_absolute_and_logs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("local", "fields"),
-    [("Europe/Berlin", "0 2 * * *"), ("Europe/Paris", "0 2 * * *"), ("UTC", "0 * * * *"), ("Asia/Kolkata", "* * * * *")],
+    [
+        ("Europe/Berlin", "0 2 * * *"),
+        ("Europe/Paris", "0 2 * * *"),
+        ("UTC", "0 * * * *"),
+        ("Asia/Kolkata", "* * * * *"),
+    ],
 )
-def test_a_job_of_another_zone_is_called_whenever_it_may_be_due(tmp_path: Path, local: str, fields: str) -> None:
+def test_a_job_of_another_zone_is_called_whenever_it_may_be_due(
+    tmp_path: Path, local: str, fields: str
+) -> None:
     assert when(jobs(tmp_path).jobs[0], local) == fields
 
 
@@ -62,7 +77,9 @@ def test_installing_twice_and_removing_leaves_a_crontab_as_it_was(tmp_path: Path
         ("0 0 1 1,7 7", ("*-01,07-01 00:00:00 UTC", "Sun *-01,07-* 00:00:00 UTC")),
     ],
 )
-def test_a_cron_schedule_has_the_same_firings_as_a_calendar(cron: str, events: tuple[str, ...]) -> None:
+def test_a_cron_schedule_has_the_same_firings_as_a_calendar(
+    cron: str, events: tuple[str, ...]
+) -> None:
     assert calendar(Schedule(cron=cron)) == events
 
 
@@ -78,6 +95,10 @@ def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path) -> None:
     for name, text in systemd(found.jobs, replace(place(found), program=program)).items():
         (tmp_path / name).write_text(text)
     done = subprocess.run(
-        ["systemd-analyze", "verify", *map(str, tmp_path.glob("agentload-*"))], capture_output=True, text=True, check=False, timeout=30
+        ["systemd-analyze", "verify", *map(str, tmp_path.glob("agentload-*"))],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
     )
     assert (done.returncode, done.stderr) == (0, "")

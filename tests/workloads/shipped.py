@@ -57,14 +57,20 @@ RECIPES: Final = (
         workload="chat",
         options={"sessions": 5_000},
         ctx_scale=0.24,
-        excerpt=Excerpt(sessions=16, calls=3, context=(2_100, 24_000), output=(16, 160), wait_s=1.0),
+        excerpt=Excerpt(
+            sessions=16, calls=3, context=(2_100, 24_000), output=(16, 160), wait_s=1.0
+        ),
     ),
     Recipe(
         name="demo-rag",
         workload="rag",
         options={"documents": 0.0},
-        variants=tuple({"passages": count} for count in (3, 5, 7, 10, 14, 18, 23, 30, 38, 48, 60, 76)),
-        excerpt=Excerpt(sessions=30, calls=3, context=(2_000, 24_000), output=(16, 160), wait_s=1.0),
+        variants=tuple(
+            {"passages": count} for count in (3, 5, 7, 10, 14, 18, 23, 30, 38, 48, 60, 76)
+        ),
+        excerpt=Excerpt(
+            sessions=30, calls=3, context=(2_000, 24_000), output=(16, 160), wait_s=1.0
+        ),
     ),
     Recipe(
         name="demo-prefill",
@@ -79,7 +85,12 @@ RECIPES: Final = (
 def made(recipe: Recipe) -> Trace:
     """Return the trace of a recipe."""
     sources = [
-        catalog.trace(recipe.workload, seed=SEED, options={**recipe.options, **variant}, ctx_scale=recipe.ctx_scale)
+        catalog.trace(
+            recipe.workload,
+            seed=SEED,
+            options={**recipe.options, **variant},
+            ctx_scale=recipe.ctx_scale,
+        )
         for variant in recipe.variants
     ]
     first = sources[0]
@@ -90,7 +101,10 @@ def made(recipe: Recipe) -> Trace:
         ("excerpt", msgspec.json.encode(recipe.excerpt).decode()),
         ("variants", msgspec.json.encode(recipe.variants).decode()),
     )
-    return Trace(header=replace(first.header, name=recipe.name, source=said), sessions=tuple(excerpt(sources, recipe.excerpt)))
+    return Trace(
+        header=replace(first.header, name=recipe.name, source=said),
+        sessions=tuple(excerpt(sources, recipe.excerpt)),
+    )
 
 
 def excerpt(sources: Sequence[Trace], wanted: Excerpt) -> Iterator[Session]:
@@ -106,9 +120,17 @@ def excerpt(sources: Sequence[Trace], wanted: Excerpt) -> Iterator[Session]:
         header, sessions = streams[number * len(streams) // wanted.sessions]
         # Sources of one workload use the same session names; each is taken once, since keys contain it.
         unused = (session for session in sessions if session.session not in taken)
-        found = next(cut for session in unused if (cut := _cut(header, session, aim, wanted.calls)) is not None)
+        found = next(
+            cut
+            for session in unused
+            if (cut := _cut(header, session, aim, wanted.calls)) is not None
+        )
         taken.add(found.session)
-        yield replace(found, start_s=round(number * _APART_S, 3), turns=tuple(_bounded(turn, wanted) for turn in found.turns))
+        yield replace(
+            found,
+            start_s=round(number * _APART_S, 3),
+            turns=tuple(_bounded(turn, wanted) for turn in found.turns),
+        )
 
 
 def _cut(header: Header, session: Session, aim: float, calls: int) -> Session | None:
@@ -116,18 +138,26 @@ def _cut(header: Header, session: Session, aim: float, calls: int) -> Session | 
     for index, context in enumerate(contexts(header, session)):
         if abs(sum(segment.tokens for segment in context) - aim) <= _NEAR * aim:
             prefix = len(header.prefixes[session.prefix]) if session.prefix is not None else 0
-            first = replace(session.turns[index], add=context[prefix:], keep=None, wait=None, wait_s=0.0)
+            first = replace(
+                session.turns[index], add=context[prefix:], keep=None, wait=None, wait_s=0.0
+            )
             return replace(session, turns=(first, *session.turns[index + 1 : index + calls]))
     return None
 
 
 def _bounded(turn: Turn, wanted: Excerpt) -> Turn:
     add = tuple(_history(segment, wanted) for segment in turn.add)
-    return replace(turn, add=add, output=_within(turn.output, wanted), wait_s=min(turn.wait_s, wanted.wait_s))
+    return replace(
+        turn, add=add, output=_within(turn.output, wanted), wait_s=min(turn.wait_s, wanted.wait_s)
+    )
 
 
 def _history(segment: Segment, wanted: Excerpt) -> Segment:
-    return replace(segment, tokens=_within(segment.tokens, wanted)) if segment.role == "assistant" else segment
+    return (
+        replace(segment, tokens=_within(segment.tokens, wanted))
+        if segment.role == "assistant"
+        else segment
+    )
 
 
 def _within(tokens: int, wanted: Excerpt) -> int:

@@ -16,7 +16,9 @@ def test_a_shipped_trace_is_what_its_recipe_makes(recipe: Recipe) -> None:
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
-def test_a_shipped_trace_can_be_played_and_is_what_its_workload_was_measured_to_be(recipe: Recipe) -> None:
+def test_a_shipped_trace_can_be_played_and_is_what_its_workload_was_measured_to_be(
+    recipe: Recipe,
+) -> None:
     check(str(FOLDER / f"{recipe.name}.jsonl"), strict=True)
 
 
@@ -30,7 +32,11 @@ def test_nothing_else_is_shipped_and_all_of_it_is_small() -> None:
 def test_a_demo_is_over_in_seconds_and_covers_contexts_evenly(name: str) -> None:
     trace = read(FOLDER / f"{name}.jsonl")
     sessions = list(trace.sessions)
-    lengths = [sum(segment.tokens for segment in context) for session in sessions for context in contexts(trace.header, session)]
+    lengths = [
+        sum(segment.tokens for segment in context)
+        for session in sessions
+        for context in contexts(trace.header, session)
+    ]
     turns = [turn for session in sessions for turn in session.turns]
     assert 40 <= len(turns) <= 100
     assert max(turn.wait_s for turn in turns) <= 1

@@ -67,15 +67,24 @@ print(seen.hexdigest())
 
 def python_of(version: str) -> str | None:
     """Find an interpreter that runs; a pyenv shim may not."""
-    places = [shutil.which(f"python{version}"), *map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))]
-    runs = (place for place in places if place and subprocess.run([place, "-V"], capture_output=True, check=False).returncode == 0)
+    places = [
+        shutil.which(f"python{version}"),
+        *map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python")),
+    ]
+    runs = (
+        place
+        for place in places
+        if place and subprocess.run([place, "-V"], capture_output=True, check=False).returncode == 0
+    )
     return next(runs, None)
 
 
 @cache
 def sessions_as_made_by(python: str) -> str:
     code = OTHER_PYTHON.format(root=str(Path(__file__).parents[2]))
-    return subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        [python, "-I", "-c", code], capture_output=True, text=True, check=True
+    ).stdout
 
 
 @pytest.mark.parametrize("version", ["3.12", "3.13", "3.14"])
@@ -89,7 +98,11 @@ def test_equal_seeds_give_equal_sessions_on_every_python(version: str) -> None:
 def test_chat_sessions_of_a_profile_share_their_start_and_no_other() -> None:
     header, sessions = made("chat", sessions=40)
     firsts = {session.prefix: next(contexts(header, session))[:3] for session in sessions}
-    assert len({tuple(segment.key for segment in first) for first in firsts.values()}) == len(firsts) > 5
+    assert (
+        len({tuple(segment.key for segment in first) for first in firsts.values()})
+        == len(firsts)
+        > 5
+    )
 
 
 def test_chat_flushes_its_memory_then_compacts_near_the_window() -> None:
@@ -98,13 +111,21 @@ def test_chat_flushes_its_memory_then_compacts_near_the_window() -> None:
     assert events.count("compact") > 10
     assert "flush" in events
     header, sessions = made("chat", sessions=30, window=60_000)
-    longest = max(sum(segment.tokens for segment in context) for session in sessions for context in contexts(header, session))
+    longest = max(
+        sum(segment.tokens for segment in context)
+        for session in sessions
+        for context in contexts(header, session)
+    )
     assert longest < 60_000 + 10_000
 
 
 def test_rag_is_long_prefill_with_short_answers() -> None:
     header, sessions = made("rag", sessions=300)
-    prompts = sorted(sum(segment.tokens for segment in context) for session in sessions for context in contexts(header, session))
+    prompts = sorted(
+        sum(segment.tokens for segment in context)
+        for session in sessions
+        for context in contexts(header, session)
+    )
     answers = sorted(turn.output for session in sessions for turn in session.turns)
     assert 19_000 < prompts[len(prompts) // 2] < 22_000
     assert answers[len(answers) // 2] < 400
@@ -112,7 +133,11 @@ def test_rag_is_long_prefill_with_short_answers() -> None:
 
 def test_a_question_may_come_with_the_whole_library() -> None:
     header, sessions = made("rag", sessions=2, passages=3_235, documents=0.0)
-    asked = [len({segment.key for segment in context}) for session in sessions for context in contexts(header, session)]
+    asked = [
+        len({segment.key for segment in context})
+        for session in sessions
+        for context in contexts(header, session)
+    ]
     assert max(asked) > 3_235
 
 
@@ -120,7 +145,10 @@ def test_a_question_may_come_with_the_whole_library() -> None:
 def test_rag_replaces_the_passages_and_keeps_the_talk(name: str) -> None:
     header, sessions = made(name, documents=0.0, sessions=60)
     session = next(session for session in sessions if len(session.turns) >= 3)
-    said = [[segment.role for segment in context if ".passage" not in str(segment.key)] for context in contexts(header, session)]
+    said = [
+        [segment.role for segment in context if ".passage" not in str(segment.key)]
+        for context in contexts(header, session)
+    ]
     assert said[0] == ["system", "system", "user"]
     assert said[2] == ["system", "system", "user", "assistant", "user", "assistant", "user"]
 
@@ -128,7 +156,13 @@ def test_rag_replaces_the_passages_and_keeps_the_talk(name: str) -> None:
 def test_code_waits_for_its_sub_agents_and_takes_their_reports() -> None:
     _, sessions = made("code", subagents=1.0, sessions=10)
     children = [session for session in sessions if session.start_s is None]
-    joined = [segment.source for session in sessions for turn in session.turns for segment in turn.add if segment.source is not None]
+    joined = [
+        segment.source
+        for session in sessions
+        for turn in session.turns
+        for segment in turn.add
+        if segment.source is not None
+    ]
     assert {child.session for child in children} == {source.session for source in joined}
     for session in sessions:
         for before, turn in zip(session.turns, session.turns[1:], strict=False):
@@ -165,14 +199,23 @@ def test_a_call_that_is_broken_off_is_sent_again_with_the_same_context() -> None
 
 def test_a_turn_may_ask_for_effort_and_for_json() -> None:
     _, sessions = made("reasoning", sessions=40, effort="said")
-    assert {dict(turn.asks)["reasoning_effort"] for session in sessions for turn in session.turns} == {'"low"', '"medium"', '"high"'}
+    assert {
+        dict(turn.asks)["reasoning_effort"] for session in sessions for turn in session.turns
+    } == {'"low"', '"medium"', '"high"'}
     _, sessions = made("cron", sessions=40, structured=1.0)
-    assert {len(session.turns[-1].asks) for session in sessions if session.session.startswith("cron-job")} == {1}
+    assert {
+        len(session.turns[-1].asks)
+        for session in sessions
+        if session.session.startswith("cron-job")
+    } == {1}
 
 
 def test_few_tenants_make_most_calls() -> None:
     _, sessions = made("chat", sessions=400)
-    profiles = sorted((sum(session.prefix == f"chat{number}" for session in sessions) for number in range(16)), reverse=True)
+    profiles = sorted(
+        (sum(session.prefix == f"chat{number}" for session in sessions) for number in range(16)),
+        reverse=True,
+    )
     assert sum(profiles[:4]) > 0.5 * sum(profiles) > sum(profiles[:1])
 
 
@@ -193,20 +236,35 @@ def test_cron_starts_bursts_at_one_instant_without_stagger() -> None:
 
 def test_multimodal_hands_what_was_seen_to_the_agent() -> None:
     _, sessions = made("multimodal", sessions=20, handoff="text")
-    seen = {session.session: session.turns[0] for session in sessions if session.turns[0].event == "perception"}
-    handed = [segment for session in sessions for turn in session.turns for segment in turn.add if segment.source is not None]
+    seen = {
+        session.session: session.turns[0]
+        for session in sessions
+        if session.turns[0].event == "perception"
+    }
+    handed = [
+        segment
+        for session in sessions
+        for turn in session.turns
+        for segment in turn.add
+        if segment.source is not None
+    ]
     assert len(handed) == len(seen) > 20
     for segment in handed:
         assert segment.source is not None
         perception = seen[segment.source.session]
         assert (perception.model, segment.tokens) == ("vision", perception.output)
-        assert [vars_of.text for vars_of in perception.check if hasattr(vars_of, "text")] == [digits(perception.add[0].key)]
+        assert [vars_of.text for vars_of in perception.check if hasattr(vars_of, "text")] == [
+            digits(perception.add[0].key)
+        ]
 
 
 def test_inline_images_are_replaced_by_a_marker_three_messages_later() -> None:
     header, sessions = made("multimodal", sessions=40, handoff="inline", image_share=0.0)
     session = next(session for session in sessions if len(session.turns) >= 4)
-    roles = [[segment.role for segment in context if segment.role == "image"] for context in contexts(header, session)]
+    roles = [
+        [segment.role for segment in context if segment.role == "image"]
+        for context in contexts(header, session)
+    ]
     assert [bool(images) for images in roles[:4]] == [True, True, True, False]
 
 

@@ -19,22 +19,32 @@ from agentload.endpoints.identity import Identity, identify_all, served_model
 from agentload.endpoints.read import Emulated, read
 from agentload.errors import GateError, UsageError
 
-Length: TypeAlias = Annotated[int | None, typer.Option(help="Pin the longest request, equal on all arms.")]
-Batched: TypeAlias = Annotated[int | None, typer.Option(help="Pin max_num_batched_tokens, which the pool depends on too.")]
+Length: TypeAlias = Annotated[
+    int | None, typer.Option(help="Pin the longest request, equal on all arms.")
+]
+Batched: TypeAlias = Annotated[
+    int | None, typer.Option(help="Pin max_num_batched_tokens, which the pool depends on too.")
+]
 Memory: TypeAlias = Annotated[str | None, typer.Option(help="Pin the bytes of the KV pool: 40G.")]
-Revision: TypeAlias = Annotated[str | None, typer.Option(help="Pin the commit of the model's weights on the hub.")]
+Revision: TypeAlias = Annotated[
+    str | None, typer.Option(help="Pin the commit of the model's weights on the hub.")
+]
 
 
 def init(
     *,
     model: Annotated[str, typer.Option(help="Model to serve: a name, or a folder.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="File to write, or - for stdout.")] = Path("endpoints.yaml"),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="File to write, or - for stdout.")
+    ] = Path("endpoints.yaml"),
     max_model_len: Length = None,
     batched_tokens: Batched = None,
     kv_memory: Memory = None,
     revision: Revision = None,
     vllm: Annotated[str, typer.Option(help="The vllm executable.")] = "vllm",
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write over a file that is there.")
+    ] = False,
 ) -> None:
     """Write an arms file for a KV-cache comparison: BF16, FP8, FP8 that skips windows, calibrated FP8, and BF16 on FP8's kernel.
 
@@ -45,7 +55,12 @@ def init(
 
         agentload endpoints init --model meta-llama/Llama-3.1-8B-Instruct --max-model-len 32768
     """
-    pins = Pins(max_model_len=max_model_len, batched_tokens=batched_tokens, kv_memory=kv_memory, revision=revision)
+    pins = Pins(
+        max_model_len=max_model_len,
+        batched_tokens=batched_tokens,
+        kv_memory=kv_memory,
+        revision=revision,
+    )
     text = _file(planned(model, has_windows=has_windows(model), vllm=vllm, pins=pins), model)
     if str(out) == "-":
         print(text, end="")
@@ -53,8 +68,14 @@ def init(
     if out.exists() and not force:
         raise UsageError(f"{out} exists", hint="--force writes over it, --out names another")
     out.write_text(text, encoding="utf-8")
-    print(f"wrote {out}; next, on one GPU: agentload decide rag --endpoints {out} --launch --dry-run", file=sys.stderr)
-    print(f"with a GPU for each arm (CUDA_VISIBLE_DEVICES in its launch): agentload launch {out}", file=sys.stderr)
+    print(
+        f"wrote {out}; next, on one GPU: agentload decide rag --endpoints {out} --launch --dry-run",
+        file=sys.stderr,
+    )
+    print(
+        f"with a GPU for each arm (CUDA_VISIBLE_DEVICES in its launch): agentload launch {out}",
+        file=sys.stderr,
+    )
 
 
 def _file(arms: tuple[Endpoint, ...], model: str) -> str:
@@ -74,7 +95,14 @@ def _file(arms: tuple[Endpoint, ...], model: str) -> str:
 def _arm(arm: Endpoint) -> Iterator[str]:
     assert arm.launch is not None, arm.name
     command = arm.launch.command
-    entry = {arm.name: {"url": arm.url, "expect": dict(arm.expect), "log": f"logs/{arm.name}.log", "launch": shlex.join(command)}}
+    entry = {
+        arm.name: {
+            "url": arm.url,
+            "expect": dict(arm.expect),
+            "log": f"logs/{arm.name}.log",
+            "launch": shlex.join(command),
+        }
+    }
     weights = command[command.index("serve") + 1]
     is_made = weights == arm.model or Path(weights).is_dir()
     yield f"  # {why(arm)}"
@@ -97,11 +125,19 @@ SHOWN: Final = (
 
 
 def check(
-    endpoints: Annotated[str, typer.Argument(help="An arms file, or a=URL,b=URL.")] = "endpoints.yaml",
+    endpoints: Annotated[
+        str, typer.Argument(help="An arms file, or a=URL,b=URL.")
+    ] = "endpoints.yaml",
     *,
-    model: Annotated[str | None, typer.Option(help="Model to ask for; the only one served when omitted.")] = None,
-    api_key_env: Annotated[str | None, typer.Option(help="Environment variable that holds the API key.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print what the servers said as JSON.")] = False,
+    model: Annotated[
+        str | None, typer.Option(help="Model to ask for; the only one served when omitted.")
+    ] = None,
+    api_key_env: Annotated[
+        str | None, typer.Option(help="Environment variable that holds the API key.")
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print what the servers said as JSON.")
+    ] = False,
 ) -> None:
     """Ask every arm who it is, and hold it to what the arms file expects.
 
@@ -113,17 +149,33 @@ def check(
     """
     arms = read(endpoints, model=model, key_env=api_key_env)
     if isinstance(arms, Emulated):
-        raise UsageError("emulated endpoints are what their profile says", hint="agentload profile show " + arms.profile)
-    identities: dict[str, Identity] = dict(zip((arm.name for arm in arms), asyncio.run(identify_all(arms)), strict=True))
+        raise UsageError(
+            "emulated endpoints are what their profile says",
+            hint="agentload profile show " + arms.profile,
+        )
+    identities: dict[str, Identity] = dict(
+        zip((arm.name for arm in arms), asyncio.run(identify_all(arms)), strict=True)
+    )
     for arm in arms:
         served_model(arm, identities[arm.name])
     found = agreement(arms, identities)
     if json:
         facts = {name: identity.facts() for name, identity in identities.items()}
-        print_json({"arms": facts, "missing": {name: identity.missing for name, identity in identities.items()}, "agreement": found})
+        print_json(
+            {
+                "arms": facts,
+                "missing": {name: identity.missing for name, identity in identities.items()},
+                "agreement": found,
+            }
+        )
     else:
-        print_table(("arm", *SHOWN), [(name, *_cells(identity)) for name, identity in identities.items()])
-        for caveat in (*found.unknown, *found.caveats()[len(found.mismatches) + len(found.unknown) :]):
+        print_table(
+            ("arm", *SHOWN), [(name, *_cells(identity)) for name, identity in identities.items()]
+        )
+        for caveat in (
+            *found.unknown,
+            *found.caveats()[len(found.mismatches) + len(found.unknown) :],
+        ):
             print(f"caveat: {caveat}")
         for identity in identities.values():
             for source in identity.missing:

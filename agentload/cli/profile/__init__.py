@@ -29,7 +29,9 @@ class Listed:
     accuracy_only: tuple[str, ...]
 
 
-def list_(*, json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False) -> None:
+def list_(
+    *, json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False
+) -> None:
     """List the profiles: what was published or fitted about a deployment, arm by arm."""
     listed = tuple(_listed(name) for name in names("profiles"))
     if json:
@@ -78,7 +80,12 @@ def _shown(profile: Profile) -> Iterator[str]:
         yield from _arm(arm)
     yield ""
     for said in ("published", "assumed", "fitted", "predicted", "extrapolates"):
-        yield fill(getattr(profile.provenance, said), width=120, initial_indent=f"{said:<14}", subsequent_indent=" " * 14)
+        yield fill(
+            getattr(profile.provenance, said),
+            width=120,
+            initial_indent=f"{said:<14}",
+            subsequent_indent=" " * 14,
+        )
     for slo in profile.slos:
         limits = (("TTFT", slo.ttft_ms), ("token latency", slo.tpot_ms), ("turn", slo.turn_ms))
         said = ", ".join(f"{what} {value:g} ms" for what, value in limits if value is not None)
@@ -111,10 +118,17 @@ def _arm(arm: ArmProfile) -> Iterator[str]:
 def fit(
     database: Database,
     *,
-    like: Annotated[str, typer.Option(help="Profile of the same model on the same hardware, with arms of the same names.")],
+    like: Annotated[
+        str,
+        typer.Option(
+            help="Profile of the same model on the same hardware, with arms of the same names."
+        ),
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Profile file to write.")],
     run: Run = None,
-    json: Annotated[bool, typer.Option("--json", help="Print coefficients and errors as JSON.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print coefficients and errors as JSON.")
+    ] = False,
 ) -> None:
     """Fit a profile to a measured run, so that your own server can be simulated.
 
@@ -135,7 +149,9 @@ def fit(
         step = found.step
         print(f"{arm}: {found.calls} calls; error is the median over what was left out")
         decode = f"{step.decode_ms:.4g} ms + {step.decode_ms_per_token:.4g} ms a cached token"
-        prefill = f"{step.prefill_ms_per_token:.4g} ms a token + {step.prefill_ms_per_pair:.4g} ms a pair"
+        prefill = (
+            f"{step.prefill_ms_per_token:.4g} ms a token + {step.prefill_ms_per_pair:.4g} ms a pair"
+        )
         print(f"  token latency  {decode}  (error {found.itl_error.median:.1%})")
         print(f"  prefill        {prefill}  (error {found.ttft_error.median:.1%})")
         for note in found.notes:

@@ -16,14 +16,47 @@ from agentload.store import runs as stored
 from agentload.store.codec import Fault
 from agentload.store.database import reading, writing
 from agentload.store.places import journal_folder, journalled_runs, journals, raw_files
-from agentload.store.runs import ArmLine, BlockLine, LegLine, RunLine, RunSummary, lines, named, run_named, summary
+from agentload.store.runs import (
+    ArmLine,
+    BlockLine,
+    LegLine,
+    RunLine,
+    RunSummary,
+    lines,
+    named,
+    run_named,
+    summary,
+)
 
 if TYPE_CHECKING:
     from agentload.evidence.gaps import Gaps
 
 ARMS: Final = ("arm", "calls", "ended", "model", "machine", "where")
-GAPS: Final = ("workload", "arm", "gaps", "chunk gap p50", "p95", "p99 ms", "token p50", "p95", "p99 ms")
-BLOCKS: Final = ("leg", "round", "pair", "block", "arm", "seconds", "drain", "calls", "ok", "tokens/s", "requests/s", "void")
+GAPS: Final = (
+    "workload",
+    "arm",
+    "gaps",
+    "chunk gap p50",
+    "p95",
+    "p99 ms",
+    "token p50",
+    "p95",
+    "p99 ms",
+)
+BLOCKS: Final = (
+    "leg",
+    "round",
+    "pair",
+    "block",
+    "arm",
+    "seconds",
+    "drain",
+    "calls",
+    "ok",
+    "tokens/s",
+    "requests/s",
+    "void",
+)
 
 
 def list_(
@@ -42,7 +75,18 @@ def list_(
     if json:
         print_json(runs)
         return
-    head = ("run", "kind", "started (UTC)", "name", "arms", "blocks", "void", "calls", "ok", "status")
+    head = (
+        "run",
+        "kind",
+        "started (UTC)",
+        "name",
+        "arms",
+        "blocks",
+        "void",
+        "calls",
+        "ok",
+        "status",
+    )
     print_table(head, [_run(each) for each in runs])
     for name in sorted(set(journalled_runs(database)) - {each.run_id for each in runs}):
         notice(f"not loaded yet: {name} (agentload runs load {name} --db {database})")
@@ -51,7 +95,16 @@ def list_(
 def _run(run: RunLine) -> tuple[str, ...]:
     ok = f"{run.ok / run.calls:.1%}" if run.calls else ABSENT
     counts = (str(run.blocks), str(run.void_blocks), f"{run.calls:,}")
-    return (run.run_id, run.kind, when(run.created_ns), run.name, ",".join(run.arms), *counts, ok, run.status)
+    return (
+        run.run_id,
+        run.kind,
+        when(run.created_ns),
+        run.name,
+        ",".join(run.arms),
+        *counts,
+        ok,
+        run.status,
+    )
 
 
 def show(
@@ -85,14 +138,18 @@ def show(
         return
     print(*_lines(found, between), sep="\n")
     if raw:
-        print(f"\nraw bytes of calls ({sum(path.stat().st_size for path in raw) / 1e6:,.1f} MB), a JSON line a call: zstdcat FILE")
+        print(
+            f"\nraw bytes of calls ({sum(path.stat().st_size for path in raw) / 1e6:,.1f} MB), a JSON line a call: zstdcat FILE"
+        )
         for path in raw:
             print(f"  {path}")
 
 
 def _lines(found: RunSummary, between: "Sequence[Gaps]") -> Iterator[str]:
     yield f"run {found.run.run_id}: {found.run.name}, {found.run.kind}, {found.run.status}"
-    trace, digest, design = (each or ABSENT for each in (found.trace, found.trace_hash, found.design))
+    trace, digest, design = (
+        each or ABSENT for each in (found.trace, found.trace_hash, found.design)
+    )
     yield f"trace {trace} ({digest}), {design}, seed {found.seed}, agentload {found.version}"
     yield found.command
     yield ""
@@ -101,8 +158,16 @@ def _lines(found: RunSummary, between: "Sequence[Gaps]") -> Iterator[str]:
     yield from table(ARMS, [_arm(each) for each in found.arms])
     if between:
         yield ""
-        figures = [[f"{value:,.3f}" for value in (*each.chunk_ms, *each.token_ms)] for each in between]
-        yield from table(GAPS, [(each.workload, each.arm, f"{each.chunks:,}", *own) for each, own in zip(between, figures, strict=True)])
+        figures = [
+            [f"{value:,.3f}" for value in (*each.chunk_ms, *each.token_ms)] for each in between
+        ]
+        yield from table(
+            GAPS,
+            [
+                (each.workload, each.arm, f"{each.chunks:,}", *own)
+                for each, own in zip(between, figures, strict=True)
+            ],
+        )
     if found.blocks:
         yield ""
         yield from table(BLOCKS, [_block(each) for each in found.blocks])
@@ -121,7 +186,9 @@ def _health(legs: tuple[LegLine, ...]) -> Iterator[str]:
             ("busiest second", health.get("cpu_peak_share"), "{:.0%} of a core"),
             ("workers", len(health.get("workers", ())) or None, "{}"),
         )
-        known = [f"{name} {form.format(value)}" for name, value, form in figures if value is not None]
+        known = [
+            f"{name} {form.format(value)}" for name, value, form in figures if value is not None
+        ]
         yield "  " + (", ".join(known) if known else "client load was not monitored")
         if health.get("void"):
             yield f"  void: {health['void']}"
@@ -130,7 +197,14 @@ def _health(legs: tuple[LegLine, ...]) -> Iterator[str]:
 def _arm(arm: ArmLine) -> tuple[str, ...]:
     ended = ", ".join(f"{count:,} {status}" for status, count in arm.statuses.items()) or ABSENT
     calls = f"{sum(arm.statuses.values()):,}"
-    return arm.arm, calls, ended, arm.model or ABSENT, arm.machine or ABSENT, arm.url or arm.profile or ABSENT
+    return (
+        arm.arm,
+        calls,
+        ended,
+        arm.model or ABSENT,
+        arm.machine or ABSENT,
+        arm.url or arm.profile or ABSENT,
+    )
 
 
 def _block(block: BlockLine) -> tuple[str, ...]:
@@ -154,7 +228,10 @@ def _block(block: BlockLine) -> tuple[str, ...]:
 
 
 def load(
-    names: Annotated[list[str] | None, typer.Argument(help="Runs, journal files, or folders of journals.", metavar="RUN")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Runs, journal files, or folders of journals.", metavar="RUN"),
+    ] = None,
     *,
     db: Annotated[Path, typer.Option(help="DuckDB file; it is made if it does not exist.")] = DB,
     json: Annotated[bool, typer.Option("--json", help="Print what was loaded as JSON.")] = False,
@@ -172,12 +249,20 @@ def load(
     """
     wanted = {name: _files(name, db) for name in names or journalled_runs(db)}
     if not wanted:
-        raise StoreError(f"no journals next to {db}", hint="name a journal file or folder: agentload runs load FILE --db DATABASE")
+        raise StoreError(
+            f"no journals next to {db}",
+            hint="name a journal file or folder: agentload runs load FILE --db DATABASE",
+        )
     from agentload.store import loader
 
     found = {name: loader.load(files, db) for name, files in wanted.items()}
     if json:
-        print_json([{"name": name, "calls": each.calls, "stamps": each.stamps, "faults": each.faults} for name, each in found.items()])
+        print_json(
+            [
+                {"name": name, "calls": each.calls, "stamps": each.stamps, "faults": each.faults}
+                for name, each in found.items()
+            ]
+        )
         return
     for name, each in found.items():
         print(f"{name}: {each.calls:,} calls, {each.stamps:,} stamps loaded")
@@ -187,7 +272,13 @@ def load(
 
 def _files(name: str, database: Path) -> tuple[Path, ...]:
     path = Path(name)
-    found = journals(database, name) or ((path,) if path.is_file() else tuple(sorted(path.rglob("*.journal"))) if path.is_dir() else ())
+    found = journals(database, name) or (
+        (path,)
+        if path.is_file()
+        else tuple(sorted(path.rglob("*.journal")))
+        if path.is_dir()
+        else ()
+    )
     if not found:
         known = ", ".join(journalled_runs(database)[-8:])
         hint = f"there are: {known}" if known else "name a journal file or folder"
@@ -204,10 +295,14 @@ def _lost(fault: Fault) -> str:
 
 
 def delete(
-    names: Annotated[list[str], typer.Argument(help="Names of runs, or how they begin.", metavar="RUN")],
+    names: Annotated[
+        list[str], typer.Argument(help="Names of runs, or how they begin.", metavar="RUN")
+    ],
     *,
     db: Annotated[Path, typer.Option(help="DuckDB file to delete from.")] = DB,
-    keep_journals: Annotated[bool, typer.Option("--keep-journals", help="Delete rows only.")] = False,
+    keep_journals: Annotated[
+        bool, typer.Option("--keep-journals", help="Delete rows only.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print what was deleted as JSON.")] = False,
 ) -> None:
@@ -232,7 +327,9 @@ def delete(
             shutil.rmtree(journal_folder(db, line.run_id))
         deleted.append({"run_id": line.run_id, "calls": line.calls, "journals": len(files)})
         if not json:
-            print(f"deleted {line.run_id}: {line.calls:,} calls, {len(files)} journal{'' if len(files) == 1 else 's'}")
+            print(
+                f"deleted {line.run_id}: {line.calls:,} calls, {len(files)} journal{'' if len(files) == 1 else 's'}"
+            )
     if json:
         print_json(deleted)
 

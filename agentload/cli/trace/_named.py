@@ -14,8 +14,12 @@ from agentload.report.format import plural
 from agentload.tracefile import read, write
 from agentload.tracefile.files import STDIN
 
-Named: TypeAlias = Annotated[str, typer.Argument(help="A trace file, the name of a shipped trace, or - for stdin.")]
-Out: TypeAlias = Annotated[str, typer.Option("--out", "-o", help="A file, compressed if it ends in .zst, or - for stdout.")]
+Named: TypeAlias = Annotated[
+    str, typer.Argument(help="A trace file, the name of a shipped trace, or - for stdin.")
+]
+Out: TypeAlias = Annotated[
+    str, typer.Option("--out", "-o", help="A file, compressed if it ends in .zst, or - for stdout.")
+]
 
 
 def opened(trace: str, *, lenient: bool = False) -> Trace:
@@ -80,4 +84,8 @@ def describe(plugin: _Plugin, *, json: bool) -> None:
 
 
 def _data(plugin: _Plugin) -> dict[str, object]:
-    return {"name": plugin.name, "help": plugin.help, "options": {option.name: option.default for option in plugin.options}}
+    return {
+        "name": plugin.name,
+        "help": plugin.help,
+        "options": {option.name: option.default for option in plugin.options},
+    }

@@ -41,13 +41,23 @@ def _facts(found: Overview) -> list[tuple[str, str]]:
         ("starts within", duration(found.last_start_s)),
         ("reuse if nothing is forgotten", f"{found.reuse.share:.1%}"),
     ]
-    return facts if found.arrivals_cv is None else [*facts, ("CV of the gaps between starts", f"{found.arrivals_cv:.2f}")]
+    return (
+        facts
+        if found.arrivals_cv is None
+        else [*facts, ("CV of the gaps between starts", f"{found.arrivals_cv:.2f}")]
+    )
 
 
 def _lengths(found: Overview) -> list[Plot]:
     shown = [name for name in _LENGTHS if name in found.fields]
     series = tuple(
-        Series(label=name, slot=slot, mark="line", xs=tuple(max(1.0, value) for value in found.fields[name].quantiles), ys=SHARES)
+        Series(
+            label=name,
+            slot=slot,
+            mark="line",
+            xs=tuple(max(1.0, value) for value in found.fields[name].quantiles),
+            ys=SHARES,
+        )
         for slot, name in enumerate(shown)
     )
     plot = Plot(
@@ -66,8 +76,20 @@ def _growth(found: Overview) -> list[Plot]:
         return []
     xs = tuple(float(growth.call) for growth in found.growth)
     series = (
-        Series(label="half of the sessions", slot=0, mark="line", xs=xs, ys=tuple(growth.q50 for growth in found.growth)),
-        Series(label="nine in ten", slot=1, mark="line", xs=xs, ys=tuple(growth.q90 for growth in found.growth)),
+        Series(
+            label="half of the sessions",
+            slot=0,
+            mark="line",
+            xs=xs,
+            ys=tuple(growth.q50 for growth in found.growth),
+        ),
+        Series(
+            label="nine in ten",
+            slot=1,
+            mark="line",
+            xs=xs,
+            ys=tuple(growth.q90 for growth in found.growth),
+        ),
     )
     return [
         Plot(
@@ -113,15 +135,32 @@ def _over_time(load: Load) -> list[Plot]:
             caption=f"What running calls hold, and what all sessions under way would hold if nothing were forgotten; {speed}.",
             unit="tokens",
             span_s=load.span_s,
-            series=(("running calls", load.running_tokens), ("sessions under way", load.live_tokens)),
+            series=(
+                ("running calls", load.running_tokens),
+                ("sessions under way", load.live_tokens),
+            ),
         ),
     ]
 
 
-def _steps(*, name: str, title: str, caption: str, unit: str, span_s: float, series: tuple[tuple[str, tuple[int, ...]], ...]) -> Plot:
+def _steps(
+    *,
+    name: str,
+    title: str,
+    caption: str,
+    unit: str,
+    span_s: float,
+    series: tuple[tuple[str, tuple[int, ...]], ...],
+) -> Plot:
     mark: Mark = "steps"
     drawn = (
-        Series(label=label, slot=slot, mark=mark, xs=tuple(span_s * number for number in range(len(values))), ys=tuple(map(float, values)))
+        Series(
+            label=label,
+            slot=slot,
+            mark=mark,
+            xs=tuple(span_s * number for number in range(len(values))),
+            ys=tuple(map(float, values)),
+        )
         for slot, (label, values) in enumerate(series)
     )
     return Plot(

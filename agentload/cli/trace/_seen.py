@@ -18,7 +18,14 @@ from agentload.tracefile.load import DECODE_TOKENS_PER_S, PREFILL_TOKENS_PER_S, 
 from agentload.tracefile.overview import SHARES, Overview, overview
 
 LENGTHS: Final = ("count", *(f"q{share * 100:g}" for share in SHARES), "mean")
-ARMS: Final = ("arm", "KV bytes/token", "pool tokens", "reuse", "calls hold at most", "sessions hold at most")
+ARMS: Final = (
+    "arm",
+    "KV bytes/token",
+    "pool tokens",
+    "reuse",
+    "calls hold at most",
+    "sessions hold at most",
+)
 _COMPARED: Final = (0.5, 0.9, 0.99)
 
 
@@ -64,7 +71,9 @@ def look(trace: Trace, *, profile: str | None, pools: Sequence[int]) -> Seen:
 def _arms(profile: str | None) -> tuple[ArmProfile, ...]:
     if profile is None:
         return ()
-    name, _, wanted = profile.partition("/") if not profile.endswith((".yaml", ".yml")) else (profile, "", "")
+    name, _, wanted = (
+        profile.partition("/") if not profile.endswith((".yaml", ".yml")) else (profile, "", "")
+    )
     found = read(name)
     return (arm_of(found, wanted),) if wanted else found.arms
 
@@ -84,10 +93,17 @@ def _on_arm(arm: ArmProfile, pool_tokens: int, found: Load) -> OnArm:
 def beside(found: Overview, source: str) -> tuple[Likeness, ...]:
     """Compare a trace with the metrics that `prometheus=URL|FILE` names."""
     prompt, output = (
-        Spread(mean=field.mean, quantiles={share: field.quantiles[SHARES.index(share)] for share in _COMPARED})
+        Spread(
+            mean=field.mean,
+            quantiles={share: field.quantiles[SHARES.index(share)] for share in _COMPARED},
+        )
         for field in (found.fields["context"], found.fields["output"])
     )
-    return tuple(likeness(Figures(prompt=prompt, output=output, cached=found.reuse.share), production(source)))
+    return tuple(
+        likeness(
+            Figures(prompt=prompt, output=output, cached=found.reuse.share), production(source)
+        )
+    )
 
 
 def lines(seen: Seen) -> Iterator[str]:
@@ -96,7 +112,9 @@ def lines(seen: Seen) -> Iterator[str]:
     spawned = f" ({number(found.spawned)} of them spawned)" if found.spawned else ""
     yield f"{seen.name} (seed {seen.seed}): {plural(found.sessions, 'session')}{spawned}, {plural(found.turns, 'call')}"
     if len(found.workloads) > 1:
-        yield ", ".join(f"{name} {number(count)}" for name, count in sorted(found.workloads.items()))
+        yield ", ".join(
+            f"{name} {number(count)}" for name, count in sorted(found.workloads.items())
+        )
     yield ""
     yield from table(("lengths in tokens", *LENGTHS), length_rows(found))
     yield ""
@@ -111,7 +129,10 @@ def lines(seen: Seen) -> Iterator[str]:
     yield ""
     yield from _over_time(found, seen.load)
     yield ""
-    events = ", ".join(f"{event or 'plain calls'} {reuse.share:.1%}" for event, reuse in sorted(found.reuse_by_event.items()))
+    events = ", ".join(
+        f"{event or 'plain calls'} {reuse.share:.1%}"
+        for event, reuse in sorted(found.reuse_by_event.items())
+    )
     yield f"reuse, nothing forgotten  {found.reuse.share:.1%}{f' ({events})' if len(found.reuse_by_event) > 1 else ''}"
     for tokens, share in seen.load.hits.items():
         yield f"reuse, {number(tokens)} tokens kept  {share:.1%}"
@@ -123,7 +144,9 @@ def lines(seen: Seen) -> Iterator[str]:
 def length_rows(found: Overview) -> list[tuple[str, ...]]:
     """Return a row a field: its count, as many quantiles as `SHARES`, and its mean."""
     rows = []
-    for name, summary in sorted(found.fields.items(), key=lambda field: field[0].partition("@")[::-1]):
+    for name, summary in sorted(
+        found.fields.items(), key=lambda field: field[0].partition("@")[::-1]
+    ):
         unit = " (s)" if name.startswith("wait") else ""
         figures = (_figure(name, value) for value in (*summary.quantiles, summary.mean))
         rows.append((f"{name}{unit}", number(summary.count), *figures))

@@ -27,18 +27,26 @@ PROGRESS_S: Final = 10.0
 def import_(
     *,
     given: Annotated[
-        list[str] | None, typer.Argument(metavar="[FORMAT] PATH... [NAME=VALUE]...", help="What to read; none lists the formats.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[FORMAT] PATH... [NAME=VALUE]...", help="What to read; none lists the formats."
+        ),
     ] = None,
     out: Out = "-",
-    lenient: Annotated[bool, typer.Option("--lenient", help="Leave malformed records out and count them.")] = False,
+    lenient: Annotated[
+        bool, typer.Option("--lenient", help="Leave malformed records out and count them.")
+    ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Make every oddity an error.")] = False,
     with_text: Annotated[
         bool,
         typer.Option(
-            "--with-text", help="Also write the literal text, to FILE.text.jsonl next to the trace: it is as private as the source."
+            "--with-text",
+            help="Also write the literal text, to FILE.text.jsonl next to the trace: it is as private as the source.",
         ),
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON to stdout.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the summary as JSON to stdout.")
+    ] = False,
 ) -> None:
     """Import logs and traces of other programs.
 
@@ -62,10 +70,19 @@ def import_(
     if lenient and strict:
         raise UsageError("--lenient and --strict exclude each other")
     if out == "-" and (json or with_text):
-        raise UsageError(f"{'--json' if json else '--with-text'} needs a file for the trace", hint="-o FILE")
+        raise UsageError(
+            f"{'--json' if json else '--with-text'} needs a file for the trace", hint="-o FILE"
+        )
     tolerance: Tolerance = "lenient" if lenient else "strict" if strict else "normal"
     with _texts(beside(Path(out)) if with_text else None) as texts:
-        made = catalog.conversion(paths, key=secrets.token_bytes(32), format=name, options=options, tolerance=tolerance, texts=texts)
+        made = catalog.conversion(
+            paths,
+            key=secrets.token_bytes(32),
+            format=name,
+            options=options,
+            tolerance=tolerance,
+            texts=texts,
+        )
         with _followed(made):
             write(out, made.trace)
     if json:
@@ -130,11 +147,25 @@ def _sorted(given: list[str]) -> tuple[str | None, list[Path], dict[str, str]]:
 
 def fit(
     *,
-    prometheus: Annotated[list[str], typer.Option(help="A /metrics text or its URL; twice: an earlier and a later one.")],
-    given: Annotated[list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Options of the fit.")] = None,
-    watch: Annotated[float, typer.Option("--for", min=0.0, help="Read a URL again after these seconds, and fit what came between.")] = 0.0,
+    prometheus: Annotated[
+        list[str],
+        typer.Option(help="A /metrics text or its URL; twice: an earlier and a later one."),
+    ],
+    given: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Options of the fit.")
+    ] = None,
+    watch: Annotated[
+        float,
+        typer.Option(
+            "--for",
+            min=0.0,
+            help="Read a URL again after these seconds, and fit what came between.",
+        ),
+    ] = 0.0,
     out: Out = "-",
-    json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON to stdout.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the summary as JSON to stdout.")
+    ] = False,
 ) -> None:
     """Make a trace from a server's metrics alone.
 
@@ -152,18 +183,28 @@ def fit(
     if json and out == "-":
         raise UsageError("--json needs a file for the trace", hint="-o FILE")
     if watch and not is_url(prometheus[-1]):
-        raise UsageError("--for reads a URL again, and a file stays what it is", hint="--prometheus EARLIER --prometheus LATER")
+        raise UsageError(
+            "--for reads a URL again, and a file stays what it is",
+            hint="--prometheus EARLIER --prometheus LATER",
+        )
     options = named(given or [], hint="agentload trace import prometheus")
     with tempfile.TemporaryDirectory(prefix="agentload-") as folder:
-        paths = [kept(source, Path(folder) / f"{number}.prom") for number, source in enumerate(prometheus)]
+        paths = [
+            kept(source, Path(folder) / f"{number}.prom")
+            for number, source in enumerate(prometheus)
+        ]
         if watch:
             time.sleep(watch)
             paths.append(kept(prometheus[-1], Path(folder) / "later.prom"))
-        made = catalog.conversion(paths, key=secrets.token_bytes(32), format="prometheus", options=options)
+        made = catalog.conversion(
+            paths, key=secrets.token_bytes(32), format="prometheus", options=options
+        )
         try:
             write(out, made.trace)
         except TraceError as error:  # which names our copy of what a URL answered
-            raise TraceError(error.message.replace(str(paths[-1]), prometheus[-1]), hint=error.hint) from error
+            raise TraceError(
+                error.message.replace(str(paths[-1]), prometheus[-1]), hint=error.hint
+            ) from error
         print_json(made.summary) if json else notice("\n".join(_lines(made.summary, texts=None)))
 
 
@@ -175,7 +216,10 @@ def _lines(summary: Summary, *, texts: Path | None) -> Iterator[str]:
         f"{plural(summary.sessions, 'session')}{spawned}, {plural(summary.calls, 'call')}, {_span(summary.span_s)}"
     )
     if summary.calls:
-        prompt, output = summary.prompt_tokens / summary.calls, summary.output_tokens / summary.calls
+        prompt, output = (
+            summary.prompt_tokens / summary.calls,
+            summary.output_tokens / summary.calls,
+        )
         yield f"tokens: {summary.prompt_tokens:,} prompt ({prompt:,.0f} a call), {summary.output_tokens:,} output ({output:,.0f} a call)"
     exact = "" if summary.ideal_is_exact else ", estimated by sampling"
     yield f"ideal prefix-hit ratio: source {_share(summary.ideal_source)}, import {_share(summary.ideal_import)}{exact}"

@@ -25,7 +25,9 @@ from agentload.workloads.parts.targets import Held, held
 def check(
     trace: Named,
     *,
-    lenient: Annotated[bool, typer.Option("--lenient", help="Leave out a last line that was cut short.")] = False,
+    lenient: Annotated[
+        bool, typer.Option("--lenient", help="Leave out a last line that was cut short.")
+    ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 on notes too.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
@@ -48,7 +50,9 @@ def check(
         _print(report, targets)
     if report.problem_count:
         raise TraceError(f"{trace}: {plural(report.problem_count, 'problem')}: it cannot be played")
-    if strict and (report.off_context or report.off_order or any(target.holds is False for target in targets)):
+    if strict and (
+        report.off_context or report.off_order or any(target.holds is False for target in targets)
+    ):
         raise TraceError(f"{trace}: there are notes, which --strict does not allow")
 
 
@@ -58,7 +62,11 @@ def _targets(trace: Trace) -> tuple[Held, ...]:
     if name not in catalog.names() or "ctx_scale" in said or "excerpt" in said:
         return ()
     workload = catalog.workload(name)
-    return tuple(held(workload.targets, overview(trace))) if catalog.is_measured(workload, said.get("options", {})) else ()
+    return (
+        tuple(held(workload.targets, overview(trace)))
+        if catalog.is_measured(workload, said.get("options", {}))
+        else ()
+    )
 
 
 def _print(report: Report, targets: Sequence[Held]) -> None:
@@ -69,32 +77,61 @@ def _print(report: Report, targets: Sequence[Held]) -> None:
     verdict = plural(report.problem_count, "problem") if report.problem_count else "can be played"
     print(f"{plural(report.sessions, 'session')}, {plural(report.turns, 'call')}: {verdict}")
     if report.off_context:
-        print(f"note: off the recorded context by more than 2 %: {plural(report.off_context, 'call')}")
+        print(
+            f"note: off the recorded context by more than 2 %: {plural(report.off_context, 'call')}"
+        )
     if report.off_order:
         calls = plural(report.off_order, "call")
-        print(f"note: tools that do not follow the leading system message: {calls}; servers put them there, so they share another prefix")
+        print(
+            f"note: tools that do not follow the leading system message: {calls}; servers put them there, so they share another prefix"
+        )
     compared = [target for target in targets if target.holds is not None]
     if targets:
         held_count = sum(target.holds is True for target in compared)
-        few = f"; too few values for {len(targets) - len(compared)} more" if len(compared) < len(targets) else ""
-        print(f"{held_count} of {len(compared)} figures are what the workload was measured to be{few}")
+        few = (
+            f"; too few values for {len(targets) - len(compared)} more"
+            if len(compared) < len(targets)
+            else ""
+        )
+        print(
+            f"{held_count} of {len(compared)} figures are what the workload was measured to be{few}"
+        )
     missed = [target for target in compared if not target.holds]
     if missed:
-        figures = [[significant(value, 3) for value in (target.seen, target.low, target.high)] for target in missed]
-        rows = [(target.field, target.figure, *three, number(target.count)) for target, three in zip(missed, figures, strict=True)]
+        figures = [
+            [significant(value, 3) for value in (target.seen, target.low, target.high)]
+            for target in missed
+        ]
+        rows = [
+            (target.field, target.figure, *three, number(target.count))
+            for target, three in zip(missed, figures, strict=True)
+        ]
         print_table(("note: missed", "", "is", "from", "to", "values"), rows)
 
 
 def show(
     trace: Named,
     *,
-    profile: Annotated[str | None, typer.Option(help="A profile, or PROFILE/ARM: compare the trace with its KV pool.")] = None,
-    pool: Annotated[list[int] | None, typer.Option(help="A KV pool of this many tokens; may be repeated.", min=1)] = None,
-    against: Annotated[
-        str | None, typer.Option(help="Compare with another trace, such as a recorded one, or with production: prometheus=URL or =FILE.")
+    profile: Annotated[
+        str | None,
+        typer.Option(help="A profile, or PROFILE/ARM: compare the trace with its KV pool."),
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page with charts to this file.")] = None,
-    lenient: Annotated[bool, typer.Option("--lenient", help="Leave out a last line that was cut short.")] = False,
+    pool: Annotated[
+        list[int] | None,
+        typer.Option(help="A KV pool of this many tokens; may be repeated.", min=1),
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            help="Compare with another trace, such as a recorded one, or with production: prometheus=URL or =FILE."
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page with charts to this file.")
+    ] = None,
+    lenient: Annotated[
+        bool, typer.Option("--lenient", help="Leave out a last line that was cut short.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Look at a trace: lengths, waits, growth, arrivals, reuse, and what it takes of a KV pool.
@@ -121,14 +158,18 @@ def show(
         return
     rows = None if against is None else beside(seen.overview, against)
     if json:
-        print_json(seen if rows is None else {**msgspec.to_builtins(seen, str_keys=True), "against": rows})
+        print_json(
+            seen if rows is None else {**msgspec.to_builtins(seen, str_keys=True), "against": rows}
+        )
         return
     if html is None:
         print("\n".join(lines(seen)))
     if rows is not None:
         print()
         print_compared(rows, ours="trace")
-        print("first token, batch size and KV pool: agentload report --against, of a run with this trace")
+        print(
+            "first token, batch size and KV pool: agentload report --against, of a run with this trace"
+        )
 
 
 def _apart(seen: Seen, rows: Sequence[Distance], *, json: bool) -> None:
@@ -148,7 +189,8 @@ def _apart(seen: Seen, rows: Sequence[Distance], *, json: bool) -> None:
         for row in rows
     ]
     print_table(
-        ("", "", "trace", "other", "ratio", "its halves", ""), [(*each, row.verdict) for each, row in zip(figures, rows, strict=True)]
+        ("", "", "trace", "other", "ratio", "its halves", ""),
+        [(*each, row.verdict) for each, row in zip(figures, rows, strict=True)],
     )
     alike = sum(row.verdict in {"alike", "as its halves"} for row in rows)
     print(

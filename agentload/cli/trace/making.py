@@ -25,11 +25,17 @@ from agentload.workloads import catalog
 def generate(
     *,
     workload: Annotated[str | None, typer.Argument(help="The workload; none lists them.")] = None,
-    given: Annotated[list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Options of the workload.")] = None,
+    given: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Options of the workload.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Equal seeds give equal bytes.", min=0)] = 7,
-    ctx_scale: Annotated[float, typer.Option(help="Multiply every length, for models with small windows.")] = 1.0,
+    ctx_scale: Annotated[
+        float, typer.Option(help="Multiply every length, for models with small windows.")
+    ] = 1.0,
     out: Out = "-",
-    options: Annotated[bool, typer.Option("--options", help="List the workload's options and their defaults.")] = False,
+    options: Annotated[
+        bool, typer.Option("--options", help="List the workload's options and their defaults.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print lists as JSON.")] = False,
 ) -> None:
     """Make a trace of a workload.
@@ -57,16 +63,37 @@ def degrade(
     trace: Named,
     out: Out = "-",
     sample: Annotated[
-        float | None, typer.Option(min=0.0, max=1.0, help="Keep this share of the sessions, each with its sub-agents.")
+        float | None,
+        typer.Option(
+            min=0.0, max=1.0, help="Keep this share of the sessions, each with its sub-agents."
+        ),
     ] = None,
     split: Annotated[
-        float | None, typer.Option(min=0.0, max=1.0, help="Begin this share of the sessions in the middle, behind one priming call.")
+        float | None,
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            help="Begin this share of the sessions in the middle, behind one priming call.",
+        ),
     ] = None,
     break_share: Annotated[
-        float | None, typer.Option("--break", min=0.0, max=1.0, help="Let this share of the calls send their context under new names.")
+        float | None,
+        typer.Option(
+            "--break",
+            min=0.0,
+            max=1.0,
+            help="Let this share of the calls send their context under new names.",
+        ),
     ] = None,
-    behind: Annotated[int, typer.Option(min=0, help="Segments at the front of a context that a break leaves as they are.")] = 1,
-    cap: Annotated[float | None, typer.Option(min=0.0, help="Let no wait be longer than these seconds.")] = None,
+    behind: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Segments at the front of a context that a break leaves as they are."
+        ),
+    ] = 1,
+    cap: Annotated[
+        float | None, typer.Option(min=0.0, help="Let no wait be longer than these seconds.")
+    ] = None,
     scale: Annotated[float | None, typer.Option(help="Multiply starts and waits.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of what is drawn.")] = 7,
 ) -> None:
@@ -85,7 +112,9 @@ def degrade(
     asked = {"sample": sample, "split": split, "break": break_share, "cap": cap, "scale": scale}
     given = {name: value for name, value in asked.items() if value is not None}
     if not given:
-        raise UsageError("nothing to degrade", hint="agentload trace degrade TRACE --break 0.1 -o FILE")
+        raise UsageError(
+            "nothing to degrade", hint="agentload trace degrade TRACE --break 0.1 -o FILE"
+        )
     found = opened(trace)
     said = msgspec.json.encode(given | {"behind": behind, "seed": seed}).decode()
     header = replace(found.header, source=(*found.header.source, ("degraded", said)))
@@ -106,10 +135,18 @@ def degrade(
 def export(
     *,
     format: Annotated[str | None, typer.Argument(help="The format; none lists them.")] = None,
-    trace: Annotated[str | None, typer.Argument(help="A trace file, the name of a shipped trace, or - for stdin.")] = None,
-    given: Annotated[list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Options of the format.")] = None,
+    trace: Annotated[
+        str | None,
+        typer.Argument(help="A trace file, the name of a shipped trace, or - for stdin."),
+    ] = None,
+    given: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Options of the format.")
+    ] = None,
     out: Out = "-",
-    text: Annotated[Path | None, typer.Option(help="Literal texts that `trace import --with-text` wrote next to the trace.")] = None,
+    text: Annotated[
+        Path | None,
+        typer.Option(help="Literal texts that `trace import --with-text` wrote next to the trace."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print lists as JSON.")] = False,
 ) -> None:
     """Export a trace in the format of another program.
@@ -129,12 +166,19 @@ def export(
     if trace is None:
         describe(into, json=json)
         return
-    options = checked(into.name, into.options, named(given or [], hint=f"agentload trace export {format}"))
+    options = checked(
+        into.name, into.options, named(given or [], hint=f"agentload trace export {format}")
+    )
     kept = None
     if text is not None:
         if not into.speaks:
-            raise UsageError(f"--text: '{into.name}' holds no words", hint="agentload trace export FORMAT TRACE without --text")
+            raise UsageError(
+                f"--text: '{into.name}' holds no words",
+                hint="agentload trace export FORMAT TRACE without --text",
+            )
         kept = options["texts"] = Kept(read_texts(text))
     write_lines(out, into.lines(opened(trace), **options))
     if kept is not None:
-        notice(f"words: those of {plural(len(kept.found), 'content')} are the source's, all others drawn with their lengths")
+        notice(
+            f"words: those of {plural(len(kept.found), 'content')} are the source's, all others drawn with their lengths"
+        )

@@ -23,5 +23,7 @@ from agentload.watch import jobs_file
 
 DEFAULT: Final = Path(jobs_file.DEFAULT)
 
-JobsFile: TypeAlias = Annotated[Path, typer.Option("--file", "-f", help="Jobs file; its database is next to it.")]
+JobsFile: TypeAlias = Annotated[
+    Path, typer.Option("--file", "-f", help="Jobs file; its database is next to it.")
+]
 Name: TypeAlias = Annotated[str, typer.Argument(help="Name of the job.")]

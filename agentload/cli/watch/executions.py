@@ -26,7 +26,18 @@ from agentload.watch.history import Execution, executions
 from agentload.watch.job import Job, worded
 from agentload.watch.jobs_file import Jobs, complete_environment, read_jobs
 from agentload.watch.kubernetes import brought, kubernetes
-from agentload.watch.notices import KINDS, alarm_told, digest, junit, level_told, outcome_told, prometheus, send, summary, usd_told
+from agentload.watch.notices import (
+    KINDS,
+    alarm_told,
+    digest,
+    junit,
+    level_told,
+    outcome_told,
+    prometheus,
+    send,
+    summary,
+    usd_told,
+)
 from agentload.watch.schedule import firings, stagger_s, unanswered
 from agentload.watch.schedulers import crontab, place, systemd
 from agentload.watch.trends import Series, trends
@@ -38,7 +49,10 @@ def run(
     file: JobsFile = DEFAULT,
     scheduled: Annotated[
         bool,
-        typer.Option("--scheduled", help="Called by a scheduler: do nothing unless a firing is due, and start with the job's stagger."),
+        typer.Option(
+            "--scheduled",
+            help="Called by a scheduler: do nothing unless a firing is due, and start with the job's stagger.",
+        ),
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the execution as JSON.")] = False,
 ) -> None:
@@ -94,7 +108,9 @@ def accept(
     name: Name,
     *,
     file: JobsFile = DEFAULT,
-    run: Annotated[str | None, typer.Option(help="Run to accept; the latest usable one when omitted.")] = None,
+    run: Annotated[
+        str | None, typer.Option(help="Run to accept; the latest usable one when omitted.")
+    ] = None,
     note: Annotated[str | None, typer.Option(help="Why, for the history.")] = None,
 ) -> None:
     """Accept a change: later runs are compared with this one, and alarms on what was before are closed.
@@ -116,9 +132,17 @@ def accept(
 
 def mute(
     name: Name,
-    kind: Annotated[str, typer.Argument(help="regression, improvement, dead-endpoint, changed-identity or failing-schedule.")],
+    kind: Annotated[
+        str,
+        typer.Argument(
+            help="regression, improvement, dead-endpoint, changed-identity or failing-schedule."
+        ),
+    ],
     *,
-    until: Annotated[datetime, typer.Option(formats=["%Y-%m-%d"], help="First day (UTC) on which to hear of it again.")],
+    until: Annotated[
+        datetime,
+        typer.Option(formats=["%Y-%m-%d"], help="First day (UTC) on which to hear of it again."),
+    ],
     file: JobsFile = DEFAULT,
     note: Annotated[str | None, typer.Option(help="Why, for the history.")] = None,
 ) -> None:
@@ -134,9 +158,16 @@ def mute(
     job = jobs.named(name)
     chosen = next((each for each in KINDS if each == kind.replace("-", " ")), None)
     if chosen is None:
-        raise UsageError(f"no kind of alarm '{kind}'", hint=f"any of: {', '.join(each.replace(' ', '-') for each in KINDS)}")
+        raise UsageError(
+            f"no kind of alarm '{kind}'",
+            hint=f"any of: {', '.join(each.replace(' ', '-') for each in KINDS)}",
+        )
     until_ns = int(until.replace(tzinfo=UTC).timestamp()) * 10**9
-    print(summary(executing.mute(job, jobs.database, chosen, until_ns=until_ns, note=note, notice=notice)))
+    print(
+        summary(
+            executing.mute(job, jobs.database, chosen, until_ns=until_ns, note=note, notice=notice)
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,9 +202,16 @@ def status(
         print_json(found)
     else:
         _show(found)
-    amiss = [each.job for each in found for alarm in heard(each.alarms, time.time_ns()) if alarm.kind in AMISS]
+    amiss = [
+        each.job
+        for each in found
+        for alarm in heard(each.alarms, time.time_ns())
+        if alarm.kind in AMISS
+    ]
     if amiss:
-        raise GateError(f"open alarms: {len(amiss)}", hint=f"agentload watch history {amiss[0]} --file {file}")
+        raise GateError(
+            f"open alarms: {len(amiss)}", hint=f"agentload watch history {amiss[0]} --file {file}"
+        )
 
 
 def _status(job: Job, jobs: Jobs) -> Status:
@@ -208,7 +246,14 @@ def _line(each: Status) -> tuple[str, ...]:
     outcome = "–" if latest is None else _OUTCOMES.get(latest.outcome, latest.outcome)
     state = "running" if each.is_running else outcome
     started = "–" if latest is None else when(latest.started_ns)
-    return (each.job, str(each.executions), started, state, str(len(each.alarms)), when(each.next_ns))
+    return (
+        each.job,
+        str(each.executions),
+        started,
+        state,
+        str(len(each.alarms)),
+        when(each.next_ns),
+    )
 
 
 DRAWN: Final = 60  # points
@@ -220,7 +265,12 @@ def history(
     *,
     file: JobsFile = DEFAULT,
     last: Annotated[int, typer.Option(help="As many of the latest executions.")] = 20,
-    json: Annotated[bool, typer.Option("--json", help="Print executions, series with change points, and alarms as JSON.")] = False,
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="Print executions, series with change points, and alarms as JSON."
+        ),
+    ] = False,
 ) -> None:
     """Show what became of a job's firings: each figure over its runs, where its level changed, outcomes and alarms.
 
@@ -247,7 +297,14 @@ def history(
     shown = past[-last:] if last > 0 else ()
     series = list(dict.fromkeys(change.series for each in shown for change in each.detail.changes))
     cost = any(each.detail.usd is not None for each in shown)
-    head = ("started (UTC)", "took", *(["USD"] if cost else []), *map(worded, series), "run", "outcome")
+    head = (
+        "started (UTC)",
+        "took",
+        *(["USD"] if cost else []),
+        *map(worded, series),
+        "run",
+        "outcome",
+    )
     print_table(head, [_cells(each, series, cost=cost) for each in shown])
     for alarm in found.alarms:
         until = "open" if alarm.closed_ns is None else f"closed {when(alarm.closed_ns)}"
@@ -263,7 +320,9 @@ def _drawn(series: Series) -> Iterator[str]:
 
 
 def _cells(each: Execution, series: list[str], *, cost: bool) -> tuple[str, ...]:
-    found = {change.series: f"{math.expm1(change.log_ratio):+.1%}" for change in each.detail.changes}
+    found = {
+        change.series: f"{math.expm1(change.log_ratio):+.1%}" for change in each.detail.changes
+    }
     return (
         when(each.started_ns),
         ABSENT if each.ended_ns is None else f"{(each.ended_ns - each.started_ns) / 1e9:,.0f} s",
@@ -278,11 +337,21 @@ Given = TypeVar("Given")
 
 
 def export(
-    kind: Annotated[str, typer.Argument(help="crontab, systemd, kubernetes, parquet, digest, junit or prometheus.", metavar="KIND")],
+    kind: Annotated[
+        str,
+        typer.Argument(
+            help="crontab, systemd, kubernetes, parquet, digest, junit or prometheus.",
+            metavar="KIND",
+        ),
+    ],
     *,
     file: JobsFile = DEFAULT,
-    job: Annotated[str | None, typer.Option(help="Job of a digest, junit or prometheus file.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for systemd and parquet.")] = None,
+    job: Annotated[
+        str | None, typer.Option(help="Job of a digest, junit or prometheus file.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for systemd and parquet.")
+    ] = None,
     image: Annotated[str | None, typer.Option(help="Container image for kubernetes.")] = None,
 ) -> None:
     """Write ready files for a scheduler, a dashboard or continuous integration.
@@ -302,7 +371,10 @@ def export(
         case "kubernetes":
             print(kubernetes(jobs, image=_given(image, "--image")), end="")
             for path, wanted in brought(jobs).items():
-                print(f"note: {path} has to lie on the claim agentload-watch as {wanted} (kubectl cp)", file=sys.stderr)
+                print(
+                    f"note: {path} has to lie on the claim agentload-watch as {wanted} (kubectl cp)",
+                    file=sys.stderr,
+                )
         case "systemd":
             folder = _given(out, "--out")
             folder.mkdir(parents=True, exist_ok=True)
@@ -315,7 +387,10 @@ def export(
         case "digest" | "junit" | "prometheus":
             print(_text(kind, jobs, _given(job, "--job")), end="")
         case _:
-            raise UsageError(f"no format '{kind}'", hint="crontab, systemd, kubernetes, parquet, digest, junit or prometheus")
+            raise UsageError(
+                f"no format '{kind}'",
+                hint="crontab, systemd, kubernetes, parquet, digest, junit or prometheus",
+            )
 
 
 def _text(kind: str, jobs: Jobs, name: str) -> str:

@@ -18,18 +18,35 @@ from agentload.watch.schedule import firings
 def add(
     name: Name,
     *,
-    trace: Annotated[list[str], typer.Option(help="Trace file, or name of a shipped trace; several are played as one mix.")],
-    endpoints: Annotated[str, typer.Option(help="a=URL,b=URL, an arms file (YAML), or emulated:PROFILE[/ARM+ARM].")],
+    trace: Annotated[
+        list[str],
+        typer.Option(help="Trace file, or name of a shipped trace; several are played as one mix."),
+    ],
+    endpoints: Annotated[
+        str, typer.Option(help="a=URL,b=URL, an arms file (YAML), or emulated:PROFILE[/ARM+ARM].")
+    ],
     cron: Annotated[str, typer.Option(help="minute hour day month weekday, such as '0 2 * * *'.")],
     file: JobsFile = DEFAULT,
     time_zone: Annotated[str, typer.Option(help="Zone in which the schedule is read.")] = "UTC",
-    stagger: Annotated[float, typer.Option(help="Start up to this many seconds later, by the job's own fixed share.")] = 0.0,
-    model: Annotated[str | None, typer.Option(help="Model to ask for; the only one served when omitted.")] = None,
-    api_key_env: Annotated[str | None, typer.Option(help="Environment variable that holds the API key.")] = None,
+    stagger: Annotated[
+        float,
+        typer.Option(help="Start up to this many seconds later, by the job's own fixed share."),
+    ] = 0.0,
+    model: Annotated[
+        str | None, typer.Option(help="Model to ask for; the only one served when omitted.")
+    ] = None,
+    api_key_env: Annotated[
+        str | None, typer.Option(help="Environment variable that holds the API key.")
+    ] = None,
     pairs: Annotated[int, typer.Option(help="Block pairs of each run.")] = 6,
-    calls: Annotated[int | None, typer.Option(help="Budget: calls of each run, on all arms together.")] = None,
+    calls: Annotated[
+        int | None, typer.Option(help="Budget: calls of each run, on all arms together.")
+    ] = None,
     minutes: Annotated[float, typer.Option(help="Time limit of each run.")] = 60.0,
-    usd: Annotated[float | None, typer.Option(help="What the servers may cost during each run, by the price of their GPUs.")] = None,
+    usd: Annotated[
+        float | None,
+        typer.Option(help="What the servers may cost during each run, by the price of their GPUs."),
+    ] = None,
     keep_runs: Annotated[int | None, typer.Option(help="Delete the calls of older runs.")] = None,
 ) -> None:
     """Add a job to the jobs file, which is made if it does not exist.
@@ -41,16 +58,31 @@ def add(
 
         agentload watch add nightly-rag --trace rag --endpoints prod=http://127.0.0.1:8000/v1 --cron "0 2 * * *" --time-zone Europe/Berlin
     """
-    schedule: dict[str, Any] = {"cron": cron, "time_zone": time_zone, **({"stagger_s": stagger} if stagger else {})}
-    entry: dict[str, Any] = {"traces": trace, "endpoints": endpoints, "schedule": schedule, "pairs": pairs}
-    entry |= {key: value for key, value in (("model", model), ("api_key_env", api_key_env)) if value is not None}
+    schedule: dict[str, Any] = {
+        "cron": cron,
+        "time_zone": time_zone,
+        **({"stagger_s": stagger} if stagger else {}),
+    }
+    entry: dict[str, Any] = {
+        "traces": trace,
+        "endpoints": endpoints,
+        "schedule": schedule,
+        "pairs": pairs,
+    }
+    entry |= {
+        key: value
+        for key, value in (("model", model), ("api_key_env", api_key_env))
+        if value is not None
+    }
     bounds = {"calls": calls, "minutes": minutes, "usd": usd}
     entry["budget"] = {key: value for key, value in bounds.items() if value is not None}
     if keep_runs is not None:
         entry["retention"] = {"runs": keep_runs}
     jobs_file.add(file, name, entry)
     print(f"added {name} to {file}")
-    print(f"Next: agentload watch run {name} --file {file}; then agentload watch install --file {file}")
+    print(
+        f"Next: agentload watch run {name} --file {file}; then agentload watch install --file {file}"
+    )
 
 
 def remove(name: Name, *, file: JobsFile = DEFAULT) -> None:
@@ -103,14 +135,22 @@ def list_(
         print_json(lines)
         return
     head = ("job", "schedule", "time zone", "next (UTC)", "traces", "endpoints")
-    print_table(head, [(e.job, e.cron, e.time_zone, when(e.next_ns), ",".join(e.traces), e.endpoints) for e in lines])
+    print_table(
+        head,
+        [
+            (e.job, e.cron, e.time_zone, when(e.next_ns), ",".join(e.traces), e.endpoints)
+            for e in lines
+        ],
+    )
 
 
 def install(
     *,
     file: JobsFile = DEFAULT,
     remove: Annotated[bool, typer.Option("--remove", help="Take them out again.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the crontab as it would be.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the crontab as it would be.")
+    ] = False,
 ) -> None:
     """Put the jobs into your crontab between markers, or take them out again; the rest of it stays as it is.
 
@@ -127,15 +167,22 @@ def install(
         jobs = read_jobs(file)
         if not jobs.jobs:
             raise AgentloadError(f"{file}: no jobs in it", hint="agentload watch add --help")
-        after = schedulers.installed(before, schedulers.crontab(jobs.jobs, schedulers.place(jobs)), str(jobs.path))
+        after = schedulers.installed(
+            before, schedulers.crontab(jobs.jobs, schedulers.place(jobs)), str(jobs.path)
+        )
     if dry_run:
         print(after, end="")
         return
     if after != before:
         schedulers.write_crontab(after)
     if jobs is None:
-        print(f"the jobs of {file} are not in the crontab" + ("" if after != before else " and were not"))
+        print(
+            f"the jobs of {file} are not in the crontab"
+            + ("" if after != before else " and were not")
+        )
         return
     logs = jobs.database.with_suffix(".journal")
     logs.mkdir(parents=True, exist_ok=True)  # the shell opens them before we start
-    print(f"{len(jobs.jobs)} job{'' if len(jobs.jobs) == 1 else 's'} of {file} in the crontab; logs lie in {logs}")
+    print(
+        f"{len(jobs.jobs)} job{'' if len(jobs.jobs) == 1 else 's'} of {file} in the crontab; logs lie in {logs}"
+    )

@@ -35,5 +35,9 @@ class Speech:
         return str(content)
 
     def _spoken(self, segment: Segment) -> Segment:
-        text = self._texts.get(segment.key) if isinstance(segment.key, str) and segment.role not in {"tools", "image"} else None
+        text = (
+            self._texts.get(segment.key)
+            if isinstance(segment.key, str) and segment.role not in {"tools", "image"}
+            else None
+        )
         return segment if text is None else replace(segment, text=text)

@@ -1,6 +1,15 @@
 """What importers share, in one place: reading, identity, anomalies, sizes, time, structure."""
 
-from agentload.importers.parts import blocks, chat, fields, files, order, requests, reuse, transcripts
+from agentload.importers.parts import (
+    blocks,
+    chat,
+    fields,
+    files,
+    order,
+    requests,
+    reuse,
+    transcripts,
+)
 from agentload.importers.parts.blocks import Growth, Numbering, Prompt, change
 from agentload.importers.parts.chat import Piece
 from agentload.importers.parts.dialogue import Dialogue, Timing, Usage
@@ -13,7 +22,45 @@ from agentload.importers.parts.requests import Continuations, Logged, Request
 from agentload.importers.parts.reuse import Trail
 from agentload.importers.parts.transcripts import Entry, Transcript
 
-__all__ = ["Continuations", "Dialogue", "Entry", "Grid", "Growth", "Head", "Intake", "Logged", "Notes", "Numbering", "Piece", "Prompt"]
-__all__ += ["Request", "Timing", "Trail", "Transcript", "Usage", "agents_usage", "blocks", "by_session", "change", "chat", "fields"]
-__all__ += ["files", "head", "in_order", "lines", "order", "parsed", "records", "requests", "reuse", "rows", "seconds", "started"]
+__all__ = [
+    "Continuations",
+    "Dialogue",
+    "Entry",
+    "Grid",
+    "Growth",
+    "Head",
+    "Intake",
+    "Logged",
+    "Notes",
+    "Numbering",
+    "Piece",
+    "Prompt",
+]
+__all__ += [
+    "Request",
+    "Timing",
+    "Trail",
+    "Transcript",
+    "Usage",
+    "agents_usage",
+    "blocks",
+    "by_session",
+    "change",
+    "chat",
+    "fields",
+]
+__all__ += [
+    "files",
+    "head",
+    "in_order",
+    "lines",
+    "order",
+    "parsed",
+    "records",
+    "requests",
+    "reuse",
+    "rows",
+    "seconds",
+    "started",
+]
 __all__ += ["transcripts"]

@@ -21,7 +21,9 @@ _BYTES_PER_TOKEN: Final = 4
 def shared(before: Sequence[int], now: Sequence[int]) -> int:
     """Count the leading ids that two sequences have in common."""
     low, high = 0, min(len(before), len(now))
-    if (before if high == len(before) else before[:high]) == (now if high == len(now) else now[:high]):
+    if (before if high == len(before) else before[:high]) == (
+        now if high == len(now) else now[:high]
+    ):
         return high
     while low < high - 1:  # equal up to low, different somewhere before high
         middle = (low + high) // 2
@@ -29,13 +31,19 @@ def shared(before: Sequence[int], now: Sequence[int]) -> int:
     return low
 
 
-def segments(ids: Sequence[int], tokens: int, *, block: int, cuts: Iterable[int] = ()) -> tuple[Segment, ...]:
+def segments(
+    ids: Sequence[int], tokens: int, *, block: int, cuts: Iterable[int] = ()
+) -> tuple[Segment, ...]:
     """Return runs of consecutive ids as segments, also split at these positions; the last block may be partial."""
     found: list[Segment] = []
     borders = set(cuts)
     start = 0
     for position in range(1, len(ids) + 1):
-        if position < len(ids) and ids[position] == ids[position - 1] + 1 and position not in borders:
+        if (
+            position < len(ids)
+            and ids[position] == ids[position - 1] + 1
+            and position not in borders
+        ):
             continue
         length = min(position * block, tokens) - start * block
         found.append(Segment(role="user", tokens=length, key=(ids[start], position - start)))
@@ -45,7 +53,9 @@ def segments(ids: Sequence[int], tokens: int, *, block: int, cuts: Iterable[int]
 
 def kept(before: Iterable[object], now: Iterable[object]) -> int:
     """Count what two contexts share from their start, piece by piece or segment by segment: equal ones, lengths included."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, now, strict=False)))
+    return sum(
+        1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, now, strict=False))
+    )
 
 
 class Numbering:
@@ -138,7 +148,9 @@ class Growth:
             parent.cut(start)
         prompt = Prompt(parent=parent, start=start, end=tokens, ids=full)
         first, new = self._first, full[common:]
-        if first.keys().isdisjoint(new):  # except where branches meet again, one prompt has each block first
+        if first.keys().isdisjoint(
+            new
+        ):  # except where branches meet again, one prompt has each block first
             first.update(dict.fromkeys(new, prompt))
         else:
             for found in new:

@@ -45,7 +45,9 @@ class Piece(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     def segment(self) -> Segment:
         """Return the piece as a segment."""
         extra = () if self.tool is None else (("name", msgspec.json.encode(self.tool).decode()),)
-        return Segment(role=self.role, tokens=self.tokens, key=self.key, size=self.size, extra=extra)
+        return Segment(
+            role=self.role, tokens=self.tokens, key=self.key, size=self.size, extra=extra
+        )
 
 
 def apportioned(weights: Sequence[int], total: int) -> list[int]:
@@ -56,7 +58,9 @@ def apportioned(weights: Sequence[int], total: int) -> list[int]:
         weights = [1] * len(weights)
     whole = sum(weights)
     shares = [total * weight // whole for weight in weights]
-    by_rest = sorted(range(len(weights)), key=lambda index: (-(total * weights[index] % whole), index))
+    by_rest = sorted(
+        range(len(weights)), key=lambda index: (-(total * weights[index] % whole), index)
+    )
     for index in by_rest[: total - sum(shares)]:
         shares[index] += 1
     if total >= len(weights):
@@ -107,7 +111,9 @@ def _webp(head: bytes) -> tuple[int, int] | None:
             bits = int.from_bytes(head[21:25], "little")
             return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
         case b"VP8X" if len(head) >= 30:
-            return int.from_bytes(head[24:27], "little") + 1, int.from_bytes(head[27:30], "little") + 1
+            return int.from_bytes(head[24:27], "little") + 1, int.from_bytes(
+                head[27:30], "little"
+            ) + 1
         case _:
             return None
 
@@ -121,10 +127,16 @@ def messages(intake: Intake, found: Iterable[Any]) -> Iterator[Piece]:
     """Read a list of messages."""
     for message in found:
         if isinstance(message, dict):
-            yield from pieces(intake, role_of(message.get("role") or message.get("from") or message.get("type")), message)
+            yield from pieces(
+                intake,
+                role_of(message.get("role") or message.get("from") or message.get("type")),
+                message,
+            )
 
 
-def pieces(intake: Intake, role: Role, message: dict[str, Any], *, tool: str | None = None) -> Iterator[Piece]:
+def pieces(
+    intake: Intake, role: Role, message: dict[str, Any], *, tool: str | None = None
+) -> Iterator[Piece]:
     """Read one message: its text as one piece, each image as another; results in an Anthropic user message are tools'."""
     content = message.get("content", message.get("parts", message.get("value")))
     blocks = content if isinstance(content, list) else [content]
@@ -143,7 +155,12 @@ def pieces(intake: Intake, role: Role, message: dict[str, Any], *, tool: str | N
     if message.get("function_call"):
         said.append(_text(message["function_call"]))
     for result in results:
-        yield from pieces(intake, "tool", {"content": result.get("content", result.get("result", result.get("response")))}, tool=tool)
+        yield from pieces(
+            intake,
+            "tool",
+            {"content": result.get("content", result.get("result", result.get("response")))},
+            tool=tool,
+        )
     text = "\n".join(part for part in said if part)
     if text:
         name = message.get("name") or message.get("toolName")
@@ -156,7 +173,11 @@ def pieces(intake: Intake, role: Role, message: dict[str, Any], *, tool: str | N
 def answers(response: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the message of a completion's first choice, if any."""
     choices = list_in(response.get("choices"))
-    return [choice["message"] for choice in choices[:1] if isinstance(choice, dict) and isinstance(choice.get("message"), dict)]
+    return [
+        choice["message"]
+        for choice in choices[:1]
+        if isinstance(choice, dict) and isinstance(choice.get("message"), dict)
+    ]
 
 
 def schemas(intake: Intake, tools: Sequence[Any]) -> Iterator[Piece]:
@@ -193,7 +214,10 @@ def _text(block: object) -> str:
         case {"type": "tool_use" | "toolCall" | "function_call", "name": name, **rest}:
             return _call(name, rest.get("input", rest.get("arguments")))
         case {"function": {"name": name, **rest}} | {"name": name, "arguments": _, **rest}:
-            return _call(name, rest.get("arguments", block.get("arguments") if isinstance(block, dict) else None))
+            return _call(
+                name,
+                rest.get("arguments", block.get("arguments") if isinstance(block, dict) else None),
+            )
         case {"content": str() | list() as inner}:
             return text_of(inner)
         case dict() | list():
@@ -210,7 +234,11 @@ def _image(intake: Intake, block: dict[str, Any]) -> Piece:
     match block:
         case {"data": str(data)} | {"source": {"data": str(data)}}:
             encoded = data
-        case {"image_url": {"url": str(url)}} | {"image_url": str(url)} | {"source": {"url": str(url)}}:
+        case (
+            {"image_url": {"url": str(url)}}
+            | {"image_url": str(url)}
+            | {"source": {"url": str(url)}}
+        ):
             encoded = url.partition("base64,")[2] or url
         case _:
             encoded = msgspec.json.encode(block).decode()
@@ -221,4 +249,6 @@ def _image(intake: Intake, block: dict[str, Any]) -> Piece:
     if size is None:
         intake.notes.estimate("size of a linked image")
     size = size or _UNKNOWN_IMAGE
-    return Piece(role="image", tokens=image_tokens(size), key=intake.identity.of("image", encoded), size=size)
+    return Piece(
+        role="image", tokens=image_tokens(size), key=intake.identity.of("image", encoded), size=size
+    )

@@ -110,7 +110,10 @@ class Dialogue:
         `asked` is what the call waited for, if the roles of its new pieces do not show it; `joined_s` is when all of `after` was complete.
         """
         keep, tokens = self._send(usage, place)
-        pieces, sent = self._context[keep:], self._sent if self._before is None else len(self._before)
+        pieces, sent = (
+            self._context[keep:],
+            self._sent if self._before is None else len(self._before),
+        )
         output = usage.output
         if output is None:
             self.intake.notes.estimate("output tokens of a call: estimated from its answer")
@@ -143,14 +146,24 @@ class Dialogue:
 
     def spawn(self, child: str, at_s: float) -> int:
         """Make the last call complete by then spawn a session; return the call's number."""
-        number = max((number for number, done_s in enumerate(self.done_s) if done_s is not None and done_s <= at_s), default=0)
+        number = max(
+            (
+                number
+                for number, done_s in enumerate(self.done_s)
+                if done_s is not None and done_s <= at_s
+            ),
+            default=0,
+        )
         self.turns[number] = replace(self.turns[number], spawn=(*self.turns[number].spawn, child))
         return number
 
     def session(self, name: str, *, workload: str) -> Session:
         """Return the session; only a root session has a start time."""
         return Session(
-            session=name, workload=workload, turns=tuple(self.turns), start_s=None if self.spawned_s is not None else self.began_s or 0.0
+            session=name,
+            workload=workload,
+            turns=tuple(self.turns),
+            start_s=None if self.spawned_s is not None else self.began_s or 0.0,
         )
 
     def _leave(self) -> list[Piece]:
@@ -164,7 +177,14 @@ class Dialogue:
         if self._before is None:
             base, same, tokens = None, self._sent, self._sent_tokens
         else:
-            base = self._before[: kept(*(((piece.key, piece.role) for piece in pieces) for pieces in (self._before, self._context)))]
+            base = self._before[
+                : kept(
+                    *(
+                        ((piece.key, piece.role) for piece in pieces)
+                        for pieces in (self._before, self._context)
+                    )
+                )
+            ]
             same, tokens = len(base), _tokens(base)
         new, prompt = self._context[same:], usage.prompt
         if prompt is not None and self.lead is not None and not self._has_led:
@@ -172,12 +192,17 @@ class Dialogue:
             base, new = [], self._context
             tokens = max(0, prompt - _tokens(new))
             if tokens:
-                self.intake.notes.estimate("system prompt and tools of a session: the tokens of its first prompt beyond its messages")
+                self.intake.notes.estimate(
+                    "system prompt and tools of a session: the tokens of its first prompt beyond its messages"
+                )
                 base, prompt = [Piece(role="system", tokens=tokens, key=self.lead)], None
         if prompt is not None:
             least = sum(piece.tokens if piece.size else 1 for piece in new)
             if prompt - tokens < least:
-                self.intake.notes.meet(place, "the context shrank without a record: cut at the cached prefix, or by length")
+                self.intake.notes.meet(
+                    place,
+                    "the context shrank without a record: cut at the cached prefix, or by length",
+                )
                 whole = self._context[:same] if base is None else base
                 base = _cut(whole, min(prompt - least, usage.cached or prompt - _tokens(new)))
                 tokens = _tokens(base)
@@ -199,26 +224,41 @@ class Dialogue:
             free = [index for index, piece in enumerate(new) if piece.size is None]
             spare = room - sum(piece.tokens for piece in new if piece.size is not None)
         fitted = [
-            piece if length is None else msgspec.structs.replace(piece, tokens=length) for piece, length in zip(new, known, strict=True)
+            piece if length is None else msgspec.structs.replace(piece, tokens=length)
+            for piece, length in zip(new, known, strict=True)
         ]
-        for index, length in zip(free, apportioned([new[index].tokens for index in free], max(0, spare)), strict=True):
+        for index, length in zip(
+            free, apportioned([new[index].tokens for index in free], max(0, spare)), strict=True
+        ):
             fitted[index] = msgspec.structs.replace(new[index], tokens=length)
         return fitted
 
     def _counted(self, answer: Sequence[Piece], output: int) -> list[Piece]:
         lengths = apportioned([piece.tokens for piece in answer], output)
-        counted = [msgspec.structs.replace(piece, tokens=length) for piece, length in zip(answer, lengths, strict=True) if length]
+        counted = [
+            msgspec.structs.replace(piece, tokens=length)
+            for piece, length in zip(answer, lengths, strict=True)
+            if length
+        ]
         self._lengths.update((piece.key, piece.tokens) for piece in counted)
         return counted
 
-    def _pause(self, asked: Wait | None, timing: Timing, joined_s: float | None, place: str) -> tuple[Wait | None, float]:
-        ready = [at for at in ((self.ready_s if self.turns else self.spawned_s), joined_s) if at is not None]
+    def _pause(
+        self, asked: Wait | None, timing: Timing, joined_s: float | None, place: str
+    ) -> tuple[Wait | None, float]:
+        ready = [
+            at
+            for at in ((self.ready_s if self.turns else self.spawned_s), joined_s)
+            if at is not None
+        ]
         wait = asked if self.turns else None
         if not ready or timing.sent_s is None:
             return wait, 0.0
         gap = timing.sent_s - max(ready)
         if gap < -_JITTER_S:
-            self.intake.notes.meet(place, "a call starts before its predecessor has ended: played after it")
+            self.intake.notes.meet(
+                place, "a call starts before its predecessor has ended: played after it"
+            )
         return wait, round(max(0.0, gap), 3)
 
     def _recorded(self, timing: Timing, usage: Usage) -> Recorded | None:
@@ -237,7 +277,9 @@ class Dialogue:
 
 def _asked(added: Sequence[Piece]) -> Wait | None:
     """Return what a call waited for: results, even with notes after them, otherwise the user."""
-    roles = [piece.role for piece in takewhile(lambda piece: piece.role != "assistant", reversed(added))]
+    roles = [
+        piece.role for piece in takewhile(lambda piece: piece.role != "assistant", reversed(added))
+    ]
     if "tool" in roles:
         return "tool"
     return "user" if {"user", "image"} & set(roles) else None

@@ -73,13 +73,18 @@ def agents_usage(found: object) -> Usage:
     """Read the token counts of pi and its derivatives, which count cached tokens separately."""
     counts = {name: value for name, value in object_in(found).items() if isinstance(value, int)}
     prompt = sum(counts.get(name, 0) for name in ("input", "cacheRead", "cacheWrite"))
-    return Usage(prompt=prompt or None, output=counts.get("output") or None, cached=counts.get("cacheRead"))
+    return Usage(
+        prompt=prompt or None, output=counts.get("output") or None, cached=counts.get("cacheRead")
+    )
 
 
 def usage(found: object) -> Usage:
     """Return prompt, output, cached and thinking tokens, if known."""
     said = found if isinstance(found, dict) else {}
-    prompt, output = _count(said, "prompt_tokens", "input_tokens"), _count(said, "completion_tokens", "output_tokens")
+    prompt, output = (
+        _count(said, "prompt_tokens", "input_tokens"),
+        _count(said, "completion_tokens", "output_tokens"),
+    )
     cached = _count(said, "cache_read_input_tokens", "cached_tokens", "prompt_cache_hit_tokens")
     if "cache_read_input_tokens" in said or "cache_creation_input_tokens" in said:
         # Anthropic counts cached tokens apart from the input, OpenAI as part of it.
@@ -87,7 +92,9 @@ def usage(found: object) -> Usage:
     told = _inner(said, "prompt_tokens_details", "input_tokens_details", "input_token_details")
     cached = _count(told, "cached_tokens", "cache_read") if cached is None else cached
     thinking = _count(
-        _inner(said, "completion_tokens_details", "output_tokens_details", "output_token_details"), "reasoning_tokens", "reasoning"
+        _inner(said, "completion_tokens_details", "output_tokens_details", "output_token_details"),
+        "reasoning_tokens",
+        "reasoning",
     )
     return Usage(prompt=prompt or None, output=output, cached=cached, thinking=thinking)
 
@@ -122,7 +129,9 @@ def every_row(path: Path, notes: Notes) -> Iterator[tuple[str, dict[str, str]]]:
     return ((place, found) for place, found, _ in _table(path, notes, list))
 
 
-def _table(path: Path, notes: Notes, columns: Callable[[list[str]], list[str]]) -> Iterator[tuple[str, dict[str, str], bool]]:
+def _table(
+    path: Path, notes: Notes, columns: Callable[[list[str]], list[str]]
+) -> Iterator[tuple[str, dict[str, str], bool]]:
     """Yield (place, row by column, whether it may be incomplete)."""
     header: list[str] | None = None
     for number, line in lines(path, notes):
@@ -131,9 +140,18 @@ def _table(path: Path, notes: Notes, columns: Callable[[list[str]], list[str]]) 
         if header is None:
             header = columns(cells)
         elif len(cells) == len(header):
-            yield f"{path}:{number}", {name: cell for name, cell in zip(header, cells, strict=True) if cell}, cut
+            yield (
+                f"{path}:{number}",
+                {name: cell for name, cell in zip(header, cells, strict=True) if cell},
+                cut,
+            )
         else:
-            _refuse(notes, f"{path}:{number}", f"{len(cells)} cells, the header has {len(header)}", cut=cut)
+            _refuse(
+                notes,
+                f"{path}:{number}",
+                f"{len(cells)} cells, the header has {len(header)}",
+                cut=cut,
+            )
 
 
 def _cells(line: bytes) -> list[str]:
@@ -151,7 +169,14 @@ def _refuse(notes: Notes, place: str, what: str, *, cut: bool) -> None:
 def _columns(path: Path, cells: list[str], kind: type[object]) -> list[str]:
     known = {field.encode_name.lower(): field.encode_name for field in msgspec.structs.fields(kind)}  # type: ignore[arg-type]  # a Struct
     header = [known.get(cell.lower(), cell) for cell in cells]
-    missing = [field.encode_name for field in msgspec.structs.fields(kind) if field.required and field.encode_name not in header]  # type: ignore[arg-type]  # as above
+    missing = [
+        field.encode_name
+        for field in msgspec.structs.fields(kind)  # type: ignore[arg-type]  # as above
+        if field.required and field.encode_name not in header
+    ]
     if missing:
-        raise TraceError(f"{path}:1: no column '{missing[0]}'", hint="agentload trace import FORMAT FILE: is it of this format?")
+        raise TraceError(
+            f"{path}:1: no column '{missing[0]}'",
+            hint="agentload trace import FORMAT FILE: is it of this format?",
+        )
     return header

@@ -53,7 +53,9 @@ def _by_line(path: Path, decode: Callable[[bytes], T], notes: Notes) -> Iterator
             notes.meet(place, HALF)
 
 
-def _decoded(decode: Callable[[bytes], T], text: bytes, place: str, notes: Notes) -> Iterator[tuple[str, T]]:
+def _decoded(
+    decode: Callable[[bytes], T], text: bytes, place: str, notes: Notes
+) -> Iterator[tuple[str, T]]:
     try:
         yield place, decode(text)
     except msgspec.ValidationError as error:
@@ -65,7 +67,11 @@ def _decoded(decode: Callable[[bytes], T], text: bytes, place: str, notes: Notes
 def what_is_wrong(error: msgspec.ValidationError) -> str:
     """Say where a record violates its format, without quoting its content."""
     what, _, where = str(error).partition(" - at ")
-    what = what.split(", got")[0] if "Invalid enum" not in what and "Invalid value" not in what else "unknown value"
+    what = (
+        what.split(", got")[0]
+        if "Invalid enum" not in what and "Invalid value" not in what
+        else "unknown value"
+    )
     where = where.strip("`").removeprefix("$").removeprefix(".")
     return f"{where}: {what}" if where else what
 
@@ -106,14 +112,20 @@ def _chunks(path: Path, notes: Notes) -> Iterator[bytes]:
             notes.read_bytes += len(chunk)
             yield chunk
     except documents.DAMAGED as error:
-        notes.meet(str(path), f"the compressed file is damaged or cut short ({type(error).__name__})")
+        notes.meet(
+            str(path), f"the compressed file is damaged or cut short ({type(error).__name__})"
+        )
     except OSError as error:
-        raise TraceError(f"{path}: {error.strerror}", hint="agentload trace import FORMAT PATH...") from error
+        raise TraceError(
+            f"{path}: {error.strerror}", hint="agentload trace import FORMAT PATH..."
+        ) from error
 
 
 def _is_one_a_line(path: Path) -> bool:
     first = head(path).lstrip().partition(b"\n")[0].rstrip()
-    return first.startswith(b"{") and (first.endswith(b"}") or len(first) > 1 << 14) and first != b"{"
+    return (
+        first.startswith(b"{") and (first.endswith(b"}") or len(first) > 1 << 14) and first != b"{"
+    )
 
 
 def values(chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes | None]]:
@@ -130,7 +142,10 @@ def values(chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes | None]]:
             yield number, text
         waiting, size = [], 0
         if scan.held > documents.LONGEST_LINE:
-            raise TraceError(f"value {number + 1} is longer than {documents.LONGEST_LINE >> 20} MiB", hint="is it a log of many records?")
+            raise TraceError(
+                f"value {number + 1} is longer than {documents.LONGEST_LINE >> 20} MiB",
+                hint="is it a log of many records?",
+            )
     if scan.is_open:
         yield number + 1, None
 

@@ -38,7 +38,9 @@ class Identity:
         """Return the key of a content in a role; the same content in another role has another key."""
         hashed = self._start.copy()
         hashed.update(role.encode() + b"\0")
-        hashed.update(content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass"))
+        hashed.update(
+            content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
+        )
         return base64.urlsafe_b64encode(hashed.digest()).decode()
 
     def block(self, found: int | str) -> int:
@@ -100,9 +102,15 @@ def read_texts(path: Path) -> Mapping[str, str]:
         with path.open("rb") as file:
             return {line.key: line.text for line in map(decode, file)}
     except OSError as error:
-        raise TraceError(f"{path}: {error.strerror}", hint="agentload trace import FORMAT PATH... --with-text -o FILE") from error
+        raise TraceError(
+            f"{path}: {error.strerror}",
+            hint="agentload trace import FORMAT PATH... --with-text -o FILE",
+        ) from error
     except documents.UNREADABLE as error:
-        raise TraceError(f"{path}: not a text file: {error}", hint="agentload trace import FORMAT PATH... --with-text -o FILE") from error
+        raise TraceError(
+            f"{path}: not a text file: {error}",
+            hint="agentload trace import FORMAT PATH... --with-text -o FILE",
+        ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,14 +36,19 @@ class Notes:
     def skip(self, place: str, what: str) -> None:
         """Skip an unreadable record; raise `TraceError` unless lenient."""
         if self.tolerance != "lenient":
-            raise TraceError(f"{place}: {what}", hint="--lenient skips such records and counts them")
+            raise TraceError(
+                f"{place}: {what}", hint="--lenient skips such records and counts them"
+            )
         self.malformed[what] += 1
         self.first.setdefault(what, place)
 
     def meet(self, place: str, what: str, count: int = 1) -> None:
         """Note something odd that is imported as far as possible; raise `TraceError` if strict."""
         if self.tolerance == "strict":
-            raise TraceError(f"{place}: {what}", hint="without --strict it is imported as far as possible, and counted")
+            raise TraceError(
+                f"{place}: {what}",
+                hint="without --strict it is imported as far as possible, and counted",
+            )
         self.odd[what] += count
         self.first.setdefault(what, place)
 
@@ -57,7 +62,10 @@ class Notes:
 
     def placed(self, counts: Mapping[str, int]) -> tuple[tuple[str, int, str | None], ...]:
         """Return (what, count, first place), most frequent first."""
-        return tuple((what, count, self.first.get(what)) for what, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+        return tuple(
+            (what, count, self.first.get(what))
+            for what, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,4 +150,8 @@ class Tally:
     @property
     def grid_s(self) -> float | None:
         """Return the grid of the starts, if there are enough of them and some coincide."""
-        return self._grid_ms / 1000 if self._starts > 10 and self._ties and self._grid_ms >= 1000 else None
+        return (
+            self._grid_ms / 1000
+            if self._starts > 10 and self._ties and self._grid_ms >= 1000
+            else None
+        )

@@ -40,8 +40,13 @@ def by_session(rows: Iterable[R], kind: type[R], *, memory: int = _MEMORY) -> It
     pack, unpack = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(kind).decode
     with closing(sqlite3.connect("")) as database:
         database.execute(f"PRAGMA cache_size = -{memory >> 10}")
-        database.execute("CREATE TABLE rows (session BLOB, at_s REAL, number INTEGER PRIMARY KEY, packed BLOB)")
-        packed = ((row.session.encode("utf-8", "surrogatepass"), row.at_s, number, pack(row)) for number, row in enumerate(rows))
+        database.execute(
+            "CREATE TABLE rows (session BLOB, at_s REAL, number INTEGER PRIMARY KEY, packed BLOB)"
+        )
+        packed = (
+            (row.session.encode("utf-8", "surrogatepass"), row.at_s, number, pack(row))
+            for number, row in enumerate(rows)
+        )
         database.executemany("INSERT INTO rows VALUES (?, ?, ?, ?)", packed)
         for _, group in groupby(database.execute(_ORDERED), key=itemgetter(0)):
             yield [unpack(found) for _, found in group]

@@ -56,7 +56,12 @@ def reader(
 
 
 def sessions(
-    intake: Intake, found: Iterable[Request], *, workload: str, holds: Holds = "context", grid: Grid = "keep"
+    intake: Intake,
+    found: Iterable[Request],
+    *,
+    workload: str,
+    holds: Holds = "context",
+    grid: Grid = "keep",
 ) -> Iterator[Session]:
     """Yield a session for each name; ids are those of the import's blocks."""
     groups = by_session(found, Request)
@@ -100,11 +105,15 @@ def session(
     trail = intake.source.trail()
     turns: list[Turn] = []
     before: tuple[Segment, ...] = ()
-    for number, (request, context) in enumerate(zip(requests, _contexts(requests, name, block, holds), strict=True)):
+    for number, (request, context) in enumerate(
+        zip(requests, _contexts(requests, name, block, holds), strict=True)
+    ):
         keep = kept(before, context)
         _measure(trail, requests, number, context, keep, block=block, holds=holds)
         at_s = round(request.at_s - origin_s, 6)
-        recorded = Recorded(start_s=at_s if number or at_s != start_s else None, api_s=request.api_s)
+        recorded = Recorded(
+            start_s=at_s if number or at_s != start_s else None, api_s=request.api_s
+        )
         turns.append(
             Turn(
                 add=context[keep:],
@@ -120,8 +129,14 @@ def session(
     return Session(session=name, workload=workload, turns=tuple(turns), start_s=start_s)
 
 
-def _contexts(requests: Sequence[Request], name: str, block: int, holds: Holds) -> Iterator[tuple[Segment, ...]]:
-    cuts = {shared(_full(one, block), _full(two, block)) for one, two in pairwise(requests)} if holds == "context" else set()
+def _contexts(
+    requests: Sequence[Request], name: str, block: int, holds: Holds
+) -> Iterator[tuple[Segment, ...]]:
+    cuts = (
+        {shared(_full(one, block), _full(two, block)) for one, two in pairwise(requests)}
+        if holds == "context"
+        else set()
+    )
     before: tuple[Segment, ...] = ()
     for number, request in enumerate(requests):
         own = _own(request, f"{name}.{number}", block, cuts)
@@ -148,10 +163,14 @@ def _own(request: Request, key: str, block: int, cuts: set[int]) -> tuple[Segmen
 def _answer(requests: Sequence[Request], number: int, name: str) -> tuple[Segment, ...]:
     if not number or not requests[number - 1].output:
         return ()
-    return (Segment(role="assistant", tokens=requests[number - 1].output, key=f"{name}.a{number - 1}"),)
+    return (
+        Segment(role="assistant", tokens=requests[number - 1].output, key=f"{name}.a{number - 1}"),
+    )
 
 
-def _grown(before: tuple[Segment, ...], requests: Sequence[Request], number: int, name: str) -> tuple[Segment, ...]:
+def _grown(
+    before: tuple[Segment, ...], requests: Sequence[Request], number: int, name: str
+) -> tuple[Segment, ...]:
     """Extend a context if it is long enough to contain the previous one and its answer; otherwise start a new one."""
     held = (*before, *_answer(requests, number, name))
     spare = requests[number].prompt - sum(segment.tokens for segment in held)
@@ -165,11 +184,22 @@ def _full(request: Request, block: int) -> list[int]:
 
 
 def _measure(
-    trail: Trail, requests: Sequence[Request], number: int, context: tuple[Segment, ...], keep: int, *, block: int, holds: Holds
+    trail: Trail,
+    requests: Sequence[Request],
+    number: int,
+    context: tuple[Segment, ...],
+    keep: int,
+    *,
+    block: int,
+    holds: Holds,
 ) -> None:
     ids, prompt = requests[number].ids or [], requests[number].prompt
     if holds == "context" and ids and len(ids) == -(-prompt // block):
-        same = shared(_full(requests[number - 1], block), _full(requests[number], block)) if number else 0
+        same = (
+            shared(_full(requests[number - 1], block), _full(requests[number], block))
+            if number
+            else 0
+        )
         trail.blocks(ids, prompt, same=same)
     else:
         trail.call(context[keep:], keep=keep)
@@ -179,7 +209,9 @@ def _pause(intake: Intake, before: Request, now: Request) -> float:
     if now.delay_s is not None:
         return round(now.delay_s, 6)
     if before.api_s is None:
-        intake.notes.estimate("waits include the service time of the previous answer, which is not in the source")
+        intake.notes.estimate(
+            "waits include the service time of the previous answer, which is not in the source"
+        )
     return round(max(0.0, now.at_s - before.at_s - (before.api_s or 0.0)), 6)
 
 
@@ -227,10 +259,15 @@ class Continuations:
 
 def _named(pieces: Sequence[Piece], name: str) -> list[Piece]:
     """Name the pieces whose contents are not in the log by their places."""
-    return [piece if piece.key else msgspec.structs.replace(piece, key=f"{name}.{number}") for number, piece in enumerate(pieces)]
+    return [
+        piece if piece.key else msgspec.structs.replace(piece, key=f"{name}.{number}")
+        for number, piece in enumerate(pieces)
+    ]
 
 
-def conversations(intake: Intake, found: Iterable[Logged], *, workload: str, every_s: float = 0.0) -> Iterator[Session]:
+def conversations(
+    intake: Intake, found: Iterable[Logged], *, workload: str, every_s: float = 0.0
+) -> Iterator[Session]:
     """Yield a session for each name, `every_s` seconds apart if the log has no times."""
     origin_s: float | None = None
     for number, group in enumerate(by_session(found, Logged)):
@@ -254,11 +291,19 @@ def entries(group: Iterable[Logged], name: str) -> Iterator[Entry]:
         own, place = f"{name}.{position}", logged.place
         if logged.context:
             pieces = tuple(_named(logged.context, own))
-            yield Entry(id=f"{own}<", parent=tip if logged.is_new else None, place=place, at_s=None, pieces=pieces)
+            yield Entry(
+                id=f"{own}<",
+                parent=tip if logged.is_new else None,
+                place=place,
+                at_s=None,
+                pieces=pieces,
+            )
             tip = f"{own}<"
         answer = tuple(logged.answer)
         if not answer and not any(piece.key for piece in logged.context):
-            answer = (Piece(role="assistant", tokens=logged.usage.output or 1, key=f"{name}.a{position}"),)
+            answer = (
+                Piece(role="assistant", tokens=logged.usage.output or 1, key=f"{name}.a{position}"),
+            )
         yield Entry(
             id=own,
             parent=tip,

@@ -47,13 +47,17 @@ class Reuse:
     def meet_blocks(self, names: Sequence[int]) -> None:
         """Count runs of a block each."""
         mask = self._mask
-        self._seen.update(dict.fromkeys([name for name in names if not name & mask] if mask else names, 1))
+        self._seen.update(
+            dict.fromkeys([name for name in names if not name & mask] if mask else names, 1)
+        )
         self._thin_out()
 
     def _thin_out(self) -> None:
         while len(self._seen) > self.limit:
             self._mask = self._mask << 1 | 1
-            self._seen = {name: count for name, count in self._seen.items() if not name & self._mask}
+            self._seen = {
+                name: count for name, count in self._seen.items() if not name & self._mask
+            }
 
     @property
     def is_exact(self) -> bool:
@@ -89,9 +93,14 @@ class Trail:
         for segment in segments:
             match segment.key:
                 case str() as key if segment.tokens:
-                    self._run(identity(key if segment.size is None else f"{key}\0{segment.size}"), segment.tokens)
+                    self._run(
+                        identity(key if segment.size is None else f"{key}\0{segment.size}"),
+                        segment.tokens,
+                    )
                 case (first, _) if segment.tokens:
-                    self._run_of_blocks(range(first, first - -segment.tokens // self._reuse.block), segment.tokens)
+                    self._run_of_blocks(
+                        range(first, first - -segment.tokens // self._reuse.block), segment.tokens
+                    )
                 case _:
                     pass
             self._pieces.append(len(self._names) - 1)
@@ -129,4 +138,6 @@ class Trail:
 
 def identity(key: str) -> int:
     """Return 64 bits for a key."""
-    return int.from_bytes(hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest())
+    return int.from_bytes(
+        hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    )

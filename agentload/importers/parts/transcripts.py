@@ -19,7 +19,9 @@ from agentload.importers.parts.order import in_order
 from agentload.model.trace import Session, TurnRef, Wait
 
 Record = dict[str, Any]
-_SILENT: Final = frozenset({"model_change", "thinking_level_change", "label", "session_info", "custom", "session"})
+_SILENT: Final = frozenset(
+    {"model_change", "thinking_level_change", "label", "session_info", "custom", "session"}
+)
 _MIRRORS: Final = frozenset({"delivery-mirror", "gateway-injected"})
 """Model names that OpenClaw writes for text not from a model."""
 _HEARTBEAT: Final = "HEARTBEAT_OK"
@@ -117,7 +119,9 @@ def spawns(found: Iterable[Entry]) -> Iterator[tuple[str, float]]:
             yield entry.child, done_s
 
 
-def _context(intake: Intake, known: Mapping[str, Entry], tip: str | None, place: str) -> list[Piece]:
+def _context(
+    intake: Intake, known: Mapping[str, Entry], tip: str | None, place: str
+) -> list[Piece]:
     """Return the context of a call after this entry."""
     path: list[Entry] = []
     seen: set[str] = set()
@@ -132,7 +136,9 @@ def _context(intake: Intake, known: Mapping[str, Entry], tip: str | None, place:
     for number in range(len(path) - 1, -1, -1):
         entry = path[number]
         if entry.compacts is not None:
-            kept = next((at for at, other in enumerate(path[:number]) if other.id == entry.compacts), number)
+            kept = next(
+                (at for at, other in enumerate(path[:number]) if other.id == entry.compacts), number
+            )
             path = [entry, *path[kept:number], *path[number + 1 :]]
             break
     return [piece for entry in path for piece in entry.pieces]
@@ -148,7 +154,11 @@ def _entry(intake: Intake, record: Record, own: str, parent: str | None, place: 
     if kind == "compaction":
         kept = record.get("firstKeptEntryId", record.get("firstKeptEntryIndex"))
         intake.notes.drop("the call that wrote a compaction's summary: not in the transcript")
-        return Entry(**common, pieces=_said(intake, record.get("summary")), compacts=f"#{kept}" if isinstance(kept, int) else str(kept))
+        return Entry(
+            **common,
+            pieces=_said(intake, record.get("summary")),
+            compacts=f"#{kept}" if isinstance(kept, int) else str(kept),
+        )
     if kind == "branch_summary":
         return Entry(**common, pieces=_said(intake, record.get("summary")))
     if kind == "custom_message":
@@ -169,7 +179,9 @@ def _message(intake: Intake, message: Record, common: dict[str, Any]) -> Entry:
     if role == "bashExecution":
         if message.get("excludeFromContext"):
             return Entry(**common)
-        return Entry(**common, pieces=_said(intake, f"{message.get('command')}\n{message.get('output')}"))
+        return Entry(
+            **common, pieces=_said(intake, f"{message.get('command')}\n{message.get('output')}")
+        )
     if role in {"branchSummary", "compactionSummary"}:
         return Entry(**common, pieces=_said(intake, message.get("summary")))
     pieces = tuple(chat.pieces(intake, chat.role_of(role), message))
@@ -184,7 +196,11 @@ def _answer(intake: Intake, message: Record, common: dict[str, Any]) -> Entry:
         return Entry(**common)
     pieces = tuple(chat.pieces(intake, "assistant", message))
     usage = agents_usage(message.get("usage"))
-    if isinstance(message.get("usage"), dict) and not usage.output and message.get("stopReason") in {"error", "aborted"}:
+    if (
+        isinstance(message.get("usage"), dict)
+        and not usage.output
+        and message.get("stopReason") in {"error", "aborted"}
+    ):
         intake.notes.drop("a call that failed or was stopped before its first token")
         return Entry(**common)
     if not usage.output and not usage.prompt:
@@ -235,15 +251,22 @@ def sessions(intake: Intake, found: Iterable[Transcript]) -> Iterator[Session]:
     yield from in_order(grown(intake, transcripts, name="s", origin_s=origin_s))
 
 
-def grown(intake: Intake, found: Iterable[Transcript], *, name: str, origin_s: float) -> Iterator[tuple[float, list[Session]]]:
+def grown(
+    intake: Intake, found: Iterable[Transcript], *, name: str, origin_s: float
+) -> Iterator[tuple[float, list[Session]]]:
     """Yield (lower bound of its start, sessions) of each family, in order of that bound."""
     transcripts = list(found)
     by_key: dict[str, list[Transcript]] = {}
     for transcript in transcripts:
         by_key.setdefault(transcript.key, []).append(transcript)
-    roots = sorted((one for one in transcripts if not _is_adopted(one, by_key)), key=lambda one: one.began_s)
+    roots = sorted(
+        (one for one in transcripts if not _is_adopted(one, by_key)), key=lambda one: one.began_s
+    )
     for number, root in enumerate(roots):
-        yield root.began_s - origin_s, _family(intake, root, f"{name}{number}", origin_s, spawned_s=None)[0]
+        yield (
+            root.began_s - origin_s,
+            _family(intake, root, f"{name}{number}", origin_s, spawned_s=None)[0],
+        )
 
 
 def _is_adopted(transcript: Transcript, by_key: Mapping[str, Sequence[Transcript]]) -> bool:
@@ -264,7 +287,11 @@ def _is_adopted(transcript: Transcript, by_key: Mapping[str, Sequence[Transcript
 def _above(transcript: Transcript, by_key: Mapping[str, Sequence[Transcript]]) -> Transcript | None:
     """Return the parent: the last started one with its key, which resets and rollovers repeat."""
     found = () if transcript.spawned_by is None else by_key.get(transcript.spawned_by, ())
-    return max((one for one in found if one.began_s <= transcript.began_s), key=lambda one: one.began_s, default=next(iter(found), None))
+    return max(
+        (one for one in found if one.began_s <= transcript.began_s),
+        key=lambda one: one.began_s,
+        default=next(iter(found), None),
+    )
 
 
 def _family(
@@ -274,8 +301,14 @@ def _family(
     found = transcript.read()
     main = next((entry.model for entry in found if entry.timing is not None), None)
     opening = tuple(transcript.opening())
-    lead = None if opening or transcript.lead is None else intake.identity.of("system", transcript.lead)
-    dialogue = Dialogue(intake=intake, origin_s=origin_s, lead=lead, opening=opening, spawned_s=spawned_s)
+    lead = (
+        None
+        if opening or transcript.lead is None
+        else intake.identity.of("system", transcript.lead)
+    )
+    dialogue = Dialogue(
+        intake=intake, origin_s=origin_s, lead=lead, opening=opening, spawned_s=spawned_s
+    )
     told = dict(spawns(found))
     families: list[tuple[float, list[Session], float | None]] = []
     for position, child in enumerate(sorted(transcript.children, key=lambda one: one.began_s)):
@@ -295,5 +328,9 @@ def _family(
 
 
 def _last_done(found: Sequence[Entry], until_s: float) -> float:
-    ends = [entry.timing.done_s for entry in found if entry.timing is not None and entry.timing.done_s is not None]
+    ends = [
+        entry.timing.done_s
+        for entry in found
+        if entry.timing is not None and entry.timing.done_s is not None
+    ]
     return max((at for at in ends if at <= until_s), default=min(ends, default=until_s))

@@ -26,7 +26,17 @@ from agentload.dispatch.dispatcher import PlayEnd
 from agentload.errors import AgentloadError, first_of
 from agentload.live.health import Health
 from agentload.live.station import Job
-from agentload.model.commands import Cancel, Forget, Lost, Open, Outcome, Prepare, Send, Settle, Stopped
+from agentload.model.commands import (
+    Cancel,
+    Forget,
+    Lost,
+    Open,
+    Outcome,
+    Prepare,
+    Send,
+    Settle,
+    Stopped,
+)
 from agentload.model.trace import Segment
 
 Key = tuple[str, str]
@@ -176,7 +186,9 @@ class Contexts:
             return len(context), ()
         kept = 0
         for mine, told in zip(context, last, strict=False):
-            if mine is not told:  # as good as equal, and compared at once: a context shares its segments with the one before
+            if (
+                mine is not told
+            ):  # as good as equal, and compared at once: a context shares its segments with the one before
                 break
             kept += 1
         return kept, context[kept:]
@@ -234,9 +246,13 @@ class Pipe(asyncio.Protocol):
         self._closed()
 
 
-async def opened(sock: socket.socket, heard: Callable[[Any], None], closed: Callable[[], None]) -> Pipe:
+async def opened(
+    sock: socket.socket, heard: Callable[[Any], None], closed: Callable[[], None]
+) -> Pipe:
     """Speak over one end of a socket pair."""
-    _, pipe = await asyncio.get_running_loop().create_unix_connection(lambda: Pipe(heard, closed), sock=sock)
+    _, pipe = await asyncio.get_running_loop().create_unix_connection(
+        lambda: Pipe(heard, closed), sock=sock
+    )
     return pipe
 
 

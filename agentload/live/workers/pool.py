@@ -92,12 +92,21 @@ class Worker:
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(1)
         code = self.process.returncode
-        return "has closed its pipe" if code is None else f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        return (
+            "has closed its pipe"
+            if code is None
+            else f"was killed by signal {-code}"
+            if code < 0
+            else f"ended with code {code}"
+        )
 
     def loss(self, how: str, *, run_id: str) -> LaunchError:
         """Say what its loss means, and what to do."""
         if not self.ready.done():
-            return LaunchError(f"worker {self.number} {how} before it was ready", hint="play from one process: --workers 1")
+            return LaunchError(
+                f"worker {self.number} {how} before it was ready",
+                hint="play from one process: --workers 1",
+            )
         return LaunchError(
             f"worker {self.number} {how}: the block pair being played is lost, what was finished is kept",
             hint=f"agentload replay … --resume {run_id}",
@@ -116,7 +125,12 @@ WORKER: Final = "agentload.live.workers.worker"
 
 
 async def hired(
-    number: int, order: object, *, heard: Callable[[Worker, Any], None], closed: Callable[[Worker], None], module: str = WORKER
+    number: int,
+    order: object,
+    *,
+    heard: Callable[[Worker, Any], None],
+    closed: Callable[[Worker], None],
+    module: str = WORKER,
 ) -> Worker:
     """Start a process and tell it what to get ready for."""
     mine, theirs = socket.socketpair()
@@ -159,13 +173,17 @@ class Pool:
         try:
             for number, path in enumerate(self._journals, start=1):
                 start = Start(job=self._job, journal=path)
-                self._workers.append(await hired(number, start, heard=self._heard, closed=self._closed))
+                self._workers.append(
+                    await hired(number, start, heard=self._heard, closed=self._closed)
+                )
             async with asyncio.timeout(START_S):
                 for worker in self._workers:
                     await worker.ready
         except TimeoutError as error:
             await self._stop()
-            raise LaunchError(f"no worker process is ready after {START_S:g} s", hint="play with fewer --workers") from error
+            raise LaunchError(
+                f"no worker process is ready after {START_S:g} s", hint="play with fewer --workers"
+            ) from error
         except BaseException:
             await self._stop()
             raise
@@ -249,7 +267,9 @@ class Pool:
             worker = self._places[key] = min(self._workers, key=lambda each: len(each.sessions))
             worker.sessions.add(key)
         kept, new = worker.contexts.new(key, command.call.context)
-        worker.say(Told(command=replace(command, call=replace(command.call, context=new)), kept=kept))
+        worker.say(
+            Told(command=replace(command, call=replace(command.call, context=new)), kept=kept)
+        )
         return worker
 
     def _heard(self, worker: Worker, report: Report) -> None:
@@ -259,7 +279,13 @@ class Pool:
                 pass
             case Done(request_id=name, outcome=outcome, chunks=chunks, prompt_hash=prompt_hash):
                 if (flight := worker.flights.get(name)) is not None and not flight.over.done():
-                    ended = row(flight.send, outcome, run_id=self._job.run_id, leg=self._job.leg, prompt_hash=prompt_hash)
+                    ended = row(
+                        flight.send,
+                        outcome,
+                        run_id=self._job.run_id,
+                        leg=self._job.leg,
+                        prompt_hash=prompt_hash,
+                    )
                     flight.over.set_result(Called(outcome=outcome, row=ended, chunks=chunks))
             case Streamed(request_id=name, tokens=tokens):
                 if (flight := worker.flights.get(name)) is not None:
@@ -296,7 +322,9 @@ class Pool:
 
 
 @asynccontextmanager
-async def calling(job: Job, write: Callable[[Row], None], *, journals: Sequence[Path] = ()) -> AsyncIterator[Caller]:
+async def calling(
+    job: Job, write: Callable[[Row], None], *, journals: Sequence[Path] = ()
+) -> AsyncIterator[Caller]:
     """Give a caller that writes its rows through *write*; with *journals* one worker for each, which writes its rows there.
 
     Raises LaunchError, within a group, when a worker is lost.

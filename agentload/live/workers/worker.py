@@ -8,7 +8,19 @@ from typing import Final
 
 from agentload.live.health import Monitor
 from agentload.live.station import Recorder, station, swept_rarely
-from agentload.live.workers.messages import Contexts, Done, Order, Pipe, Ready, Start, Streamed, Sync, Synced, Told, served
+from agentload.live.workers.messages import (
+    Contexts,
+    Done,
+    Order,
+    Pipe,
+    Ready,
+    Start,
+    Streamed,
+    Sync,
+    Synced,
+    Told,
+    served,
+)
 from agentload.model.commands import Cancel, Forget, Prepare, Send
 from agentload.store import journal
 
@@ -18,7 +30,9 @@ FLUSH_S: Final = 0.5
 class Worker:
     """Do what is ordered, and report what ended."""
 
-    def __init__(self, pipe: Pipe, recorder: Recorder, writer: journal.Writer, tasks: asyncio.TaskGroup) -> None:
+    def __init__(
+        self, pipe: Pipe, recorder: Recorder, writer: journal.Writer, tasks: asyncio.TaskGroup
+    ) -> None:
         self._pipe = pipe
         self._recorder = recorder
         self._writer = writer
@@ -59,11 +73,20 @@ class Worker:
 
     async def _call(self, send: Send) -> None:
         name = send.request_id
-        called = await self._recorder.call(send, lambda tokens: self._pipe.say(Streamed(request_id=name, tokens=tokens)))
+        called = await self._recorder.call(
+            send, lambda tokens: self._pipe.say(Streamed(request_id=name, tokens=tokens))
+        )
         self._in_flight -= 1
         self._monitor.ended(called.row, chunks=called.chunks)
         outcome = replace(called.outcome, chunks=None)
-        self._pipe.say(Done(request_id=name, outcome=outcome, chunks=called.chunks, prompt_hash=called.row.prompt_hash))
+        self._pipe.say(
+            Done(
+                request_id=name,
+                outcome=outcome,
+                chunks=called.chunks,
+                prompt_hash=called.row.prompt_hash,
+            )
+        )
 
     async def _sync(self) -> None:
         gc.collect()  # between blocks: nothing is timed now

@@ -10,7 +10,21 @@ from typing import Any, Final, assert_never
 from markupsafe import Markup
 
 from agentload.report.charts.scale import Scale, fitted
-from agentload.report.charts.spec import Axis, Band, Cell, Chart, HeatMap, Lanes, Look, Plot, Rule, Series, Span, Trace, legend
+from agentload.report.charts.spec import (
+    Axis,
+    Band,
+    Cell,
+    Chart,
+    HeatMap,
+    Lanes,
+    Look,
+    Plot,
+    Rule,
+    Series,
+    Span,
+    Trace,
+    legend,
+)
 from agentload.report.format import axis_value, tick
 from agentload.visible import visible
 
@@ -19,7 +33,9 @@ Attribute = str | float | int | None
 
 def element(name: str, *children: str, **attributes: Attribute) -> str:
     """Write one element; `class_` stands for class, `_` in a name for `-`, None leaves an attribute out."""
-    written = "".join(f' {_name(key)}="{_value(value)}"' for key, value in attributes.items() if value is not None)
+    written = "".join(
+        f' {_name(key)}="{_value(value)}"' for key, value in attributes.items() if value is not None
+    )
     return f"<{name}{written}>{''.join(children)}</{name}>" if children else f"<{name}{written}/>"
 
 
@@ -80,7 +96,13 @@ def scales(plot: Plot) -> tuple[Scale, Scale]:
     ys = [value for series in plot.series for value in (*series.ys, *series.lows, *series.highs)]
     for axis, values in (("x", xs), ("y", ys)):
         values += [rule.at for rule in plot.rules if rule.axis == axis]
-        values += [end for band in plot.bands if band.axis == axis for end in (band.low, band.high) if end is not None]
+        values += [
+            end
+            for band in plot.bands
+            if band.axis == axis
+            for end in (band.low, band.high)
+            if end is not None
+        ]
     return (
         fitted(plot.x, xs, start=LEFT, end=WIDTH - RIGHT, ends="values"),
         fitted(plot.y, ys, start=_HEIGHT - BOTTOM, end=TOP, ends="ticks"),
@@ -90,7 +112,13 @@ def scales(plot: Plot) -> tuple[Scale, Scale]:
 def _rows(y: Scale, x: Scale) -> str:
     return "".join(
         element("line", class_="grid", x1=x.start, x2=x.end, y1=y.at(value), y2=y.at(value))
-        + text(tick(y.axis.quantity, value, y.step), class_="tick", x=x.start - 6, y=y.at(value) + 4, text_anchor="end")
+        + text(
+            tick(y.axis.quantity, value, y.step),
+            class_="tick",
+            x=x.start - 6,
+            y=y.at(value) + 4,
+            text_anchor="end",
+        )
         for value in y.ticks()
     )
 
@@ -98,7 +126,13 @@ def _rows(y: Scale, x: Scale) -> str:
 def _axis(x: Scale, bottom: float) -> str:
     ticks = "".join(
         element("line", class_="axis", x1=x.at(value), x2=x.at(value), y1=bottom, y2=bottom + 4)
-        + text(tick(x.axis.quantity, value, x.step), class_="tick", x=x.at(value), y=bottom + 17, text_anchor=_anchor(x.at(value)))
+        + text(
+            tick(x.axis.quantity, value, x.step),
+            class_="tick",
+            x=x.at(value),
+            y=bottom + 17,
+            text_anchor=_anchor(x.at(value)),
+        )
         for value in x.ticks()
     )
     return element("line", class_="axis", x1=x.start, x2=x.end, y1=bottom, y2=bottom) + ticks
@@ -106,7 +140,9 @@ def _axis(x: Scale, bottom: float) -> str:
 
 def _names(x: str, y: str, left: float, height: float) -> str:
     """Write what the axes count; the y title lies flat above its axis, where it can be read."""
-    across = text(x, class_="label", x=(left + WIDTH - RIGHT) / 2, y=height - 8.0, text_anchor="middle")
+    across = text(
+        x, class_="label", x=(left + WIDTH - RIGHT) / 2, y=height - 8.0, text_anchor="middle"
+    )
     return (text(y, class_="label", x=4.0, y=14.0) if y else "") + across
 
 
@@ -116,7 +152,12 @@ def _anchor(at: float) -> str:
 
 def _band(band: Band, x: Scale, y: Scale) -> str:
     scale = x if band.axis == "x" else y
-    ends = sorted((scale.start if band.low is None else scale.at(band.low), scale.end if band.high is None else scale.at(band.high)))
+    ends = sorted(
+        (
+            scale.start if band.low is None else scale.at(band.low),
+            scale.end if band.high is None else scale.at(band.high),
+        )
+    )
     across = {"x": ends[0], "width": ends[1] - ends[0], "y": y.end, "height": y.start - y.end}
     if band.axis == "y":
         across = {"x": x.start, "width": x.end - x.start, "y": ends[0], "height": ends[1] - ends[0]}
@@ -128,9 +169,13 @@ def _band(band: Band, x: Scale, y: Scale) -> str:
 def _rule(rule: Rule, x: Scale, y: Scale) -> str:
     if rule.axis == "x":
         at = x.at(rule.at)
-        return element("line", class_="rule", x1=at, x2=at, y1=y.start, y2=y.end) + _note(rule.label, at, y.end + 13, x)
+        return element("line", class_="rule", x1=at, x2=at, y1=y.start, y2=y.end) + _note(
+            rule.label, at, y.end + 13, x
+        )
     at = y.at(rule.at)
-    return element("line", class_="rule", x1=x.start, x2=x.end, y1=at, y2=at) + _note(rule.label, x.end, at - 4, x)
+    return element("line", class_="rule", x1=x.start, x2=x.end, y1=at, y2=at) + _note(
+        rule.label, x.end, at - 4, x
+    )
 
 
 def _note(words: str, at: float, baseline: float, x: Scale) -> str:
@@ -148,16 +193,38 @@ def _series(series: Series, x: Scale, y: Scale) -> str:
     )
     drawn = {"points": "", "line": _line(pixels), "steps": _line(_stairs(pixels))}[series.mark]
     shape = "mark" if series.mark == "points" else "hit"
-    marks = "".join(marker(at, series.slot, shape, tip) for at, tip in zip(pixels, tips, strict=True) if math.isfinite(at[1]))
-    return element("g", _spread(series, x, y), drawn, marks, class_=_class("series", series.slot), data_arm=series.slot)
+    marks = "".join(
+        marker(at, series.slot, shape, tip)
+        for at, tip in zip(pixels, tips, strict=True)
+        if math.isfinite(at[1])
+    )
+    return element(
+        "g",
+        _spread(series, x, y),
+        drawn,
+        marks,
+        class_=_class("series", series.slot),
+        data_arm=series.slot,
+    )
 
 
 def _spread(series: Series, x: Scale, y: Scale) -> str:
     """Draw the values' intervals: a band along a line, a bar at each point."""
-    ends = [(x.at(at), y.at(low), y.at(high)) for at, low, high in zip(series.xs, series.lows, series.highs, strict=False)]
+    ends = [
+        (x.at(at), y.at(low), y.at(high))
+        for at, low, high in zip(series.xs, series.lows, series.highs, strict=False)
+    ]
     if series.mark == "line" and ends:
-        return element("path", class_="band", d=path([(at, low) for at, low, _ in ends] + [(at, high) for at, _, high in reversed(ends)]))
-    return "".join(element("line", class_="bar", x1=at, x2=at, y1=low, y2=high) for at, low, high in ends)
+        return element(
+            "path",
+            class_="band",
+            d=path(
+                [(at, low) for at, low, _ in ends] + [(at, high) for at, _, high in reversed(ends)]
+            ),
+        )
+    return "".join(
+        element("line", class_="bar", x1=at, x2=at, y1=low, y2=high) for at, low, high in ends
+    )
 
 
 def _line(pixels: list[tuple[float, float]]) -> str:
@@ -182,7 +249,12 @@ def _stairs(pixels: list[tuple[float, float]]) -> list[tuple[float, float]]:
 def marker(at: tuple[float, float], slot: int | None, class_: str, tip: str | None = None) -> str:
     """Draw the arm's own shape, so that arms differ without colour too."""
     x, y = at
-    shapes = ("M-3.4,0a3.4,3.4 0 1,0 6.8,0a3.4,3.4 0 1,0 -6.8,0", "M-3,-3h6v6h-6z", "M0,-3.9L3.7,2.9h-7.4z", "M0,-4.2L4.2,0L0,4.2L-4.2,0z")
+    shapes = (
+        "M-3.4,0a3.4,3.4 0 1,0 6.8,0a3.4,3.4 0 1,0 -6.8,0",
+        "M-3,-3h6v6h-6z",
+        "M0,-3.9L3.7,2.9h-7.4z",
+        "M0,-4.2L4.2,0L0,4.2L-4.2,0z",
+    )
     shape = shapes[(slot or 0) % len(shapes)]
     title = f"<title>{escaped(tip)}</title>" if tip else ""
     return f'<path class="{class_}" transform="translate({coordinate(x)},{coordinate(y)})" d="{shape}">{title}</path>'
@@ -205,11 +277,23 @@ def _heat_map(chart: HeatMap) -> str:
     wide = (WIDTH - MAP_LEFT - RIGHT) / max(1, len(chart.columns))
     high = (_HEIGHT - TOP - BOTTOM) / max(1, len(chart.rows))
     columns = "".join(
-        text(label, class_="tick", x=MAP_LEFT + (index + 0.5) * wide, y=_HEIGHT - BOTTOM + 17.0, text_anchor="middle")
+        text(
+            label,
+            class_="tick",
+            x=MAP_LEFT + (index + 0.5) * wide,
+            y=_HEIGHT - BOTTOM + 17.0,
+            text_anchor="middle",
+        )
         for index, label in enumerate(chart.columns)
     )
     rows = "".join(
-        text(label, class_="tick", x=MAP_LEFT - 6.0, y=TOP + (index + 0.5) * high + 4, text_anchor="end")
+        text(
+            label,
+            class_="tick",
+            x=MAP_LEFT - 6.0,
+            y=TOP + (index + 0.5) * high + 4,
+            text_anchor="end",
+        )
         for index, label in enumerate(chart.rows)
     )
     names = _names(chart.x_label, chart.y_label, MAP_LEFT, _HEIGHT)
@@ -220,10 +304,19 @@ def _field(cell: Cell, wide: float, high: float) -> str:
     left, top = MAP_LEFT + cell.column * wide, TOP + cell.row * high
     opacity = PALE + (1 - PALE) * min(max(cell.value, 0.0), 1.0)
     box = element(
-        "rect", class_="heat", x=left + GAP / 2, y=top + GAP / 2, width=wide - GAP, height=high - GAP, rx=2, fill_opacity=f"{opacity:.2f}"
+        "rect",
+        class_="heat",
+        x=left + GAP / 2,
+        y=top + GAP / 2,
+        width=wide - GAP,
+        height=high - GAP,
+        rx=2,
+        fill_opacity=f"{opacity:.2f}",
     )
     ink = "heat-ink light" if cell.value >= INVERT else "heat-ink"
-    words = text(cell.text, class_=ink, x=left + wide / 2, y=top + high / 2 + 4, text_anchor="middle")
+    words = text(
+        cell.text, class_=ink, x=left + wide / 2, y=top + high / 2 + 4, text_anchor="middle"
+    )
     return f'<g class="field arm-{cell.slot}"><title>{escaped(cell.tip)}</title>{box}{words}</g>'
 
 
@@ -239,9 +332,16 @@ def _lanes(chart: Lanes) -> str:
     ends = [end for span in chart.spans for end in (span.low, span.high)]
     ends += [end for band in chart.bands for end in (band.low, band.high) if end is not None]
     x = fitted(chart.x, ends, start=LANES_LEFT, end=WIDTH - RIGHT, ends="values")
-    frame = Scale(axis=Axis(label="", quantity="count"), low=0, high=1, start=bottom, end=TOP, step=1)
+    frame = Scale(
+        axis=Axis(label="", quantity="count"), low=0, high=1, start=bottom, end=TOP, step=1
+    )
     labels = "".join(
-        text(label.strip(), class_="tick" if label.startswith(" ") else "label lane", x=12.0 if label.startswith(" ") else 4.0, y=at + 4)
+        text(
+            label.strip(),
+            class_="tick" if label.startswith(" ") else "label lane",
+            x=12.0 if label.startswith(" ") else 4.0,
+            y=at + 4,
+        )
         for index, label in enumerate(chart.lanes)
         if (at := TOP + chart.height * (index + 0.5))
     )
@@ -266,7 +366,13 @@ def _span(span: Span, x: Scale, height: float) -> str:
     title = f"<title>{escaped(span.tip)}</title>" if span.tip else ""
     if span.look == "interval":
         line = element("line", class_="bar", x1=low, x2=high, y1=middle, y2=middle)
-        return element("g", title, line, "" if span.at is None else marker((x.at(span.at), middle), span.slot, "mark"), class_="interval")
+        return element(
+            "g",
+            title,
+            line,
+            "" if span.at is None else marker((x.at(span.at), middle), span.slot, "mark"),
+            class_="interval",
+        )
     thick = height * _THICK.get(span.look, 0.6)
     box = element("rect", x=low, y=middle - thick / 2, width=max(high - low, 1.0), height=thick)
     return element("g", title, box, class_=f"span {span.look}")
@@ -274,7 +380,10 @@ def _span(span: Span, x: Scale, height: float) -> str:
 
 def _trace(trace: Trace, x: Scale, height: float) -> str:
     bottom = TOP + height * (trace.lane + 1)
-    pixels = [(x.at(at), bottom - 1 - (height - 2) * value) for at, value in zip(trace.xs, trace.ys, strict=True)]
+    pixels = [
+        (x.at(at), bottom - 1 - (height - 2) * value)
+        for at, value in zip(trace.xs, trace.ys, strict=True)
+    ]
     return element("g", _line(_stairs(pixels)), class_=_class("series", trace.slot))
 
 
@@ -300,7 +409,10 @@ def inline(chart: Chart) -> str:
 
 def picture(chart: Chart) -> str:
     """Draw a file that stands alone, on its own ground in light and dark."""
-    style = "".join((files("agentload.report") / "templates" / name).read_text(encoding="utf-8") for name in ("palette.css", "chart.css"))
+    style = "".join(
+        (files("agentload.report") / "templates" / name).read_text(encoding="utf-8")
+        for name in ("palette.css", "chart.css")
+    )
     names, rows = _drawn_legend(chart)
     head = TITLE + ROW * rows
     high = height(chart) + head + PAD
@@ -309,7 +421,9 @@ def picture(chart: Chart) -> str:
             "svg",
             *_described(chart, ""),
             element("style", style),
-            element("rect", class_="ground", x=-PAD, y=-PAD / 2, width=WIDTH + 2 * PAD, height=high),
+            element(
+                "rect", class_="ground", x=-PAD, y=-PAD / 2, width=WIDTH + 2 * PAD, height=high
+            ),
             text(shortened(chart.title), class_="title", x=4.0, y=17.0),
             names,
             element("g", body(chart), transform=f"translate(0,{head})"),
@@ -375,7 +489,13 @@ def _drawn(chart: Chart) -> Markup:
 
 def _swatch(slot: int) -> Markup:
     mark = marker((6.0, 6.0), slot, "mark")
-    return Markup(f'<svg class="series arm-{slot}" viewBox="0 0 12 12" width="12" height="12" aria-hidden="true">{mark}</svg>')  # noqa: S704
+    return Markup(  # noqa: S704
+        f'<svg class="series arm-{slot}" viewBox="0 0 12 12" width="12" height="12" aria-hidden="true">{mark}</svg>'
+    )
 
 
-FILTERS: Final[dict[str, Callable[..., Any]]] = {"drawn": _drawn, "legend": legend, "swatch": _swatch}
+FILTERS: Final[dict[str, Callable[..., Any]]] = {
+    "drawn": _drawn,
+    "legend": legend,
+    "swatch": _swatch,
+}

@@ -45,10 +45,23 @@ SMALLEST = 1e-12  # of its values: a span below this is rounding, not spread
 SMALLEST_SPAN = 1e-100
 
 
-def fitted(axis: Axis, values: Iterable[float], *, start: float, end: float, ends: Literal["ticks", "values"]) -> Scale:
+def fitted(
+    axis: Axis,
+    values: Iterable[float],
+    *,
+    start: float,
+    end: float,
+    ends: Literal["ticks", "values"],
+) -> Scale:
     """Lay an axis over pixels so that it covers all values; where it is left open it ends on a tick, or just beyond the values."""
-    known = [value for value in values if math.isfinite(value) and (axis.scale == "linear" or value > 0)]
-    low = axis.low if axis.low is not None else min(known, default=1.0 if axis.scale == "log" else 0.0)  # zeroes alone have no logarithm
+    known = [
+        value for value in values if math.isfinite(value) and (axis.scale == "linear" or value > 0)
+    ]
+    low = (
+        axis.low
+        if axis.low is not None
+        else min(known, default=1.0 if axis.scale == "log" else 0.0)
+    )  # zeroes alone have no logarithm
     high = axis.high if axis.high is not None else max(known, default=1.0)
     if axis.scale == "log":
         low, high = (low, high) if high > low else (low / 2, low * 2)
@@ -59,7 +72,10 @@ def fitted(axis: Axis, values: Iterable[float], *, start: float, end: float, end
     step = max(round_step((high - low) / 4), 1.0 if axis.whole else 0.0)
     low_end, high_end = low - EDGE * (high - low), high + EDGE * (high - low)
     if ends == "ticks":
-        low_end, high_end = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
+        low_end, high_end = (
+            math.floor(low / step + 1e-9) * step,
+            math.ceil(high / step - 1e-9) * step,
+        )
     low, high = low_end if axis.low is None else low, high_end if axis.high is None else high
     return Scale(axis=axis, low=low, high=high, start=start, end=end, step=step)
 

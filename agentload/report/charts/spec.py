@@ -42,15 +42,21 @@ class Series:
 
     def __post_init__(self) -> None:
         assert len(self.xs) == len(self.ys), self.label
-        assert all(len(each) in (0, len(self.xs)) for each in (self.tips, self.lows, self.highs)), self.label
+        assert all(len(each) in (0, len(self.xs)) for each in (self.tips, self.lows, self.highs)), (
+            self.label
+        )
         assert len(self.lows) == len(self.highs), self.label
 
     @classmethod
-    def of(cls, label: str, slot: int | None, mark: Mark, points: Iterable[tuple[float, float, str]]) -> Self:
+    def of(
+        cls, label: str, slot: int | None, mark: Mark, points: Iterable[tuple[float, float, str]]
+    ) -> Self:
         """Return a series of points, each with what to say at it."""
         known = tuple(points)
         xs, ys = (tuple(float(point[axis]) for point in known) for axis in (0, 1))
-        return cls(label=label, slot=slot, mark=mark, xs=xs, ys=ys, tips=tuple(tip for *_, tip in known))
+        return cls(
+            label=label, slot=slot, mark=mark, xs=xs, ys=ys, tips=tuple(tip for *_, tip in known)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +121,9 @@ class HeatMap:
     cells: tuple[Cell, ...]
 
 
-Look: TypeAlias = Literal["interval", "noise", "block", "invalid", "wait", "queue", "prefill", "decode", "mark"]
+Look: TypeAlias = Literal[
+    "interval", "noise", "block", "invalid", "wait", "queue", "prefill", "decode", "mark"
+]
 """What a span is: it decides how the span is drawn."""
 
 
@@ -169,7 +177,11 @@ def legend(chart: Chart) -> tuple[tuple[str, int], ...]:
     """List the (label, slot) of the arms in a chart, in order of slot; a heat map's arm is in its title."""
     match chart:
         case Plot():
-            labels = {series.slot: series.label for series in reversed(chart.series) if series.slot is not None}
+            labels = {
+                series.slot: series.label
+                for series in reversed(chart.series)
+                if series.slot is not None
+            }
             return tuple((labels[slot], slot) for slot in sorted(labels))
         case Lanes():
             return chart.arms
@@ -198,10 +210,14 @@ def every(values: Sequence[Value], most: int = MARKS) -> tuple[Value, ...]:
     """Return at most *most* of the values, evenly spread over their order, the first and the last among them."""
     if len(values) <= most:
         return tuple(values)
-    return tuple(values[index] for index in np.linspace(0, len(values) - 1, most).round().astype(int))
+    return tuple(
+        values[index] for index in np.linspace(0, len(values) - 1, most).round().astype(int)
+    )
 
 
-def cloud(xs: npt.NDArray[np.float64], ys: npt.NDArray[np.float64]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def cloud(
+    xs: npt.NDArray[np.float64], ys: npt.NDArray[np.float64]
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return points spread evenly over the order of *xs*; a row that lacks either value is left out."""
     known = np.isfinite(xs) & np.isfinite(ys)
     xs, ys = xs[known], ys[known]

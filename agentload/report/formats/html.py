@@ -65,8 +65,21 @@ def _hash(text: str) -> str:
 def environment(loader: BaseLoader | None = None) -> Environment:
     """Return what renders HTML templates, those of reports unless others are named, with what they need to place charts."""
     own = loader or PackageLoader("agentload.report")
-    made = Environment(loader=own, autoescape=True, finalize=shown, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    made.filters |= {**FILTERS, "tied": tied, "slug": slug, "csv": csv, "vega": lambda chart: json.dumps(vega_lite(chart))}
+    made = Environment(
+        loader=own,
+        autoescape=True,
+        finalize=shown,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        **FILTERS,
+        "tied": tied,
+        "slug": slug,
+        "csv": csv,
+        "vega": lambda chart: json.dumps(vega_lite(chart)),
+    }
     return made
 
 

@@ -78,13 +78,19 @@ def report(document: Document) -> Report:
     """Take from a document what machines read."""
     items = {listing.word.replace(" ", "_"): listing.items for listing in document.lists}
     shared: dict[str, Any] = {name: getattr(document, name) for name in _SHARED}
-    return Report(format=FORMAT, lists=Lists(**items, no_difference=document.no_difference), **shared)
+    return Report(
+        format=FORMAT, lists=Lists(**items, no_difference=document.no_difference), **shared
+    )
 
 
 def schema() -> str:
     """Return the JSON schema of a decision file."""
     made = msgspec.json.schema(_printed(Report))
-    made = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "agentload decision", **_nullable(made)}
+    made = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "agentload decision",
+        **_nullable(made),
+    }
     return msgspec.json.format(msgspec.json.encode(made, order="sorted"), indent=2).decode() + "\n"
 
 
@@ -95,7 +101,10 @@ def _written(value: object, commands: Mapping[Suggestion, str | None]) -> object
     if isinstance(value, tuple):
         return [_written(each, commands) for each in value]
     if is_dataclass(value):
-        return {COMMANDS.get(each.name, each.name): _written(getattr(value, each.name), commands) for each in fields(value)}
+        return {
+            COMMANDS.get(each.name, each.name): _written(getattr(value, each.name), commands)
+            for each in fields(value)
+        }
     return value
 
 
@@ -104,7 +113,11 @@ def _printed(kind: type) -> type:
     """Return the type of what `_written` makes of a dataclass: all its fields, also those at their default."""
     hints = get_type_hints(kind)
     parts = [
-        (COMMANDS.get(each.name, each.name), str | None if each.name in COMMANDS else _part(hints[each.name])) for each in fields(kind)
+        (
+            COMMANDS.get(each.name, each.name),
+            str | None if each.name in COMMANDS else _part(hints[each.name]),
+        )
+        for each in fields(kind)
     ]
     return make_dataclass(kind.__name__, parts, namespace={"__doc__": kind.__doc__}, kw_only=True)
 

@@ -21,7 +21,9 @@ def text(document: Document) -> str:
         [f"{document.headline[:1].upper()}{document.headline[1:]}", document.why],
         _table(document.arms) if document.arms.rows else [],
         [f"How sure? {sure}{f': {reasons}' if reasons else ''}."],
-        ["Do this next:", *(line for step in document.do_now for line in _step(step))] if document.do_now else [],
+        ["Do this next:", *(line for step in document.do_now for line in _step(step))]
+        if document.do_now
+        else [],
         *([f"{label}: {words}"] for label, words in document.facts),
     )
     return visible("\n\n".join("\n".join(block) for block in blocks if block) + "\n")
@@ -36,5 +38,8 @@ def _step(step: Step) -> Iterator[str]:
 def _table(table: Table) -> list[str]:
     rows = [table.columns, *(tuple(cell.text for cell in row) for row in table.rows)]
     widths = [max(map(len, column)) for column in zip_longest(*rows, fillvalue="")]
-    lines = ["  ".join(words.ljust(width) for words, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = [
+        "  ".join(words.ljust(width) for words, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
     return [*lines, table.note] if table.note else lines

@@ -26,7 +26,10 @@ def _row(each: BucketResult) -> tuple[Cell | str, ...]:
         each.task,
         say.tokens(each.context_tokens),
         f"{say.number(100 * each.reference, 1)}%",
-        Cell(text=say.points(each.difference), tone="bad" if each.difference.is_below(0.0) else "plain"),
+        Cell(
+            text=say.points(each.difference),
+            tone="bad" if each.difference.is_below(0.0) else "plain",
+        ),
         say.ABSENT if each.changed_p is None else say.significant(each.changed_p),
     )
 
@@ -37,7 +40,9 @@ def _maps(view: View) -> tuple[HeatMap, ...]:
         _map(view, arm, task, found)
         for task in tasks
         for arm in view.arms
-        if (found := [each for each in view.facts.retrieval if (each.arm, each.task) == (arm, task)])
+        if (
+            found := [each for each in view.facts.retrieval if (each.arm, each.task) == (arm, task)]
+        )
     )
 
 

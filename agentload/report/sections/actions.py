@@ -83,12 +83,16 @@ def _late(job: str, seconds: float) -> str:
 
 
 def _mean_length(job: str) -> str:
-    return f"({_increase('generation_tokens_total', job)} / {_increase('request_success_total', job)})"
+    return (
+        f"({_increase('generation_tokens_total', job)} / {_increase('request_success_total', job)})"
+    )
 
 
 def _length_ends(job: str) -> str:
     ended = f'{job},finished_reason="length"'
-    return f"({_increase('request_success_total', ended)} / {_increase('request_success_total', job)})"
+    return (
+        f"({_increase('request_success_total', ended)} / {_increase('request_success_total', job)})"
+    )
 
 
 def _more(canary: str, stable: str, margin: float, answers: str) -> str:
@@ -99,7 +103,11 @@ def _more(canary: str, stable: str, margin: float, answers: str) -> str:
 
 def _late_s(view: View) -> float:
     """Return the bound of vLLM's histogram above which a first token is late: the service level, else the p95 of the reference."""
-    agreed = [slo.ttft_ms for each in view.workloads if (slo := view.policy.slo(each)) is not None and slo.ttft_ms is not None]
+    agreed = [
+        slo.ttft_ms
+        for each in view.workloads
+        if (slo := view.policy.slo(each)) is not None and slo.ttft_ms is not None
+    ]
     seen = _of_reference(view, "ttft_ms")
     late_ms = min(agreed) if agreed else float(np.quantile(seen, 0.95)) if seen.size else 1000.0
     return next((bound for bound in FIRST_TOKEN_S if bound * 1000 >= late_ms), FIRST_TOKEN_S[-1])
@@ -108,18 +116,29 @@ def _late_s(view: View) -> float:
 def _length_spread(view: View) -> float:
     """Return the standard deviation of the lengths of answers in means, as the run saw it, and no less than one."""
     tokens = _of_reference(view, "output_tokens")
-    return max(1.0, float(tokens.std() / tokens.mean())) if tokens.size and tokens.mean() > 0 else LENGTH_SPREAD
+    return (
+        max(1.0, float(tokens.std() / tokens.mean()))
+        if tokens.size and tokens.mean() > 0
+        else LENGTH_SPREAD
+    )
 
 
 def _of_reference(view: View, column: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    found = [np.asarray(getattr(calls, column), dtype=np.float64) for calls in view.calls(view.evidence.reference)]
+    found = [
+        np.asarray(getattr(calls, column), dtype=np.float64)
+        for calls in view.calls(view.evidence.reference)
+    ]
     values = np.concatenate(found) if found else np.zeros(0)
     return values[np.isfinite(values)]
 
 
 def _preemptions_per_min(view: View) -> float:
     figures = view.evidence.telemetry(None, view.decision.choice.arm)
-    seen = figures.preemptions / figures.minutes if figures and figures.preemptions is not None and figures.minutes else 0.0
+    seen = (
+        figures.preemptions / figures.minutes
+        if figures and figures.preemptions is not None and figures.minutes
+        else 0.0
+    )
     # Twice what the run itself showed, where it showed any.
     return max(float(PREEMPTIONS_PER_MIN), float(round(2 * seen)))
 
@@ -134,7 +153,12 @@ def do_now(view: View) -> tuple[Step, ...]:
     steps, options = tuple(_steps(view)), unspoken(view.facts)
     if not options or not any(step.command for step in steps):
         return steps
-    return (Step(text=f"agentload.toml sets {', '.join(options)} here, which this run did without: take that out first."), *steps)
+    return (
+        Step(
+            text=f"agentload.toml sets {', '.join(options)} here, which this run did without: take that out first."
+        ),
+        *steps,
+    )
 
 
 def _steps(view: View) -> tuple[Step, ...]:
@@ -144,7 +168,11 @@ def _steps(view: View) -> tuple[Step, ...]:
     compares = view.facts.made.compared_with is not None
     if view.decision.kind != "measured" and not compares:
         level = view.policy.slo(None)
-        slo = None if level is None else Slo(ttft_ms=level.ttft_ms, tpot_ms=level.tpot_ms, turn_ms=level.turn_ms)
+        slo = (
+            None
+            if level is None
+            else Slo(ttft_ms=level.ttft_ms, tpot_ms=level.tpot_ms, turn_ms=level.turn_ms)
+        )
         described, decided, minutes = on_own_servers(
             view.facts,
             slo=slo,
@@ -157,7 +185,10 @@ def _steps(view: View) -> tuple[Step, ...]:
                 "in it, and delete the arms that you do not have (a minute).",
                 command=described,
             ),
-            Step(text=f"Decide on them, in {say.minutes(minutes)} at most (--dry-run says what that settles).", command=decided),
+            Step(
+                text=f"Decide on them, in {say.minutes(minutes)} at most (--dry-run says what that settles).",
+                command=decided,
+            ),
             *(
                 Step(text=view.typeset(f"{_upper(each.what)}."), command=view.command(each.step))
                 for each in view.decision.needs
@@ -166,7 +197,11 @@ def _steps(view: View) -> tuple[Step, ...]:
             *_remedies(view),
         )
     if (plan := rollout(view)) is not None:
-        short = "" if choice.holds_to is None else f" whose contexts stay below {words.length(choice.holds_to)}"
+        short = (
+            ""
+            if choice.holds_to is None
+            else f" whose contexts stay below {words.length(choice.holds_to)}"
+        )
         files = "canary.yaml, alerts.yaml and rollback.md are here"
         text = f"Send {plan.percent}% of the sessions{short} to a canary for {CANARY_HOURS} h: {files}."
         steps.append(Step(text=text))
@@ -179,19 +214,30 @@ def _steps(view: View) -> tuple[Step, ...]:
                 "a job of agentload watch keeps the history."
             )
         )
-    return (*steps, *_remedies(view), *_settling(view), *_covering(view), *(() if compares else _control(view)))
+    return (
+        *steps,
+        *_remedies(view),
+        *_settling(view),
+        *_covering(view),
+        *(() if compares else _control(view)),
+    )
 
 
 def _covering(view: View) -> Iterator[Step]:
     """Yield what would say more of contexts that no call had: no command brings it yet."""
     wanted = [view.typeset(need.what) for need in view.decision.needs if need.step is None]
     if view.decision.choice.holds_to is not None and wanted:
-        yield Step(text=f"To decide beyond {words.length(view.decision.choice.holds_to)}: {_together(wanted)}.")
+        yield Step(
+            text=f"To decide beyond {words.length(view.decision.choice.holds_to)}: {_together(wanted)}."
+        )
 
 
 def _control(view: View) -> Iterator[Step]:
     """Yield the run that has the control which this one lacks, unless another step brings it."""
-    wanted = next((each.next_step for each in view.decision.findings if isinstance(each.next_step, Control)), None)
+    wanted = next(
+        (each.next_step for each in view.decision.findings if isinstance(each.next_step, Control)),
+        None,
+    )
     if wanted is None or any(isinstance(need.step, Control) for need in view.decision.needs):
         return
     if command := view.command(wanted):
@@ -209,13 +255,23 @@ def suggestions(view: View) -> frozenset[Suggestion]:
     """Return the steps whose commands are among those to take now, without how much of each."""
     if view.decision.kind != "measured":
         return frozenset()
-    controls = (each.next_step for each in view.decision.findings if isinstance(each.next_step, Control))
-    return frozenset(counted(step)[0] for step in (*(need.step for need in view.decision.needs), *controls) if step is not None)
+    controls = (
+        each.next_step for each in view.decision.findings if isinstance(each.next_step, Control)
+    )
+    return frozenset(
+        counted(step)[0]
+        for step in (*(need.step for need in view.decision.needs), *controls)
+        if step is not None
+    )
 
 
 def _remedies(view: View) -> Iterator[Step]:
     """Yield what would make an arm that is avoided worth testing again."""
-    remedies = {each.remedy: each for each in (*view.decision.server, *view.decision.classes) if each.remedy is not None}
+    remedies = {
+        each.remedy: each
+        for each in (*view.decision.server, *view.decision.classes)
+        if each.remedy is not None
+    }
     for remedy, verdict in remedies.items():
         text = view.typeset(f"{_upper(remedy)}, then test {verdict.arm} again.")
         yield Step(text=text, command=view.command(Again()))
@@ -232,7 +288,11 @@ def _settling(view: View) -> Iterator[Step]:
 
     def urgency(found: list[tuple[float, Suggestion, Need]]) -> tuple[bool, bool, float]:
         about = any(focus in view.typeset(need.what) for _, _, need in found)
-        return not isinstance(found[0][1], Again), not about, max(need.minutes or 0.0 for _, _, need in found)
+        return (
+            not isinstance(found[0][1], Again),
+            not about,
+            max(need.minutes or 0.0 for _, _, need in found),
+        )
 
     for found in sorted(by_step.values(), key=urgency):
         _, step, need = max(found, key=lambda each: (len(getattr(each[1], "lengths", ())), each[0]))
@@ -245,7 +305,16 @@ def _within(step: Suggestion, known: Iterable[Suggestion]) -> Suggestion:
     """Return the questions among those that are *known* whose lengths hold those of *step*, or *step* itself."""
     if not isinstance(step, Questions):
         return step
-    return next((each for each in known if isinstance(each, Questions) and each.aa == step.aa and {*step.lengths} <= {*each.lengths}), step)
+    return next(
+        (
+            each
+            for each in known
+            if isinstance(each, Questions)
+            and each.aa == step.aa
+            and {*step.lengths} <= {*each.lengths}
+        ),
+        step,
+    )
 
 
 def _upper(words: str) -> str:
@@ -259,7 +328,14 @@ SHOWN: Final = 3
 def _together(whats: Sequence[str]) -> str:
     """Name what a step settles, what they begin with once: `more paired calls of rag on FP8, chat on FP8`."""
     first, *others = dict.fromkeys(whats)
-    same = next((at for at, letters in enumerate(zip(first, *others, strict=False)) if len(set(letters)) > 1), len(first))
+    same = next(
+        (
+            at
+            for at, letters in enumerate(zip(first, *others, strict=False))
+            if len(set(letters)) > 1
+        ),
+        len(first),
+    )
     start = first.rfind(" ", 0, same) + 1
     named = [first, *(other[start:] for other in others)]
     more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
@@ -275,7 +351,11 @@ def roll_back(view: View) -> str:
 def rollout(view: View) -> Rollout | None:
     """Plan the canary of the chosen arm; None unless the decision is to use it."""
     choice = view.decision.choice
-    if choice.verdict != "use" or choice.arm == view.evidence.reference or view.facts.made.compared_with is not None:
+    if (
+        choice.verdict != "use"
+        or choice.arm == view.evidence.reference
+        or view.facts.made.compared_with is not None
+    ):
         return None
     deployment = view.evidence.deployment
     arm = view.evidence.arm(choice.arm)

@@ -24,7 +24,10 @@ _LEVELS: Final[tuple[Trust, ...]] = ("low", "medium")
 
 def confidence(checks: Sequence[Check]) -> Confidence:
     """Say how far the decision can be trusted: as far as the gravest open check lets it."""
-    capped = sorted((each for each in checks if each.caps is not None), key=lambda each: _LEVELS.index(each.caps or "low"))
+    capped = sorted(
+        (each for each in checks if each.caps is not None),
+        key=lambda each: _LEVELS.index(each.caps or "low"),
+    )
     return Confidence(
         level=capped[0].caps or "high" if capped else "high",
         reasons=tuple(each.text for each in capped[:REASONS]),
@@ -33,7 +36,22 @@ def confidence(checks: Sequence[Check]) -> Confidence:
 
 def belief(view: View) -> tuple[Check, ...]:
     """List what speaks for and against the figures; what was not observed is said too."""
-    makers = (_gates, _machines, _dtype, _kernel, _identity, _foreign, _pairs, _runs, _noise_floor, _starts, _void, _lag, _pool, _budget)
+    makers = (
+        _gates,
+        _machines,
+        _dtype,
+        _kernel,
+        _identity,
+        _foreign,
+        _pairs,
+        _runs,
+        _noise_floor,
+        _starts,
+        _void,
+        _lag,
+        _pool,
+        _budget,
+    )
     return tuple(check for make in makers for check in make(view))
 
 
@@ -42,7 +60,11 @@ def _machines(view: View) -> Iterable[Check]:
     if len(deployment.machines) > 1 and deployment.swapped:
         yield Check(state="ok", text="the arms changed machines half way")
     elif len(deployment.machines) > 1:
-        yield Check(state="bad", text="each arm stayed on its own machine, so a difference may be the machine's", caps="low")
+        yield Check(
+            state="bad",
+            text="each arm stayed on its own machine, so a difference may be the machine's",
+            caps="low",
+        )
     elif deployment.machines:
         yield Check(state="ok", text="all arms on one machine")
 
@@ -50,28 +72,59 @@ def _machines(view: View) -> Iterable[Check]:
 def _runs(view: View) -> Iterable[Check]:
     if view.facts.made.compared_with is not None:
         yield Check(
-            state="unknown", text="there is one run each, so a restart or a noisy neighbour could explain a difference", caps="medium"
+            state="unknown",
+            text="there is one run each, so a restart or a noisy neighbour could explain a difference",
+            caps="medium",
         )
 
 
 def _noise_floor(view: View) -> Iterable[Check]:
-    floors = {each.workload: each.floor for each in view.decision.changes if each.metric == "turn_ms" and each.floor is not None}
+    floors = {
+        each.workload: each.floor
+        for each in view.decision.changes
+        if each.metric == "turn_ms" and each.floor is not None
+    }
     if not floors:
-        yield Check(state="unknown", text="there was no A/A control, so the noise floor is unknown", caps="medium")
+        yield Check(
+            state="unknown",
+            text="there was no A/A control, so the noise floor is unknown",
+            caps="medium",
+        )
         return
     of_mix, least = floors.pop(None, None) or max(floors.values()), view.policy.min_change
-    across = " across machines" if any(control.across_machines for control in view.evidence.aa) else ""
-    others = {name: text for name, floor in floors.items() if name and (text := _percents(floor)) != _percents(of_mix)}
+    across = (
+        " across machines" if any(control.across_machines for control in view.evidence.aa) else ""
+    )
+    others = {
+        name: text
+        for name, floor in floors.items()
+        if name and (text := _percents(floor)) != _percents(of_mix)
+    }
     classes = ", ".join(f"{name} {text}" for name, text in others.items())
     control = f"A/A control{across}{f'; {classes}' if classes else ''}"
-    told = f"two identical servers may differ by up to {_percents(of_mix)} in turn latency ({control})"
+    told = (
+        f"two identical servers may differ by up to {_percents(of_mix)} in turn latency ({control})"
+    )
     wide: Trust = "low" if of_mix > 2 * least else "medium"
-    yield Check(state="ok", text=told) if of_mix <= least else Check(state="unknown", text=told, caps=wide)
+    yield (
+        Check(state="ok", text=told)
+        if of_mix <= least
+        else Check(state="unknown", text=told, caps=wide)
+    )
 
 
 def _starts(view: View) -> Iterable[Check]:
-    starts = [np.unique(max(calls, key=len).restart).size for arm in view.arms if (calls := view.calls(arm))]
-    if starts and min(starts) == 1 and view.decision.kind != "simulated" and view.facts.made.compared_with is None:
+    starts = [
+        np.unique(max(calls, key=len).restart).size
+        for arm in view.arms
+        if (calls := view.calls(arm))
+    ]
+    if (
+        starts
+        and min(starts) == 1
+        and view.decision.kind != "simulated"
+        and view.facts.made.compared_with is None
+    ):
         yield Check(state="unknown", text="each server was started once", caps="medium")
 
 
@@ -85,12 +138,22 @@ def _dtype(view: View) -> Iterable[Check]:
     other = [
         f"{labels.arm(arm.name)} ({arm.observed_dtype} for {arm.expected_dtype})"
         for arm in arms
-        if arm.observed_dtype and arm.expected_dtype and not _fits(arm.expected_dtype, arm.observed_dtype)
+        if arm.observed_dtype
+        and arm.expected_dtype
+        and not _fits(arm.expected_dtype, arm.observed_dtype)
     ]
     if other:
-        yield Check(state="bad", text=f"the KV dtype is not what was asked for: {', '.join(other)}", caps="low")
+        yield Check(
+            state="bad",
+            text=f"the KV dtype is not what was asked for: {', '.join(other)}",
+            caps="low",
+        )
     elif unread:
-        yield Check(state="unknown", text=f"the KV dtype could not be read from {', '.join(unread)}", caps="medium")
+        yield Check(
+            state="unknown",
+            text=f"the KV dtype could not be read from {', '.join(unread)}",
+            caps="medium",
+        )
     else:
         yield Check(state="ok", text="KV dtype and skip list read from each server")
 
@@ -101,41 +164,74 @@ def _fits(expected: str, observed: str) -> bool:
 
 
 def _kernel(view: View) -> Iterable[Check]:
-    kernels = {labels.arm(arm.name): arm.kernel for arm in view.evidence.arms if arm.kernel is not None}
+    kernels = {
+        labels.arm(arm.name): arm.kernel for arm in view.evidence.arms if arm.kernel is not None
+    }
     if len(kernels) < len(view.evidence.arms):
-        yield Check(state="unknown", text="the attention kernel could not be read from every server")
+        yield Check(
+            state="unknown", text="the attention kernel could not be read from every server"
+        )
     elif len(set(kernels.values())) == 1:
-        yield Check(state="ok", text=f"same attention kernel in all arms ({next(iter(kernels.values()))})")
+        yield Check(
+            state="ok", text=f"same attention kernel in all arms ({next(iter(kernels.values()))})"
+        )
     else:
-        yield Check(state="bad", text=f"the attention kernel differs: {', '.join(map(' '.join, kernels.items()))}", caps="medium")
+        yield Check(
+            state="bad",
+            text=f"the attention kernel differs: {', '.join(map(' '.join, kernels.items()))}",
+            caps="medium",
+        )
 
 
 def _identity(view: View) -> Iterable[Check]:
     changed = [labels.arm(each.arm) for each in view.facts.made.servers if each.steady is False]
     if changed:
-        yield Check(state="bad", text=f"the server changed during the run: {', '.join(changed)}", caps="low")
+        yield Check(
+            state="bad", text=f"the server changed during the run: {', '.join(changed)}", caps="low"
+        )
     elif opaque := [labels.arm(each.arm) for each in view.facts.made.servers if each.is_opaque]:
         yield Check(
-            state="bad", text=f"identity not verified: {', '.join(opaque)} reported neither version, KV dtype nor kernel", caps="medium"
+            state="bad",
+            text=f"identity not verified: {', '.join(opaque)} reported neither version, KV dtype nor kernel",
+            caps="medium",
         )
     elif view.facts.made.servers and all(each.steady for each in view.facts.made.servers):
         yield Check(state="ok", text="same server identity before and after on every arm")
 
 
 def _pool(view: View) -> Iterable[Check]:
-    seen = [(labels.arm(arm), figures) for arm in view.arms if (figures := view.evidence.telemetry(None, arm)) is not None]
-    watched = [(arm, each.pool_filled_share, each.minutes) for arm, each in seen if each.pool_filled_share is not None and each.minutes]
-    filled = [f"{arm} {say.minutes(share * length)} of {say.minutes(length)}" for arm, share, length in watched if share]
-    searched = {labels.arm(each.arm) for each in view.decision.capacity if each.agents_per_gpu is not None}
+    seen = [
+        (labels.arm(arm), figures)
+        for arm in view.arms
+        if (figures := view.evidence.telemetry(None, arm)) is not None
+    ]
+    watched = [
+        (arm, each.pool_filled_share, each.minutes)
+        for arm, each in seen
+        if each.pool_filled_share is not None and each.minutes
+    ]
+    filled = [
+        f"{arm} {say.minutes(share * length)} of {say.minutes(length)}"
+        for arm, share, length in watched
+        if share
+    ]
+    searched = {
+        labels.arm(each.arm) for each in view.decision.capacity if each.agents_per_gpu is not None
+    }
     never = [arm for arm, share, _ in watched if not share and arm not in searched]
     if filled:
         yield Check(state="ok", text=f"KV pool full: {', '.join(filled)}")
     if never:
-        yield Check(state="unknown", text=f"the KV pool never filled on {', '.join(never)}, so capacity cannot be judged")
+        yield Check(
+            state="unknown",
+            text=f"the KV pool never filled on {', '.join(never)}, so capacity cannot be judged",
+        )
 
 
 def _foreign(view: View) -> Iterable[Check]:
-    counts = [each.foreign_requests for each in view.evidence.health if each.foreign_requests is not None]
+    counts = [
+        each.foreign_requests for each in view.evidence.health if each.foreign_requests is not None
+    ]
     if counts:
         total = sum(counts)
         text = f"{say.plural(total, 'request')} from other clients on the servers"
@@ -143,7 +239,9 @@ def _foreign(view: View) -> Iterable[Check]:
 
 
 def _pairs(view: View) -> Iterable[Check]:
-    changes = [each for each in view.decision.changes if each.workload is None and each.metric == "turn_ms"]
+    changes = [
+        each for each in view.decision.changes if each.workload is None and each.metric == "turn_ms"
+    ]
     if changes:
         fewest = min(changes, key=lambda each: each.pairs)
         distinct, calls = _distinct(view)
@@ -151,7 +249,11 @@ def _pairs(view: View) -> Iterable[Check]:
         if calls > REPEATED * distinct:
             times = f"each played {round(calls / distinct, 1):g} times"
             again = f"only {say.plural(distinct, 'distinct turn')}{_of_trace(view, calls, times)}"
-            yield Check(state="unknown", text=f"{pairs}, {again}", caps="low" if fewest.pairs < FEW_PAIRS else "medium")
+            yield Check(
+                state="unknown",
+                text=f"{pairs}, {again}",
+                caps="low" if fewest.pairs < FEW_PAIRS else "medium",
+            )
         elif fewest.pairs < FEW_PAIRS:
             yield Check(state="unknown", text=f"only {pairs}", caps="low")
         else:
@@ -161,7 +263,11 @@ def _pairs(view: View) -> Iterable[Check]:
 def _of_trace(view: View, calls: int, times: str) -> str:
     """Say how often turns were played, and whether that is the trace's fault: one with turns enough was played in part."""
     turns = next((each.calls for each in view.decision.coverage if each.workload is None), 0)
-    return f", {times} (a longer trace helps)" if turns < calls else f" of {turns:,} in the trace, {times}"
+    return (
+        f", {times} (a longer trace helps)"
+        if turns < calls
+        else f" of {turns:,} in the trace, {times}"
+    )
 
 
 def _distinct(view: View) -> tuple[int, int]:
@@ -172,7 +278,11 @@ def _distinct(view: View) -> tuple[int, int]:
 
 
 def _void(view: View) -> Iterable[Check]:
-    counted = [(each.void_blocks, each.blocks) for each in view.evidence.health if each.void_blocks is not None and each.blocks]
+    counted = [
+        (each.void_blocks, each.blocks)
+        for each in view.evidence.health
+        if each.void_blocks is not None and each.blocks
+    ]
     void, blocks = sum(each[0] or 0 for each in counted), sum(each[1] or 0 for each in counted)
     if blocks:
         many = void > blocks / 10
@@ -181,14 +291,21 @@ def _void(view: View) -> Iterable[Check]:
 
 
 def _lag(view: View) -> Iterable[Check]:
-    lags = [each.send_lag_p99_ms for each in view.evidence.health if each.send_lag_p99_ms is not None]
+    lags = [
+        each.send_lag_p99_ms for each in view.evidence.health if each.send_lag_p99_ms is not None
+    ]
     sources = {each.stamp_source for each in view.evidence.health if each.stamp_source is not None}
     if lags:
         stamps = (
-            f", by {' and '.join(sorted({'kernel': 'kernel', 'user': 'program'}[name] for name in sources))} timestamps" if sources else ""
+            f", by {' and '.join(sorted({'kernel': 'kernel', 'user': 'program'}[name] for name in sources))} timestamps"
+            if sources
+            else ""
         )
         late = max(lags) > view.policy.max_send_lag_ms
-        yield Check(state="bad" if late else "ok", text=f"requests left at most {say.duration(max(lags))} late (p99{stamps})")
+        yield Check(
+            state="bad" if late else "ok",
+            text=f"requests left at most {say.duration(max(lags))} late (p99{stamps})",
+        )
 
 
 def _gates(view: View) -> Iterable[Check]:
@@ -201,13 +318,20 @@ def _gates(view: View) -> Iterable[Check]:
         text = f"failed validity check on {labels.where(first) or 'all arms'}: {view.typeset(first.message)}{more}"
         yield Check(state="bad", text=text, caps="low")
     if gates and not failed:
-        yield Check(state="ok" if passed else "unknown", text=f"{passed} of {len(gates)} validity checks passed, none failed")
+        yield Check(
+            state="ok" if passed else "unknown",
+            text=f"{passed} of {len(gates)} validity checks passed, none failed",
+        )
 
 
 def _budget(view: View) -> Iterable[Check]:
     made = view.facts.made
     if made.minutes:
-        time = {"measured": "of measurement", "emulated": "against emulated servers", "simulated": "of virtual time"}[view.decision.kind]
+        time = {
+            "measured": "of measurement",
+            "emulated": "against emulated servers",
+            "simulated": "of virtual time",
+        }[view.decision.kind]
         yield Check(state="ok", text=f"{say.minutes(made.minutes)} {time}")
     if view.decision.kind != "measured":
         yield Check(state="unknown", text="none of your own servers was measured", caps="low")

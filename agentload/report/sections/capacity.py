@@ -21,29 +21,47 @@ def capacity(view: View) -> Group | None:
     """Show what each arm carries, and how latency grows with context and load."""
     loads = {(point.arm, point.agents) for point in view.evidence.capacity if point.turns}
     note = ""
-    if len({agents for _, agents in loads}) < 2 and (command := view.command(Search(limits=None, trial_s=300.0))) is not None:
+    if (
+        len({agents for _, agents in loads}) < 2
+        and (command := view.command(Search(limits=None, trial_s=300.0))) is not None
+    ):
         note = f"Throughput against what a user gets needs two loads or more: {command}"
-    return group("Capacity and load", charts=(*_pareto(view), *_heat(view)), tables=(_table(view),), note=note)
+    return group(
+        "Capacity and load",
+        charts=(*_pareto(view), *_heat(view)),
+        tables=(_table(view),),
+        note=note,
+    )
 
 
 def _pareto(view: View) -> Iterator[Plot]:
     """Yield the throughput of a GPU against what one agent gets of it, load by load: in tokens, and in turns within the SLO."""
     rates: tuple[tuple[str, str, Callable[[CapacityPoint], float | None]], ...] = (
         ("tokens", "output tokens/s", lambda point: point.output_tokens_per_s),
-        ("turns", "turns within the SLO per hour", lambda point: 60 * point.within_slo / point.minutes if point.minutes else None),
+        (
+            "turns",
+            "turns within the SLO per hour",
+            lambda point: 60 * point.within_slo / point.minutes if point.minutes else None,
+        ),
     )
     for name, unit, rate in rates:
         series = []
         for arm in view.arms:
             gpus = view.evidence.gpus(arm) * view.evidence.deployment.replicas
-            tried = sorted((point for point in view.evidence.capacity if point.arm == arm and point.turns), key=lambda each: each.agents)
+            tried = sorted(
+                (point for point in view.evidence.capacity if point.arm == arm and point.turns),
+                key=lambda each: each.agents,
+            )
             points = [(each, found) for each in tried if (found := rate(each))]
             tips = (
                 f"{labels.arm(arm)}, {each.agents} agents, {each.within_slo} of {each.turns} turns within the SLO: "
                 f"{say.significant(found / gpus, 3)} per GPU, {say.significant(found / each.agents, 3)} per agent"
                 for each, found in points
             )
-            xs, ys = [found / each.agents for each, found in points], [found / gpus for _, found in points]
+            xs, ys = (
+                [found / each.agents for each, found in points],
+                [found / gpus for _, found in points],
+            )
             series.append(view.series(arm, "line", xs, ys, tips=tips))
         if all(len(each.xs) < 2 for each in series):
             continue
@@ -66,7 +84,11 @@ DARKEST: Final = 0.2
 def _heat(view: View) -> Iterator[HeatMap]:
     """Yield the time per output token of the reference by context and load, and how each arm changes it on the same turns."""
     reference = view.evidence.reference
-    ours = [(name, calls) for name in view.workloads if (calls := view.evidence.calls(name, reference)) is not None]
+    ours = [
+        (name, calls)
+        for name in view.workloads
+        if (calls := view.evidence.calls(name, reference)) is not None
+    ]
     if not ours:
         return
     opened = open_calls([calls for _, calls in ours])
@@ -76,8 +98,14 @@ def _heat(view: View) -> Iterator[HeatMap]:
             other = calls if arm == reference else view.evidence.calls(name, arm)
             if other is not None:
                 left, right = same_turns(calls, other)
-                with np.errstate(invalid="ignore", divide="ignore"):  # what has no figure is left out below
-                    values = other.tpot_ms[right] if arm == reference else np.log(other.tpot_ms[right] / calls.tpot_ms[left])
+                with np.errstate(
+                    invalid="ignore", divide="ignore"
+                ):  # what has no figure is left out below
+                    values = (
+                        other.tpot_ms[right]
+                        if arm == reference
+                        else np.log(other.tpot_ms[right] / calls.tpot_ms[left])
+                    )
                 pieces.append((_octave(calls.prompt_tokens[left]), _octave(at_once[left]), values))
         if not pieces:
             continue
@@ -85,7 +113,11 @@ def _heat(view: View) -> Iterator[HeatMap]:
         known = np.flatnonzero(np.isfinite(values))
         order = known[np.lexsort((load[known], context[known]))]
         ends = np.flatnonzero(np.diff(context[order]) | np.diff(load[order])) + 1
-        fields = {(int(context[rows[0]]), int(load[rows[0]])): values[rows] for rows in np.split(order, ends) if rows.size >= LEAST_CALLS}
+        fields = {
+            (int(context[rows[0]]), int(load[rows[0]])): values[rows]
+            for rows in np.split(order, ends)
+            if rows.size >= LEAST_CALLS
+        }
         yield from _map(view, arm, fields)
 
 
@@ -97,8 +129,14 @@ def _octave(values: Floats | Ints) -> Ints:
 def open_calls(calls: list[Calls]) -> list[Ints]:
     """Return, for each class, how many calls of all classes were open on the server when each of its own began."""
     starts = np.sort(np.concatenate([each.start_s for each in calls]))
-    ends = np.sort(np.concatenate([each.start_s + np.nan_to_num(each.turn_ms) / 1e3 for each in calls]))
-    return [np.searchsorted(starts, each.start_s, "right") - np.searchsorted(ends, each.start_s, "right") for each in calls]
+    ends = np.sort(
+        np.concatenate([each.start_s + np.nan_to_num(each.turn_ms) / 1e3 for each in calls])
+    )
+    return [
+        np.searchsorted(starts, each.start_s, "right")
+        - np.searchsorted(ends, each.start_s, "right")
+        for each in calls
+    ]
 
 
 def _map(view: View, arm: str, fields: dict[tuple[int, int], Floats]) -> Iterator[HeatMap]:
@@ -132,7 +170,11 @@ def _map(view: View, arm: str, fields: dict[tuple[int, int], Floats]) -> Iterato
         if arm == reference
         else f"On the same turns; in the colour of {name} where it is faster, in grey where it is slower."
     )
-    what = "time per output token" if arm == reference else f"change of time per output token against {labels.arm(reference)}"
+    what = (
+        "time per output token"
+        if arm == reference
+        else f"change of time per output token against {labels.arm(reference)}"
+    )
     yield HeatMap(
         name=f"load-{labels.slug(arm)}",
         title=f"{name}: {what}, by context and load",
@@ -161,5 +203,12 @@ def _table(view: View) -> Table:
         )
         for each in view.decision.capacity
     )
-    columns = ("arm", "load", "agents per GPU", "replicas at the peak", "next replica due at", "how it is known")
+    columns = (
+        "arm",
+        "load",
+        "agents per GPU",
+        "replicas at the peak",
+        "next replica due at",
+        "how it is known",
+    )
     return table("Agents within the SLO", columns, rows)

@@ -21,7 +21,10 @@ def gates(view: View) -> Table:
     ordered = sorted(view.decision.gates, key=lambda gate: (_ORDER.index(gate.status), gate.name))
     columns = ("check", "status", "where", "value", "limit", "result")
     return table(
-        "Validity checks", columns, (_gate(view, gate) for gate in ordered), "A failed check invalidates the figures that rest on it."
+        "Validity checks",
+        columns,
+        (_gate(view, gate) for gate in ordered),
+        "A failed check invalidates the figures that rest on it.",
     )
 
 
@@ -52,7 +55,10 @@ def _value(value: float | None, unit: str) -> str:
 
 def skipped(view: View) -> Table:
     """List the rules that lacked an input, and which."""
-    rows = ((each.rule.replace("_", " "), ", ".join(map(_plain, each.missing))) for each in view.decision.skipped)
+    rows = (
+        (each.rule.replace("_", " "), ", ".join(map(_plain, each.missing)))
+        for each in view.decision.skipped
+    )
     return table("Rules skipped for missing data", ("rule", "missing"), rows)
 
 
@@ -90,13 +96,18 @@ def priors(view: View) -> Group | None:
         for prior in view.evidence.priors
     )
     columns = ("figure", "arm", "value", "on", "source")
-    return group("Published figures, for comparison only", tables=(table("Published, not measured here", columns, rows),))
+    return group(
+        "Published figures, for comparison only",
+        tables=(table("Published, not measured here", columns, rows),),
+    )
 
 
 def reproduction(view: View) -> Table:
     """List what has to be equal for the figures to be comparable."""
     made, evidence = view.facts.made, view.evidence
-    model = evidence.model.name + (f" at {evidence.model.checkpoint}" if evidence.model.checkpoint else "")
+    model = evidence.model.name + (
+        f" at {evidence.model.checkpoint}" if evidence.model.checkpoint else ""
+    )
     pairs = (
         ("run", made.run),
         ("compared with", made.compared_with),
@@ -146,7 +157,10 @@ def commands(view: View) -> tuple[Step, ...]:
     run = Step(text="The run:", command=made.command) if made.command else None
     first, reference = next((each.arm for each in made.servers), None), view.evidence.reference
     chosen = f" --reference {shlex.quote(reference)}" if first not in (None, reference) else ""
-    report = Step(text="This report, from the database:", command=f"agentload report {database} --run {made.run}{chosen} -o report")
+    report = Step(
+        text="This report, from the database:",
+        command=f"agentload report {database} --run {made.run}{chosen} -o report",
+    )
     if made.compared_with is not None:
         command = f"agentload compare {database} --runs {made.compared_with},{made.run} -o report"
         report = Step(text="This comparison, from the database:", command=command)

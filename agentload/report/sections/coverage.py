@@ -39,12 +39,18 @@ def line(view: View) -> str:
     of = "" if is_all else f" of {words.length(whole.longest)}"
     tokens = "" if is_all else f" and {_share(whole.token_share)} of their tokens"
     cut = view.facts.study.load.max_context_tokens if isinstance(view.facts.study, Replay) else None
-    missed = [each.workload for each in view.decision.coverage if each.workload is not None and not each.played]
+    missed = [
+        each.workload
+        for each in view.decision.coverage
+        if each.workload is not None and not each.played
+    ]
     parts = (
         f"{_share(whole.call_share)} of your calls{tokens}, contexts to {words.length(whole.timed_to)}{of}",
         "" if cut is None else f"sessions end before {words.length(cut)} (--max-context)",
         f"{say.listed(missed)} not played" if missed else "",
-        "" if whole.is_whole else f"measured by the first {say.plural(whole.calls, 'call')} of a longer trace",
+        ""
+        if whole.is_whole
+        else f"measured by the first {say.plural(whole.calls, 'call')} of a longer trace",
     )
     return "; ".join(part for part in parts if part)
 
@@ -54,13 +60,21 @@ def load(view: View) -> str:
     played = view.decision.pair_load
     if played is None or not view.decision.changes:
         return ""
-    arms = [labels.arm(arm) for arm in view.arms if any(arm in each.overfull for each in view.decision.changes)]
+    arms = [
+        labels.arm(arm)
+        for arm in view.arms
+        if any(arm in each.overfull for each in view.decision.changes)
+    ]
     held = "" if played.held_tokens is None else f" ({say.tokens(played.held_tokens)} tokens)"
     carries = any(each.agents_per_gpu is not None for each in view.decision.capacity)
     parts = (
         f"block pairs have {_at_once(played)}, {_waiting(played)}",
-        f"the KV pool of {say.listed(arms)} does not hold their contexts{held}, so changes are bounds" if arms else "",
-        "agents per GPU are of users who wait as in your trace" if carries and played.cuts_waits else "",
+        f"the KV pool of {say.listed(arms)} does not hold their contexts{held}, so changes are bounds"
+        if arms
+        else "",
+        "agents per GPU are of users who wait as in your trace"
+        if carries and played.cuts_waits
+        else "",
         *dict.fromkeys(_on_twins(each) for each in view.decision.twin_changes),
     )
     return "; ".join(part for part in parts if part)
@@ -108,7 +122,9 @@ def _share(share: float) -> str:
 
 def coverage(view: View) -> Group | None:
     """Show what was played beside the trace, for all of it and for each class where there are several."""
-    tables = (table(_title(each), COLUMNS, _rows(each), _counted(each)) for each in view.decision.coverage)
+    tables = (
+        table(_title(each), COLUMNS, _rows(each), _counted(each)) for each in view.decision.coverage
+    )
     return group("Coverage: what was played of your trace", tables=tables, note=NOTE)
 
 

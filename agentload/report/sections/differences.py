@@ -34,7 +34,9 @@ def forest(view: View) -> Lanes:
     spans: list[Span] = []
     arms = view.arms[1:]
     for scope in (None, *view.workloads):
-        found = [(words, [view.change(metric, arm, scope) for arm in arms]) for metric, words in METRICS]
+        found = [
+            (words, [view.change(metric, arm, scope) for arm in arms]) for metric, words in METRICS
+        ]
         if not any(any(changes) for _, changes in found):
             continue
         lanes.append(scope or "your mix")
@@ -45,11 +47,19 @@ def forest(view: View) -> Lanes:
             spans += _spans(view, len(lanes) - 1, changes)
     ends = [abs(end) for span in spans if span.look == "interval" for end in (span.low, span.high)]
     values = [abs(span.at) for span in spans if span.at is not None]
-    limit = max(100 * LEAST_SHOWN, 1.1 * max(values, default=0.0), MOST_SHOWN * float(np.median(ends)) if ends else 0.0)
+    limit = max(
+        100 * LEAST_SHOWN,
+        1.1 * max(values, default=0.0),
+        MOST_SHOWN * float(np.median(ends)) if ends else 0.0,
+    )
     limit = min(limit, max(100 * LEAST_SHOWN, 1.1 * max(ends, default=0.0)))
     margin, reference = 100 * view.policy.min_change, labels.arm(view.evidence.reference)
     beyond = "Intervals that reach the edge extend beyond it." if ends and max(ends) > limit else ""
-    noise = "The grey bar is by how much two identical servers may differ." if any(span.look == "noise" for span in spans) else ""
+    noise = (
+        "The grey bar is by how much two identical servers may differ."
+        if any(span.look == "noise" for span in spans)
+        else ""
+    )
     told = f"Left of 0 is faster than {reference}; within the band (±{say.number(margin)}%) a difference is too small to matter."
     slots = labels.slots(view.evidence)
     return Lanes(
@@ -70,14 +80,30 @@ def _spans(view: View, lane: int, changes: Iterable[Change | None]) -> Iterator[
     known = [each for each in changes if each is not None]
     slots = labels.slots(view.evidence)
     if floors := [100 * each.floor for each in known if each.floor is not None]:
-        yield Span(lane=lane, look="noise", low=-max(floors), high=max(floors), tip=f"noise ±{say.number(max(floors), 1)}%")
+        yield Span(
+            lane=lane,
+            look="noise",
+            low=-max(floors),
+            high=max(floors),
+            tip=f"noise ±{say.number(max(floors), 1)}%",
+        )
     for index, each in enumerate(known):
         value, low, high = (
-            100 * (end if end is not None else each.relative.value) for end in (each.relative.value, each.relative.low, each.relative.high)
+            100 * (end if end is not None else each.relative.value)
+            for end in (each.relative.value, each.relative.low, each.relative.high)
         )
         tip = f"{labels.arm(each.arm)}: {say.change(each.relative)}, {say.plural(each.pairs, 'pair')}, {say.plural(each.calls, 'call')}"
         offset = (index + 1) / (len(known) + 1)
-        yield Span(lane=lane, look="interval", low=low, high=high, at=value, slot=slots[each.arm], tip=tip, offset=offset)
+        yield Span(
+            lane=lane,
+            look="interval",
+            low=low,
+            high=high,
+            at=value,
+            slot=slots[each.arm],
+            tip=tip,
+            offset=offset,
+        )
 
 
 QUANTILES: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
@@ -92,7 +118,9 @@ def shifts(view: View, name: str) -> Iterator[Plot]:
     reference = labels.arm(view.evidence.reference)
     margin = 100 * view.policy.min_change
     for metric, words in METRICS:
-        series = tuple(each for arm in view.arms[1:] if (each := _shift(view, name, arm, metric)) is not None)
+        series = tuple(
+            each for arm in view.arms[1:] if (each := _shift(view, name, arm, metric)) is not None
+        )
         yield Plot(
             name=f"shift-{metric.removesuffix('_ms')}-{labels.slug(name)}",
             title=f"{name}: change of {words}, from the fastest to the slowest calls",
@@ -107,19 +135,29 @@ def shifts(view: View, name: str) -> Iterator[Plot]:
 
 def _shift(view: View, name: str, arm: str, metric: Metric) -> Series | None:
     """Return the change of each quantile of an arm: the mean over block pairs of its log ratio within a pair, with Student's interval."""
-    ours, theirs = view.evidence.calls(name, arm), view.evidence.calls(name, view.evidence.reference)
+    ours, theirs = (
+        view.evidence.calls(name, arm),
+        view.evidence.calls(name, view.evidence.reference),
+    )
     if ours is None or theirs is None:
         return None
     left, right = same_turns(theirs, ours)
     values = np.stack([getattr(theirs, metric)[left], getattr(ours, metric)[right]])
     known = np.isfinite(values).all(axis=0) & (values > 0).all(axis=0)
     values, pair = values[:, known], theirs.pair[left][known]
-    found = (np.quantile(values[:, pair == each], QUANTILES, axis=1).T for each in every(np.unique(pair).tolist(), MOST_PAIRS))
+    found = (
+        np.quantile(values[:, pair == each], QUANTILES, axis=1).T
+        for each in every(np.unique(pair).tolist(), MOST_PAIRS)
+    )
     ratios = [np.log(changed / before) for before, changed in found]
     if len(ratios) < FEWEST_PAIRS:
         return None
     middle = np.mean(ratios, axis=0)
-    half = scipy.stats.t.ppf(0.975, len(ratios) - 1) * np.std(ratios, axis=0, ddof=1) / np.sqrt(len(ratios))
+    half = (
+        scipy.stats.t.ppf(0.975, len(ratios) - 1)
+        * np.std(ratios, axis=0, ddof=1)
+        / np.sqrt(len(ratios))
+    )
     at, low, high = (100 * np.expm1(each) for each in (middle, middle - half, middle + half))
     tips = (
         f"{labels.arm(arm)}, {say.percent(share)} of the calls are faster: {say.signed(value, 1)}% "

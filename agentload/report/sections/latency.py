@@ -31,7 +31,12 @@ def break_evens(view: View) -> Table:
         for each in view.decision.break_even
     )
     note = "The length at which the lines cross; within the interval (a Fieller set) the arms cannot be distinguished."
-    return table("Break-even", ("arm", "KV tokens of the batch", "per request", "published value"), rows, note)
+    return table(
+        "Break-even",
+        ("arm", "KV tokens of the batch", "per request", "published value"),
+        rows,
+        note,
+    )
 
 
 def break_even(each: BreakEven) -> str:
@@ -52,7 +57,15 @@ def break_even(each: BreakEven) -> str:
 
 def lines(view: View) -> Table:
     """List the fitted lines of time per output token."""
-    columns = ("arm", "batch", "slope, ns per token", "the same by Theil–Sen", "intercept, ms", "bandwidth, TB/s", "straight")
+    columns = (
+        "arm",
+        "batch",
+        "slope, ns per token",
+        "the same by Theil–Sen",
+        "intercept, ms",
+        "bandwidth, TB/s",
+        "straight",
+    )
     rows = (
         (
             labels.arm(line.arm),
@@ -71,7 +84,13 @@ def lines(view: View) -> Table:
 
 def curves(view: View) -> Table:
     """List the fitted curves of time to first token."""
-    columns = ("arm", "quadratic, ns per token²", "linear, µs per token", "constant, ms", "fitted over, tokens")
+    columns = (
+        "arm",
+        "quadratic, ns per token²",
+        "linear, µs per token",
+        "constant, ms",
+        "fitted over, tokens",
+    )
     rows = (
         (
             labels.arm(curve.arm),
@@ -107,14 +126,25 @@ def _itl(view: View) -> Plot:
     limit = _limit([value for _, ys in clouds.values() for value in ys])
     points = [view.series(arm, "points", *_below(each, limit)) for arm, each in clouds.items()]
     fits = [_fit(view, line) for line in view.decision.itl]
-    shown = [each for each in view.decision.break_even if each.arm == view.focus and each.shape in ("bounded", "half-line")]
-    bands = tuple(Band(axis="x", low=each.low, high=each.high, label="break-even", slot=slots[each.arm]) for each in shown[:1])
+    shown = [
+        each
+        for each in view.decision.break_even
+        if each.arm == view.focus and each.shape in ("bounded", "half-line")
+    ]
+    bands = tuple(
+        Band(axis="x", low=each.low, high=each.high, label="break-even", slot=slots[each.arm])
+        for each in shown[:1]
+    )
     above = sum(len(ys) for _, ys in clouds.values()) - sum(len(series.ys) for series in points)
     caption = (
         "Each mark is a call.",
         "Lines are fits." if fits else "",
-        f"Within the band {labels.arm(view.focus)} and {labels.arm(view.evidence.reference)} cannot be distinguished." if bands else "",
-        f"{say.plural(above, 'slower call')} {'is' if above == 1 else 'are'} off the chart." if above else "",
+        f"Within the band {labels.arm(view.focus)} and {labels.arm(view.evidence.reference)} cannot be distinguished."
+        if bands
+        else "",
+        f"{say.plural(above, 'slower call')} {'is' if above == 1 else 'are'} off the chart."
+        if above
+        else "",
     )
     return Plot(
         name="itl",
@@ -128,8 +158,16 @@ def _itl(view: View) -> Plot:
 
 
 def _fit(view: View, line: ItlLine) -> Series:
-    values = (line.intercept_ms.value + line.slope_ms_per_token.value * at for at in line.range_tokens)
-    return view.series(line.arm, "line", line.range_tokens, values, label=f"{labels.arm(line.arm)}, fit at batch {line.users}")
+    values = (
+        line.intercept_ms.value + line.slope_ms_per_token.value * at for at in line.range_tokens
+    )
+    return view.series(
+        line.arm,
+        "line",
+        line.range_tokens,
+        values,
+        label=f"{labels.arm(line.arm)}, fit at batch {line.users}",
+    )
 
 
 def _limit(values: Sequence[float]) -> float:
@@ -143,13 +181,27 @@ def _below(points: Points, limit: float) -> Points:
 
 
 def _batch_tokens(view: View, arm: str) -> Points:
-    swept = [(each.context_tokens * each.users, each.itl_ms) for each in view.evidence.sweeps if each.arm == arm]
-    return _cloud(swept) or _cloud((calls.batch_kv_tokens, calls.tpot_ms) for calls in view.calls(arm)) or ((), ())
+    swept = [
+        (each.context_tokens * each.users, each.itl_ms)
+        for each in view.evidence.sweeps
+        if each.arm == arm
+    ]
+    return (
+        _cloud(swept)
+        or _cloud((calls.batch_kv_tokens, calls.tpot_ms) for calls in view.calls(arm))
+        or ((), ())
+    )
 
 
 def _computed_tokens(view: View, arm: str) -> Points:
-    swept = ((each.computed_tokens, each.ttft_ms) for each in view.evidence.sweeps if each.arm == arm)
-    return _cloud(swept) or _cloud((calls.computed_tokens, calls.ttft_ms) for calls in view.calls(arm)) or ((), ())
+    swept = (
+        (each.computed_tokens, each.ttft_ms) for each in view.evidence.sweeps if each.arm == arm
+    )
+    return (
+        _cloud(swept)
+        or _cloud((calls.computed_tokens, calls.ttft_ms) for calls in view.calls(arm))
+        or ((), ())
+    )
 
 
 def _cloud(columns: Iterable[tuple[Floats | None, Floats | None]]) -> Points | None:
@@ -164,7 +216,11 @@ def _ttft(view: View) -> Plot:
     for curve in view.decision.ttft:
         at = np.linspace(*curve.range_tokens, CURVE_POINTS)
         ms = curve.a.value * at**2 + curve.b.value * at + curve.c.value
-        curves.append(view.series(curve.arm, "line", at.tolist(), ms.tolist(), label=f"{labels.arm(curve.arm)}, fit"))
+        curves.append(
+            view.series(
+                curve.arm, "line", at.tolist(), ms.tolist(), label=f"{labels.arm(curve.arm)}, fit"
+            )
+        )
     return Plot(
         name="ttft",
         title="Time to first token against computed tokens",

@@ -35,7 +35,9 @@ _ENGINES: Final = {"vllm": "vLLM", "sglang": "SGLang"}
 
 def banner(view: View) -> str:
     """Say what kind of evidence this is, and where the figures do not carry over to the servers that people use."""
-    random = "random" in view.evidence.model.name.lower() or any("dummy" in arm.flags for arm in view.evidence.arms)
+    random = "random" in view.evidence.model.name.lower() or any(
+        "dummy" in arm.flags for arm in view.evidence.arms
+    )
     is_cpu = view.evidence.deployment.gpu.name.upper().startswith("CPU")
     if view.decision.kind != "measured" or not (random or is_cpu):
         return BANNERS[view.decision.kind]
@@ -48,16 +50,30 @@ def banner(view: View) -> str:
 def where(view: View) -> str:
     """Name hardware and engine, as far as they are known."""
     deployment = view.evidence.deployment
-    name = deployment.gpu.name if deployment.gpu.name != UNKNOWN_GPU else UNKNOWN_GPU if view.decision.kind == "measured" else ""
-    gpus = f"{deployment.gpus_per_replica} × {name}" if name and deployment.gpus_per_replica > 1 else name
-    hosts = {name.rpartition(":")[0] or name for name in deployment.machines}  # servers nobody named go by their address
+    name = (
+        deployment.gpu.name
+        if deployment.gpu.name != UNKNOWN_GPU
+        else UNKNOWN_GPU
+        if view.decision.kind == "measured"
+        else ""
+    )
+    gpus = (
+        f"{deployment.gpus_per_replica} × {name}"
+        if name and deployment.gpus_per_replica > 1
+        else name
+    )
+    hosts = {
+        name.rpartition(":")[0] or name for name in deployment.machines
+    }  # servers nobody named go by their address
     machines = f"{len(hosts)} machines" if len(hosts) > 1 else ""
     return ", ".join(part for part in (gpus, machines, _engine(view)) if part)
 
 
 def _engine(view: View) -> str:
     deployment = view.evidence.deployment
-    return f"{_ENGINES.get(deployment.engine, deployment.engine)} {deployment.version or ''}".strip()
+    return (
+        f"{_ENGINES.get(deployment.engine, deployment.engine)} {deployment.version or ''}".strip()
+    )
 
 
 def about(view: View) -> tuple[str, ...]:
@@ -73,7 +89,12 @@ def by_workload(view: View) -> str:
     for name in view.workloads if view.facts.made.compared_with is None else ():
         found = ((arm, view.verdict(arm, name)) for arm in view.arms[1:])
         alike.setdefault(
-            tuple((labels.arm(arm), f"{each.verdict}{labels.up_to(each.holds_to)}") for arm, each in found if each is not None), []
+            tuple(
+                (labels.arm(arm), f"{each.verdict}{labels.up_to(each.holds_to)}")
+                for arm, each in found
+                if each is not None
+            ),
+            [],
         ).append(name)
     if len(view.workloads) < 2:
         return ""
@@ -98,10 +119,18 @@ def _layers(view: View) -> str:
 def identity(view: View) -> str:
     """Say what the reference's server was, what set each other one apart, and whether any changed."""
     first = _server(view, view.evidence.reference)
-    said = [f"{labels.arm(view.evidence.reference)}: {', '.join(filter(None, (_engine(view), *first.values())))}"]
+    said = [
+        f"{labels.arm(view.evidence.reference)}: {', '.join(filter(None, (_engine(view), *first.values())))}"
+    ]
     for arm in view.arms[1:]:
-        apart = [own or f"no {name}" for name, own in _server(view, arm).items() if own != first[name]]
-        said.append(f"{labels.arm(arm)}: the same with {', '.join(apart)}" if apart else f"{labels.arm(arm)}: the same")
+        apart = [
+            own or f"no {name}" for name, own in _server(view, arm).items() if own != first[name]
+        ]
+        said.append(
+            f"{labels.arm(arm)}: the same with {', '.join(apart)}"
+            if apart
+            else f"{labels.arm(arm)}: the same"
+        )
     return f"{'; '.join(said)}. {_stayed(view)}."
 
 
@@ -109,13 +138,17 @@ def _server(view: View, name: str) -> dict[str, str]:
     """Return what sets servers apart, by what it is; what was asked for and could not be read says so."""
     arm = view.evidence.arm(name)
     unread = "" if view.decision.kind == "simulated" else " (not confirmed by the server)"
-    dtype = arm.observed_dtype or (f"{arm.expected_dtype}{unread}" if arm.expected_dtype else "not known")
+    dtype = arm.observed_dtype or (
+        f"{arm.expected_dtype}{unread}" if arm.expected_dtype else "not known"
+    )
     return {
         "model": arm.weights or view.evidence.model.name,
         "KV dtype": f"KV dtype {dtype}",
         "kernel": f"kernel {arm.kernel}" if arm.kernel else "",
         "skipped layers": f"skipped layers {', '.join(arm.skip_layers)}" if arm.skip_layers else "",
-        "flags": "other flags" if arm.flags != view.evidence.arm(view.evidence.reference).flags else "",
+        "flags": "other flags"
+        if arm.flags != view.evidence.arm(view.evidence.reference).flags
+        else "",
     }
 
 
@@ -131,7 +164,9 @@ def _stayed(view: View) -> str:
         f"{say.listed(changed)} changed during the run" if changed else "",
         f"Whether {say.listed(unseen)} changed during the run was not verified" if unseen else "",
         "" if changed or unseen else f"{none} during the run",
-        "The arms changed machines half way, as planned" if view.evidence.deployment.swapped else "",
+        "The arms changed machines half way, as planned"
+        if view.evidence.deployment.swapped
+        else "",
     )
     return ". ".join(part for part in parts if part)
 
@@ -144,7 +179,10 @@ def headline(view: View) -> tuple[str, Tone]:
     change, leg = view.change("turn_ms", view.focus, None), view.verdict(view.focus, None)
     beyond = view.policy.min_change if leg is None or leg.pays.margin is None else leg.pays.margin
     told = "" if change is None else f": turn latency {say.change(change.relative)}"
-    return f"{_SINCE[verdict].format(say.percent(beyond))}{told}", "bad" if verdict == "avoid" else "plain"
+    return (
+        f"{_SINCE[verdict].format(say.percent(beyond))}{told}",
+        "bad" if verdict == "avoid" else "plain",
+    )
 
 
 def why(view: View) -> str:
@@ -157,7 +195,11 @@ def why(view: View) -> str:
     told, level = verdict.reason, None
     for leg in (verdict.pays, verdict.safe):
         # The first letter is a capital where the sentence begins with it.
-        if leg.estimate is not None and leg.estimate.level != level and (words := leg.reason[1:]) in told:
+        if (
+            leg.estimate is not None
+            and leg.estimate.level != level
+            and (words := leg.reason[1:]) in told
+        ):
             level = leg.estimate.level
             told = told.replace(words, words.replace("]", f"] ({100 * level:.3g}% interval)", 1))
     return view.typeset(told)
@@ -168,14 +210,32 @@ def unmeasured(view: View) -> str:
     decision, gates = view.decision, view.decision.gates
     gpus = saved(view, view.focus)
     parts = [
-        *(() if any(change.metric == "turn_ms" for change in decision.changes) else ("turn latency",)),
-        *(() if any(each.agents_per_gpu is not None for each in decision.capacity) else ("agents per GPU",)),
-        *((f"GPUs saved ({gpus.because})",) if gpus.tone == "muted" and view.facts.made.compared_with is None else ()),
+        *(
+            ()
+            if any(change.metric == "turn_ms" for change in decision.changes)
+            else ("turn latency",)
+        ),
+        *(
+            ()
+            if any(each.agents_per_gpu is not None for each in decision.capacity)
+            else ("agents per GPU",)
+        ),
+        *(
+            (f"GPUs saved ({gpus.because})",)
+            if gpus.tone == "muted" and view.facts.made.compared_with is None
+            else ()
+        ),
         *(() if view.evidence.accuracy else ("accuracy",)),
-        *(() if view.facts.production is not None else ("likeness to production (report --against)",)),
+        *(
+            ()
+            if view.facts.production is not None
+            else ("likeness to production (report --against)",)
+        ),
     ]
     seen = {gate.name for gate in gates if gate.status != "not observed"}
-    if missing := sorted({gate.name.replace("_", " ") for gate in gates} - {name.replace("_", " ") for name in seen}):
+    if missing := sorted(
+        {gate.name.replace("_", " ") for gate in gates} - {name.replace("_", " ") for name in seen}
+    ):
         parts.append(f"validity checks that lacked data: {', '.join(missing)}")
     return "; ".join(parts)
 
@@ -210,13 +270,21 @@ def asides(view: View) -> tuple[tuple[str, str], ...]:
         (f"Why not {other}?", choice.why_it_lost or "" if other else ""),
         ("Caveats", " · ".join(_caveats(view))),
     )
-    return tuple((label, view.typeset(text)) for label, text in pairs[2 if view.facts.made.compared_with else 0 :] if text)
+    return tuple(
+        (label, view.typeset(text))
+        for label, text in pairs[2 if view.facts.made.compared_with else 0 :]
+        if text
+    )
 
 
 def _caveats(view: View) -> Iterator[str]:
     """Yield what the banner and the failed checks do not say yet."""
     gates = {f"{gate.name}: {gate.message}." for gate in view.decision.gates}
-    yield from (caveat.rstrip(".") for caveat in view.decision.caveats if caveat not in gates and not caveat.startswith("All figures are"))
+    yield from (
+        caveat.rstrip(".")
+        for caveat in view.decision.caveats
+        if caveat not in gates and not caveat.startswith("All figures are")
+    )
 
 
 # The headings are those of the practice this report grew out of; people search for them.
@@ -232,7 +300,9 @@ def lists(view: View) -> tuple[Listing, ...]:
     """Sort every verdict into its list, which may be empty."""
     return tuple(
         Listing(
-            heading=heading.format(view.subject), word=word, items=(*_items(view, word), *(_beyond(view) if word == "test further" else ()))
+            heading=heading.format(view.subject),
+            word=word,
+            items=(*_items(view, word), *(_beyond(view) if word == "test further" else ())),
         )
         for heading, word in HEADINGS
     )
@@ -249,12 +319,23 @@ def _items(view: View, word: Word) -> tuple[str, ...]:
 
 
 def _of_arm(view: View, arm: str, word: Word) -> tuple[str, ...]:
-    verdicts = [each for name in view.workloads if (each := view.verdict(arm, name)) is not None and each.verdict == word]
+    verdicts = [
+        each
+        for name in view.workloads
+        if (each := view.verdict(arm, name)) is not None and each.verdict == word
+    ]
     server = view.verdict(arm, None)
-    if word in ("calibrate", "test further") and server is not None and server.verdict == word and _covers(verdicts, view):
+    if (
+        word in ("calibrate", "test further")
+        and server is not None
+        and server.verdict == word
+        and _covers(verdicts, view)
+    ):
         return (f"{labels.arm(arm)}, the whole server{need(server, is_whole=True)}",)
     if word == "test further":
-        return tuple(f"{each.workload} ({labels.arm(arm)}{need(each, is_whole=True)})" for each in verdicts)
+        return tuple(
+            f"{each.workload} ({labels.arm(arm)}{need(each, is_whole=True)})" for each in verdicts
+        )
     if verdicts:
         named = (f"{each.workload}{labels.up_to(each.holds_to)}" for each in verdicts)
         return (f"{', '.join(named)} ({labels.arm(arm)})",)
@@ -272,8 +353,17 @@ def _beyond(view: View) -> tuple[str, ...]:
     verdict = view.verdict(view.focus, None)
     if verdict is None or not verdict.untested_share:
         return ()
-    asked = max((bucket.context_tokens for bucket in view.evidence.accuracy if bucket.arm == view.focus), default=None)
+    asked = max(
+        (bucket.context_tokens for bucket in view.evidence.accuracy if bucket.arm == view.focus),
+        default=None,
+    )
     longest = verdict.holds_to or asked
-    contexts = f"contexts above {words.length(longest)}" if longest else "contexts outside the tested range"
+    contexts = (
+        f"contexts above {words.length(longest)}"
+        if longest
+        else "contexts outside the tested range"
+    )
     stay = f"stay on {labels.arm(view.evidence.reference)} or cap"
-    return (f"{contexts} ({say.percent(verdict.untested_share)} of your calls, not tested: {stay})",)
+    return (
+        f"{contexts} ({say.percent(verdict.untested_share)} of your calls, not tested: {stay})",
+    )

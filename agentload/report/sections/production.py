@@ -73,7 +73,9 @@ def _figures(view: View) -> Figures:
 def _joined(calls: Sequence[Calls], name: str) -> Floats:
     """Return a column of the calls that ended well; NaN where it is not known."""
     columns = ((getattr(each, name), each.ok) for each in calls)
-    found = [np.full(int(ok.sum()), np.nan) if values is None else values[ok] for values, ok in columns]
+    found = [
+        np.full(int(ok.sum()), np.nan) if values is None else values[ok] for values, ok in columns
+    ]
     return np.concatenate(found) if found else np.empty(0)
 
 
@@ -81,7 +83,10 @@ def _spread(values: Floats, factor: float = 1.0) -> Spread | None:
     known = values[np.isfinite(values)] * factor
     if not known.size:
         return None
-    return Spread(mean=float(known.mean()), quantiles={share: float(np.quantile(known, share)) for share in _SHOWN})
+    return Spread(
+        mean=float(known.mean()),
+        quantiles={share: float(np.quantile(known, share)) for share in _SHOWN},
+    )
 
 
 def _level(values: Sequence[float]) -> Level | None:
@@ -98,12 +103,20 @@ def representative(view: View, rows: Sequence[Likeness]) -> Check:
         command = f"agentload report {shlex.quote(view.facts.made.database or 'agentload.duckdb')} --run {view.facts.made.run}"
         told = f"representativeness unknown: {made}compare with production by {command} --against prometheus= and your server's URL"
         return Check(state="unknown", text=told)
-    other = [f"{verdict} {found}" for verdict in _OTHER if (found := _named([row.what for row in rows if row.verdict == verdict]))]
+    other = [
+        f"{verdict} {found}"
+        for verdict in _OTHER
+        if (found := _named([row.what for row in rows if row.verdict == verdict]))
+    ]
     if not other:
-        return Check(state="ok", text=f"{made}all {len(rows)} figures of the load are like production's")
+        return Check(
+            state="ok", text=f"{made}all {len(rows)} figures of the load are like production's"
+        )
     differ = sum(row.verdict != "alike" for row in rows)
     return Check(
-        state="bad", text=f"{differ} of {len(rows)} figures of the load differ from production's: {'; '.join(other)}", caps="medium"
+        state="bad",
+        text=f"{differ} of {len(rows)} figures of the load differ from production's: {'; '.join(other)}",
+        caps="medium",
     )
 
 
@@ -114,7 +127,9 @@ def _named(figures: Sequence[str]) -> str:
         stem, _, last = figure.rpartition(" ")
         name, which = (stem, [last]) if last == "mean" or last[1:].isdigit() else (figure, [])
         found.setdefault(name, []).extend(which)
-    return ", ".join(f"{name} ({', '.join(which)})" if which else name for name, which in found.items())
+    return ", ".join(
+        f"{name} ({', '.join(which)})" if which else name for name, which in found.items()
+    )
 
 
 def production(view: View, rows: Sequence[Likeness]) -> Group | None:
@@ -124,6 +139,13 @@ def production(view: View, rows: Sequence[Likeness]) -> Group | None:
         "Alike is within a quarter of production's value, or of the histogram bucket that holds the quantile; ten points for the cached "
         "share. Requests at once and KV pool are of the moment at which its metrics were read, ours of all samples under load."
     )
-    cells = ((row.what, *shown(row), Cell(text=row.verdict, tone=_TONES[row.verdict])) for row in rows)
-    laid = table("The load next to production's", ("figure", reference, "production", "the run has"), cells, note)
+    cells = (
+        (row.what, *shown(row), Cell(text=row.verdict, tone=_TONES[row.verdict])) for row in rows
+    )
+    laid = table(
+        "The load next to production's",
+        ("figure", reference, "production", "the run has"),
+        cells,
+        note,
+    )
     return group("Production", tables=(laid,))

@@ -15,22 +15,39 @@ from agentload.report.sections.actions import suggestions
 from agentload.report.sections.arms import words
 from agentload.report.sections.view import View
 
-_TONES: Final[dict[Weight, Tone]] = {"supports": "good", "opposes": "bad", "blocks": "bad", "informs": "plain"}
+_TONES: Final[dict[Weight, Tone]] = {
+    "supports": "good",
+    "opposes": "bad",
+    "blocks": "bad",
+    "informs": "plain",
+}
 _ORDER: Final[tuple[Weight, ...]] = ("blocks", "opposes", "supports", "informs")
-_RELATIONS: Final = {"<": "<", "<=": "≤", ">": ">", ">=": "≥", "inside": "inside", "outside": "outside"}
+_RELATIONS: Final = {
+    "<": "<",
+    "<=": "≤",
+    ">": ">",
+    ">=": "≥",
+    "inside": "inside",
+    "outside": "outside",
+}
 _HOLDS: Final = {True: "holds", False: "does not hold", None: "undecided"}
 
 
 def verdicts(view: View) -> tuple[Reason, ...]:
     """Give every verdict, the whole server's first, each with its deciding inequality; those that read the same are one."""
     order = {name: index for index, name in enumerate(view.workloads)}
-    classes = sorted(view.decision.classes, key=lambda each: (order.get(each.workload or "", len(order)), each.arm != view.focus))
+    classes = sorted(
+        view.decision.classes,
+        key=lambda each: (order.get(each.workload or "", len(order)), each.arm != view.focus),
+    )
     server = sorted(view.decision.server, key=lambda each: each.arm != view.focus)
     known = suggestions(view)
     same: dict[Reason, list[ArmVerdict]] = {}
     for each in (*server, *classes):
         same.setdefault(_verdict(view, each, known), []).append(each)
-    return tuple(replace(reason, title=f"{_where(each)}: {reason.title}") for reason, each in same.items())
+    return tuple(
+        replace(reason, title=f"{_where(each)}: {reason.title}") for reason, each in same.items()
+    )
 
 
 def _where(verdicts: Sequence[ArmVerdict]) -> str:
@@ -41,7 +58,9 @@ def _where(verdicts: Sequence[ArmVerdict]) -> str:
     arms: dict[tuple[str, ...], list[str]] = {}
     for arm, places in by_arm.items():
         arms.setdefault(tuple(places), []).append(arm)
-    return "; ".join(f"{' and '.join(names)} on {', '.join(places)}" for places, names in arms.items())
+    return "; ".join(
+        f"{' and '.join(names)} on {', '.join(places)}" for places, names in arms.items()
+    )
 
 
 def _verdict(view: View, each: ArmVerdict, known: frozenset[Suggestion]) -> Reason:
@@ -61,17 +80,35 @@ def _verdict(view: View, each: ArmVerdict, known: frozenset[Suggestion]) -> Reas
 def findings(view: View) -> tuple[Reason, ...]:
     """Give every finding, those that block first; what is missing is under the verdict that waits for it."""
     known = suggestions(view)
-    waiting = {(each.arm, each.workload) for each in (*view.decision.server, *view.decision.classes) if each.verdict == "test further"}
-    told = [each for each in view.decision.findings if each.rule != "missing_evidence" or (each.arm, each.workload) not in waiting]
-    return tuple(_finding(view, each, known) for each in sorted(told, key=lambda each: _ORDER.index(each.kind)))
+    waiting = {
+        (each.arm, each.workload)
+        for each in (*view.decision.server, *view.decision.classes)
+        if each.verdict == "test further"
+    }
+    told = [
+        each
+        for each in view.decision.findings
+        if each.rule != "missing_evidence" or (each.arm, each.workload) not in waiting
+    ]
+    return tuple(
+        _finding(view, each, known)
+        for each in sorted(told, key=lambda each: _ORDER.index(each.kind))
+    )
 
 
 def _finding(view: View, each: Finding, known: frozenset[Suggestion]) -> Reason:
-    marks = (("published figures, not this run", each.prior), ("screening, unadjusted", each.screening))
+    marks = (
+        ("published figures, not this run", each.prior),
+        ("screening, unadjusted", each.screening),
+    )
     return Reason(
         title=f"{labels.arm(each.arm) if each.arm else 'All arms'} on {each.workload or 'the whole server'}",
         tone=_TONES[each.kind],
-        badges=(each.kind, f"rule: {each.rule.replace('_', ' ')}", *(text for text, holds in marks if holds)),
+        badges=(
+            each.kind,
+            f"rule: {each.rule.replace('_', ' ')}",
+            *(text for text, holds in marks if holds),
+        ),
         message=view.typeset(each.message),
         inequality=inequality(view, each.inequality),
         flips=view.typeset(each.flips) if each.flips else None,
@@ -80,7 +117,9 @@ def _finding(view: View, each: Finding, known: frozenset[Suggestion]) -> Reason:
     )
 
 
-def _step(view: View, need: Need | None, step: Suggestion | None, known: frozenset[Suggestion]) -> Step | None:
+def _step(
+    view: View, need: Need | None, step: Suggestion | None, known: frozenset[Suggestion]
+) -> Step | None:
     """Say what settles it; a command that is among those to take now is not repeated."""
     step = step or (need.step if need else None)
     command = None if step is None or counted(step)[0] in known else view.command(step)
@@ -95,5 +134,11 @@ def inequality(view: View, each: Inequality | None) -> str | None:
         return None
     left, right = view.typeset(each.left), view.typeset(each.right)
     in_points = each.observed is not None and each.observed.unit == "share" and right.endswith("pp")
-    observed = "not observed" if each.observed is None else say.points(each.observed) if in_points else say.estimate(each.observed)
+    observed = (
+        "not observed"
+        if each.observed is None
+        else say.points(each.observed)
+        if in_points
+        else say.estimate(each.observed)
+    )
     return f"{left}: {observed} {_RELATIONS[each.relation]} {right} ({_HOLDS[each.holds]})"

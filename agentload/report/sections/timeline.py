@@ -77,7 +77,9 @@ def _usage(each: Timeline, lane: int) -> Trace:
         if points and usual and each.seconds[at] - each.seconds[at - 1] > GAP * usual:
             points.append((each.seconds[at - 1], math.nan))
         points.append((each.seconds[at], each.kv_usage[at]))
-    return Trace(lane=lane, slot=None, xs=tuple(x for x, _ in points), ys=tuple(y for _, y in points))
+    return Trace(
+        lane=lane, slot=None, xs=tuple(x for x, _ in points), ys=tuple(y for _, y in points)
+    )
 
 
 TURNS: Final = 12
@@ -86,11 +88,17 @@ TURNS: Final = 12
 
 def _session(view: View) -> Lanes:
     slots = labels.slots(view.evidence)
-    arms = [arm for arm in (view.evidence.reference, view.focus) if any(each.arm == arm for each in view.facts.session)]
+    arms = [
+        arm
+        for arm in (view.evidence.reference, view.focus)
+        if any(each.arm == arm for each in view.facts.session)
+    ]
     lanes: list[str] = []
     spans: list[Span] = []
     for arm in dict.fromkeys(arms):
-        turns = sorted((each for each in view.facts.session if each.arm == arm), key=lambda each: each.turn)[:TURNS]
+        turns = sorted(
+            (each for each in view.facts.session if each.arm == arm), key=lambda each: each.turn
+        )[:TURNS]
         lanes.append(labels.arm(arm))
         for before, each in zip((None, *turns), turns, strict=False):
             lanes.append(f" turn {each.turn + 1}")
@@ -109,7 +117,9 @@ def _session(view: View) -> Lanes:
 def _phases(before: Turn | None, each: Turn, lane: int, slot: int) -> Iterator[Span]:
     first = each.done_s if each.first_s is None else each.first_s
     read = (
-        "" if each.prompt_tokens is None else f", {say.tokens(each.prompt_tokens)} prompt tokens, {say.tokens(each.cached_tokens)} cached"
+        ""
+        if each.prompt_tokens is None
+        else f", {say.tokens(each.prompt_tokens)} prompt tokens, {say.tokens(each.cached_tokens)} cached"
     )
     wrote = "" if each.output_tokens is None else f", {say.tokens(each.output_tokens)} tokens"
     phases: tuple[tuple[Look, str, float | None, float], ...] = (

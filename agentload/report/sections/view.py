@@ -64,11 +64,25 @@ class View:
         return labels.arm(challengers[0].name) if len(challengers) == 1 else "a new arm"
 
     def series(
-        self, arm: str, mark: Mark, xs: Iterable[float], ys: Iterable[float], *, tips: Iterable[str] = (), label: str | None = None
+        self,
+        arm: str,
+        mark: Mark,
+        xs: Iterable[float],
+        ys: Iterable[float],
+        *,
+        tips: Iterable[str] = (),
+        label: str | None = None,
     ) -> Series:
         """Return values of an arm in its colour, under its name unless they are called otherwise."""
         slot = labels.slots(self.evidence)[arm]
-        return Series(label=label or labels.arm(arm), slot=slot, mark=mark, xs=tuple(xs), ys=tuple(ys), tips=tuple(tips))
+        return Series(
+            label=label or labels.arm(arm),
+            slot=slot,
+            mark=mark,
+            xs=tuple(xs),
+            ys=tuple(ys),
+            tips=tuple(tips),
+        )
 
     def typeset(self, words: str) -> str:
         """Set one of the advisor's sentences: its figures as ours, its arms as people call them."""
@@ -82,21 +96,36 @@ class View:
 
     def calls(self, arm: str) -> list[Calls]:
         """List the calls that were observed on an arm, class by class."""
-        return [each.calls for each in self.evidence.observations if each.arm == arm and each.calls is not None]
+        return [
+            each.calls
+            for each in self.evidence.observations
+            if each.arm == arm and each.calls is not None
+        ]
 
     def command(self, step: Step) -> str | None:
         """Return the command that takes a step; None where it could not be played."""
-        return suggested(step, self.facts, played=self.played, joins=bool(self.evidence.observations))
+        return suggested(
+            step, self.facts, played=self.played, joins=bool(self.evidence.observations)
+        )
 
     def verdict(self, arm: str, workload: str | None) -> ArmVerdict | None:
         """Return the verdict on an arm for a class; with None, for the whole server."""
         verdicts = self.decision.server if workload is None else self.decision.classes
-        return next((each for each in verdicts if each.arm == arm and each.workload == workload), None)
+        return next(
+            (each for each in verdicts if each.arm == arm and each.workload == workload), None
+        )
 
     def change(self, metric: str, arm: str, workload: str | None) -> Change | None:
         """Return the paired change of a metric."""
         changes = self.decision.changes
-        return next((each for each in changes if (each.metric, each.arm, each.workload) == (metric, arm, workload)), None)
+        return next(
+            (
+                each
+                for each in changes
+                if (each.metric, each.arm, each.workload) == (metric, arm, workload)
+            ),
+            None,
+        )
 
     def figure(self, name: str, arm: str, workload: str | None) -> Figure | None:
         """Return a figure of the evidence, of the decision's own kind only."""
@@ -104,11 +133,19 @@ class View:
             (
                 each
                 for each in self.decision.figures
-                if (each.name, each.arm, each.workload, each.kind) == (name, arm, workload, self.decision.kind)
+                if (each.name, each.arm, each.workload, each.kind)
+                == (name, arm, workload, self.decision.kind)
             ),
             None,
         )
 
     def capacity(self, arm: str, workload: str | None = None) -> Capacity | None:
         """Return how many agents an arm carries."""
-        return next((each for each in self.decision.capacity if (each.arm, each.workload) == (arm, workload)), None)
+        return next(
+            (
+                each
+                for each in self.decision.capacity
+                if (each.arm, each.workload) == (arm, workload)
+            ),
+            None,
+        )

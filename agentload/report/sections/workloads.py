@@ -20,7 +20,9 @@ FIGURES: Final[dict[str, dict[str, Any]]] = WORDS["figures"]
 def workload(view: View, name: str) -> Group:
     """Show one class; with the charts a reader asks for when a verdict surprises."""
     title = f"Class: {name}"
-    return group(title, charts=(*shifts(view, name), *_pairs(view, name)), tables=(_figures(view, name),)) or Group(title=title)
+    return group(
+        title, charts=(*shifts(view, name), *_pairs(view, name)), tables=(_figures(view, name),)
+    ) or Group(title=title)
 
 
 def server(view: View) -> Group | None:
@@ -29,16 +31,25 @@ def server(view: View) -> Group | None:
 
 
 def _pairs(view: View, name: str | None) -> Iterator[Plot]:
-    changes = [each for arm in view.arms[1:] if (each := view.change("turn_ms", arm, name)) is not None and each.by_pair]
+    changes = [
+        each
+        for arm in view.arms[1:]
+        if (each := view.change("turn_ms", arm, name)) is not None and each.by_pair
+    ]
     if not changes:
         return
     focus = next((each for each in changes if each.arm == view.focus), changes[0])
-    low, high = (None if end is None else 100 * end for end in (focus.relative.low, focus.relative.high))
+    low, high = (
+        None if end is None else 100 * end for end in (focus.relative.low, focus.relative.high)
+    )
     against = labels.arm(view.evidence.reference)
     series = []
     for each in changes:
         pairs, values = every(each.pair_ids), [100 * value for value in every(each.by_pair)]
-        tips = (f"{labels.arm(each.arm)}, pair {pair}: {say.signed(value, 1)}%" for pair, value in zip(pairs, values, strict=True))
+        tips = (
+            f"{labels.arm(each.arm)}, pair {pair}: {say.signed(value, 1)}%"
+            for pair, value in zip(pairs, values, strict=True)
+        )
         series.append(view.series(each.arm, "points", map(float, pairs), values, tips=tips))
     yield Plot(
         name=f"pairs-{labels.slug(name)}" if name else "pairs",
@@ -47,23 +58,34 @@ def _pairs(view: View, name: str | None) -> Iterator[Plot]:
         x=Axis(label="block pair", quantity="count"),
         y=Axis(label="change of turn latency, %", quantity="percent"),
         series=tuple(series),
-        bands=(Band(axis="y", low=low, high=high, label="", slot=labels.slots(view.evidence)[focus.arm]),),
+        bands=(
+            Band(
+                axis="y", low=low, high=high, label="", slot=labels.slots(view.evidence)[focus.arm]
+            ),
+        ),
         rules=(Rule(axis="y", at=0.0, label="no change"),),
     )
 
 
 PEAKS: Final = ("peak_kv_usage", "running_max", "waiting_max")
-SAMPLED: Final = (
-    "Peaks are the largest of periodic samples: a short peak between two samples is missing, so do not compare them across arms."
-)
+SAMPLED: Final = "Peaks are the largest of periodic samples: a short peak between two samples is missing, so do not compare them across arms."
 
 
 def _figures(view: View, name: str | None) -> Table:
-    ours = [each for each in view.decision.figures if each.workload == name and each.kind == view.decision.kind]
+    ours = [
+        each
+        for each in view.decision.figures
+        if each.workload == name and each.kind == view.decision.kind
+    ]
     names = sorted(dict.fromkeys(each.name for each in ours), key=_rank)
-    rows = ((called(figure), *_fields([view.figure(figure, arm, name) for arm in view.arms])) for figure in names)
+    rows = (
+        (called(figure), *_fields([view.figure(figure, arm, name) for arm in view.arms]))
+        for figure in names
+    )
     note = SAMPLED if any(figure in PEAKS for figure in names) else ""
-    return table(f"Figures of {name or 'the whole server'}", ("", *map(labels.arm, view.arms)), rows, note)
+    return table(
+        f"Figures of {name or 'the whole server'}", ("", *map(labels.arm, view.arms)), rows, note
+    )
 
 
 def _fields(figures: Sequence[Figure | None]) -> Iterator[Cell | str]:

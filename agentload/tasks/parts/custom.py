@@ -56,7 +56,9 @@ def parse(lines: Iterable[str], *, name: str) -> tuple[Own, ...]:
         raise UsageError(f"{name}: it has no items", hint=EXAMPLE)
     names = [(each.task, each.name) for each in out]
     if repeated := next((each for each in names if names.count(each) > 1), None):
-        raise UsageError(f"{name}: two items of '{repeated[0]}' are called '{repeated[1]}'", hint=EXAMPLE)
+        raise UsageError(
+            f"{name}: two items of '{repeated[0]}' are called '{repeated[1]}'", hint=EXAMPLE
+        )
     return tuple(out)
 
 
@@ -70,7 +72,13 @@ def _own(line: Line, fallback: str) -> Own:
     if wrong := next(filter(None, map(problem, checks)), None):
         raise ValueError(wrong)
     item = Item(messages=line.messages, wanted=(), output_tokens=line.output, tools=line.tools)
-    return Own(name=line.id or fallback, task=line.task, context=line.context or _bucket(item), item=item, checks=checks)
+    return Own(
+        name=line.id or fallback,
+        task=line.task,
+        context=line.context or _bucket(item),
+        item=item,
+        checks=checks,
+    )
 
 
 def _bucket(item: Item) -> int:

@@ -16,7 +16,13 @@ from agentload.tasks import Item, prompt, texts
 
 T = TypeVar("T")
 
-SENTENCES: Final = ("The grass is green.", "The sky is blue.", "The sun is yellow.", "Here we go.", "There and back again.")
+SENTENCES: Final = (
+    "The grass is green.",
+    "The sky is blue.",
+    "The sun is yellow.",
+    "Here we go.",
+    "There and back again.",
+)
 _WORD: Final = np.array(WORDS, dtype=object)
 _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -33,7 +39,10 @@ def chosen(rng: Random, options: Sequence[T]) -> T:
 
 def shuffled(rng: Random, options: Sequence[T]) -> list[T]:
     """Return the options in random order."""
-    return [each for _, each in sorted(((rng.random(), place), each) for place, each in enumerate(options))]
+    return [
+        each
+        for _, each in sorted(((rng.random(), place), each) for place, each in enumerate(options))
+    ]
 
 
 def pairs(rng: Random, count: int, *, joint: str = "-") -> list[str]:
@@ -45,13 +54,19 @@ def pairs(rng: Random, count: int, *, joint: str = "-") -> list[str]:
 def numbers(rng: Random, count: int, *, digits: int = 7) -> list[str]:
     """Draw numbers of this many digits, the first of them not 0."""
     least = 10 ** (digits - 1)
-    return [str(each) for each in (least + np.frombuffer(_bytes(rng, 8 * count), "<u8") % (9 * least)).tolist()]
+    return [
+        str(each)
+        for each in (least + np.frombuffer(_bytes(rng, 8 * count), "<u8") % (9 * least)).tolist()
+    ]
 
 
 def uuids(rng: Random, count: int) -> list[str]:
     """Draw identifiers shaped like random UUIDs."""
     text = _bytes(rng, 16 * count).hex()
-    return [f"{u[:8]}-{u[8:12]}-4{u[13:16]}-a{u[17:20]}-{u[20:]}" for u in (text[at : at + 32] for at in range(0, len(text), 32))]
+    return [
+        f"{u[:8]}-{u[8:12]}-4{u[13:16]}-a{u[17:20]}-{u[20:]}"
+        for u in (text[at : at + 32] for at in range(0, len(text), 32))
+    ]
 
 
 def letters(rng: Random, count: int) -> str:
@@ -76,12 +91,17 @@ def room(tokenizer: Tokenizer, context: int, *, output: int, around: Sequence[st
     return context - output - frame - sum(tokenizer.count(text) for text in around)
 
 
-def fitting(tokenizer: Tokenizer, tokens: int, sample: Sequence[str], *, joint: str = "\n", frame: int = 0) -> int:
+def fitting(
+    tokenizer: Tokenizer, tokens: int, sample: Sequence[str], *, joint: str = "\n", frame: int = 0
+) -> int:
     """Return how many pieces like those of *sample* fit into this many tokens; raise `UsageError` if not even one does."""
     each = tokenizer.count(joint.join(sample)) / len(sample) + frame
     count = int(tokens / each)
     if count < 1:
-        raise UsageError(f"{max(0, tokens)} tokens besides question and answer are too few for this task", hint="--contexts 4k..128k")
+        raise UsageError(
+            f"{max(0, tokens)} tokens besides question and answer are too few for this task",
+            hint="--contexts 4k..128k",
+        )
     return count
 
 
@@ -98,7 +118,13 @@ def noise(tokenizer: Tokenizer, tokens: int) -> list[str]:
 def together(items: Sequence[Item], *, task: str) -> tuple[Item, ...]:
     """Return the items as questions behind all of their contexts, one after the other. Raises UsageError for what is no single message."""
     if any(len(item.messages) > 1 or item.tools or "\n" not in texts(item)[-1] for item in items):
-        raise UsageError(f"task '{task}' is a conversation, or calls tools: its questions share no context", hint="--per-context 1")
+        raise UsageError(
+            f"task '{task}' is a conversation, or calls tools: its questions share no context",
+            hint="--per-context 1",
+        )
     parts = [texts(item)[0].rpartition("\n") for item in items]
     context = "\n\n".join(part for part, _, _ in parts)
-    return tuple(replace(item, messages=prompt(f"{context}\n{question}")) for item, (_, _, question) in zip(items, parts, strict=True))
+    return tuple(
+        replace(item, messages=prompt(f"{context}\n{question}"))
+        for item, (_, _, question) in zip(items, parts, strict=True)
+    )

@@ -50,7 +50,10 @@ def matched(answer: str, item: Item, shape: re.Pattern[str]) -> Grade:
     if not answer.strip() or is_echo(answer, item):
         return NOTHING
     whole = all(holds(answer, each) for each in item.wanted)
-    return Grade(score=string_match_all(answer, item.wanted), right=whole and is_set(answer, item.wanted, shape))
+    return Grade(
+        score=string_match_all(answer, item.wanted),
+        right=whole and is_set(answer, item.wanted, shape),
+    )
 
 
 def json_in(answer: str) -> object | None:
@@ -66,7 +69,9 @@ def call_text(name: str, arguments: str) -> str:
     """Write a tool call as graders read it: a JSON object of name and arguments."""
     try:
         passed = json.loads(arguments)
-    except ValueError:  # a model may write arguments that are no JSON: the grader sees them as they are
+    except (
+        ValueError
+    ):  # a model may write arguments that are no JSON: the grader sees them as they are
         passed = arguments
     return json.dumps({"name": name, "arguments": passed}, ensure_ascii=False)
 
@@ -82,10 +87,17 @@ def followed(answer: str, recorded: str) -> Grade | None:
         if said is None or said[0] != wanted[0]:
             return NOTHING
         keys = said[1].keys() | wanted[1].keys()
-        same = sum(said[1].get(key) == wanted[1].get(key) and key in said[1] and key in wanted[1] for key in keys)
+        same = sum(
+            said[1].get(key) == wanted[1].get(key) and key in said[1] and key in wanted[1]
+            for key in keys
+        )
         share = same / len(keys) if keys else 1.0
         return Grade(score=0.5 + 0.5 * share, right=share == 1)
-    identifiers = {found for found in _WORD.findall(recorded) if any(map(str.isdigit, found)) or "/" in found or "_" in found}
+    identifiers = {
+        found
+        for found in _WORD.findall(recorded)
+        if any(map(str.isdigit, found)) or "/" in found or "_" in found
+    }
     if not identifiers:
         return None
     share = sum(holds(answer, each) for each in identifiers) / len(identifiers)
@@ -129,7 +141,9 @@ def problem(check: Check) -> str | None:
                 return f"'{pattern}' is not a regular expression: {error}"
         case JsonSchema(schema=text):
             keyword = schema.unknown(json.loads(text))
-            return None if keyword is None else f"the JSON Schema keyword '{keyword}' is not supported"
+            return (
+                None if keyword is None else f"the JSON Schema keyword '{keyword}' is not supported"
+            )
         case _:
             pass
     return None
@@ -146,7 +160,9 @@ def _passes(check: Check, answer: str, tokens: int | None) -> bool:
             return bool(numbers) and abs(float(numbers[-1].replace(",", "")) - value) <= tolerance
         case JsonSchema(schema=text):
             found = json_in(answer)
-            return (found is not None or answer.strip() == "null") and schema.accepts(json.loads(text), found)
+            return (found is not None or answer.strip() == "null") and schema.accepts(
+                json.loads(text), found
+            )
         case ToolCall(name=name, arguments=arguments):
             return _calls(json_in(answer), name, json.loads(arguments))
         case Equals(text=text):
@@ -162,4 +178,6 @@ def _calls(said: object, name: str, arguments: dict[str, object]) -> bool:
     if not isinstance(said, dict) or said.get("name") != name:
         return False
     passed = said.get("arguments")
-    return isinstance(passed, dict) and all(key in passed and passed[key] == value for key, value in arguments.items())
+    return isinstance(passed, dict) and all(
+        key in passed and passed[key] == value for key, value in arguments.items()
+    )

@@ -15,10 +15,35 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "boolean": (bool,),
     "null": (type(None),),
 }
-_SAYINGS: Final = frozenset({"$schema", "$id", "$comment", "title", "description", "default", "examples", "format", "deprecated"})
+_SAYINGS: Final = frozenset(
+    {
+        "$schema",
+        "$id",
+        "$comment",
+        "title",
+        "description",
+        "default",
+        "examples",
+        "format",
+        "deprecated",
+    }
+)
 _COMBINED: Final = frozenset({"anyOf", "allOf", "oneOf", "not"})
-_BOUNDS: Final = frozenset({"minItems", "maxItems", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength"})
-_FORMS: Final = frozenset({"type", "enum", "const", "properties", "required", "additionalProperties", "items", "pattern"})
+_BOUNDS: Final = frozenset(
+    {
+        "minItems",
+        "maxItems",
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+        "minLength",
+        "maxLength",
+    }
+)
+_FORMS: Final = frozenset(
+    {"type", "enum", "const", "properties", "required", "additionalProperties", "items", "pattern"}
+)
 _CHECKED: Final = _FORMS | _BOUNDS | _COMBINED
 
 
@@ -27,7 +52,9 @@ def unknown(schema: Schema) -> str | None:
     if isinstance(schema, bool):
         return None
     own = next((keyword for keyword in schema if keyword not in _CHECKED | _SAYINGS), None)
-    return own or next((found for each in _inner(schema) if (found := unknown(each)) is not None), None)
+    return own or next(
+        (found for each in _inner(schema) if (found := unknown(each)) is not None), None
+    )
 
 
 def accepts(schema: Schema, value: object) -> bool:
@@ -41,7 +68,10 @@ def accepts(schema: Schema, value: object) -> bool:
         and _combines(schema, value)
         and _bounds(schema, value)
         and (not isinstance(value, dict) or _object(schema, value))
-        and (not isinstance(value, list) or all(accepts(schema.get("items", True), each) for each in value))
+        and (
+            not isinstance(value, list)
+            or all(accepts(schema.get("items", True), each) for each in value)
+        )
     )
 
 
@@ -88,10 +118,16 @@ def _bounds(schema: Mapping[str, Any], value: object) -> bool:
                 and ("exclusiveMaximum" not in schema or value < schema["exclusiveMaximum"])
             )
         case str():
-            is_long = schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value))
-            return is_long and ("pattern" not in schema or re.search(schema["pattern"], value) is not None)
+            is_long = (
+                schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value))
+            )
+            return is_long and (
+                "pattern" not in schema or re.search(schema["pattern"], value) is not None
+            )
         case list():
-            return bool(schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)))
+            return bool(
+                schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value))
+            )
         case _:
             return True
 

@@ -7,11 +7,16 @@ import duckdb
 T = TypeVar("T")
 
 
-def records(connection: duckdb.DuckDBPyConnection, kind: type[T], query: str, **values: object) -> tuple[T, ...]:
+def records(
+    connection: duckdb.DuckDBPyConnection, kind: type[T], query: str, **values: object
+) -> tuple[T, ...]:
     """Return a query's rows as values of a kind whose fields are its columns; an empty list is None."""
     found = connection.execute(query, values)
     names = [column[0] for column in found.description or ()]
-    return tuple(kind(**{name: _plain(each) for name, each in zip(names, row, strict=True)}) for row in found.fetchall())
+    return tuple(
+        kind(**{name: _plain(each) for name, each in zip(names, row, strict=True)})
+        for row in found.fetchall()
+    )
 
 
 def _plain(value: object) -> object:

@@ -32,7 +32,9 @@ SELECT request_id, leg, pair, block, arm, workload, session, turn, attempt, stat
     error, http_status, gateway, replica, stamp_source, chunk_ns, chunk_tokens
 FROM turns WHERE run_id = $run AND pair = $pair AND session = $session ORDER BY list_position($arms, arm), leg, turn, attempt, released_ns
 """
-_CALL: Final = "SELECT pair, session, turn, arm FROM attempts WHERE run_id = $run AND request_id = $call"
+_CALL: Final = (
+    "SELECT pair, session, turn, arm FROM attempts WHERE run_id = $run AND request_id = $call"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +128,10 @@ class Turn:
         at = [(each - self.since_ns) / 1e6 for each in self.chunk_ns]
         gaps = (None, *(after - before for before, after in pairwise(at)))
         counts = self.chunk_tokens or (1,) * len(at)
-        return tuple(Chunk(at_ms=ms, gap_ms=gap, tokens=n) for ms, gap, n in zip(at, gaps, counts, strict=True))
+        return tuple(
+            Chunk(at_ms=ms, gap_ms=gap, tokens=n)
+            for ms, gap, n in zip(at, gaps, counts, strict=True)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,18 +189,29 @@ def pair(connection: duckdb.DuckDBPyConnection, query: Query) -> Pair:
     number = _number(query.word("pair"))
     pairs = sorted({each.pair for each in told.blocks})
     if number not in pairs:
-        raise NotFoundError(f"run {told.run.run_id} has no pair {query.word('pair')}", hint=f"its pairs: {', '.join(map(str, pairs))}")
+        raise NotFoundError(
+            f"run {told.run.run_id} has no pair {query.word('pair')}",
+            hint=f"its pairs: {', '.join(map(str, pairs))}",
+        )
     workload = query.word("workload")
-    rows = records(connection, OnArm, _SESSIONS, run=told.run.run_id, pair=number, workload=workload)
+    rows = records(
+        connection, OnArm, _SESSIONS, run=told.run.run_id, pair=number, workload=workload
+    )
     arms = tuple(arm for arm in slots if any(each.arm == arm for each in rows))
     by_session: dict[str, dict[str, OnArm]] = {}
     for each in rows:
         by_session.setdefault(each.session, {})[each.arm] = each
     lines = [
-        SessionLine(session=name, workload=next(iter(own.values())).workload, cells=tuple(own.get(arm) for arm in arms))
+        SessionLine(
+            session=name,
+            workload=next(iter(own.values())).workload,
+            cells=tuple(own.get(arm) for arm in arms),
+        )
         for name, own in by_session.items()
     ]
-    lines.sort(key=lambda line: -max((abs(each) for each in line.changes if each is not None), default=0.0))
+    lines.sort(
+        key=lambda line: -max((abs(each) for each in line.changes if each is not None), default=0.0)
+    )
     place = pairs.index(number)
     return Pair(
         run=told,
@@ -215,8 +231,13 @@ def pair(connection: duckdb.DuckDBPyConnection, query: Query) -> Pair:
 def session(connection: duckdb.DuckDBPyConnection, query: Query) -> Session:
     """Read the calls of a session in one pair, on every arm; raise `NotFoundError` if there are none."""
     told, slots = _run(connection, query)
-    turns = _turns(connection, told, slots, pair=_number(query.word("pair")), session=query.word("session"))
-    begins = {arm: min(each.since_ns for each in turns if each.arm == arm) for arm in {each.arm for each in turns}}
+    turns = _turns(
+        connection, told, slots, pair=_number(query.word("pair")), session=query.word("session")
+    )
+    begins = {
+        arm: min(each.since_ns for each in turns if each.arm == arm)
+        for arm in {each.arm for each in turns}
+    }
     whole = max((each.done_ns or each.released_ns) - begins[each.arm] for each in turns) or 1
     return Session(
         run=told,
@@ -235,7 +256,10 @@ def call(connection: duckdb.DuckDBPyConnection, query: Query) -> Call:
     asked = {"run": told.run.run_id, "call": query.word("call")}
     found = connection.execute(_CALL, asked).fetchone()
     if found is None:
-        raise NotFoundError(f"run {told.run.run_id} has no call '{query.word('call')}'", hint="its calls are listed by pair and session")
+        raise NotFoundError(
+            f"run {told.run.run_id} has no call '{query.word('call')}'",
+            hint="its calls are listed by pair and session",
+        )
     number, name, at, arm = found
     turns = _turns(connection, told, slots, pair=number, session=name)
     own = next(each for each in turns if each.request_id == asked["call"])
@@ -263,10 +287,15 @@ def _run(connection: duckdb.DuckDBPyConnection, query: Query) -> tuple[RunSummar
     return told, {arm: place % SLOTS for place, arm in enumerate(arms)}
 
 
-def _turns(connection: duckdb.DuckDBPyConnection, told: RunSummary, slots: dict[str, int], **where: Any) -> tuple[Turn, ...]:
+def _turns(
+    connection: duckdb.DuckDBPyConnection, told: RunSummary, slots: dict[str, int], **where: Any
+) -> tuple[Turn, ...]:
     found = records(connection, Turn, _TURNS, run=told.run.run_id, arms=list(slots), **where)
     if not found:
-        raise NotFoundError(f"pair {where['pair']} has no session '{where['session']}'", hint="its sessions are listed on the pair's page")
+        raise NotFoundError(
+            f"pair {where['pair']} has no session '{where['session']}'",
+            hint="its sessions are listed on the pair's page",
+        )
     return found
 
 
@@ -277,15 +306,30 @@ def _number(text: str) -> int:
 def _change(first: OnArm | None, other: OnArm | None) -> float | None:
     if first is None or other is None or not first.task_ms or other.task_ms is None:
         return None
-    return other.task_ms / first.task_ms - 1 if first.ok == first.calls == other.ok == other.calls else None
+    return (
+        other.task_ms / first.task_ms - 1
+        if first.ok == first.calls == other.ok == other.calls
+        else None
+    )
 
 
-def _differences(lines: Sequence[SessionLine], arms: Sequence[str], slots: dict[str, int]) -> Plot | None:
+def _differences(
+    lines: Sequence[SessionLine], arms: Sequence[str], slots: dict[str, int]
+) -> Plot | None:
     """Draw how much longer each session took than on the first arm."""
     drawn = []
     for place, arm in enumerate(arms[1:]):
-        shown = every(tuple((each.session, 100 * change) for each in lines if (change := each.changes[place]) is not None))
-        points = ((number, change, f"{name} on {arm}: {say.signed(change, 1)}%") for number, (name, change) in enumerate(shown, start=1))
+        shown = every(
+            tuple(
+                (each.session, 100 * change)
+                for each in lines
+                if (change := each.changes[place]) is not None
+            )
+        )
+        points = (
+            (number, change, f"{name} on {arm}: {say.signed(change, 1)}%")
+            for number, (name, change) in enumerate(shown, start=1)
+        )
         drawn.append(Series.of(arm, slots[arm], "points", points))
     if not any(each.xs for each in drawn):
         return None
@@ -314,17 +358,35 @@ def _bar(turn: Turn, begins_ns: int, whole_ns: int) -> Bar:
 
 def _timeline(own: Turn, twins: Sequence[Turn], slots: dict[str, int]) -> Iterator[Plot]:
     """Draw when tokens came, and the gaps between them, of the call and of the same turn on other arms."""
-    shown = sorted((own, *(each for each in twins if each.chunk_ns and each.arm != own.arm)), key=lambda each: list(slots).index(each.arm))
+    shown = sorted(
+        (own, *(each for each in twins if each.chunk_ns and each.arm != own.arm)),
+        key=lambda each: list(slots).index(each.arm),
+    )
     came, gaps = [], []
     for each in shown:
         chunks = each.chunks()
         totals = accumulate(chunk.tokens for chunk in chunks)
         marks = every(tuple(zip(chunks, totals, strict=True)))
-        tips = (f"{each.arm}: {say.plural(total, 'token')} after {say.duration(chunk.at_ms)}" for chunk, total in marks)
-        steps = ((chunk.at_ms / 1000, total, tip) for (chunk, total), tip in zip(marks, tips, strict=True))
+        tips = (
+            f"{each.arm}: {say.plural(total, 'token')} after {say.duration(chunk.at_ms)}"
+            for chunk, total in marks
+        )
+        steps = (
+            (chunk.at_ms / 1000, total, tip)
+            for (chunk, total), tip in zip(marks, tips, strict=True)
+        )
         came.append(Series.of(each.arm, slots.get(each.arm, 0), "steps", steps))
-        known = every(tuple((chunk.at_ms, chunk.gap_ms) for chunk in chunks if chunk.gap_ms is not None))
-        points = ((at / 1000, gap, f"{each.arm}: {say.duration(gap)} before the chunk at {say.duration(at)}") for at, gap in known)
+        known = every(
+            tuple((chunk.at_ms, chunk.gap_ms) for chunk in chunks if chunk.gap_ms is not None)
+        )
+        points = (
+            (
+                at / 1000,
+                gap,
+                f"{each.arm}: {say.duration(gap)} before the chunk at {say.duration(at)}",
+            )
+            for at, gap in known
+        )
         gaps.append(Series.of(each.arm, slots.get(each.arm, 0), "points", points))
     x = Axis(label="seconds since the clock's start", quantity="seconds", low=0.0)
     yield Plot(

@@ -10,7 +10,9 @@ from agentload.report import format as say
 from agentload.report.parts import Document, Tone
 from agentload.watch.job import METRICS
 
-ONCE: Final = "One run each: a restart or a noisy neighbour could explain a difference of this size."
+ONCE: Final = (
+    "One run each: a restart or a noisy neighbour could explain a difference of this size."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +44,24 @@ def compared(document: Document) -> Compared:
     """Say what a document that compares two runs comes to."""
     least = document.policy.min_change
     lines = tuple(_lines(document, least))
-    whole = next((each for each in lines if each.workload is None and each.change.metric == "turn_ms"), lines[0] if lines else None)
-    said = f"{whole.metric} {say.change(whole.change.relative)}, {say.plural(whole.change.pairs, 'block pair')}" if whole else ""
-    failed = tuple(f"{each.name}: {each.message}" for each in document.decision.gates if each.status == "fail")
+    whole = next(
+        (each for each in lines if each.workload is None and each.change.metric == "turn_ms"),
+        lines[0] if lines else None,
+    )
+    said = (
+        f"{whole.metric} {say.change(whole.change.relative)}, {say.plural(whole.change.pairs, 'block pair')}"
+        if whole
+        else ""
+    )
+    failed = tuple(
+        f"{each.name}: {each.message}" for each in document.decision.gates if each.status == "fail"
+    )
     return Compared(
         before=document.decision.reference,
         after=document.run,
-        headline=_headline(whole, least) if whole else "These runs cannot be compared yet: too few block pairs are whole in both",
+        headline=_headline(whole, least)
+        if whole
+        else "These runs cannot be compared yet: too few block pairs are whole in both",
         tone=whole.tone if whole and not failed else "plain",
         because=f"{said.capitalize()}. {ONCE}" if whole else "",
         lines=lines,
@@ -57,9 +70,14 @@ def compared(document: Document) -> Compared:
 
 
 def _lines(document: Document, least: float) -> Iterator[Line]:
-    for each in sorted(document.decision.changes, key=lambda change: (change.workload or "", list(METRICS).index(change.metric))):
+    for each in sorted(
+        document.decision.changes,
+        key=lambda change: (change.workload or "", list(METRICS).index(change.metric)),
+    ):
         word, tone = _judged(each.relative, each.floor, least)
-        yield Line(workload=each.workload, metric=METRICS[each.metric], change=each, word=word, tone=tone)
+        yield Line(
+            workload=each.workload, metric=METRICS[each.metric], change=each, word=word, tone=tone
+        )
 
 
 def _judged(found: Estimate, floor: float | None, least: float) -> tuple[str, Tone]:

@@ -76,15 +76,29 @@ class JobLine:
 
     def blind(self, running: Container[str | None], now_ns: int) -> str | None:
         """Say why nothing is known of now; None where the latest execution was judged, and is the one that the schedule asks for."""
-        ran = [each for each in self.past if each.outcome != "skipped" and not (each.outcome == "running" and each.run_id in running)]
+        ran = [
+            each
+            for each in self.past
+            if each.outcome != "skipped"
+            and not (each.outcome == "running" and each.run_id in running)
+        ]
         if not ran:
             return "has never run"
         latest = ran[-1]
         if latest.outcome not in {"done", "accepted"}:
-            word = {"void": "is invalid", "missed": "was missed", "dead": "found a dead endpoint", "running": "was killed"}
+            word = {
+                "void": "is invalid",
+                "missed": "was missed",
+                "dead": "found a dead endpoint",
+                "running": "was killed",
+            }
             why = f": {latest.detail.reason}" if latest.detail.reason else ""
             return f"the latest run {word.get(latest.outcome, latest.outcome)}{why}"
-        due = between(self.schedule, self.past[-1].started_ns, now_ns - GRACE_NS) if self.schedule else ()
+        due = (
+            between(self.schedule, self.past[-1].started_ns, now_ns - GRACE_NS)
+            if self.schedule
+            else ()
+        )
         if due:
             return f"is overdue: {say.plural(len(due), 'firing')} without a run"
         if latest.detail.reference is None and latest.outcome == "done":
@@ -104,19 +118,39 @@ class Standing:
 
 def standing(lines: Sequence[JobLine], running: Container[str | None], now_ns: int) -> Standing:
     """Sum jobs up: red where something got worse, green only where every job was judged lately."""
-    blind = tuple((line.job, why) for line in lines if (why := line.blind(running, now_ns)) is not None)
-    worse, changed, muted = (sum(getattr(line, name) for line in lines) for name in ("worse", "changed", "muted"))
+    blind = tuple(
+        (line.job, why) for line in lines if (why := line.blind(running, now_ns)) is not None
+    )
+    worse, changed, muted = (
+        sum(getattr(line, name) for line in lines) for name in ("worse", "changed", "muted")
+    )
     seen = len(lines) - len(blind)
     if worse:
-        return Standing(text=f"{'One thing' if worse == 1 else f'{worse} things'} got worse", tone="bad", blind=blind)
+        return Standing(
+            text=f"{'One thing' if worse == 1 else f'{worse} things'} got worse",
+            tone="bad",
+            blind=blind,
+        )
     if blind:
         rest = f" · nothing got worse in the other{'s' if seen > 1 else ''}" if seen else ""
-        text = "The job could not be judged" if len(lines) == 1 else f"{len(blind)} of {len(lines)} jobs could not be judged{rest}"
+        text = (
+            "The job could not be judged"
+            if len(lines) == 1
+            else f"{len(blind)} of {len(lines)} jobs could not be judged{rest}"
+        )
         return Standing(text=text, tone="plain", blind=blind)
     if changed:
-        return Standing(text=f"Nothing got worse, but {'a server' if changed == 1 else 'servers'} changed", tone="plain", blind=())
+        return Standing(
+            text=f"Nothing got worse, but {'a server' if changed == 1 else 'servers'} changed",
+            tone="plain",
+            blind=(),
+        )
     if muted:
-        return Standing(text=f"Nothing else got worse: {say.plural(muted, 'alarm')} muted", tone="plain", blind=())
+        return Standing(
+            text=f"Nothing else got worse: {say.plural(muted, 'alarm')} muted",
+            tone="plain",
+            blind=(),
+        )
     return Standing(text="Nothing got worse", tone="good", blind=())
 
 
@@ -161,7 +195,12 @@ def jobs(connection: duckdb.DuckDBPyConnection, query: Query) -> Jobs:
     rows = {row.job: row for row in tables.rows(connection, JobRow, **wanted)}
     planned = {name for name in query.planned if query.name in ("", name)}
     names = sorted({*rows, *past, *planned})
-    return Jobs(lines=tuple(_line(job, rows.get(job), past.get(job, []), found, query.today_ns) for job in names), alarms=found)
+    return Jobs(
+        lines=tuple(
+            _line(job, rows.get(job), past.get(job, []), found, query.today_ns) for job in names
+        ),
+        alarms=found,
+    )
 
 
 def alarms(connection: duckdb.DuckDBPyConnection, *, job: str = "") -> tuple[Raised, ...]:
@@ -171,13 +210,22 @@ def alarms(connection: duckdb.DuckDBPyConnection, *, job: str = "") -> tuple[Rai
     return tuple(Raised(job=row.job, alarm=alarm(row)) for row in latest)
 
 
-def _line(job: str, row: JobRow | None, executions: list[ExecutionRow], found: tuple[Raised, ...], today_ns: int) -> JobLine:
+def _line(
+    job: str,
+    row: JobRow | None,
+    executions: list[ExecutionRow],
+    found: tuple[Raised, ...],
+    today_ns: int,
+) -> JobLine:
     past = [execution(each) for each in executions[-GLANCED:]]
     open_ = [each.alarm for each in found if each.job == job and each.alarm.is_open]
     loud = heard(open_, today_ns)
     named = [change.series for each in past for change in each.detail.changes]
     # The first that changed, else the first.
-    series = next((each for each in named if any(alarm.metric == each for alarm in open_)), named[0] if named else None)
+    series = next(
+        (each for each in named if any(alarm.metric == each for alarm in open_)),
+        named[0] if named else None,
+    )
     return JobLine(
         job=job,
         schedule_text=row.schedule if row else "",
@@ -185,11 +233,17 @@ def _line(job: str, row: JobRow | None, executions: list[ExecutionRow], found: t
         executions=len(executions),
         past=tuple(past),
         series=series,
-        changes=tuple(math.expm1(change.log_ratio) for each in past for change in each.detail.changes if change.series == series),
+        changes=tuple(
+            math.expm1(change.log_ratio)
+            for each in past
+            for change in each.detail.changes
+            if change.series == series
+        ),
         worse=sum(alarm.kind not in {"changed identity", "improvement"} for alarm in loud),
         changed=sum(alarm.kind == "changed identity" for alarm in loud),
         better=sum(alarm.kind == "improvement" for alarm in loud),
-        muted=sum(alarm.kind != "improvement" for alarm in open_) - sum(alarm.kind != "improvement" for alarm in loud),
+        muted=sum(alarm.kind != "improvement" for alarm in open_)
+        - sum(alarm.kind != "improvement" for alarm in loud),
     )
 
 
@@ -207,7 +261,9 @@ def job(connection: duckdb.DuckDBPyConnection, query: Query) -> Job:
     """Read a job; raise `NotFoundError` if there is none of that name."""
     found = jobs(connection, query)
     if not found.lines:
-        raise NotFoundError(f"no job '{query.name}' in this database", hint=f"agentload watch run {query.name}")
+        raise NotFoundError(
+            f"no job '{query.name}' in this database", hint=f"agentload watch run {query.name}"
+        )
     history = trends_of(connection, query.name, found.alarms)
     return Job(
         line=found.lines[0],
@@ -218,9 +274,13 @@ def job(connection: duckdb.DuckDBPyConnection, query: Query) -> Job:
     )
 
 
-def trends_of(connection: duckdb.DuckDBPyConnection, name: str, alarms: tuple[Raised, ...]) -> trends.Trends:
+def trends_of(
+    connection: duckdb.DuckDBPyConnection, name: str, alarms: tuple[Raised, ...]
+) -> trends.Trends:
     """Read a job's trends; *alarms* may include other jobs'."""
-    return trends.trends(name, executions(connection, name), tuple(each.alarm for each in alarms if each.job == name))
+    return trends.trends(
+        name, executions(connection, name), tuple(each.alarm for each in alarms if each.job == name)
+    )
 
 
 def trend(series: trends.Series, *, job: str) -> Trend:
@@ -238,8 +298,15 @@ def trend(series: trends.Series, *, job: str) -> Trend:
     )
     reach = max(REACH, *(1.1 * abs(end) for end in (*values.lows, *values.highs)))
     means, bands = tuple(_means(series)), tuple(_bands(series))
-    drawn = ((means, "Horizontal lines: means."), (series.change_points, "Dashed line: level change."), (bands, "Band: alarm."))
-    told = ("Change from the first reference run; higher is slower.", "Bars are each run's own 95% interval; runs vary by more than that.")
+    drawn = (
+        (means, "Horizontal lines: means."),
+        (series.change_points, "Dashed line: level change."),
+        (bands, "Band: alarm."),
+    )
+    told = (
+        "Change from the first reference run; higher is slower.",
+        "Bars are each run's own 95% interval; runs vary by more than that.",
+    )
     chart = Plot(
         name=slug(f"{job}-{series.name}"),
         title=f"{METRICS[series.metric].capitalize()} of {series.arm}",
@@ -248,7 +315,10 @@ def trend(series: trends.Series, *, job: str) -> Trend:
         y=Axis(label="change, %", quantity="percent", low=-reach, high=reach),
         series=(values, *means),
         bands=bands,
-        rules=tuple(Rule(axis="x", at=level.point + 0.5, label=_percent(level.change)) for level in series.change_points),
+        rules=tuple(
+            Rule(axis="x", at=level.point + 0.5, label=_percent(level.change))
+            for level in series.change_points
+        ),
     )
     return Trend(name=series.name, chart=chart, levels=series.change_points[::-1])
 
@@ -262,17 +332,32 @@ def _means(series: trends.Series) -> Iterator[Series]:
         mean = sum(point.value for point in series.points[low:high]) / (high - low)
         ends = (low + 0.5, high + 0.5)
         tip = f"mean of runs {low + 1} to {high}: {_percent(mean)}"
-        yield Series(label="mean", slot=None, mark="line", xs=ends, ys=(100 * mean, 100 * mean), tips=(tip, tip))
+        yield Series(
+            label="mean",
+            slot=None,
+            mark="line",
+            xs=ends,
+            ys=(100 * mean, 100 * mean),
+            tips=(tip, tip),
+        )
 
 
 def _bands(series: trends.Series) -> Iterator[Band]:
     """Shade from the run that raised an alarm to the one that closed it."""
     for each in series.alarms:
         ends = (each.raised_ns, each.closed_ns or NEVER)
-        raised, closed = (bisect_right(series.points, at, key=lambda point: point.at_ns) for at in ends)
+        raised, closed = (
+            bisect_right(series.points, at, key=lambda point: point.at_ns) for at in ends
+        )
         if raised:
             high = len(series.points) + 0.5 if each.is_open else float(closed)
-            yield Band(axis="x", low=float(raised), high=high, label="", slot=1 if each.kind == "regression" else 5)
+            yield Band(
+                axis="x",
+                low=float(raised),
+                high=high,
+                label="",
+                slot=1 if each.kind == "regression" else 5,
+            )
 
 
 def _day(point: Point) -> str:
@@ -280,7 +365,11 @@ def _day(point: Point) -> str:
 
 
 def _tip(point: Point) -> str:
-    ends = "" if point.low is None or point.high is None else f" [{say.signed(100 * point.low, 1)}, {say.signed(100 * point.high, 1)}]"
+    ends = (
+        ""
+        if point.low is None or point.high is None
+        else f" [{say.signed(100 * point.low, 1)}, {say.signed(100 * point.high, 1)}]"
+    )
     what = f"{_percent(point.value)}{ends}" if point.run_id != point.reference else "the reference"
     return f"{point.run_id}: {what}"
 

@@ -54,7 +54,9 @@ ORDER BY facet, count DESC, value
 _HEADLINES: Final = """
 SELECT run_id, arg_max({'headline': headline, 'version': version}, at_ns) FROM decided WHERE list_contains($runs, run_id) GROUP BY run_id
 """
-_ANSWERS: Final = "SELECT run_id, count(*) FROM graded WHERE list_contains($runs, run_id) GROUP BY run_id"
+_ANSWERS: Final = (
+    "SELECT run_id, count(*) FROM graded WHERE list_contains($runs, run_id) GROUP BY run_id"
+)
 _DECISIONS: Final = """
 SELECT run_id, at_ns, coalesce(job, policy) AS policy, headline, verdict, version, kind, name, model,
     row_number() OVER (ORDER BY at_ns DESC, run_id) AS number, count(*) OVER () AS total
@@ -162,7 +164,9 @@ class Overview:
     """Runs that are only in their journals."""
 
 
-def runs(connection: duckdb.DuckDBPyConnection, query: Query, *, size: int = RUNS_A_PAGE) -> Listed[ListedRun]:
+def runs(
+    connection: duckdb.DuckDBPyConnection, query: Query, *, size: int = RUNS_A_PAGE
+) -> Listed[ListedRun]:
     """Search the runs with one query; only the runs shown have their calls and blocks counted. Past the end is the last page."""
     wanted = {
         "kind": query.word("kind"),
@@ -174,28 +178,43 @@ def runs(connection: duckdb.DuckDBPyConnection, query: Query, *, size: int = RUN
     }
     rows = connection.execute(_RUNS, wanted).fetchall()
     shown = [row[0] for row in rows]
-    decided, answers = (dict(connection.execute(sql, {"runs": shown}).fetchall()) for sql in (_HEADLINES, _ANSWERS))
+    decided, answers = (
+        dict(connection.execute(sql, {"runs": shown}).fetchall()) for sql in (_HEADLINES, _ANSWERS)
+    )
     summaries = {each.run_id: each for each in stored.run_lines(connection, shown)}
     nothing = {"headline": None, "version": None}
-    lines = tuple(ListedRun(run=summaries[run], job=job, answers=answers.get(run, 0), **decided.get(run, nothing)) for run, job, *_ in rows)
+    lines = tuple(
+        ListedRun(
+            run=summaries[run], job=job, answers=answers.get(run, 0), **decided.get(run, nothing)
+        )
+        for run, job, *_ in rows
+    )
     facets: dict[str, tuple[tuple[str, int], ...]] = {}
-    for facet, value, count in connection.execute(_FACETS).fetchall() if query.page == "runs" else ():
+    for facet, value, count in (
+        connection.execute(_FACETS).fetchall() if query.page == "runs" else ()
+    ):
         facets[facet] = (*facets.get(facet, ()), (value, count))
     return replace(_listed(lines, rows, size), facets=facets)
 
 
-def decisions(connection: duckdb.DuckDBPyConnection, query: Query, *, size: int = DECISIONS_A_PAGE) -> Listed[Decision]:
+def decisions(
+    connection: duckdb.DuckDBPyConnection, query: Query, *, size: int = DECISIONS_A_PAGE
+) -> Listed[Decision]:
     """Read stored decisions, and those of job executions. Past the end is the last page."""
     rows = connection.execute(_DECISIONS, {"size": size, "page": query.number("page")}).fetchall()
     names = ("run_id", "at_ns", "policy", "headline", "verdict", "version", "kind", "name", "model")
-    return _listed(tuple(Decision(**dict(zip(names, row, strict=False))) for row in rows), rows, size)
+    return _listed(
+        tuple(Decision(**dict(zip(names, row, strict=False))) for row in rows), rows, size
+    )
 
 
 def comparisons(connection: duckdb.DuckDBPyConnection, query: Query) -> Comparisons:  # noqa: ARG001  # a page's signature
     """Read executions with their references, and the runs of one plan, which can be compared."""
     latest = reversed(tables.rows(connection, ExecutionRow))
     compared = (each for row in latest if (each := execution(row)).detail.reference is not None)
-    return Comparisons(executions=tuple(islice(compared, EXECUTIONS)), groups=records(connection, Group, _GROUPS))
+    return Comparisons(
+        executions=tuple(islice(compared, EXECUTIONS)), groups=records(connection, Group, _GROUPS)
+    )
 
 
 def overview(connection: duckdb.DuckDBPyConnection, query: Query) -> Overview:
@@ -204,7 +223,10 @@ def overview(connection: duckdb.DuckDBPyConnection, query: Query) -> Overview:
     held = _charted(connection, [each for each in found.alarms if each.alarm.is_open])
     return Overview(
         worse=tuple(
-            sorted((each for each in held if each.alarm.kind != "improvement"), key=lambda each: each.alarm.is_muted(query.today_ns))
+            sorted(
+                (each for each in held if each.alarm.kind != "improvement"),
+                key=lambda each: each.alarm.is_muted(query.today_ns),
+            )
         ),
         better=tuple(each for each in held if each.alarm.kind == "improvement"),
         jobs=found.lines,
@@ -214,8 +236,12 @@ def overview(connection: duckdb.DuckDBPyConnection, query: Query) -> Overview:
     )
 
 
-def _unloaded(connection: duckdb.DuckDBPyConnection, journalled: tuple[str, ...]) -> tuple[str, ...]:
-    loaded = connection.execute("SELECT run_id FROM listed WHERE list_contains($names, run_id)", {"names": list(journalled)}).fetchall()
+def _unloaded(
+    connection: duckdb.DuckDBPyConnection, journalled: tuple[str, ...]
+) -> tuple[str, ...]:
+    loaded = connection.execute(
+        "SELECT run_id FROM listed WHERE list_contains($names, run_id)", {"names": list(journalled)}
+    ).fetchall()
     return tuple(sorted({*journalled} - {name for (name,) in loaded}, reverse=True))
 
 
@@ -227,7 +253,11 @@ def _charted(connection: duckdb.DuckDBPyConnection, held: list[Raised]) -> list[
         for name in dict.fromkeys(each.job for each in shown)
         for each in trends_of(connection, name, tuple(held)).series
     }
-    charts = {key: trend(series[key], job=key[0]).chart for each in shown if (key := (each.job, each.alarm.metric or "")) in series}
+    charts = {
+        key: trend(series[key], job=key[0]).chart
+        for each in shown
+        if (key := (each.job, each.alarm.metric or "")) in series
+    }
     return [replace(each, chart=charts.get((each.job, each.alarm.metric or ""))) for each in held]
 
 

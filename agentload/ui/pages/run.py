@@ -137,7 +137,11 @@ def run_named(connection: duckdb.DuckDBPyConnection, name: str) -> str:
         return named(connection, name).run_id
     except StoreError as error:
         job = _job(connection, name)
-        kept = f"job {job} no longer keeps the calls of this run; see the job's page for its result" if job else None
+        kept = (
+            f"job {job} no longer keeps the calls of this run; see the job's page for its result"
+            if job
+            else None
+        )
         raise NotFoundError(error.message, hint=kept or error.hint) from error
 
 
@@ -146,7 +150,10 @@ def run(connection: duckdb.DuckDBPyConnection, query: Query) -> Run:
     name = run_named(connection, query.name)
     told = summary(connection, name)
     arms = [each.arm for each in told.arms]
-    sound = sorted({each.pair for each in told.blocks} - {each.pair for each in told.blocks if each.void or each.warmup})
+    sound = sorted(
+        {each.pair for each in told.blocks}
+        - {each.pair for each in told.blocks if each.void or each.warmup}
+    )
     return Run(
         summary=told,
         slots={arm: position % SLOTS for position, arm in enumerate(arms)},
@@ -188,7 +195,9 @@ def verdict_of(kept: VerdictRow) -> StoredVerdict | None:
 
 
 def _charts(found: RunSummary) -> Iterator[Chart]:
-    blocks = [each for each in found.blocks if each.output_tokens_per_s is not None and each.void is None]
+    blocks = [
+        each for each in found.blocks if each.output_tokens_per_s is not None and each.void is None
+    ]
     if len({each.round for each in blocks}) < 2:
         return
     yield Plot(
@@ -204,5 +213,7 @@ def _charts(found: RunSummary) -> Iterator[Chart]:
 def _rates(slot: int, arm: str, blocks: list[BlockLine]) -> Series:
     own = [(each, each.output_tokens_per_s or 0.0) for each in blocks if each.arm == arm]
     tip = "{}, pair {}: {:,.0f} tokens/s over {} calls"
-    points = ((each.round + 1, rate, tip.format(arm, each.pair, rate, each.calls)) for each, rate in own)
+    points = (
+        (each.round + 1, rate, tip.format(arm, each.pair, rate, each.calls)) for each, rate in own
+    )
     return Series.of(arm, slot % SLOTS, "points", points)

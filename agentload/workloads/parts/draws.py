@@ -52,7 +52,12 @@ def even(rng: Random, count: int) -> Iterator[tuple[float, ...]]:
 def quantiles(*points: tuple[float, float]) -> Distribution:
     """Interpolate a measured table of (share, value) logarithmically; it must start at share 0 and end at 1."""
     shares, values = zip(*points, strict=True)
-    assert (shares[0], shares[-1], list(shares), list(values)) == (0, 1, sorted(shares), sorted(values)), points
+    assert (shares[0], shares[-1], list(shares), list(values)) == (
+        0,
+        1,
+        sorted(shares),
+        sorted(values),
+    ), points
     assert values[0] > 0, points
     logs = tuple(map(math.log, values))
 
@@ -65,7 +70,9 @@ def quantiles(*points: tuple[float, float]) -> Distribution:
     return at
 
 
-def lognormal(median: float, sigma: float, low: float = 0.0, high: float = math.inf) -> Distribution:
+def lognormal(
+    median: float, sigma: float, low: float = 0.0, high: float = math.inf
+) -> Distribution:
     """Return a lognormal by its median and the standard deviation of its logarithm, clipped."""
     return lambda share: min(high, max(low, median * math.exp(sigma * normal(share))))
 
@@ -95,7 +102,9 @@ def inverse_gaussian(mean: float, shape: float, low: float, high: float) -> Dist
 
     def below(x: float) -> float:
         root = math.sqrt(shape / x)
-        return _phi(root * (x / mean - 1)) + math.exp(2 * shape / mean) * _phi(-root * (x / mean + 1))
+        return _phi(root * (x / mean - 1)) + math.exp(2 * shape / mean) * _phi(
+            -root * (x / mean + 1)
+        )
 
     steps = 200  # steps of half a percent over two orders of magnitude: finer than a rounded token
     values = [low * (high / low) ** (step / steps) for step in range(steps + 1)]
@@ -174,12 +183,24 @@ def normal(share: float) -> float:
     q = share - 0.5
     if abs(q) <= 0.425:
         r = 0.180625 - q * q
-        return q * _ratio(r, (3.3871327179, 50.434271938, 159.29113202, 59.109374720), (1.0, 17.895169469, 78.757757664, 67.187563600))
+        return q * _ratio(
+            r,
+            (3.3871327179, 50.434271938, 159.29113202, 59.109374720),
+            (1.0, 17.895169469, 78.757757664, 67.187563600),
+        )
     r = math.sqrt(-math.log(min(share, 1 - share)))
     if r <= 5:
-        x = _ratio(r - 1.6, (1.4234372777, 2.7568153900, 1.3067284816, 0.17023821103), (1.0, 0.73700164250, 0.12021132975))
+        x = _ratio(
+            r - 1.6,
+            (1.4234372777, 2.7568153900, 1.3067284816, 0.17023821103),
+            (1.0, 0.73700164250, 0.12021132975),
+        )
     else:
-        x = _ratio(r - 5, (6.6579051150, 3.0812263860, 0.42868294337, 0.017337203997), (1.0, 0.24197894225, 0.012258202635))
+        x = _ratio(
+            r - 5,
+            (6.6579051150, 3.0812263860, 0.42868294337, 0.017337203997),
+            (1.0, 0.24197894225, 0.012258202635),
+        )
     return math.copysign(x, q)
 
 

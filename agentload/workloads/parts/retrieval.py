@@ -38,7 +38,9 @@ _VARIANTS: Final = Choice((0.77, 0.19, 0.04))
 _PASSAGE: Final = lognormal(250, 0.35)
 _BARE: Final = 0.2  # asked without retrieval: 1,465 of 7,106 requests
 _QUESTION: Final = lognormal(7, 0.7)
-_ANSWER: Final = quantiles((0, 40), (0.10, 83), (0.25, 131), (0.50, 234), (0.75, 385), (0.90, 563), (0.99, 891), (1, 1_600))
+_ANSWER: Final = quantiles(
+    (0, 40), (0.10, 83), (0.25, 131), (0.50, 234), (0.75, 385), (0.90, 563), (0.99, 891), (1, 1_600)
+)
 # 3,235 passages in use; this Zipf-Mandelbrot law gives the top 1 % 17.3 % and the top 10 % 58.1 % of uses (measured 17.8 and 58.6).
 _PASSAGES: Final = 3_235
 _POPULARITY: Final = Choice(tuple((rank + 40) ** -1.15 for rank in range(1, _PASSAGES + 1)))
@@ -46,7 +48,16 @@ _POPULARITY: Final = Choice(tuple((rank + 40) ** -1.15 for rank in range(1, _PAS
 _SINGLE: Final = 0.588
 _FURTHER: Final = geometric(0.9, low=2)
 _GAP: Final = quantiles(
-    (0, 3), (0.10, 15), (0.25, 22), (0.50, 40), (0.75, 92), (0.90, 302), (0.95, 1_000), (0.99, 33_000), (0.995, 60_000), (1, 310_000)
+    (0, 3),
+    (0.10, 15),
+    (0.25, 22),
+    (0.50, 40),
+    (0.75, 92),
+    (0.90, 302),
+    (0.95, 1_000),
+    (0.99, 33_000),
+    (0.995, 60_000),
+    (1, 310_000),
 )
 _DOCUMENT_ANSWER: Final = gaussian(500, 300, 50, 2_000)  # inference-perf's workload catalog
 
@@ -64,7 +75,9 @@ Passages: TypeAlias = Annotated[int, Meta(ge=1, le=_PASSAGES)]
 def prefixes(workload: str) -> Mapping[str, tuple[Segment, ...]]:
     """Return the system prompts that sessions of a workload share."""
     return {
-        f"{workload}{variant}": (Segment(role="system", tokens=_SHARED, key=f"{workload}.system{variant}"),)
+        f"{workload}{variant}": (
+            Segment(role="system", tokens=_SHARED, key=f"{workload}.system{variant}"),
+        )
         for variant in range(len(_VARIANTS.weights))
     }
 
@@ -79,18 +92,35 @@ class Retrieval:
     """Share of the sessions that ask about one document."""
     document: Distribution
 
-    def sessions(self, rng: Random, count: int, *, rate_per_s: float, cv: float, peak: float) -> Iterator[Session]:
+    def sessions(
+        self, rng: Random, count: int, *, rate_per_s: float, cv: float, peak: float
+    ) -> Iterator[Session]:
         """Yield that many sessions."""
-        library = [Segment(role="user", tokens=tokens(rng, _PASSAGE), key=f"{self.workload}.passage{rank}") for rank in range(_PASSAGES)]
+        library = [
+            Segment(role="user", tokens=tokens(rng, _PASSAGE), key=f"{self.workload}.passage{rank}")
+            for rank in range(_PASSAGES)
+        ]
         leads = prefixes(self.workload)
-        for number, start_s in enumerate(islice(starts(rng, rate_per_s=rate_per_s, cv=cv, peak=peak), count)):
+        for number, start_s in enumerate(
+            islice(starts(rng, rate_per_s=rate_per_s, cv=cv, peak=peak), count)
+        ):
             variant = f"{self.workload}{_VARIANTS.pick(rng)}"
-            talk = Talk(f"{self.workload}-{number}", workload=self.workload, prefix=variant, leads=leads[variant])
+            talk = Talk(
+                f"{self.workload}-{number}",
+                workload=self.workload,
+                prefix=variant,
+                leads=leads[variant],
+            )
             turns = 1 if happens(rng, _SINGLE) else round(_FURTHER(rng.random()))
             if happens(rng, self.documents):
                 self._read(rng, talk, turns)
             else:
-                found = [[] if happens(rng, _BARE) else [library[rank] for rank in _picked(rng, self.passages)] for _ in range(turns)]
+                found = [
+                    []
+                    if happens(rng, _BARE)
+                    else [library[rank] for rank in _picked(rng, self.passages)]
+                    for _ in range(turns)
+                ]
                 _ask(rng, talk, found)
             yield talk.session(start_s)
 

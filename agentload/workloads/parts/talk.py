@@ -26,7 +26,14 @@ PARALLEL: Final = Choice((0.965, 0.026, 0.006, 0.003))
 class Talk:
     """A session being composed. Keys are the session's name and a running number."""
 
-    def __init__(self, name: str, *, workload: str, prefix: str | None = None, leads: tuple[Segment, ...] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        workload: str,
+        prefix: str | None = None,
+        leads: tuple[Segment, ...] = (),
+    ) -> None:
         self.name = name
         self.turns: list[Turn] = []
         self.context = list(leads)
@@ -79,7 +86,14 @@ class Talk:
         A call that is `aborted` after this share of its answer is sent once more with the same context.
         """
         if aborted is not None:
-            self.call(max(1, round(output * aborted)), pause, remembered=0, event="abort", model=model, after=after)
+            self.call(
+                max(1, round(output * aborted)),
+                pause,
+                remembered=0,
+                event="abort",
+                model=model,
+                after=after,
+            )
             pause, after, event = RETRY, (), event or "retry"
         self.turns.append(
             Turn(
@@ -118,7 +132,13 @@ class Talk:
 
     def session(self, start_s: float | None) -> Session:
         """Return the session so far."""
-        return Session(session=self.name, workload=self._workload, turns=tuple(self.turns), start_s=start_s, prefix=self._prefix)
+        return Session(
+            session=self.name,
+            workload=self._workload,
+            turns=tuple(self.turns),
+            start_s=start_s,
+            prefix=self._prefix,
+        )
 
 
 def recent(segments: list[Segment], tokens: int) -> list[Segment]:
@@ -127,6 +147,8 @@ def recent(segments: list[Segment], tokens: int) -> list[Segment]:
     while start > 0 and segments[start - 1].tokens <= left:
         start -= 1
         left -= segments[start].tokens
-    while start < len(segments) and segments[start].role == "tool":  # a result makes no sense without its call
+    while (
+        start < len(segments) and segments[start].role == "tool"
+    ):  # a result makes no sense without its call
         start += 1
     return segments[start:]

@@ -65,12 +65,20 @@ def held(targets: Mapping[str, Target | Range], found: "Overview") -> Iterator[H
                 counted = found.fields.get(f"calls{at}{label}") if name == "context" else summary
                 if summary is None or counted is None:
                     continue
-                aims: tuple[tuple[Figure, float, float | None], ...] = (("q50", 0.50, q50), ("q90", 0.90, q90), ("q99", 0.99, q99))
+                aims: tuple[tuple[Figure, float, float | None], ...] = (
+                    ("q50", 0.50, q50),
+                    ("q90", 0.90, q90),
+                    ("q99", 0.99, q99),
+                )
                 for figure, place, aim in aims:
                     if aim is not None:
-                        wide = TOLERANCES[figure] * max(1.0, math.sqrt(ENOUGH[figure] / counted.count))
+                        wide = TOLERANCES[figure] * max(
+                            1.0, math.sqrt(ENOUGH[figure] / counted.count)
+                        )
                         seen = summary.quantiles[SHARES.index(place)]
-                        yield _held(field, figure, seen, (aim * (1 - wide), aim * (1 + wide)), counted.count)
+                        yield _held(
+                            field, figure, seen, (aim * (1 - wide), aim * (1 + wide)), counted.count
+                        )
 
 
 def _held(field: str, figure: Figure, seen: float, bounds: tuple[float, float], count: int) -> Held:

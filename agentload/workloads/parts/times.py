@@ -12,21 +12,43 @@ from agentload.workloads.parts.draws import gamma, log_uniform, lognormal, mixtu
 DAY_S: Final = 86_400.0
 _SLOTS: Final = 288
 _SLOT_S: Final = DAY_S / _SLOTS
-OPENCLAW_TOOL: Final = mixture((0.80, log_uniform(0.016, 0.1)), (0.14, log_uniform(0.1, 10)), (0.06, log_uniform(10, 60)))
+OPENCLAW_TOOL: Final = mixture(
+    (0.80, log_uniform(0.016, 0.1)), (0.14, log_uniform(0.1, 10)), (0.06, log_uniform(10, 60))
+)
 """Tools of OpenClaw sessions: 80 % below 0.1 s, 6 % above 10 s; q50 0.03-0.08, q90 0.7-2.3 s (chus-chus/blogpost_agentic_workloads)."""
 PI_USER: Final = lognormal(45, 1.0, 2, 600)
 """A user's think time in two pi sessions: q50 39-46, q90 145-202 s (badlogic/pi-mono test fixtures)."""
 CODE_TOOL: Final = quantiles(
-    (0, 1), (0.10, 4), (0.25, 5.6), (0.50, 8.7), (0.75, 20), (0.90, 71), (0.95, 160), (0.99, 950), (0.995, 1_900), (1, 20_000)
+    (0, 1),
+    (0.10, 4),
+    (0.25, 5.6),
+    (0.50, 8.7),
+    (0.75, 20),
+    (0.90, 71),
+    (0.95, 160),
+    (0.99, 950),
+    (0.995, 1_900),
+    (1, 20_000),
 )
 """From an answer to the next call, of Claude Code with its approvals and a proxy (callanjfox/kv-cache-tester): whole seconds there."""
 CODE_USER: Final = quantiles(
-    (0, 2), (0.10, 20), (0.25, 42), (0.50, 115), (0.75, 330), (0.90, 1_300), (0.95, 2_600), (0.99, 9_000), (0.995, 14_000), (1, 150_000)
+    (0, 2),
+    (0.10, 20),
+    (0.25, 42),
+    (0.50, 115),
+    (0.75, 330),
+    (0.90, 1_300),
+    (0.95, 2_600),
+    (0.99, 9_000),
+    (0.995, 14_000),
+    (1, 150_000),
 )
 """A developer's think time (same trace); replays cap it."""
 
 
-def starts(rng: Random, *, rate_per_s: float, cv: float = 1.0, peak: float = 1.0) -> Iterator[float]:
+def starts(
+    rng: Random, *, rate_per_s: float, cv: float = 1.0, peak: float = 1.0
+) -> Iterator[float]:
     """Yield start times in seconds, to the millisecond, without end.
 
     `cv` is the coefficient of variation of the gaps (1 is Poisson, 0 constant), `peak` the ratio of the day's highest to its mean load;
@@ -57,6 +79,9 @@ class _Day:
 
 
 def _loads(concentration: float) -> list[float]:
-    weights = [math.exp(-concentration * (1 + math.cos(2 * math.pi * (slot + 0.5) / _SLOTS))) for slot in range(_SLOTS)]
+    weights = [
+        math.exp(-concentration * (1 + math.cos(2 * math.pi * (slot + 0.5) / _SLOTS)))
+        for slot in range(_SLOTS)
+    ]
     mean = sum(weights) / _SLOTS
     return [weight / mean for weight in weights]

@@ -57,7 +57,9 @@ def tried(bf16: int, fp8: int, *, effect: float = -0.2) -> Evidence:
         ([(0, 12), (0, 12), (0, 0)], "unclear"),
     ],
 )
-def test_an_arm_misses_a_level_that_the_typical_turn_of_three_sessions_misses(sessions: list[tuple[int, int]], state: LegState) -> None:
+def test_an_arm_misses_a_level_that_the_typical_turn_of_three_sessions_misses(
+    sessions: list[tuple[int, int]], state: LegState
+) -> None:
     evidence = bare(alone=tuple(alone("bf16", *each) for each in sessions))
     found = {each.arm: each.state for each in service_levels(evidence, POLICY, ())}
     assert found == {"bf16": state, "fp8": "untested"}
@@ -65,7 +67,9 @@ def test_an_arm_misses_a_level_that_the_typical_turn_of_three_sessions_misses(se
 
 def test_the_limit_that_is_missed_by_most_is_named_with_how_much() -> None:
     near = replace(alone("bf16", 0, tpot_ms=1.0), ttft_ms=25.0)
-    (far, close) = service_levels(bare(alone=(alone("bf16", 0), replace(near, arm="fp8"))), POLICY, ())
+    (far, close) = service_levels(
+        bare(alone=(alone("bf16", 0), replace(near, arm="fp8"))), POLICY, ()
+    )
     assert far.reason == "TPOT p95 is 7.2 ms, 3.6 times the limit of 2 ms"
     assert close.reason == "TTFT p95 is 25 ms, 25 % above the limit of 20 ms"
     assert far.limits == "ttft=20ms,tpot=2ms"
@@ -98,7 +102,10 @@ def test_where_no_arm_meets_the_level_that_is_the_headline_whatever_is_faster() 
 
 
 def test_where_one_arm_meets_the_level_that_decides_whatever_is_faster() -> None:
-    slower, faster = (decide(tried(*met, effect=effect), POLICY) for met, effect in (((0, 4), 0.2), ((4, 0), -0.2)))
+    slower, faster = (
+        decide(tried(*met, effect=effect), POLICY)
+        for met, effect in (((0, 4), 0.2), ((4, 0), -0.2))
+    )
     assert slower.choice.headline in ("use fp8", "canary fp8, then roll out")
     assert slower.server[0].pays.reason.startswith(
         "fp8 meets ttft=20ms,tpot=2ms, and bf16 misses ttft=20ms,tpot=2ms even with one session (TPOT p95 is 7.2 ms"

@@ -20,7 +20,9 @@ FROM_23 = " (80% from about 23 sessions on)"
 
 
 def _sixteen_sessions() -> Calls:
-    calls = simulated_calls(np.random.default_rng(1), pairs=1, sessions=16, turns=1, effect=0.0, noise=Noise())[0]
+    calls = simulated_calls(
+        np.random.default_rng(1), pairs=1, sessions=16, turns=1, effect=0.0, noise=Noise()
+    )[0]
     return replace(
         calls,
         start_s=np.arange(16.0),
@@ -32,7 +34,9 @@ def _sixteen_sessions() -> Calls:
 
 def _evidence(*, peak: int | None, replicas: int = 1) -> Evidence:
     calls = _sixteen_sessions()
-    deployment = Deployment(version="0.33.0", gpu=H100, machines=("a",), peak_agents=peak, replicas=replicas)
+    deployment = Deployment(
+        version="0.33.0", gpu=H100, machines=("a",), peak_agents=peak, replicas=replicas
+    )
     return bare(observations=observed(calls, calls, idle=False), deployment=deployment)
 
 
@@ -49,7 +53,12 @@ def _room(evidence: Evidence) -> Room:
             "slack",
             "16 sessions at once hold 240,000 tokens, 57% of the pool of bf16 (80% from about 23 sessions on)",
         ),
-        (42, 1, "binds", "42 sessions at once hold 630,000 tokens (scaled from 16 in the replay), 150% of the pool of bf16"),
+        (
+            42,
+            1,
+            "binds",
+            "42 sessions at once hold 630,000 tokens (scaled from 16 in the replay), 150% of the pool of bf16",
+        ),
         (
             42,
             2,
@@ -67,13 +76,20 @@ def test_the_pool_is_held_against_the_users_peak_and_not_against_the_replay(
 
 def test_no_difference_says_from_how_many_agents_on_the_pool_decides() -> None:
     evidence = compared(effect=0.0, pairs=24, noise=Noise(call=0.02, wander=0.005, block=0.002))
-    (server,) = decide(replace(evidence, deployment=replace(evidence.deployment, peak_agents=None))).server
+    (server,) = decide(
+        replace(evidence, deployment=replace(evidence.deployment, peak_agents=None))
+    ).server
     assert server.verdict == "no difference"
-    assert any(each.endswith("concurrent agents, where bf16's KV pool becomes the bottleneck") for each in server.flips)
+    assert any(
+        each.endswith("concurrent agents, where bf16's KV pool becomes the bottleneck")
+        for each in server.flips
+    )
 
 
 @pytest.mark.parametrize(("apart_s", "alive"), [(5.1, 1.0), (4.9, 2.0), (2.6, 2.0), (2.4, 3.0)])
-def test_sessions_are_alive_together_until_the_last_byte_of_their_turns(apart_s: float, alive: float) -> None:
+def test_sessions_are_alive_together_until_the_last_byte_of_their_turns(
+    apart_s: float, alive: float
+) -> None:
     calls = _sixteen_sessions()
     timed = replace(calls, start_s=apart_s * np.arange(16.0), turn_ms=np.full(16, 5000.0))
     found = room.working_set([timed])

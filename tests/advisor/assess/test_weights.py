@@ -13,7 +13,14 @@ from tests.advisor.cases import bare
 LENGTHS = (16_384.0, 65_536.0)
 
 
-def bucket(length: float, *, both: int, lost: int, won: int = 0, scores: tuple[Floats, Floats] | None = None) -> AccuracyBucket:
+def bucket(
+    length: float,
+    *,
+    both: int,
+    lost: int,
+    won: int = 0,
+    scores: tuple[Floats, Floats] | None = None,
+) -> AccuracyBucket:
     reference, arm = scores or (None, None)
     return AccuracyBucket(
         arm="fp8",
@@ -35,10 +42,14 @@ def test_a_length_stands_for_the_calls_that_no_shorter_one_covers() -> None:
 
 
 @pytest.mark.parametrize(("long_share", "difference"), [(0.1, -0.02), (0.5, -0.10), (0.8, -0.16)])
-def test_a_loss_at_long_contexts_weighs_as_many_calls_as_are_long(long_share: float, difference: float) -> None:
+def test_a_loss_at_long_contexts_weighs_as_many_calls_as_are_long(
+    long_share: float, difference: float
+) -> None:
     contexts = np.where(np.arange(100) < 100 * long_share, 60_000.0, 10_000.0)
     buckets = (bucket(LENGTHS[0], both=200, lost=0), bucket(LENGTHS[1], both=160, lost=40))
-    evidence = bare(workloads=(WorkloadClass(name="chat", context_tokens=contexts),), accuracy=buckets)
+    evidence = bare(
+        workloads=(WorkloadClass(name="chat", context_tokens=contexts),), accuracy=buckets
+    )
     server, chat = accuracy.pooled(evidence, Policy())
     assert server.estimate.value == pytest.approx(difference)
     assert chat.estimate.value == pytest.approx(difference)
@@ -48,7 +59,9 @@ def test_a_loss_at_long_contexts_weighs_as_many_calls_as_are_long(long_share: fl
 @pytest.mark.parametrize("graded", [False, True])
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
 @pytest.mark.parametrize("discordance", [(0.02, 0.2), (0.2, 0.02)])
-def test_the_interval_holds_the_weighted_truth_as_often_as_it_says(share: float, discordance: tuple[float, float], *, graded: bool) -> None:
+def test_the_interval_holds_the_weighted_truth_as_often_as_it_says(
+    share: float, discordance: tuple[float, float], *, graded: bool
+) -> None:
     rng, draws, items, drift = np.random.default_rng(4), 300, 200, (0.0, -0.01)
     truth = (1 - share) * drift[0] + share * drift[1]
     weights = {LENGTHS[0]: 1 - share, LENGTHS[1]: share}
@@ -56,9 +69,20 @@ def test_the_interval_holds_the_weighted_truth_as_often_as_it_says(share: float,
     for _ in range(draws):
         buckets = []
         for length, changed, moved in zip(LENGTHS, discordance, drift, strict=True):
-            lost, won, same = rng.multinomial(items, [(changed - moved) / 2, (changed + moved) / 2, 1 - changed])
-            scores = (np.repeat([0.9, 0.1, 0.9], [lost, won, same]), np.repeat([0.1, 0.9, 0.9], [lost, won, same])) if graded else None
-            buckets.append(bucket(length, both=int(same), lost=int(lost), won=int(won), scores=scores))
+            lost, won, same = rng.multinomial(
+                items, [(changed - moved) / 2, (changed + moved) / 2, 1 - changed]
+            )
+            scores = (
+                (
+                    np.repeat([0.9, 0.1, 0.9], [lost, won, same]),
+                    np.repeat([0.1, 0.9, 0.9], [lost, won, same]),
+                )
+                if graded
+                else None
+            )
+            buckets.append(
+                bucket(length, both=int(same), lost=int(lost), won=int(won), scores=scores)
+            )
         found = accuracy._judged(buckets, Policy(), 0.025, weights)
         assert found is not None
         estimate, wanted = found[0], truth * (0.8 if graded else 1.0)

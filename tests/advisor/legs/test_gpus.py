@@ -23,7 +23,9 @@ LEVEL = Policy(slos=(Slo(ttft_ms=60_000.0, tpot_ms=1_000.0),))
 PEAK = 400
 
 
-def deployed(*, effect: float, bf16: float | None = 8.0, fp8: float | None = 17.0, change: float = 0.0) -> Evidence:
+def deployed(
+    *, effect: float, bf16: float | None = 8.0, fp8: float | None = 17.0, change: float = 0.0
+) -> Evidence:
     """Return what was measured of two arms that carry so many agents a GPU, for a peak of 400."""
     flips = max(0.02, abs(change))
     found = compared(effect=effect, noise=QUIET, items=400, discordance=flips, change=change)
@@ -76,7 +78,9 @@ def test_an_arm_that_surely_needs_more_gpus_is_avoided_however_fast_it_is() -> N
 
 def test_where_gpus_tie_latency_decides() -> None:
     few = Deployment(version="0.33.0", gpu=H100, machines=("a",), peak_agents=4)
-    faster, slower = (verdict(replace(deployed(effect=effect), deployment=few)) for effect in (-0.2, 0.2))
+    faster, slower = (
+        verdict(replace(deployed(effect=effect), deployment=few)) for effect in (-0.2, 0.2)
+    )
     assert (faster.verdict, slower.verdict) == ("use", "avoid")
     assert slower.reason.startswith("It is slower: ")
     assert faster.pays.reason.startswith("1 GPU for 1 on bf16 at 4 agents")
@@ -86,7 +90,10 @@ def test_nothing_is_used_while_the_gpus_that_decide_were_not_measured() -> None:
     found = verdict(deployed(effect=-0.2, bf16=None, fp8=None))
     assert found.verdict == "test further"
     assert found.pays.state == "unclear", "its latencies are valid"
-    assert found.flips[0] == "surely a GPU fewer at the peak, and 3.0 % of them: use; that many more: avoid"
+    assert (
+        found.flips[0]
+        == "surely a GPU fewer at the peak, and 3.0 % of them: use; that many more: avoid"
+    )
     assert any(isinstance(need.step, Search) for need in found.pays.needs)
 
 
@@ -101,7 +108,9 @@ def test_nothing_is_used_while_the_gpus_that_decide_were_not_measured() -> None:
         (replace(LEVEL, decide_by="gpus"), None, "latency"),
     ],
 )
-def test_gpus_decide_where_there_is_a_level_and_a_peak_or_the_user_says_so(policy: Policy, peak: int | None, decides: str) -> None:
+def test_gpus_decide_where_there_is_a_level_and_a_peak_or_the_user_says_so(
+    policy: Policy, peak: int | None, decides: str
+) -> None:
     place = Deployment(version="0.33.0", gpu=H100, machines=("a",), peak_agents=peak)
     case = assess(replace(deployed(effect=0.1), deployment=place), policy)
     assert case.decided_by == decides
@@ -170,6 +179,8 @@ def leg(state: LegState, high: float | None = None) -> Leg:
         ("unclear", leg("equal", 0.02), "unclear", (MORE,)),
     ],
 )
-def test_latency_breaks_a_tie_of_gpus_and_nothing_else(speed: LegState, gpus: Leg, state: LegState, needs: tuple[Need, ...]) -> None:
+def test_latency_breaks_a_tie_of_gpus_and_nothing_else(
+    speed: LegState, gpus: Leg, state: LegState, needs: tuple[Need, ...]
+) -> None:
     found = pays_by_gpus(leg(speed), gpus)
     assert (found.state, found.needs) == (state, needs)

@@ -16,7 +16,11 @@ K = 1024
 
 
 def _of(lengths: list[float], *, window: int | None = None) -> Evidence:
-    evidence = bare(workloads=(WorkloadClass(name="chat", gpu_time_share=1.0, context_tokens=np.array(lengths)),))
+    evidence = bare(
+        workloads=(
+            WorkloadClass(name="chat", gpu_time_share=1.0, context_tokens=np.array(lengths)),
+        )
+    )
     return replace(evidence, deployment=replace(evidence.deployment, max_model_len=window))
 
 
@@ -25,14 +29,20 @@ def _of(lengths: list[float], *, window: int | None = None) -> Evidence:
     [
         (_of([5_000.0] * 50 + [30_000.0] * 50), (8 * K, 16 * K, 30 * K), 1198),
         # One call in 200 is longer than what counts: as many are asked there as at each length that does.
-        (_of([5_000.0] * 100 + [30_000.0] * 99 + [60_000.0]), (8 * K, 16 * K, 32 * K, 59 * K), 1598),
+        (
+            _of([5_000.0] * 100 + [30_000.0] * 99 + [60_000.0]),
+            (8 * K, 16 * K, 32 * K, 59 * K),
+            1598,
+        ),
         # The longest speaks for a length that is hardly shorter.
         (_of([5_000.0] * 50 + [34_000.0] * 50), (8 * K, 16 * K, 34 * K), 1198),
         (_of([5_000.0] * 50 + [30_000.0] * 50, window=20_000), (8 * K, 16 * K, 19 * K), 1198),
         (_of([700.0] * 9), (K,), 1198),
     ],
 )
-def test_first_questions_settle_a_class_at_lengths_that_others_share(evidence: Evidence, lengths: tuple[int, ...], items: int) -> None:
+def test_first_questions_settle_a_class_at_lengths_that_others_share(
+    evidence: Evidence, lengths: tuple[int, ...], items: int
+) -> None:
     need = questions.first(assess(evidence, Policy()), "fp8", "chat")
     assert (need.pairs, need.step) == (items, Questions(lengths=lengths, items=items))
 
@@ -40,5 +50,7 @@ def test_first_questions_settle_a_class_at_lengths_that_others_share(evidence: E
 def test_questions_take_what_those_before_took() -> None:
     evidence = _of([5_000.0] * 50 + [30_000.0] * 50)
     known = replace(evidence, deployment=replace(evidence.deployment, question_s=0.5))
-    minutes = [questions.first(assess(each, Policy()), "fp8", "chat").minutes for each in (evidence, known)]
+    minutes = [
+        questions.first(assess(each, Policy()), "fp8", "chat").minutes for each in (evidence, known)
+    ]
     assert minutes == [pytest.approx(1198 * 18 * K / 10_000 / 60), pytest.approx(1198 * 0.5 / 60)]

@@ -8,11 +8,7 @@ from types import ModuleType
 from advisor import rulebook
 from advisor.case import Case
 from advisor.decide import assess
-from advisor.evidence import (
-    Evidence,
-    Telemetry,
-    WorkloadClass,
-)
+from advisor.evidence import Evidence, Telemetry, WorkloadClass
 from advisor.policy import Policy
 from advisor.verdict import Finding
 from tests.advisor.worlds import Noise
@@ -33,5 +29,8 @@ def chat_class(**changes: object) -> WorkloadClass:
 
 
 def with_telemetry(evidence: Evidence, arm: str, telemetry: Telemetry) -> Evidence:
-    changed = tuple(replace(each, telemetry=telemetry) if each.arm == arm else each for each in evidence.observations)
+    changed = tuple(
+        replace(each, telemetry=telemetry) if each.arm == arm else each
+        for each in evidence.observations
+    )
     return replace(evidence, observations=changed)

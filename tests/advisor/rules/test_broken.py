@@ -71,9 +71,18 @@ PLANNED = Policy(planned_looks=True)
     ("arm", "where"),
     [
         (never, "every length asked: 0 of 36 right at 54k to 109k where bf16 has 36 of 36"),
-        (lambda length, *_: length < 90_000, "above 54k: 0 of 28 right at 96k to 109k where bf16 has 28 of 28"),
-        (lambda length, *_: length < 100_000, "above 96k: 0 of 20 right at 109k where bf16 has 20 of 20"),
-        (lambda length, context, _: length < 100_000 or context == 0, "above 96k: 4 of 20 right at 109k where bf16 has 20 of 20"),
+        (
+            lambda length, *_: length < 90_000,
+            "above 54k: 0 of 28 right at 96k to 109k where bf16 has 28 of 28",
+        ),
+        (
+            lambda length, *_: length < 100_000,
+            "above 96k: 0 of 20 right at 109k where bf16 has 20 of 20",
+        ),
+        (
+            lambda length, context, _: length < 100_000 or context == 0,
+            "above 96k: 4 of 20 right at 109k where bf16 has 20 of 20",
+        ),
     ],
 )
 def test_an_arm_that_loses_most_answers_is_broken_from_a_length_on(arm: Right, where: str) -> None:
@@ -89,12 +98,16 @@ def test_an_arm_that_loses_most_answers_is_broken_from_a_length_on(arm: Right, w
 def test_an_arm_that_is_broken_between_sound_lengths_is_broken_there() -> None:
     middle = canary(lambda length, *_: length != 98_304.0, contexts=(2, 4, 3))
     (verdict,) = decide(asked(*middle), PLANNED).server
-    assert verdict.reason.startswith("fp8 is broken at 96k: 0 of 16 right at 96k where bf16 has 16 of 16.")
+    assert verdict.reason.startswith(
+        "fp8 is broken at 96k: 0 of 16 right at 96k where bf16 has 16 of 16."
+    )
 
 
 def test_a_faster_arm_whose_answers_are_all_wrong_is_not_to_be_calibrated() -> None:
     faster = compared(effect=-0.2, noise=QUIET)
-    broken = decide(replace(faster, accuracy=canary(never), arms=(BF16, replace(FP8, scales="default"))))
+    broken = decide(
+        replace(faster, accuracy=canary(never), arms=(BF16, replace(FP8, scales="default")))
+    )
     assert broken.server[0].pays.state == "yes"
     assert (broken.server[0].verdict, broken.choice.verdict) == ("avoid", "avoid")
 
@@ -102,11 +115,27 @@ def test_a_faster_arm_whose_answers_are_all_wrong_is_not_to_be_calibrated() -> N
 @pytest.mark.parametrize(
     ("arm", "reference", "why"),
     [
-        (lambda length, context, depth: (length, context, depth) == (*LENGTHS[2:], 0, 0.125), always, "one of them is right"),
-        (never, lambda length, context, _: length > 100_000 and context < 2, "eight answers are no proof"),
-        (lambda length, context, _: length < 100_000 or context > 1, always, "two of five contexts"),
+        (
+            lambda length, context, depth: (length, context, depth) == (*LENGTHS[2:], 0, 0.125),
+            always,
+            "one of them is right",
+        ),
+        (
+            never,
+            lambda length, context, _: length > 100_000 and context < 2,
+            "eight answers are no proof",
+        ),
+        (
+            lambda length, context, _: length < 100_000 or context > 1,
+            always,
+            "two of five contexts",
+        ),
         (never, never, "the reference cannot answer either"),
-        (lambda _, context, depth: depth != 0.625 or context > 1, always, "at one depth, and not often"),
+        (
+            lambda _, context, depth: depth != 0.625 or context > 1,
+            always,
+            "at one depth, and not often",
+        ),
     ],
 )
 def test_less_than_that_is_not_called_broken(arm: Right, reference: Right, why: str) -> None:
@@ -133,23 +162,37 @@ def test_a_fault_at_one_depth_is_a_reason_to_ask_more_and_then_broken() -> None:
 
     few = decide(asked(*canary(hole)), PLANNED)
     (finding,) = [each for each in few.findings if each.rule == "broken"]
-    assert finding.message.startswith("0 of 9 answers of fp8 are right, at 38% of the context at 54k to 109k, where bf16 has 9")
+    assert finding.message.startswith(
+        "0 of 9 answers of fp8 are right, at 38% of the context at 54k to 109k, where bf16 has 9"
+    )
     assert few.server[0].verdict == "test further"
     assert not [each for each in few.findings if each.asks_for == "calibrate"]
     (verdict,) = decide(asked(*canary(hole, contexts=(2, 3, 5))), PLANNED).server
     assert verdict.verdict == "avoid"
-    assert verdict.reason.startswith("fp8 is broken at every length asked, at 38% of the context: 0 of 10 right")
+    assert verdict.reason.startswith(
+        "fp8 is broken at every length asked, at 38% of the context: 0 of 10 right"
+    )
 
 
-def test_what_lies_beyond_the_contexts_of_a_workload_is_no_verdict_on_it_unless_a_canary_asked_there() -> None:
-    short = replace(compared(effect=-0.2, noise=QUIET).workloads[0], context_tokens=np.full(200, 50_000.0))
-    evidence = replace(compared(effect=-0.2, noise=QUIET), workloads=(short,), accuracy=canary(lambda length, *_: length < 90_000))
+def test_what_lies_beyond_the_contexts_of_a_workload_is_no_verdict_on_it_unless_a_canary_asked_there() -> (
+    None
+):
+    short = replace(
+        compared(effect=-0.2, noise=QUIET).workloads[0], context_tokens=np.full(200, 50_000.0)
+    )
+    evidence = replace(
+        compared(effect=-0.2, noise=QUIET),
+        workloads=(short,),
+        accuracy=canary(lambda length, *_: length < 90_000),
+    )
     assert decide(evidence, PLANNED).server[0].verdict != "avoid"
     assert decide(replace(evidence, canary=LENGTHS), PLANNED).server[0].verdict == "avoid"
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.3])
-def test_a_sound_arm_whose_answers_flip_both_ways_is_never_called_broken(correlation: float) -> None:
+def test_a_sound_arm_whose_answers_flip_both_ways_is_never_called_broken(
+    correlation: float,
+) -> None:
     rng = np.random.default_rng(20261123)
     flips = 0.05
     for _ in range(1000):

@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from advisor.deployment import Deployment, Gpu, Model
-from advisor.rules import (
-    known_issues,
-)
+from advisor.rules import known_issues
 from advisor.rules.known_issues import Issue, When, table, version
 from advisor.steps import Features
 from tests.advisor.cases import BF16, FP8, H100, bare, compared
@@ -26,7 +24,9 @@ def test_the_issue_table_is_dated_linked_and_free_of_repeats() -> None:
 
 
 @pytest.mark.parametrize("issue", table()[1], ids=lambda issue: issue.id)
-def test_an_issue_applies_to_the_deployment_it_describes_and_to_no_plain_llama(issue: Issue) -> None:
+def test_an_issue_applies_to_the_deployment_it_describes_and_to_no_plain_llama(
+    issue: Issue,
+) -> None:
     when = issue.when
     gpu = Gpu(name=when.gpu or "H100-SXM", sm=when.sm[0] if when.sm else 90)
     arm = replace(
@@ -37,12 +37,18 @@ def test_an_issue_applies_to_the_deployment_it_describes_and_to_no_plain_llama(i
         prefix_caching=when.prefix_caching,
         flags=(f"--{when.flag}",) if when.flag else (),
     )
-    model = Model(name=when.model or "other", head_dim=when.head_dim_from, attention="hybrid" if when.attention else "gqa")
+    model = Model(
+        name=when.model or "other",
+        head_dim=when.head_dim_from,
+        attention="hybrid" if when.attention else "gqa",
+    )
     running = when.version_from or when.version_at_most or "0.33.0"
     described = bare(
         arms=(BF16, arm),
         model=model,
-        deployment=Deployment(gpu=gpu, version=running, tensor_parallel=1 + (when.tensor_parallel_above or 0)),
+        deployment=Deployment(
+            gpu=gpu, version=running, tensor_parallel=1 + (when.tensor_parallel_above or 0)
+        ),
         workloads=(chat_class(context_tokens=np.full(3, 1 + (when.context_above or 0.0))),),
     )
     assert known_issues.applies(issue, case(described), arm)
@@ -53,17 +59,25 @@ def test_the_hopper_kernel_before_its_fix_is_a_veto_until_answers_measured_here_
     old = Deployment(gpu=H100, version="0.10.2")
     found = findings(known_issues, bare(deployment=old))
     assert [(each.kind, each.asks_for, each.prior) for each in found] == [("blocks", "avoid", True)]
-    unnamed = bare(deployment=old, arms=(BF16, replace(FP8, kernel="FLASH_ATTN")))  # by a server whose log nobody read
+    unnamed = bare(
+        deployment=old, arms=(BF16, replace(FP8, kernel="FLASH_ATTN"))
+    )  # by a server whose log nobody read
     assert len(findings(known_issues, unnamed)) == 1
     good = findings(known_issues, compared(effect=0.0, deployment=old, items=400, discordance=0.03))
     assert [(each.kind, each.asks_for) for each in good] == [("informs", None)]
     assert "measured here do not show it" in good[0].message
     asked = compared(effect=0.0, deployment=old, items=400, discordance=0.03)
-    hardly = tuple(replace(each, both=80, reference_only=0, arm_only=0, neither=320) for each in asked.accuracy)  # nothing to lose
-    assert [each.asks_for for each in findings(known_issues, replace(asked, accuracy=hardly))] == ["avoid"]
+    hardly = tuple(
+        replace(each, both=80, reference_only=0, arm_only=0, neither=320) for each in asked.accuracy
+    )  # nothing to lose
+    assert [each.asks_for for each in findings(known_issues, replace(asked, accuracy=hardly))] == [
+        "avoid"
+    ]
 
 
-@pytest.mark.parametrize(("text", "numbers"), [("0.33.0", (0, 33, 0)), ("v0.19.1rc2.dev3", (0, 19, 1)), ("nightly", ())])
+@pytest.mark.parametrize(
+    ("text", "numbers"), [("0.33.0", (0, 33, 0)), ("v0.19.1rc2.dev3", (0, 19, 1)), ("nightly", ())]
+)
 def test_versions_are_read_by_their_leading_numbers(text: str, numbers: tuple[int, ...]) -> None:
     assert version(text) == numbers
 
@@ -101,12 +115,19 @@ def test_versions_are_read_by_their_leading_numbers(text: str, numbers: tuple[in
         (When(model="qwen"), False),
     ],
 )
-def test_an_issue_applies_where_every_fact_that_it_asks_for_agrees(when: When, speaks: bool) -> None:  # noqa: FBT001  # a case
-    issue = Issue(id="one", url="https://github.com/x", title="it", state="open", effect="slower", when=when)
+def test_an_issue_applies_where_every_fact_that_it_asks_for_agrees(
+    when: When,
+    speaks: bool,  # noqa: FBT001  # a case
+) -> None:
+    issue = Issue(
+        id="one", url="https://github.com/x", title="it", state="open", effect="slower", when=when
+    )
     assert known_issues.applies(issue, case(bare()), FP8) == speaks
     nameless = case(bare(model=replace(bare().model, head_dim=None)))
     assert known_issues.applies(issue, nameless, FP8) == (speaks and when.head_dim_from is None)
-    unknown = case(bare(deployment=replace(bare().deployment, version=None, gpu=replace(H100, sm=None))))
+    unknown = case(
+        bare(deployment=replace(bare().deployment, version=None, gpu=replace(H100, sm=None)))
+    )
     if when.version_at_most or when.version_from or when.sm:
         assert not known_issues.applies(issue, unknown, FP8)
 
@@ -121,10 +142,19 @@ def test_an_issue_applies_where_every_fact_that_it_asks_for_agrees(when: When, s
         (("slower", "open", True), "informs", None, "pays"),
     ],
 )
-def test_what_an_issue_asks_for_follows_from_what_it_does(issue: tuple[Any, Any, bool], kind: str, asks: str | None, leg: str) -> None:
+def test_what_an_issue_asks_for_follows_from_what_it_does(
+    issue: tuple[Any, Any, bool], kind: str, asks: str | None, leg: str
+) -> None:
     effect, state, certain = issue
     known = Issue(
-        id="one", url="https://github.com/x", title="it", state=state, effect=effect, when=When(), certain=certain, fixed_in="9.9"
+        id="one",
+        url="https://github.com/x",
+        title="it",
+        state=state,
+        effect=effect,
+        when=When(),
+        certain=certain,
+        fixed_in="9.9",
     )
     found = known_issues._finding(case(bare()), FP8, known, "2026-09")
     assert (found.kind, found.asks_for, found.leg, found.prior) == (kind, asks, leg, True)

@@ -29,21 +29,36 @@ from tests.advisor.worlds import Noise, simulated_calls
 
 @pytest.mark.parametrize(
     ("context", "batch", "kind", "side"),
-    [(300.0, 2.0, "opposes", "below"), (30_000.0, 4.0, "supports", "above"), (3_500.0, 2.0, "informs", "too close to call")],
+    [
+        (300.0, 2.0, "opposes", "below"),
+        (30_000.0, 4.0, "supports", "above"),
+        (3_500.0, 2.0, "informs", "too close to call"),
+    ],
 )
-def test_contexts_are_held_against_the_break_even_of_their_batch(context: float, batch: float, kind: str, side: str) -> None:
+def test_contexts_are_held_against_the_break_even_of_their_batch(
+    context: float, batch: float, kind: str, side: str
+) -> None:
     known = StartHistory(spread=0.001, source="60 starts")
-    evidence = bare(sweeps=sweeps(), starts=known, workloads=(chat_class(context_tokens=np.full(9, context), batch=batch),))
+    evidence = bare(
+        sweeps=sweeps(),
+        starts=known,
+        workloads=(chat_class(context_tokens=np.full(9, context), batch=batch),),
+    )
     (found,) = findings(below_break_even, evidence)
     assert found.kind == kind
     assert side in found.message
 
 
 def test_neighbours_of_other_classes_count_as_tokens_of_the_batch() -> None:
-    reference, arm = simulated_calls(np.random.default_rng(4), pairs=3, effect=0.0, noise=QUIET, swapped=False)
+    reference, arm = simulated_calls(
+        np.random.default_rng(4), pairs=3, effect=0.0, noise=QUIET, swapped=False
+    )
     crowded = replace(reference, batch_kv_tokens=np.full(reference.turn_ms.shape, 50_000.0))
     alone = chat_class(context_tokens=np.full(9, 300.0), batch=2.0)
-    (found,) = findings(below_break_even, bare(sweeps=sweeps(), observations=observed(crowded, arm), workloads=(alone,)))
+    (found,) = findings(
+        below_break_even,
+        bare(sweeps=sweeps(), observations=observed(crowded, arm), workloads=(alone,)),
+    )
     assert (found.kind, "batches of 50k KV tokens" in found.message) == ("supports", True)
 
 
@@ -67,20 +82,41 @@ def test_window_layers_ask_for_the_arm_that_skips_them() -> None:
     assert "fp8-skip-sw, by --kv-cache-dtype-skip-layers sliding_window" in found.message
     assert found.next_step == ArmsFile()
     assert findings(window_layers, bare()) == []
-    assert findings(window_layers, bare(model=hybrid, arms=(BF16, replace(FP8, skip_layers=("sliding_window",))))) == []
+    assert (
+        findings(
+            window_layers,
+            bare(model=hybrid, arms=(BF16, replace(FP8, skip_layers=("sliding_window",)))),
+        )
+        == []
+    )
     blackwell = Deployment(gpu=Gpu(name="B200-SXM", sm=100))
-    (doubted,) = findings(window_layers, bare(model=hybrid, deployment=blackwell, arms=(BF16, replace(FP8, kernel="FLASHINFER"))))
+    (doubted,) = findings(
+        window_layers,
+        bare(model=hybrid, deployment=blackwell, arms=(BF16, replace(FP8, kernel="FLASHINFER"))),
+    )
     assert "did not take that flag in vLLM 0.19.1" in doubted.message
 
 
-@pytest.mark.parametrize(("gain", "noise", "kind"), [(0.97, 0.001, "supports"), (0.997, 0.02, "informs"), (1.0, 0.0, "informs")])
-def test_skipping_window_layers_is_supported_where_it_is_shown_to_beat_full_fp8(gain: float, noise: float, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("gain", "noise", "kind"),
+    [(0.97, 0.001, "supports"), (0.997, 0.02, "informs"), (1.0, 0.0, "informs")],
+)
+def test_skipping_window_layers_is_supported_where_it_is_shown_to_beat_full_fp8(
+    gain: float, noise: float, kind: str
+) -> None:
     rng = np.random.default_rng(4)
-    reference, full = simulated_calls(rng, pairs=12, effect=-0.03, noise=QUIET, swapped=False, restarts=12)
+    reference, full = simulated_calls(
+        rng, pairs=12, effect=-0.03, noise=QUIET, swapped=False, restarts=12
+    )
     skip = replace(full, turn_ms=full.turn_ms * gain * np.exp(rng.normal(0, noise, 12))[full.pair])
     arms = (BF16, FP8, replace(FP8, name="skip", skip_layers=("sliding_window",)))
-    evidence = bare(model=replace(LLAMA, window_layers=12), arms=arms, observations=observed(reference, full))
-    both = replace(evidence, observations=(*evidence.observations, Observation(workload="chat", arm="skip", calls=skip)))
+    evidence = bare(
+        model=replace(LLAMA, window_layers=12), arms=arms, observations=observed(reference, full)
+    )
+    both = replace(
+        evidence,
+        observations=(*evidence.observations, Observation(workload="chat", arm="skip", calls=skip)),
+    )
     (found,) = findings(window_layers, both)
     assert (found.kind, "against fp8, turn by turn" in found.message) == (kind, True)
 
@@ -97,9 +133,16 @@ def test_skipping_window_layers_is_supported_where_it_is_shown_to_beat_full_fp8(
         (90, "bfloat16", "TRITON_ATTN", True),
     ],
 )
-def test_backends_outside_the_table_are_named(sm: int, dtype: str, kernel: str, validated: bool) -> None:  # noqa: FBT001  # a column of the table
+def test_backends_outside_the_table_are_named(
+    sm: int,
+    dtype: str,
+    kernel: str,
+    validated: bool,  # noqa: FBT001  # a column of the table
+) -> None:
     arm = replace(FP8, observed_dtype=dtype, kernel=kernel)
-    found = findings(unvalidated_backend, bare(arms=(BF16, arm), deployment=Deployment(gpu=replace(H100, sm=sm))))
+    found = findings(
+        unvalidated_backend, bare(arms=(BF16, arm), deployment=Deployment(gpu=replace(H100, sm=sm)))
+    )
     assert (found == []) == validated
 
 
@@ -110,17 +153,35 @@ def test_a_kernel_that_changed_with_the_dtype_asks_for_a_third_arm_until_it_is_t
     assert found.next_step == ArmsFile()
     third = replace(BF16, name="bf16-flashinfer", kernel="FLASHINFER")
     (known,) = findings(kernel_changed, bare(arms=(BF16, moved, third)))
-    assert (known.next_step, "bf16-flashinfer has the reference's dtype" in known.message) == (None, True)
+    assert (known.next_step, "bf16-flashinfer has the reference's dtype" in known.message) == (
+        None,
+        True,
+    )
     assert findings(kernel_changed, bare()) == []
 
 
 def test_a_gain_that_the_lines_promise_and_the_load_does_not_keep_is_told() -> None:
     workload = chat_class(context_tokens=np.full(9, 20_000.0), batch=8.0)
-    (found,) = findings(gain_lost_under_load, compared(effect=-0.1, noise=QUIET, sweeps=sweeps(), workloads=(workload,)))
+    (found,) = findings(
+        gain_lost_under_load,
+        compared(effect=-0.1, noise=QUIET, sweeps=sweeps(), workloads=(workload,)),
+    )
     assert "promise 2" in found.message  # 23 % at 160k tokens of the batch
-    assert findings(gain_lost_under_load, compared(effect=-0.3, noise=QUIET, sweeps=sweeps(), workloads=(workload,))) == []
+    assert (
+        findings(
+            gain_lost_under_load,
+            compared(effect=-0.3, noise=QUIET, sweeps=sweeps(), workloads=(workload,)),
+        )
+        == []
+    )
     unsure = Noise(call=0.3, wander=0.2, block=0.15)
-    assert findings(gain_lost_under_load, compared(effect=-0.1, pairs=3, noise=unsure, sweeps=sweeps(), workloads=(workload,))) == []
+    assert (
+        findings(
+            gain_lost_under_load,
+            compared(effect=-0.1, pairs=3, noise=unsure, sweeps=sweeps(), workloads=(workload,)),
+        )
+        == []
+    )
 
 
 def test_turns_that_wait_for_their_first_token_are_told_apart() -> None:
@@ -148,7 +209,9 @@ def test_a_bent_curve_is_not_extrapolated() -> None:
 
 def test_drafts_that_are_accepted_less_often_are_told() -> None:
     evidence = with_telemetry(
-        with_telemetry(compared(effect=0.0), "bf16", Telemetry(acceptance_rate=0.725)), "fp8", Telemetry(acceptance_rate=0.63)
+        with_telemetry(compared(effect=0.0), "bf16", Telemetry(acceptance_rate=0.725)),
+        "fp8",
+        Telemetry(acceptance_rate=0.63),
     )
     (found,) = findings(draft_acceptance, evidence)
     assert "63.0% on fp8, 72.5% on bf16" in found.message

@@ -16,13 +16,17 @@ COUNTS = st.integers(min_value=0, max_value=60)
 
 
 def test_tango_gives_the_published_interval() -> None:
-    found = accuracy.tango(Counts(arm_only=1, reference_only=7, n=21))  # Fagerland, Lydersen & Laake 2014
+    found = accuracy.tango(
+        Counts(arm_only=1, reference_only=7, n=21)
+    )  # Fagerland, Lydersen & Laake 2014
     assert found.low == pytest.approx(-0.517, abs=5e-4)
     assert found.high == pytest.approx(-0.026, abs=5e-4)
 
 
 @given(COUNTS, COUNTS, COUNTS, COUNTS)
-def test_tango_holds_its_value_and_mirrors_when_the_arms_change_places(both: int, lost: int, won: int, neither: int) -> None:
+def test_tango_holds_its_value_and_mirrors_when_the_arms_change_places(
+    both: int, lost: int, won: int, neither: int
+) -> None:
     if both + lost + won + neither == 0:
         return
     n = both + lost + won + neither
@@ -36,32 +40,53 @@ def test_tango_holds_its_value_and_mirrors_when_the_arms_change_places(both: int
     assert [there.low, there.high] == pytest.approx([-back.high, -back.low], abs=1e-6)
 
 
-@given(COUNTS, COUNTS, st.integers(min_value=1, max_value=400), st.floats(min_value=0.005, max_value=0.2))
-def test_the_interval_clears_the_margin_exactly_when_the_test_does(lost: int, won: int, same: int, margin: float) -> None:
+@given(
+    COUNTS,
+    COUNTS,
+    st.integers(min_value=1, max_value=400),
+    st.floats(min_value=0.005, max_value=0.2),
+)
+def test_the_interval_clears_the_margin_exactly_when_the_test_does(
+    lost: int, won: int, same: int, margin: float
+) -> None:
     n = lost + won + same
     interval = accuracy.tango(Counts(reference_only=lost, arm_only=won, n=n))
     assert interval.low is not None
     assert interval.high is not None
     if abs(interval.low + margin) > 1e-6:
-        assert (interval.low > -margin) == (accuracy.p_not_worse(Counts(reference_only=lost, arm_only=won, n=n), margin=margin) < 0.025)
+        assert (interval.low > -margin) == (
+            accuracy.p_not_worse(Counts(reference_only=lost, arm_only=won, n=n), margin=margin)
+            < 0.025
+        )
     if accuracy.p_worse(Counts(reference_only=lost, arm_only=won, n=n), margin=margin) < 0.025:
         assert interval.high < -margin + 1e-6
 
 
 @pytest.mark.parametrize("differ", [0.0301, 0.04, 0.05, 0.10, 0.20])
 @pytest.mark.parametrize("items", [30, 160, 300, 400, 680])
-def test_an_arm_that_loses_the_margin_is_seldom_called_worse_at_one_look(differ: float, items: int) -> None:
+def test_an_arm_that_loses_the_margin_is_seldom_called_worse_at_one_look(
+    differ: float, items: int
+) -> None:
     margin, wrong = 0.03, 0.0
     for count in range(items + 1):
         chance = stats.binom.pmf(count, items, differ)
         for lost in range(count + 1) if chance > 1e-9 else ():
-            if accuracy.p_worse(Counts(reference_only=lost, arm_only=count - lost, n=items), margin=margin) <= PLANNED_ANSWERS:
+            if (
+                accuracy.p_worse(
+                    Counts(reference_only=lost, arm_only=count - lost, n=items), margin=margin
+                )
+                <= PLANNED_ANSWERS
+            ):
                 wrong += chance * stats.binom.pmf(lost, count, (differ + margin) / 2 / differ)
     assert wrong <= 1.1 * PLANNED_ANSWERS
 
 
-@pytest.mark.parametrize(("n", "least", "most"), [(50, 0.95, 1.0), (100, 0.93, 0.99), (300, 0.93, 0.975)])
-def test_tango_covers_the_true_difference_in_small_samples(n: int, least: float, most: float) -> None:
+@pytest.mark.parametrize(
+    ("n", "least", "most"), [(50, 0.95, 1.0), (100, 0.93, 0.99), (300, 0.93, 0.975)]
+)
+def test_tango_covers_the_true_difference_in_small_samples(
+    n: int, least: float, most: float
+) -> None:
     rng = np.random.default_rng(1)
     runs, covered = 1000, 0
     for lost, won, _ in rng.multinomial(n, [0.03, 0.01, 0.96], size=runs):
@@ -102,7 +127,10 @@ def _behind(*contexts: tuple[int, int, int]) -> Counts:
 
 
 def test_answers_that_differ_together_count_for_less_the_more_of_them_are_seen() -> None:
-    same, apart = (_behind(*[each] * differ, *[(0, 0, 4)] * (75 - differ)) for each, differ in (((4, 0, 0), 20), ((1, 0, 3), 75)))
+    same, apart = (
+        _behind(*[each] * differ, *[(0, 0, 4)] * (75 - differ))
+        for each, differ in (((4, 0, 0), 20), ((1, 0, 3), 75))
+    )
     assert same.effect > 3.4
     assert apart.effect < 1.2
     assert _behind(*[(0, 0, 4)] * 75).effect == pytest.approx(1.9)  # by what is assumed alone
@@ -117,11 +145,18 @@ def test_one_lost_answer_of_three_hundred_makes_no_arm_safer() -> None:
     assert all(low < -0.03 for low in lows)
 
 
-@given(st.integers(1, 8), st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=1, max_size=60), st.data())
+@given(
+    st.integers(1, 8),
+    st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=1, max_size=60),
+    st.data(),
+)
 def test_a_lost_answer_makes_no_arm_safer_and_an_equal_one_none_less_safe(
     each: int, drawn: list[tuple[int, int]], data: st.DataObject
 ) -> None:
-    table = [(lost, min(won, each - lost)) for lost, won in ((min(lost, each), won) for lost, won in drawn)]
+    table = [
+        (lost, min(won, each - lost))
+        for lost, won in ((min(lost, each), won) for lost, won in drawn)
+    ]
     contexts = [(lost, won, each - lost - won) for lost, won in table]
     place = data.draw(st.integers(0, len(contexts) - 1))
     lost, won, same = contexts[place]
@@ -149,32 +184,55 @@ def test_tango_covers_where_items_repeat() -> None:
     rng = np.random.default_rng(4)
     runs, covered, clusters = 400, 0, np.repeat(np.arange(80), 5)
     for _ in range(runs):
-        tendency = rng.choice([-1.0, 0.0, 1.0], size=80, p=[0.10, 0.86, 0.04])  # an item turns wrong, stays, turns right
-        found = accuracy.tango(counts(np.where(rng.random(400) < 0.8, tendency[clusters], 0.0), clusters))
+        tendency = rng.choice(
+            [-1.0, 0.0, 1.0], size=80, p=[0.10, 0.86, 0.04]
+        )  # an item turns wrong, stays, turns right
+        found = accuracy.tango(
+            counts(np.where(rng.random(400) < 0.8, tendency[clusters], 0.0), clusters)
+        )
         covered += (found.low or -1) <= -0.048 <= (found.high or 1)
     assert 0.91 <= covered / runs <= 0.99
 
 
-@pytest.mark.parametrize(("lost", "won", "n", "difference"), [(7, 1, 21, -0.03), (12, 9, 300, -0.05), (0, 4, 60, 0.02), (30, 2, 90, -0.2)])
-def test_a_score_has_the_moments_of_the_likeliest_shares_that_differ_by_so_much(lost: int, won: int, n: int, difference: float) -> None:
+@pytest.mark.parametrize(
+    ("lost", "won", "n", "difference"),
+    [(7, 1, 21, -0.03), (12, 9, 300, -0.05), (0, 4, 60, 0.02), (30, 2, 90, -0.2)],
+)
+def test_a_score_has_the_moments_of_the_likeliest_shares_that_differ_by_so_much(
+    lost: int, won: int, n: int, difference: float
+) -> None:
     def unlikely(share: float) -> float:
         shares = np.array([share, share + difference, 1 - 2 * share - difference])
-        return -float(np.sum(special.xlogy([lost, won, n - lost - won], np.maximum(shares, 1e-300))))
+        return -float(
+            np.sum(special.xlogy([lost, won, n - lost - won], np.maximum(shares, 1e-300)))
+        )
 
     share = optimize.minimize_scalar(
-        unlikely, bounds=(max(0.0, -difference), (1 - difference) / 2), method="bounded", options={"xatol": 1e-12}
+        unlikely,
+        bounds=(max(0.0, -difference), (1 - difference) / 2),
+        method="bounded",
+        options={"xatol": 1e-12},
     ).x
-    values, weights = np.array([-1.0, 1.0, 0.0]), np.array([share, share + difference, 1 - 2 * share - difference])
+    values, weights = (
+        np.array([-1.0, 1.0, 0.0]),
+        np.array([share, share + difference, 1 - 2 * share - difference]),
+    )
     moments = [n * float(weights @ (values - difference) ** power) for power in (2, 3)]
-    assert accuracy._under(Counts(reference_only=lost, arm_only=won, n=n), difference) == pytest.approx(moments, rel=1e-4)
+    assert accuracy._under(
+        Counts(reference_only=lost, arm_only=won, n=n), difference
+    ) == pytest.approx(moments, rel=1e-4)
 
 
 @pytest.mark.parametrize("level", [0.3, 0.5, 0.95, 0.999])
-def test_an_interval_at_any_level_ends_where_the_score_does_or_at_all_of_the_answers(level: float) -> None:
+def test_an_interval_at_any_level_ends_where_the_score_does_or_at_all_of_the_answers(
+    level: float,
+) -> None:
     reach = float(stats.norm.ppf(0.5 + level / 2))
     for lost, won, n in ((10, 0, 10), (0, 10, 10), (3, 1, 40), (0, 0, 25), (60, 20, 300)):
         found = accuracy.tango(Counts(reference_only=lost, arm_only=won, n=n), level=level)
         for end, edge, side in ((found.low, -1.0, reach), (found.high, 1.0, -reach)):
             assert end is not None
             if end != edge:
-                assert accuracy.tango_z(Counts(reference_only=lost, arm_only=won, n=n), end) == pytest.approx(side, abs=1e-6)
+                assert accuracy.tango_z(
+                    Counts(reference_only=lost, arm_only=won, n=n), end
+                ) == pytest.approx(side, abs=1e-6)

@@ -26,17 +26,26 @@ from tests.advisor.worlds import simulated_sweep
 def test_the_published_points_give_the_fieller_sets_of_an_unweighted_refit(
     deployment: str, arm: str, tokens: float, low: float, high: float
 ) -> None:
-    reference, challenger = plotted_sweep("bf16", ITL_MS[deployment, "bf16"]), plotted_sweep(arm, ITL_MS[deployment, arm])
+    reference, challenger = (
+        plotted_sweep("bf16", ITL_MS[deployment, "bf16"]),
+        plotted_sweep(arm, ITL_MS[deployment, arm]),
+    )
     grids = difference_grid(reference, challenger, 1)
     assert grids is not None
     fitted = line.fit(grids[0], np.ones(grids[0].lengths.size))
     assert fitted is not None
     found = fieller(fitted)
     assert found.shape == "interval"
-    assert [round(-fitted.intercept / fitted.slope), round(found.low), round(found.high)] == pytest.approx([tokens, low, high], abs=5)
+    assert [
+        round(-fitted.intercept / fitted.slope),
+        round(found.low),
+        round(found.high),
+    ] == pytest.approx([tokens, low, high], abs=5)
 
 
-def test_an_arm_below_the_reference_at_every_plotted_length_has_no_crossing_but_an_upper_end() -> None:
+def test_an_arm_below_the_reference_at_every_plotted_length_has_no_crossing_but_an_upper_end() -> (
+    None
+):
     found = break_even(
         plotted_sweep("bf16", ITL_MS["gpt-oss-h100", "bf16"]),
         plotted_sweep("fp8-skip-sw", ITL_MS["gpt-oss-h100", "fp8-skip-sw"]),
@@ -108,7 +117,9 @@ def test_the_set_covers_the_true_break_even_about_as_often_as_it_says() -> None:
         arm = simulated_sweep(rng, arm="fp8", intercept=6.58, slope=2.37e-5, noise=0.02)
         found = break_even(reference, arm, users=1)
         assert found is not None
-        covered += found.shape != "bounded" or (found.low or 0.0) <= truth <= (found.high or math.inf)
+        covered += found.shape != "bounded" or (found.low or 0.0) <= truth <= (
+            found.high or math.inf
+        )
     assert 0.92 <= covered / runs <= 0.98
 
 
@@ -116,7 +127,10 @@ def test_the_break_even_of_a_batch_is_shared_by_its_requests() -> None:
     rng = np.random.default_rng(3)
     reference = simulated_sweep(rng, arm="bf16", intercept=6.44, slope=4.37e-5, pairs=12)
     arm = simulated_sweep(rng, arm="fp8", intercept=6.58, slope=2.37e-5, pairs=12)
-    alone, in_eight = break_even(reference, arm, users=1), break_even(reference, arm, users=1, own_users=8)
+    alone, in_eight = (
+        break_even(reference, arm, users=1),
+        break_even(reference, arm, users=1, own_users=8),
+    )
     assert alone is not None
     assert in_eight is not None
     assert alone.tokens == in_eight.tokens

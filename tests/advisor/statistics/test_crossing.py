@@ -11,7 +11,11 @@ from scipy import stats
 from advisor.statistics.crossing import Limit, Tried, crossing
 
 TRIALS = {
-    "bf16": (Tried(load=4, turns=200, within=199), Tried(load=8, turns=300, within=280), Tried(load=12, turns=300, within=210)),
+    "bf16": (
+        Tried(load=4, turns=200, within=199),
+        Tried(load=8, turns=300, within=280),
+        Tried(load=12, turns=300, within=210),
+    ),
     "fp8": (Tried(load=10, turns=200, within=198), Tried(load=24, turns=400, within=120)),
 }
 SHARE = 0.95
@@ -32,14 +36,24 @@ def _by_hand(arm: str) -> tuple[np.ndarray, np.ndarray]:
                 for each in own:
                     # Beyond the grid a trial says what it says at its ends.
                     where = np.clip(middle[:, None] + move, middle[0], middle[-1])
-                    share = np.clip(1 / (1 + np.exp(-slope * (where - math.log(each.load)))), 0.5, 0.975)
+                    share = np.clip(
+                        1 / (1 + np.exp(-slope * (where - math.log(each.load)))), 0.5, 0.975
+                    )
                     best = min(max(each.within / each.turns, 0.5), 0.975)
-                    likely = np.exp(each.turns * (best * np.log(share / best) + (1 - best) * np.log((1 - share) / (1 - best))))
+                    likely = np.exp(
+                        each.turns
+                        * (
+                            best * np.log(share / best)
+                            + (1 - best) * np.log((1 - share) / (1 - best))
+                        )
+                    )
                     logs[name][place, at] += np.log(likely @ weight / weight.sum() + 1e-12)
     prior = np.log(scatters) + stats.halfnorm.logpdf(scatters, scale=0.2)
     other = sum(np.exp(each).sum(axis=2) for name, each in logs.items() if name != arm)
     weights = np.exp(logs[arm]) * other[:, :, None] * np.exp(prior)[None, :, None]
-    shift = math.log(SHARE / (1 - SHARE)) * np.sqrt(1 / slopes[:, None] ** 2 + (16 * 3**0.5 / (15 * math.pi) * scatters) ** 2)
+    shift = math.log(SHARE / (1 - SHARE)) * np.sqrt(
+        1 / slopes[:, None] ** 2 + (16 * 3**0.5 / (15 * math.pi) * scatters) ** 2
+    )
     return np.exp(middle - shift[:, :, None]), weights
 
 
@@ -53,7 +67,11 @@ def test_the_load_that_an_arm_carries_is_the_integral_that_is_documented(arm: st
         expected = loads.ravel()[order][np.searchsorted(reached, probability)]
         assert fit.at(arm, probability) == pytest.approx(expected, rel=1e-6)
     limit = fit.limit(arm)
-    assert (limit.low, limit.value, limit.high) == (fit.at(arm, 0.025), fit.at(arm, 0.5), fit.at(arm, 0.975))
+    assert (limit.low, limit.value, limit.high) == (
+        fit.at(arm, 0.025),
+        fit.at(arm, 0.5),
+        fit.at(arm, 0.975),
+    )
     assert fit.limit(arm, level=0.6).low == fit.at(arm, 0.2)
 
 
@@ -70,9 +88,20 @@ def test_an_arm_of_which_every_trial_held_or_none_has_one_end() -> None:
 
 @pytest.mark.parametrize(
     ("low", "high", "width", "within"),
-    [(1.0, 4.0, 1.0, True), (1.0, 4.01, 1.0, False), (0.5, 0.7, 0.2, True), (0.0, 0.1, 0.5, False), (4.0, None, 9.0, False)],
+    [
+        (1.0, 4.0, 1.0, True),
+        (1.0, 4.01, 1.0, False),
+        (0.5, 0.7, 0.2, True),
+        (0.0, 0.1, 0.5, False),
+        (4.0, None, 9.0, False),
+    ],
 )
-def test_an_interval_is_within_a_width_by_the_factor_to_each_end(low: float, high: float | None, width: float, within: bool) -> None:  # noqa: FBT001  # a case
+def test_an_interval_is_within_a_width_by_the_factor_to_each_end(
+    low: float,
+    high: float | None,
+    width: float,
+    within: bool,  # noqa: FBT001  # a case
+) -> None:
     assert Limit(low=low, value=low, high=high).is_within(width) == within
 
 

@@ -33,36 +33,61 @@ def _change(reference: Calls, arm: Calls, *, scale: float = 0.0) -> Spread:
         (Noise(restart=0.015), 6),
         (Noise(restart=0.015), 24),
     ],
-    ids=["plain", "autocorrelated", "drift", "heavy tail", "second place", "a start", "a start of many pairs"],
+    ids=[
+        "plain",
+        "autocorrelated",
+        "drift",
+        "heavy tail",
+        "second place",
+        "a start",
+        "a start of many pairs",
+    ],
 )
-def test_the_interval_covers_the_true_change_at_least_as_often_as_it_says(noise: Noise, pairs: int) -> None:
+def test_the_interval_covers_the_true_change_at_least_as_often_as_it_says(
+    noise: Noise, pairs: int
+) -> None:
     rng = np.random.default_rng(2)
     runs, covered = 150, 0
     for _ in range(runs):
-        low, high = _change(*simulated_calls(rng, pairs=pairs, effect=-0.04, noise=noise, swapped=False), scale=0.0212).interval()
+        low, high = _change(
+            *simulated_calls(rng, pairs=pairs, effect=-0.04, noise=noise, swapped=False),
+            scale=0.0212,
+        ).interval()
         covered += low <= -0.04 <= high
     assert covered / runs >= 0.93
 
 
 def test_machines_that_were_swapped_cancel_and_do_not_widen_the_interval() -> None:
     rng = np.random.default_rng(3)
-    plain = [_change(*simulated_calls(rng, pairs=12, effect=0.0, noise=Noise())).se for _ in range(30)]
-    swapped = [_change(*simulated_calls(rng, pairs=12, effect=0.0, noise=Noise(), machine_effect=0.05)) for _ in range(30)]
+    plain = [
+        _change(*simulated_calls(rng, pairs=12, effect=0.0, noise=Noise())).se for _ in range(30)
+    ]
+    swapped = [
+        _change(*simulated_calls(rng, pairs=12, effect=0.0, noise=Noise(), machine_effect=0.05))
+        for _ in range(30)
+    ]
     assert np.mean([each.se for each in swapped]) < 1.25 * np.mean(plain)
     assert abs(float(np.mean([each.value for each in swapped]))) < 0.01
 
 
-def test_machines_that_never_changed_places_are_drawn_once_however_often_servers_start_on_them() -> None:
+def test_machines_that_never_changed_places_are_drawn_once_however_often_servers_start_on_them() -> (
+    None
+):
     rng = np.random.default_rng(13)
     noise = Noise(call=0.02, wander=0.0, block=0.0)
-    drawn = simulated_calls(rng, pairs=12, effect=0.0, noise=noise, machine_effect=0.04, swapped=False, restarts=12)
+    drawn = simulated_calls(
+        rng, pairs=12, effect=0.0, noise=noise, machine_effect=0.04, swapped=False, restarts=12
+    )
     apart = paired.pair_table(*drawn, "turn_ms")
     assert apart is not None
     assert paired.pairs_of(apart).starts == 1
     low, high = _change(*drawn, scale=0.0212).interval()
     assert low < 0.0 < high
     reference, arm = drawn
-    for theirs, mine in ((0, 0), (1 * (reference.pair == 0), 1 * (arm.pair > 0))):  # on one machine, and exchanged for a pair
+    for theirs, mine in (
+        (0, 0),
+        (1 * (reference.pair == 0), 1 * (arm.pair > 0)),
+    ):  # on one machine, and exchanged for a pair
         other = paired.pair_table(
             replace(reference, machine=np.broadcast_to(theirs, len(reference))),
             replace(arm, machine=np.broadcast_to(mine, len(arm))),
@@ -77,7 +102,9 @@ def test_the_bootstrap_error_of_a_mean_is_the_closed_form() -> None:
     weights = resampling.draw_weights(15)
     found = resampling.spread(float(values.mean()), weights @ values / 15, units=15)
     assert found.se == pytest.approx(stats.sem(values), rel=0.06)
-    assert found.interval() == pytest.approx(stats.ttest_1samp(values, 0).confidence_interval(0.95), abs=0.04)
+    assert found.interval() == pytest.approx(
+        stats.ttest_1samp(values, 0).confidence_interval(0.95), abs=0.04
+    )
 
 
 def test_the_bootstrap_agrees_with_scipys_on_a_ratio() -> None:
@@ -86,7 +113,12 @@ def test_the_bootstrap_agrees_with_scipys_on_a_ratio() -> None:
     weights = resampling.draw_weights(24)
     ours = float(np.std(np.log(weights @ top / (weights @ bottom))))
     theirs = stats.bootstrap(
-        (top, bottom), lambda a, b, axis: np.log(a.sum(axis) / b.sum(axis)), paired=True, vectorized=True, method="percentile", rng=1
+        (top, bottom),
+        lambda a, b, axis: np.log(a.sum(axis) / b.sum(axis)),
+        paired=True,
+        vectorized=True,
+        method="percentile",
+        rng=1,
     ).standard_error
     assert ours == pytest.approx(theirs, rel=0.08)
 
@@ -101,18 +133,28 @@ def test_only_turns_that_ended_on_both_arms_are_compared() -> None:
     assert sorted(set(range(len(arm))) - set(right.tolist())) == [0, 5, 7]
 
 
-def test_rows_are_matched_by_pair_session_and_turn_whatever_their_order_or_the_size_of_their_ids() -> None:
+def test_rows_are_matched_by_pair_session_and_turn_whatever_their_order_or_the_size_of_their_ids() -> (
+    None
+):
     rng = np.random.default_rng(9)
-    reference, arm = simulated_calls(rng, pairs=4, effect=-0.1, noise=Noise(call=0.0, wander=0.0, block=0.0))
+    reference, arm = simulated_calls(
+        rng, pairs=4, effect=-0.1, noise=Noise(call=0.0, wander=0.0, block=0.0)
+    )
     order = rng.permutation(len(arm))[:-10]
     columns = {
-        name: None if (column := getattr(arm, name)) is None else column[order] for name in Calls.__dataclass_fields__ if name != "session"
+        name: None if (column := getattr(arm, name)) is None else column[order]
+        for name in Calls.__dataclass_fields__
+        if name != "session"
     }
     huge = 2**61 // 7
     shuffled = Calls(session=arm.session[order] * 101 + huge, **columns)  # type: ignore[arg-type]  # columns of the same class
     wide = Calls(
         session=reference.session * 101 + huge,
-        **{name: getattr(reference, name) for name in Calls.__dataclass_fields__ if name != "session"},
+        **{
+            name: getattr(reference, name)
+            for name in Calls.__dataclass_fields__
+            if name != "session"
+        },
     )
     left, right = same_turns(wide, shuffled)
     assert left.size == len(order)
@@ -158,7 +200,9 @@ def test_a_covariate_enters_where_it_was_both_ways_twice_and_leaves_pairs_enough
 ) -> None:
     found = paired.pairs_of(_table(order, machine)).covariates
     assert len(found) == covariates
-    assert [each.tolist() for each in found[:1]] == ([] if not covariates else [order if machine is None else machine])
+    assert [each.tolist() for each in found[:1]] == (
+        [] if not covariates else [order if machine is None else machine]
+    )
 
 
 def test_three_pairs_are_the_least_and_a_mix_takes_them_from_each_class() -> None:
@@ -167,7 +211,9 @@ def test_three_pairs_are_the_least_and_a_mix_takes_them_from_each_class() -> Non
     assert paired.change(two, scale=0.02) is None
     assert paired.mixed((two,), (1.0,)) is None
     assert paired.mixed((three,), (0.0,)) is None
-    both = paired.mixed((three, replace(three, value=three.value + 0.4, pair=three.pair + 2)), (1.0, 3.0))
+    both = paired.mixed(
+        (three, replace(three, value=three.value + 0.4, pair=three.pair + 2)), (1.0, 3.0)
+    )
     assert both is not None
     assert both.pair.tolist() == [0, 1, 2, 3, 4]
     assert both.calls.tolist() == [3, 3, 6, 3, 3]
@@ -175,12 +221,16 @@ def test_three_pairs_are_the_least_and_a_mix_takes_them_from_each_class() -> Non
     assert both.value[0] == pytest.approx(0.3 + 0.25 * -0.1 * 5 / 3)
 
 
-def test_a_pair_is_the_mean_log_ratio_of_its_turns_with_the_place_and_the_starts_of_its_servers() -> None:
+def test_a_pair_is_the_mean_log_ratio_of_its_turns_with_the_place_and_the_starts_of_its_servers() -> (
+    None
+):
     reference, arm = simulated_calls(np.random.default_rng(16), pairs=4, effect=0.1, noise=Noise())
     ratio = np.log(arm.turn_ms / reference.turn_ms)
     table = paired.pair_table(replace(reference, machine=None), arm, "turn_ms")
     assert table is not None
-    assert table.value == pytest.approx([float(ratio[arm.pair == pair].mean()) for pair in range(4)])
+    assert table.value == pytest.approx(
+        [float(ratio[arm.pair == pair].mean()) for pair in range(4)]
+    )
     assert table.machine.tolist() == [0] * 4
     assert table.order.tolist() == np.sign((arm.block - reference.block)[::30]).tolist()
     numbers = paired.session_numbers(replace(arm, session=arm.session * 1000))
@@ -198,7 +248,10 @@ def test_a_mix_is_the_weighted_mean_of_its_classes_and_covers_the_truth() -> Non
     rng = np.random.default_rng(12)
     runs, covered = 100, 0
     for _ in range(runs):
-        tables = [paired.pair_table(*simulated_calls(rng, pairs=12, effect=e, noise=Noise()), "turn_ms") for e in (-0.1, 0.02)]
+        tables = [
+            paired.pair_table(*simulated_calls(rng, pairs=12, effect=e, noise=Noise()), "turn_ms")
+            for e in (-0.1, 0.02)
+        ]
         assert tables[0] is not None
         assert tables[1] is not None
         mixed = paired.mixed((tables[0], tables[1]), (0.3, 0.1))
@@ -221,20 +274,31 @@ def test_ids_of_any_size_and_sign_name_one_turn_each() -> None:
     reference, arm = simulated_calls(np.random.default_rng(1), pairs=6, effect=0.0, noise=Noise())
     rows = same_turns(reference, arm)
     far = np.array([-(2**61), 2**61, 2**61 - 1, 7, -7, 0])
-    named = [replace(each, session=far[each.session % 6] + each.session // 6, pair=each.pair * 3 + 1) for each in (reference, arm)]
+    named = [
+        replace(each, session=far[each.session % 6] + each.session // 6, pair=each.pair * 3 + 1)
+        for each in (reference, arm)
+    ]
     shuffled = np.random.default_rng(2).permutation(len(arm))
     columns = {each.name: getattr(named[1], each.name) for each in fields(Calls)}
-    taken: dict[str, Any] = {name: None if column is None else column[shuffled] for name, column in columns.items()}
+    taken: dict[str, Any] = {
+        name: None if column is None else column[shuffled] for name, column in columns.items()
+    }
     mixed_up = Calls(**taken)
     left, right = same_turns(named[0], mixed_up)
-    assert sorted(zip(left.tolist(), shuffled[right].tolist(), strict=True)) == sorted(zip(*(each.tolist() for each in rows), strict=True))
+    assert sorted(zip(left.tolist(), shuffled[right].tolist(), strict=True)) == sorted(
+        zip(*(each.tolist() for each in rows), strict=True)
+    )
 
 
 def test_calls_weigh_alike_within_a_pair_whichever_session_sent_them() -> None:
     rng = np.random.default_rng(3)
     reference, arm = simulated_calls(rng, pairs=3, effect=0.0, noise=Noise())
     first = reference.session % 6 == 0
-    kept = [np.flatnonzero((reference.pair == pair) & side)[:count] for pair in range(3) for side, count in ((first, 1), (~first, 3))]
+    kept = [
+        np.flatnonzero((reference.pair == pair) & side)[:count]
+        for pair in range(3)
+        for side, count in ((first, 1), (~first, 3))
+    ]
     rows = np.concatenate(kept)
     twice = replace(arm, turn_ms=np.where(first, 2.0, 1.0) * reference.turn_ms)
     table = paired.pair_table(reference, twice, "turn_ms", rows=(rows, rows))

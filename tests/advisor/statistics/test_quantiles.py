@@ -13,12 +13,18 @@ from advisor.statistics.resampling import cluster_variance
 
 
 @pytest.mark.parametrize(("q", "n"), [(0.5, 100), (0.5, 101), (0.95, 200), (0.99, 400), (0.05, 60)])
-def test_a_quantile_of_independent_values_lies_between_the_order_statistics_of_the_binomial(q: float, n: int) -> None:
+def test_a_quantile_of_independent_values_lies_between_the_order_statistics_of_the_binomial(
+    q: float, n: int
+) -> None:
     values = np.random.default_rng(n).permutation(np.arange(1.0, n + 1))
     found = quantile(values, np.arange(n), q, unit="ms")
     assert found is not None
     below, above = (int(stats.binom.ppf(each, n, q)) for each in (0.025, 0.975))
-    assert (found.value, found.low, found.high) == (math.ceil(q * n - 1e-9), below or None, above + 1 if above < n else None)
+    assert (found.value, found.low, found.high) == (
+        math.ceil(q * n - 1e-9),
+        below or None,
+        above + 1 if above < n else None,
+    )
     assert (found.n, found.level, found.unit) == (n, 0.95, "ms")
     wider = quantile(values, np.arange(n), q, unit="ms", level=0.99)
     assert wider is not None
@@ -27,7 +33,9 @@ def test_a_quantile_of_independent_values_lies_between_the_order_statistics_of_t
 
 def test_calls_of_a_session_that_are_all_alike_count_as_one() -> None:
     once = quantile(np.arange(1.0, 101), np.arange(100), 0.5, unit="ms")
-    often = quantile(np.repeat(np.arange(1.0, 101), 4), np.repeat(np.arange(100), 4), 0.5, unit="ms")
+    often = quantile(
+        np.repeat(np.arange(1.0, 101), 4), np.repeat(np.arange(100), 4), 0.5, unit="ms"
+    )
     assert once is not None
     assert often is not None
     assert (often.value, often.n) == (50.0, 100)
@@ -63,7 +71,9 @@ def _tail(times: float) -> Tail:
     rng = np.random.default_rng(3)
     blocks = np.repeat(np.arange(10), 60)
     reference, arm = rng.exponential(size=(2, 600))
-    return Tail(q=0.95, turns=600.0, ratio=times, samples=((reference, blocks), (times * arm, blocks)))
+    return Tail(
+        q=0.95, turns=600.0, ratio=times, samples=((reference, blocks), (times * arm, blocks))
+    )
 
 
 @pytest.mark.parametrize("times", [0.8, 1.0, 1.4])
@@ -72,8 +82,16 @@ def test_whether_a_tail_is_longer_is_a_t_test_over_blocks(times: float) -> None:
     (reference, blocks), (arm, _) = tail.samples
     pooled = np.sort(np.concatenate([reference, arm / times]))
     bound = pooled[math.ceil(0.95 * 1200) - 1]
-    more = [float(np.sum(arm[blocks == each] / times > bound) - np.sum(reference[blocks == each] > bound)) / 600 for each in range(10)]
-    assert tail.p_longer(times) == pytest.approx(stats.ttest_1samp(more, 0.0, alternative="greater").pvalue)
+    more = [
+        float(
+            np.sum(arm[blocks == each] / times > bound) - np.sum(reference[blocks == each] > bound)
+        )
+        / 600
+        for each in range(10)
+    ]
+    assert tail.p_longer(times) == pytest.approx(
+        stats.ttest_1samp(more, 0.0, alternative="greater").pvalue
+    )
 
 
 def test_the_least_ratio_is_where_the_test_is_as_sure_as_it_has_to_be() -> None:
@@ -95,10 +113,14 @@ def test_tails_are_told_of_blocks_that_both_arms_played() -> None:
     few, _ = tails(values, blocks, values, np.where(blocks < 4, blocks, blocks + 100))
     assert {float(where.max()) for each in few for _, where in each.samples} == {3.0}
     for shared in (3, 1, 0):
-        assert tails(values, blocks, values, np.where(blocks < shared, blocks, blocks + 100))[0] == ()
+        assert (
+            tails(values, blocks, values, np.where(blocks < shared, blocks, blocks + 100))[0] == ()
+        )
 
 
-def test_calls_that_are_each_a_session_are_worth_what_they_are_and_those_of_one_session_are_one() -> None:
+def test_calls_that_are_each_a_session_are_worth_what_they_are_and_those_of_one_session_are_one() -> (
+    None
+):
     values = np.arange(1.0, 201)
     alone = quantile(values, np.arange(200), 0.5, unit="ms")
     assert alone is not None
@@ -110,7 +132,9 @@ def test_calls_that_are_each_a_session_are_worth_what_they_are_and_those_of_one_
 
 
 def test_a_bound_may_be_the_first_of_all_values_and_is_open_below_it() -> None:
-    found, fewer = (quantile(np.arange(1.0, n + 1), np.arange(n), 0.05, unit="ms") for n in (100, 70))
+    found, fewer = (
+        quantile(np.arange(1.0, n + 1), np.arange(n), 0.05, unit="ms") for n in (100, 70)
+    )
     assert found is not None
     assert (found.value, found.low) == (5.0, 1.0)
     assert fewer is not None

@@ -14,7 +14,12 @@ LENGTHS = (8192.0, 16384.0, 32768.0, 65536.0, 131072.0)
 
 
 def rows(
-    rng: np.random.Generator, times: dict[float, float], *, prompts: int = 8, agreement: float = 0.9, own: float = 0.01
+    rng: np.random.Generator,
+    times: dict[float, float],
+    *,
+    prompts: int = 8,
+    agreement: float = 0.9,
+    own: float = 0.01,
 ) -> list[Screened]:
     """Prompts differ by a factor, which they share with the reference's own distances; each distance scatters besides."""
     out = []
@@ -24,18 +29,30 @@ def rows(
             mine, *selves = base * rng.lognormal(0, 0.2, 4)
             out.append(
                 Screened(
-                    arm="fp8", prompt=prompt, length=length, variation=mine * factor, own=tuple(selves), agreement=agreement, cached=0.99
+                    arm="fp8",
+                    prompt=prompt,
+                    length=length,
+                    variation=mine * factor,
+                    own=tuple(selves),
+                    agreement=agreement,
+                    cached=0.99,
                 )
             )
     return out
 
 
-def share(pattern: str, times: dict[float, float], *, draws: int = 200, at: float | None = None) -> float:
-    found = [screening(rows(np.random.default_rng(draw), times), alpha=0.05) for draw in range(draws)]
+def share(
+    pattern: str, times: dict[float, float], *, draws: int = 200, at: float | None = None
+) -> float:
+    found = [
+        screening(rows(np.random.default_rng(draw), times), alpha=0.05) for draw in range(draws)
+    ]
     return float(np.mean([each.pattern == pattern and each.at == at for each in found]))
 
 
-def test_an_arm_that_is_as_far_as_the_reference_from_itself_is_inside_in_nineteen_of_twenty() -> None:
+def test_an_arm_that_is_as_far_as_the_reference_from_itself_is_inside_in_nineteen_of_twenty() -> (
+    None
+):
     assert share("inside", dict.fromkeys(LENGTHS, 1.0)) >= 0.95
 
 
@@ -44,35 +61,63 @@ def test_a_shift_at_every_length_is_uniform() -> None:
 
 
 def test_a_step_is_found_at_its_length() -> None:
-    assert share("step", dict(zip(LENGTHS, (1.0, 1.0, 1.0, 6.0, 6.0), strict=True)), at=65536.0) >= 0.95
+    assert (
+        share("step", dict(zip(LENGTHS, (1.0, 1.0, 1.0, 6.0, 6.0), strict=True)), at=65536.0)
+        >= 0.95
+    )
 
 
 @pytest.mark.parametrize(
-    ("agreement", "factor", "expected"), [(0.05, 50.0, True), (0.499, 50.0, True), (0.5, 50.0, False), (0.05, 5.0, False)]
+    ("agreement", "factor", "expected"),
+    [(0.05, 50.0, True), (0.499, 50.0, True), (0.5, 50.0, False), (0.05, 5.0, False)],
 )
-def test_broken_is_by_size_on_three_prompts_both_in_agreement_and_in_distance(agreement: float, factor: float, *, expected: bool) -> None:
+def test_broken_is_by_size_on_three_prompts_both_in_agreement_and_in_distance(
+    agreement: float, factor: float, *, expected: bool
+) -> None:
     few = rows(np.random.default_rng(0), {131072.0: factor}, prompts=3, agreement=agreement)
     assert is_broken(few) is expected
     assert not is_broken(few[:2])
 
 
-def test_where_ten_times_its_own_is_more_than_can_be_nearly_all_is_far_and_an_unsteady_reference_tells_nothing() -> None:
-    far = [Screened(arm="fp8", prompt=n, length=8192.0, variation=0.95, own=(0.12, 0.1, 0.11), agreement=0.0) for n in range(3)]
+def test_where_ten_times_its_own_is_more_than_can_be_nearly_all_is_far_and_an_unsteady_reference_tells_nothing() -> (
+    None
+):
+    far = [
+        Screened(
+            arm="fp8", prompt=n, length=8192.0, variation=0.95, own=(0.12, 0.1, 0.11), agreement=0.0
+        )
+        for n in range(3)
+    ]
     assert is_broken(far)
     assert not is_broken([replace(row, own=(0.4, 0.4, 0.4)) for row in far])
 
 
 def test_a_length_where_answers_are_broken_ends_the_screen_whatever_the_others_say() -> None:
     draw = np.random.default_rng(1)
-    found = screening([*rows(draw, {8192.0: 1.0}), *rows(draw, {131072.0: 80.0}, prompts=3, agreement=0.0)], alpha=0.05)
+    found = screening(
+        [*rows(draw, {8192.0: 1.0}), *rows(draw, {131072.0: 80.0}, prompts=3, agreement=0.0)],
+        alpha=0.05,
+    )
     assert (found.pattern, found.at) == ("broken", 131072.0)
     assert found.ranked == (131072.0, 8192.0)
 
 
 def test_servers_that_equal_themselves_exactly_have_a_floor() -> None:
-    same = Screened(arm="fp8", prompt=0, length=8192.0, variation=0.0, own=(0.0, 0.0, 0.0), agreement=1.0)
+    same = Screened(
+        arm="fp8", prompt=0, length=8192.0, variation=0.0, own=(0.0, 0.0, 0.0), agreement=1.0
+    )
     assert shift(same) == 0
-    far = [Screened(arm="fp8", prompt=prompt, length=8192.0, variation=0.02, own=(0.0, 0.0, 0.0), agreement=1.0) for prompt in range(8)]
+    far = [
+        Screened(
+            arm="fp8",
+            prompt=prompt,
+            length=8192.0,
+            variation=0.02,
+            own=(0.0, 0.0, 0.0),
+            agreement=1.0,
+        )
+        for prompt in range(8)
+    ]
     assert shift(far[0]) == pytest.approx(np.log10(0.02 / FLOOR))
     assert screening(far, alpha=0.05).pattern == "uniform"
     assert screening([same], alpha=0.05).pattern == "few"

@@ -12,7 +12,13 @@ from advisor.statistics import resampling
 from advisor.statistics.spread import Spread
 
 T = Spread(value=-0.05, se=0.02, df=7, units=8, unit_name="block pairs")
-MIXED = Spread.mixed(np.array([3.0, 1.0]), np.array([0.0, 0.02]), np.array([0.01, 0.03]), units=6, unit_name="block pairs")
+MIXED = Spread.mixed(
+    np.array([3.0, 1.0]),
+    np.array([0.0, 0.02]),
+    np.array([0.01, 0.03]),
+    units=6,
+    unit_name="block pairs",
+)
 
 
 @pytest.mark.parametrize("bound", [-0.12, -0.05, 0.0])
@@ -27,7 +33,9 @@ def test_intervals_leave_as_much_outside_as_they_say(level: float) -> None:
     low, high = MIXED.interval(level)
     assert MIXED.p_above(low) == pytest.approx((1 - level) / 2) == MIXED.p_below(high)
     estimate = T.relative(unit="relative", method="mean, over", level=level)
-    assert (estimate.value, estimate.low, estimate.high) == pytest.approx(tuple(map(math.expm1, (-0.05, *T.interval(level)))))
+    assert (estimate.value, estimate.low, estimate.high) == pytest.approx(
+        tuple(map(math.expm1, (-0.05, *T.interval(level))))
+    )
     assert T.relative(unit="relative", method="").level == 0.95
     assert (estimate.n, estimate.level, estimate.method) == (8, level, "mean, over, block pairs")
 
@@ -45,7 +53,9 @@ def test_a_mixture_has_the_moments_of_its_parts_whatever_its_weights_add_up_to()
 
 
 @pytest.mark.parametrize("found", [T, MIXED])
-def test_what_is_taken_off_moves_the_whole_distribution_and_its_error_widens_it(found: Spread) -> None:
+def test_what_is_taken_off_moves_the_whole_distribution_and_its_error_widens_it(
+    found: Spread,
+) -> None:
     moved = found.shifted(0.03, 0.0)
     assert moved.interval() == pytest.approx(tuple(end - 0.03 for end in found.interval()))
     assert found.shifted(0.03, 0.04).se == pytest.approx(math.hypot(found.se, 0.04))
@@ -54,7 +64,9 @@ def test_what_is_taken_off_moves_the_whole_distribution_and_its_error_widens_it(
 
 
 @pytest.mark.parametrize(("units", "lost", "df"), [(12, 1, 11), (12, 3, 9), (2, 3, 1)])
-def test_draws_are_widened_for_the_degrees_of_freedom_that_were_spent(units: int, lost: int, df: int) -> None:
+def test_draws_are_widened_for_the_degrees_of_freedom_that_were_spent(
+    units: int, lost: int, df: int
+) -> None:
     drawn = np.array([1.0, 3.0, np.nan, 2.0, 2.0])
     found = resampling.spread(2.5, drawn, units=units, lost=lost)
     assert (found.value, found.df, found.units) == (2.5, df, units)
@@ -65,7 +77,9 @@ def test_draws_are_widened_for_the_degrees_of_freedom_that_were_spent(units: int
 def test_the_variance_of_a_mean_over_clusters_is_that_of_their_sums() -> None:
     values, index = np.array([1.0, 3.0, 0.0, 4.0, 2.0, 5.0]), np.array([0, 0, 1, 1, 2, 2])
     sums = np.array([4.0, 4.0, 7.0]) - 2 * 2.5
-    assert resampling.cluster_variance(values, index) == pytest.approx(3 / 2 * float(sums @ sums) / 36)
+    assert resampling.cluster_variance(values, index) == pytest.approx(
+        3 / 2 * float(sums @ sums) / 36
+    )
     weights = resampling.draw_weights(5)
     assert weights.shape == (2000, 5)
     assert set(weights.sum(axis=1)) == {5.0}

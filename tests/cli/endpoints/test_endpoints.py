@@ -23,24 +23,38 @@ def servers() -> Iterator[Servers]:
 
 
 CALIBRATED = "fp8-calibrated"
-PLAIN = {"num_hidden_layers": 4, "num_attention_heads": 4, "hidden_size": 256, "max_position_embeddings": 8192}
+PLAIN = {
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "hidden_size": 256,
+    "max_position_embeddings": 8192,
+}
 
 
 def written(arms: tuple[Endpoint, ...]) -> list[tuple[object, ...]]:
     return [(arm.name, arm.url, arm.expect, arm.launch) for arm in arms]
 
 
-def test_the_file_that_init_writes_reads_back_as_what_launch_would_print(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_file_that_init_writes_reads_back_as_what_launch_would_print(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     init(model="org/M", out=tmp_path / "e.yaml", max_model_len=8192)
     would = planned("org/M", pins=Pins(max_model_len=8192))
-    assert written(read_file(tmp_path / "e.yaml")) == written(tuple(arm for arm in would if arm.name != CALIBRATED))
+    assert written(read_file(tmp_path / "e.yaml")) == written(
+        tuple(arm for arm in would if arm.name != CALIBRATED)
+    )
     with pytest.raises(UsageError, match="exists"):
         init(model="org/M", out=tmp_path / "e.yaml")
     launch(endpoints=tmp_path / "e.yaml", print_=True, only="fp8")
-    assert "vllm serve org/M --port 8001 --max-model-len 8192 --kv-cache-dtype fp8" in capsys.readouterr().out
+    assert (
+        "vllm serve org/M --port 8001 --max-model-len 8192 --kv-cache-dtype fp8"
+        in capsys.readouterr().out
+    )
 
 
-def test_calibrated_weights_are_an_arm_once_they_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calibrated_weights_are_an_arm_once_they_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     init(model="org/M", out=Path("e.yaml"))
     assert "  # fp8-calibrated:\n" in Path("e.yaml").read_text()
@@ -56,13 +70,21 @@ def test_a_folder_with_a_space_in_its_name_is_served_whole(tmp_path: Path) -> No
     assert first.command[:3] == ("vllm", "serve", "./my models/llama")
 
 
-def test_a_model_whose_config_is_here_and_has_no_windows_gets_no_arm_that_skips_them(tmp_path: Path) -> None:
+def test_a_model_whose_config_is_here_and_has_no_windows_gets_no_arm_that_skips_them(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "config.json").write_text(json.dumps(PLAIN))
     init(model=str(tmp_path), out=tmp_path / "e.yaml")
-    assert [arm.name for arm in read_file(tmp_path / "e.yaml")] == ["bf16", "fp8", "bf16-same-backend"]
+    assert [arm.name for arm in read_file(tmp_path / "e.yaml")] == [
+        "bf16",
+        "fp8",
+        "bf16-same-backend",
+    ]
 
 
-def test_launch_prints_no_arm_that_skips_windows_where_the_model_has_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_launch_prints_no_arm_that_skips_windows_where_the_model_has_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "config.json").write_text(json.dumps(PLAIN))
     launch(print_=True, model=str(tmp_path), max_model_len=4096, batched_tokens=2048)
     printed = capsys.readouterr().out
@@ -75,10 +97,14 @@ def test_check_shows_what_servers_say_and_fails_on_a_wrong_label(
     servers: Servers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "e.yaml"
-    file.write_text(f"arms:\n  one: {{url: '{servers.urls['fp8']}', expect: {{kv_cache_dtype: fp8}}}}\n")
+    file.write_text(
+        f"arms:\n  one: {{url: '{servers.urls['fp8']}', expect: {{kv_cache_dtype: fp8}}}}\n"
+    )
     check(str(file))
     assert capsys.readouterr().out.splitlines()[1].split()[::2][:2] == ["one", "fp8"]
-    file.write_text(f"arms:\n  one: {{url: '{servers.urls['bf16']}', expect: {{kv_cache_dtype: fp8}}}}\n")
+    file.write_text(
+        f"arms:\n  one: {{url: '{servers.urls['bf16']}', expect: {{kv_cache_dtype: fp8}}}}\n"
+    )
     with pytest.raises(GateError, match="one: kv_cache_dtype: expected fp8"):
         check(str(file), json=True)
     said = json.loads(capsys.readouterr().out)

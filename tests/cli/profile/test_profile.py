@@ -27,7 +27,9 @@ def test_every_shipped_profile_is_listed_with_the_arms_that_can_be_played(
     }
 
 
-def test_a_profile_is_shown_with_its_figures_and_their_sources(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_profile_is_shown_with_its_figures_and_their_sources(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert agentload(monkeypatch, "profile", "show", "llama-3.1-8b-h100") == 0
     shown = capsys.readouterr().out
     assert "6.44 ms + 4.37e-05 ms a cached token" in shown
@@ -40,10 +42,33 @@ def test_a_profile_fitted_to_a_run_gives_back_what_the_run_was_made_with(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     database, mine = str(tmp_path / "x.duckdb"), str(tmp_path / "mine.yaml")
-    simulated = ["demo-rag", "demo-chat", "--profile", "llama-3.1-8b-h100", "--db", database, "--sessions", "2", "--no-noise"]
+    simulated = [
+        "demo-rag",
+        "demo-chat",
+        "--profile",
+        "llama-3.1-8b-h100",
+        "--db",
+        database,
+        "--sessions",
+        "2",
+        "--no-noise",
+    ]
     assert agentload(monkeypatch, "simulate", *simulated) == 0
     capsys.readouterr()
-    assert agentload(monkeypatch, "profile", "fit", database, "--like", "llama-3.1-8b-h100", "-o", mine, "--json") == 0
+    assert (
+        agentload(
+            monkeypatch,
+            "profile",
+            "fit",
+            database,
+            "--like",
+            "llama-3.1-8b-h100",
+            "-o",
+            mine,
+            "--json",
+        )
+        == 0
+    )
     step = json.loads(capsys.readouterr().out)["fp8"]["step"]
     assert step["decode_ms"] == pytest.approx(6.58, rel=0.02)
     assert step["decode_ms_per_token"] == pytest.approx(2.37e-5, rel=0.1)
@@ -55,6 +80,31 @@ def test_a_run_without_arms_of_the_profile_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     database = str(tmp_path / "x.duckdb")
-    assert agentload(monkeypatch, "simulate", "demo-chat", "--profile", "llama-3.1-8b-h100", "--arms", "bf16", "--db", database) == 0
-    assert agentload(monkeypatch, "profile", "fit", database, "--like", "kimi-k2.5-accuracy", "-o", str(tmp_path / "m.yaml")) == 1
+    assert (
+        agentload(
+            monkeypatch,
+            "simulate",
+            "demo-chat",
+            "--profile",
+            "llama-3.1-8b-h100",
+            "--arms",
+            "bf16",
+            "--db",
+            database,
+        )
+        == 0
+    )
+    assert (
+        agentload(
+            monkeypatch,
+            "profile",
+            "fit",
+            database,
+            "--like",
+            "kimi-k2.5-accuracy",
+            "-o",
+            str(tmp_path / "m.yaml"),
+        )
+        == 1
+    )
     assert "kimi-k2.5-accuracy" in capsys.readouterr().err

@@ -24,7 +24,13 @@ ROWS: tuple[Row, ...] = (
         ended_ns=20 * S,
         status="done",
         health=json.dumps(
-            {"send_lag_p99_ms": 0.31, "loop_stall_max_ms": 260.0, "coalesced_share": 0.02, "cpu_share": 0.4, "void": "stood still"}
+            {
+                "send_lag_p99_ms": 0.31,
+                "loop_stall_max_ms": 260.0,
+                "coalesced_share": 0.02,
+                "cpu_share": 0.4,
+                "void": "stood still",
+            }
         ),
     ),
     ArmRow(run_id="r1", arm="bf16", position=0, url="http://a:8000/v1", model="m"),
@@ -47,7 +53,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def agentload(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> "Agentload":
+def agentload(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> "Agentload":
     return Agentload(monkeypatch, capsys)
 
 
@@ -87,13 +95,18 @@ def test_what_a_crash_cut_or_a_disk_damaged_is_named(agentload: Agentload) -> No
     content = bytearray(path.read_bytes())
     content[lost // 2] ^= 1
     path.write_bytes(content)
-    assert "are damaged; what is whole around them was loaded" in agentload("load", str(path), "--db", "new.duckdb")
+    assert "are damaged; what is whole around them was loaded" in agentload(
+        "load", str(path), "--db", "new.duckdb"
+    )
     assert agentload.code == 0
 
 
 def test_runs_without_journals_or_names_are_named(agentload: Agentload) -> None:
     assert (agentload("load", "r9"), agentload.code) == ("", 1)
-    assert agentload.err == "error: no journals of a run 'r9' next to agentload.duckdb\nhint: there are: r1\n"
+    assert (
+        agentload.err
+        == "error: no journals of a run 'r9' next to agentload.duckdb\nhint: there are: r1\n"
+    )
     assert (agentload("load", "--db", "other.duckdb"), agentload.code) == ("", 1)
     assert "no journals next to other.duckdb" in agentload.err
 
@@ -136,7 +149,10 @@ def test_show_prints_health_arms_statuses_latencies_blocks_and_voids(agentload: 
         "  0      0     0      0  fp8      10.0      –      0   0         –           –  clock drop\n"
     )
     shown = agentload.json("show", "r1")
-    assert (shown["summary"]["run"]["run_id"], shown["summary"]["blocks"][1]["void"]) == ("r1", "clock drop")
+    assert (shown["summary"]["run"]["run_id"], shown["summary"]["blocks"][1]["void"]) == (
+        "r1",
+        "clock drop",
+    )
 
 
 def test_show_without_a_database_or_run_says_how_to_get_one(agentload: Agentload) -> None:
@@ -147,7 +163,9 @@ def test_show_without_a_database_or_run_says_how_to_get_one(agentload: Agentload
     assert agentload.err == "error: no run 'x' in agentload.duckdb\nhint: runs: r1\n"
 
 
-def test_delete_asks_unless_told_not_to(agentload: Agentload, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_delete_asks_unless_told_not_to(
+    agentload: Agentload, monkeypatch: pytest.MonkeyPatch
+) -> None:
     agentload("load")
     assert (agentload("delete", "r1"), agentload.code) == ("", 2)
     assert "nobody to ask" in agentload.err
@@ -155,25 +173,35 @@ def test_delete_asks_unless_told_not_to(agentload: Agentload, monkeypatch: pytes
     asked: list[str] = []
     monkeypatch.setattr("typer.confirm", lambda text, **_: asked.append(text))
     assert (agentload("delete", "r1"), agentload.code, asked) == ("", 1, ["delete r1 (2 calls)?"])
-    assert agentload("delete", "r1", "--yes", "--keep-journals") == "deleted r1: 2 calls, 0 journals\n"
+    assert (
+        agentload("delete", "r1", "--yes", "--keep-journals") == "deleted r1: 2 calls, 0 journals\n"
+    )
     assert agentload("load") == "r1: 2 calls, 5 stamps loaded\n"
     assert agentload.json("delete", "r1", "--yes") == [{"run_id": "r1", "calls": 2, "journals": 1}]
     assert agentload.json("list") == []
     assert not journal_folder(Path("agentload.duckdb"), "r1").exists()
 
 
-def test_show_names_the_files_with_raw_bytes_and_delete_takes_them_along(agentload: Agentload, folder: Path) -> None:
+def test_show_names_the_files_with_raw_bytes_and_delete_takes_them_along(
+    agentload: Agentload, folder: Path
+) -> None:
     raw = journal_folder(Path("agentload.duckdb"), "r1") / "leg000-7.raw.jsonl.zst"
     (folder / raw).write_bytes(b"0" * 2_500_000)
     agentload("load")
-    assert agentload("show", "r1").endswith(f"\n\nraw bytes of calls (2.5 MB), a JSON line a call: zstdcat FILE\n  {raw}\n")
+    assert agentload("show", "r1").endswith(
+        f"\n\nraw bytes of calls (2.5 MB), a JSON line a call: zstdcat FILE\n  {raw}\n"
+    )
     assert agentload.json("show", "r1")["raw"] == [str(raw)]
     agentload("delete", "r1", "--yes")
     assert not (folder / raw).exists()
 
 
-@pytest.mark.parametrize("older", [("r1",), ("r1", "--db", "agentload.duckdb"), ("--db=agentload.duckdb", "--run", "r1")])
-def test_older_ways_to_name_a_run_still_work_and_say_how_it_is_done_now(agentload: Agentload, older: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "older", [("r1",), ("r1", "--db", "agentload.duckdb"), ("--db=agentload.duckdb", "--run", "r1")]
+)
+def test_older_ways_to_name_a_run_still_work_and_say_how_it_is_done_now(
+    agentload: Agentload, older: tuple[str, ...]
+) -> None:
     agentload("load")
     now = agentload("show", "agentload.duckdb", "--run", "r1")
     assert (agentload("show", *older), agentload.code) == (now, 0)

@@ -23,7 +23,9 @@ def typed(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[by
 class Typed:
     """Run the command line and return (exit code, stdout, stderr)."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[bytes]) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[bytes]
+    ) -> None:
         self._monkeypatch = monkeypatch
         self._capture = capture
 
@@ -45,45 +47,80 @@ def test_generate_writes_the_trace_of_a_workload(typed: Typed, tmp_path: Path) -
     assert typed("generate", "rag", "sessions=20") == (0, small().decode(), "")
     path = tmp_path / "rag.jsonl"
     calls = small().count(b'"output"')
-    assert typed("generate", "rag", "sessions=20", "-o", str(path)) == (0, "", f"{path}: 20 sessions, {calls} calls\n")
+    assert typed("generate", "rag", "sessions=20", "-o", str(path)) == (
+        0,
+        "",
+        f"{path}: 20 sessions, {calls} calls\n",
+    )
     assert path.read_bytes() == small()
 
 
 def test_generate_takes_seed_scale_and_options(typed: Typed) -> None:
-    expected = lines(catalog.trace("rag", seed=3, options={"sessions": 4, "rate_per_s": 2.0}, ctx_scale=0.25))
-    assert typed("generate", "rag", "sessions=4", "rate-per-s=2", "--seed", "3", "--ctx-scale", "0.25")[1] == b"".join(expected).decode()
+    expected = lines(
+        catalog.trace("rag", seed=3, options={"sessions": 4, "rate_per_s": 2.0}, ctx_scale=0.25)
+    )
+    assert (
+        typed(
+            "generate", "rag", "sessions=4", "rate-per-s=2", "--seed", "3", "--ctx-scale", "0.25"
+        )[1]
+        == b"".join(expected).decode()
+    )
 
 
 def test_generate_without_a_workload_lists_them(typed: Typed) -> None:
     code, out, _ = typed("generate")
     assert (code, [line.split()[0] for line in out.splitlines()]) == (0, list(catalog.names()))
-    assert [each["name"] for each in json.loads(typed("generate", "--json")[1])] == list(catalog.names())
+    assert [each["name"] for each in json.loads(typed("generate", "--json")[1])] == list(
+        catalog.names()
+    )
 
 
 def test_generate_lists_the_options_of_a_workload(typed: Typed) -> None:
     code, out, _ = typed("generate", "rag", "--options")
     assert (code, out.splitlines()[-6:]) == (
         0,
-        ["sessions    1000", "rate_per_s  0.5", "cv          1.1", "peak        1.0", "passages    74", "documents   0.2"],
+        [
+            "sessions    1000",
+            "rate_per_s  0.5",
+            "cv          1.1",
+            "peak        1.0",
+            "passages    74",
+            "documents   0.2",
+        ],
     )
-    assert json.loads(typed("generate", "rag", "--options", "--json")[1])["options"]["passages"] == 74
+    assert (
+        json.loads(typed("generate", "rag", "--options", "--json")[1])["options"]["passages"] == 74
+    )
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("rga",), "error: no workload 'rga'\nhint: did you mean rag?\n"),
-        (("rag", "pasages=6"), "error: workload 'rag' has no option 'pasages'\nhint: did you mean passages?\n"),
-        (("rag", "6"), "error: '6' is no option of the form NAME=VALUE\nhint: agentload trace generate WORKLOAD --options\n"),
+        (
+            ("rag", "pasages=6"),
+            "error: workload 'rag' has no option 'pasages'\nhint: did you mean passages?\n",
+        ),
+        (
+            ("rag", "6"),
+            "error: '6' is no option of the form NAME=VALUE\nhint: agentload trace generate WORKLOAD --options\n",
+        ),
         (("rag", "--ctx-scale", "0"), "error: ctx_scale must be in (0, 100], got 0\n"),
     ],
 )
-def test_generate_says_what_is_wrong_with_its_options(typed: Typed, arguments: tuple[str, ...], message: str) -> None:
+def test_generate_says_what_is_wrong_with_its_options(
+    typed: Typed, arguments: tuple[str, ...], message: str
+) -> None:
     assert typed("generate", *arguments) == (2, "", message)
 
 
-@pytest.mark.parametrize(("name", "options"), [("rag", ()), ("mix", ("--profile", "llama-3.1-8b-h100", "--pool", "100000"))])
-def test_show_prints_tables_and_lines_of_blocks(typed: Typed, name: str, options: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("rag", ()), ("mix", ("--profile", "llama-3.1-8b-h100", "--pool", "100000"))],
+)
+def test_show_prints_tables_and_lines_of_blocks(
+    typed: Typed, name: str, options: tuple[str, ...]
+) -> None:
     """`trace generate NAME sessions=20 | trace show - OPTIONS > golden/NAME.txt` mends it."""
     code, out, err = typed("show", "-", *options, stdin=small(name))
     assert (code, err) == (0, "")
@@ -91,15 +128,31 @@ def test_show_prints_tables_and_lines_of_blocks(typed: Typed, name: str, options
 
 
 def test_show_has_the_same_as_json(typed: Typed) -> None:
-    shown = json.loads(typed("show", "-", "--json", "--profile", "llama-3.1-8b-h100/fp8", stdin=small())[1])
+    shown = json.loads(
+        typed("show", "-", "--json", "--profile", "llama-3.1-8b-h100/fp8", stdin=small())[1]
+    )
     assert shown["overview"]["sessions"] == 20
     assert shown["arms"][0]["arm"] == "fp8"
-    assert shown["overview"]["fields"]["first"]["count"] + shown["overview"]["fields"]["first@document"]["count"] == 20
+    assert (
+        shown["overview"]["fields"]["first"]["count"]
+        + shown["overview"]["fields"]["first@document"]["count"]
+        == 20
+    )
 
 
-def test_show_writes_a_page_that_needs_no_network_and_no_script(typed: Typed, tmp_path: Path) -> None:
+def test_show_writes_a_page_that_needs_no_network_and_no_script(
+    typed: Typed, tmp_path: Path
+) -> None:
     page = tmp_path / "page.html"
-    assert typed("show", "-", "--html", str(page), "--profile", "llama-3.1-8b-h100", stdin=small("code", sessions=3)) == (0, "", "")
+    assert typed(
+        "show",
+        "-",
+        "--html",
+        str(page),
+        "--profile",
+        "llama-3.1-8b-h100",
+        stdin=small("code", sessions=3),
+    ) == (0, "", "")
     text = page.read_text()
     assert text.count("<figure>") == 5
     assert "<script" not in text
@@ -108,7 +161,10 @@ def test_show_writes_a_page_that_needs_no_network_and_no_script(typed: Typed, tm
 
 def test_check_passes_a_trace_and_holds_it_against_its_workload(typed: Typed) -> None:
     code, out, _ = typed("check", "-", stdin=small(sessions=2_500))
-    assert (code, out.splitlines()) == (0, [out.splitlines()[0], "15 of 15 figures are what the workload was measured to be"])
+    assert (code, out.splitlines()) == (
+        0,
+        [out.splitlines()[0], "15 of 15 figures are what the workload was measured to be"],
+    )
     assert out.startswith("2,500 sessions, ")
 
 
@@ -125,13 +181,17 @@ def test_show_prints_the_distance_from_another_trace(typed: Typed, tmp_path: Pat
     other.write_bytes(small("chat", sessions=3))
     code, out, _ = typed("show", "-", "--against", str(other), stdin=small("chat", sessions=3))
     assert (code, out.splitlines()[-1].partition(" within")[0]) == (0, "15 of 15")
-    rows = json.loads(typed("show", "-", "--against", str(other), "--json", stdin=small("chat", sessions=3))[1])["against"]
+    rows = json.loads(
+        typed("show", "-", "--against", str(other), "--json", stdin=small("chat", sessions=3))[1]
+    )["against"]
     assert {(row["ratio"], row["verdict"]) for row in rows} == {(1.0, "alike")}
 
 
 def test_check_notes_what_misses_the_workload(typed: Typed) -> None:
     trace = (
-        small(sessions=2_500).replace(b'"rate_per_s":0.5', b"").replace(b'"workload":"rag","options"', b'"workload":"short_chat","options"')
+        small(sessions=2_500)
+        .replace(b'"rate_per_s":0.5', b"")
+        .replace(b'"workload":"rag","options"', b'"workload":"short_chat","options"')
     )
     code, out, _ = typed("check", "-", stdin=trace)
     assert code == 0
@@ -158,12 +218,17 @@ def test_check_names_what_cannot_be_played_and_exits_with_1(typed: Typed) -> Non
 def test_a_truncated_trace_is_refused_with_its_line_unless_lenient(typed: Typed) -> None:
     trace = small()[:-40]
     code, _, err = typed("check", "-", stdin=trace)
-    assert (code, err.splitlines()[1]) == (1, "hint: the file was cut short; --lenient skips this line")
+    assert (code, err.splitlines()[1]) == (
+        1,
+        "hint: the file was cut short; --lenient skips this line",
+    )
     assert err.startswith("error: standard input:21: the last line is truncated: ")
     assert typed("check", "-", "--lenient", stdin=trace)[0] == 0
 
 
-def test_check_notes_tools_in_another_place_than_servers_put_them_and_may_insist(typed: Typed, tmp_path: Path) -> None:
+def test_check_notes_tools_in_another_place_than_servers_put_them_and_may_insist(
+    typed: Typed, tmp_path: Path
+) -> None:
     path = tmp_path / "t.jsonl"
     add = '[["user",3,"u"],["tools",4,"t"]]'
     path.write_text(

@@ -14,7 +14,12 @@ AGENTLOAD = (sys.executable, "-c", "from agentload.cli.main import main; raise S
 SPARED = "health.MAX_SEND_LAG_MS = health.MAX_STALL_MS = 1e6; health.MAX_COALESCED_SHARE = health.MAX_DROPPED_SHARE = 1.0"
 PATIENT = (sys.executable, "-c", f"from agentload.live import health; {SPARED}; {AGENTLOAD[-1]}")
 """The same, content with a client that does not keep up: what a busy machine does to figures is not every test's subject."""
-LENIENT = {"max_send_lag_ms": 1e6, "max_loop_stall_ms": 1e6, "max_coalesced_share": 1.0, "max_dropped_share": 1.0}
+LENIENT = {
+    "max_send_lag_ms": 1e6,
+    "max_loop_stall_ms": 1e6,
+    "max_coalesced_share": 1.0,
+    "max_dropped_share": 1.0,
+}
 """A policy that is as content."""
 SHORT = {"calls": 12, "minutes": 2}
 FAST = {"sessions": 1, "waits": {"user": {"cap_s": 0.01}, "tool": {"cap_s": 0.01}}}
@@ -36,7 +41,9 @@ def watch_file(folder: Path, *, name: str = "nightly", **entry: Any) -> Path:
     return path
 
 
-def watch(verb: str, *arguments: str, file: Path, program: Sequence[str] = AGENTLOAD) -> subprocess.CompletedProcess[str]:
+def watch(
+    verb: str, *arguments: str, file: Path, program: Sequence[str] = AGENTLOAD
+) -> subprocess.CompletedProcess[str]:
     """Call a verb of `watch`."""
     command = [*program, "watch", verb, *arguments, "--file", str(file)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=400)

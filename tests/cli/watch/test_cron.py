@@ -55,22 +55,33 @@ def finished(database: Path, *, within_s: float) -> tuple[Execution, ...]:
     raise AssertionError(f"nothing was executed within {within_s:.0f} s")
 
 
-@pytest.mark.skipif(shutil.which("cron") is None or shutil.which("crontab") is None, reason="no cron here (Debian: apt-get install cron)")
+@pytest.mark.skipif(
+    shutil.which("cron") is None or shutil.which("crontab") is None,
+    reason="no cron here (Debian: apt-get install cron)",
+)
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may start a cron daemon")
 def test_an_installed_job_is_executed_within_a_minute_by_cron_itself(tmp_path: Path) -> None:
     file = watch_file(tmp_path, name="each-minute", schedule={"cron": "* * * * *"})
     with kept_crontab() as before, daemon():
         installed_ns = time.time_ns()
-        subprocess.run([*AGENTLOAD, "watch", "install", "--file", str(file)], check=True, timeout=30)
+        subprocess.run(
+            [*AGENTLOAD, "watch", "install", "--file", str(file)], check=True, timeout=30
+        )
         try:
             # A minute until it fires, and the time that a short run takes on a busy machine.
             first = finished(tmp_path / "watch.duckdb", within_s=150)[0]
         finally:
-            subprocess.run([*AGENTLOAD, "watch", "install", "--remove", "--file", str(file)], check=True, timeout=30)
+            subprocess.run(
+                [*AGENTLOAD, "watch", "install", "--remove", "--file", str(file)],
+                check=True,
+                timeout=30,
+            )
         assert read_crontab() == before
         assert first.due_ns is not None
         assert first.started_ns - installed_ns < 90_000_000_000
         assert first.started_ns - first.due_ns < MINUTE_NS
-        assert first.outcome in {"done", "void"}, first.detail.reason  # void: played, on a machine too busy for its timings
+        assert first.outcome in {"done", "void"}, (
+            first.detail.reason
+        )  # void: played, on a machine too busy for its timings
         log = (tmp_path / "watch.journal" / "watch-each-minute.log").read_text()
         assert log.startswith(f"each-minute: {first.outcome}")

@@ -24,11 +24,18 @@ def test_two_jobs_fall_due_and_sigterm_ends_the_daemon_cleanly(tmp_path: Path) -
         file = watch_file(tmp_path, endpoints=gone, schedule={"cron": "* * * * *"})
         jobs = yaml.safe_load(file.read_text())["jobs"]
         file.write_text(yaml.safe_dump({"jobs": {"one": jobs["nightly"], "two": jobs["nightly"]}}))
-        with subprocess.Popen([*AGENTLOAD, "watch", "daemon", "--file", str(file)], stdout=subprocess.PIPE, text=True) as daemon:
-            late = threading.Timer(120, daemon.kill)  # a minute until both are due, and the start of two processes on a busy machine
+        with subprocess.Popen(
+            [*AGENTLOAD, "watch", "daemon", "--file", str(file)], stdout=subprocess.PIPE, text=True
+        ) as daemon:
+            late = threading.Timer(
+                120, daemon.kill
+            )  # a minute until both are due, and the start of two processes on a busy machine
             late.start()
             assert daemon.stdout is not None
-            assert [daemon.stdout.readline().partition(": next at ")[0] for _ in range(2)] == ["one", "two"]
+            assert [daemon.stdout.readline().partition(": next at ")[0] for _ in range(2)] == [
+                "one",
+                "two",
+            ]
             waited_for = {"one: exit code 1\n", "two: exit code 1\n"}
             while waited_for and (line := daemon.stdout.readline()):
                 waited_for.discard(line)

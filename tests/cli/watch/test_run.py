@@ -28,20 +28,41 @@ def last(folder: Path) -> Execution:
 @pytest.mark.slow
 @pytest.mark.alone
 def test_a_second_run_is_held_against_the_first_turn_by_turn(tmp_path: Path) -> None:
-    notify = {"digest": "out/digest.md", "junit": "out/junit.xml", "prometheus": "out/agentload.prom"}
+    notify = {
+        "digest": "out/digest.md",
+        "junit": "out/junit.xml",
+        "prometheus": "out/agentload.prom",
+    }
     file = watch_file(tmp_path, notify=notify, policy=LENIENT)
-    for _ in range(8):  # until a run is quiet enough to be the reference, and another to be compared
+    for _ in range(
+        8
+    ):  # until a run is quiet enough to be the reference, and another to be compared
         done = watch("run", "nightly", file=file, program=PATIENT)
         assert done.returncode == CODES[last(tmp_path).outcome], done.stdout + done.stderr
         if last(tmp_path).detail.changes:
             break
-    past = [each for each in history(tmp_path / "watch.duckdb", "nightly") if each.outcome == "done"]
+    past = [
+        each for each in history(tmp_path / "watch.duckdb", "nightly") if each.outcome == "done"
+    ]
     assert past[0].detail.reference is None
     assert past[-1].detail.reference == past[0].run_id
-    assert {change.metric for change in past[-1].detail.changes} == {"turn_ms", "ttft_ms", "tpot_ms"}
+    assert {change.metric for change in past[-1].detail.changes} == {
+        "turn_ms",
+        "ttft_ms",
+        "tpot_ms",
+    }
     assert all(change.pairs == 3 for change in past[-1].detail.changes)
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"digest.md", "junit.xml", "agentload.prom"}
-    assert json.loads(watch("history", "nightly", "--json", file=file).stdout)["executions"][-1]["run_id"] == last(tmp_path).run_id
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "digest.md",
+        "junit.xml",
+        "agentload.prom",
+    }
+    assert (
+        json.loads(watch("history", "nightly", "--json", file=file).stdout)["executions"][-1][
+            "run_id"
+        ]
+        == last(tmp_path).run_id
+    )
 
 
 @pytest.mark.slow
@@ -54,7 +75,11 @@ def test_an_endpoint_that_does_not_answer_is_an_alarm_and_exits_with_1(tmp_path:
     assert "raised: dead endpoint: " in done.stdout
     status = watch("status", "--json", file=file)
     (job,) = json.loads(status.stdout)
-    assert (job["latest"]["outcome"], [each["kind"] for each in job["alarms"]], status.returncode) == ("dead", ["dead endpoint"], 3)
+    assert (
+        job["latest"]["outcome"],
+        [each["kind"] for each in job["alarms"]],
+        status.returncode,
+    ) == ("dead", ["dead endpoint"], 3)
 
 
 def test_while_an_execution_holds_the_lock_another_is_recorded_as_skipped(tmp_path: Path) -> None:
@@ -62,13 +87,20 @@ def test_while_an_execution_holds_the_lock_another_is_recorded_as_skipped(tmp_pa
     with locked(tmp_path / "watch.duckdb", "nightly") as is_mine:
         assert is_mine
         done = watch("run", "nightly", file=file)
-    assert (done.returncode, done.stdout) == (0, "nightly: skipped: the execution before was still running\n")
+    assert (done.returncode, done.stdout) == (
+        0,
+        "nightly: skipped: the execution before was still running\n",
+    )
 
 
 @pytest.mark.slow
-def test_a_killed_execution_leaves_a_readable_history_and_the_next_one_tells_of_it(tmp_path: Path) -> None:
+def test_a_killed_execution_leaves_a_readable_history_and_the_next_one_tells_of_it(
+    tmp_path: Path,
+) -> None:
     file = watch_file(tmp_path)
-    running = subprocess.Popen([*AGENTLOAD, "watch", "run", "nightly", "--file", str(file)], stdout=subprocess.DEVNULL)
+    running = subprocess.Popen(
+        [*AGENTLOAD, "watch", "run", "nightly", "--file", str(file)], stdout=subprocess.DEVNULL
+    )
     journal = tmp_path / "watch.journal"
     until_s = time.monotonic() + 120
     while not list(journal.glob("2*/*.journal")) and time.monotonic() < until_s:
@@ -92,14 +124,25 @@ def test_a_scheduler_that_calls_when_nothing_is_due_gets_nothing_done(tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("faketime") is None, reason="no faketime here (Debian: apt-get install faketime)")
-def test_an_execution_under_a_clock_ten_years_ahead_does_not_keep_the_next_from_its_firing(tmp_path: Path) -> None:
+@pytest.mark.skipif(
+    shutil.which("faketime") is None, reason="no faketime here (Debian: apt-get install faketime)"
+)
+def test_an_execution_under_a_clock_ten_years_ahead_does_not_keep_the_next_from_its_firing(
+    tmp_path: Path,
+) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         dead = f"prod=http://127.0.0.1:{unused.getsockname()[1]}/v1"
         file = watch_file(tmp_path, endpoints=dead, schedule={"cron": "* * * * *"})
-        ahead = watch("run", "nightly", file=file, program=("faketime", "-m", "--exclude-monotonic", "-f", "+3650d", *AGENTLOAD))
+        ahead = watch(
+            "run",
+            "nightly",
+            file=file,
+            program=("faketime", "-m", "--exclude-monotonic", "-f", "+3650d", *AGENTLOAD),
+        )
         now = watch("run", "nightly", "--scheduled", file=file)
     assert (ahead.returncode, now.returncode) == (1, 1), ahead.stderr + now.stderr
-    earlier, later = sorted(each.started_ns for each in history(tmp_path / "watch.duckdb", "nightly"))
+    earlier, later = sorted(
+        each.started_ns for each in history(tmp_path / "watch.duckdb", "nightly")
+    )
     assert later - earlier > 3640 * 86_400 * 10**9

@@ -12,15 +12,26 @@ from hypothesis import strategies as st
 from agentload.live.workers.messages import Contexts, first, opened
 from agentload.model.trace import Segment
 
-MESSAGES = [b"x" * size for size in (0, 1, 70_000, 2_000_000)] + [{"n": number} for number in range(1_000)]
+MESSAGES = [b"x" * size for size in (0, 1, 70_000, 2_000_000)] + [
+    {"n": number} for number in range(1_000)
+]
 
 
 def segment(key: int) -> Segment:
     return Segment(role="user", tokens=1, key=str(key))
 
 
-@given(st.lists(st.tuples(st.sampled_from("xy"), st.integers(0, 6), st.lists(st.integers(0, 9), max_size=3)), max_size=12))
-def test_whatever_contexts_grow_or_are_cut_to_the_other_end_has_them_whole(steps: list[tuple[str, int, list[int]]]) -> None:
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("xy"), st.integers(0, 6), st.lists(st.integers(0, 9), max_size=3)
+        ),
+        max_size=12,
+    )
+)
+def test_whatever_contexts_grow_or_are_cut_to_the_other_end_has_them_whole(
+    steps: list[tuple[str, int, list[int]]],
+) -> None:
     told, heard = Contexts(), Contexts()
     last: dict[str, tuple[Segment, ...]] = {}
     for session, keep, added in steps:
@@ -53,7 +64,9 @@ def test_a_forgotten_session_is_told_from_its_start() -> None:
 
 
 @pytest.mark.loopback
-async def test_messages_of_any_size_arrive_whole_and_in_order_and_a_close_is_noticed_behind_the_last() -> None:
+async def test_messages_of_any_size_arrive_whole_and_in_order_and_a_close_is_noticed_behind_the_last() -> (
+    None
+):
     mine, theirs = socket.socketpair()
     heard: list[object] = []
     over = asyncio.Event()

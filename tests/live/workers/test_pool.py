@@ -43,8 +43,18 @@ def job(url: str) -> Job:
 
 
 def called(session: str, turn: int) -> Call:
-    context = tuple(Segment(role="user", tokens=4, key=f"{session}.{number}") for number in range(turn + 1))
-    return Call(session=session, turn=turn, workload="chat", context=context, context_tokens=4 * (turn + 1), output=3, wants_reply=True)
+    context = tuple(
+        Segment(role="user", tokens=4, key=f"{session}.{number}") for number in range(turn + 1)
+    )
+    return Call(
+        session=session,
+        turn=turn,
+        workload="chat",
+        context=context,
+        context_tokens=4 * (turn + 1),
+        output=3,
+        wants_reply=True,
+    )
 
 
 def send(session: str = "s", turn: int = 0, *, in_ms: int = 0, watch: Watch | None = None) -> Send:
@@ -69,9 +79,13 @@ def rows(paths: Sequence[Path]) -> list[list[CallRow]]:
     return [[row for row in journal.read(path) if isinstance(row, CallRow)] for path in paths]
 
 
-async def test_workers_send_at_the_instant_keep_sessions_to_themselves_and_write_what_they_report(tmp_path: Path) -> None:
+async def test_workers_send_at_the_instant_keep_sessions_to_themselves_and_write_what_they_report(
+    tmp_path: Path,
+) -> None:
     async def answer(peer: Peer) -> None:
-        await peer.send(STREAM.replace(b"\r\n\r\n", b"\r\nset-cookie: route=r%d\r\n\r\n" % peer.number))
+        await peer.send(
+            STREAM.replace(b"\r\n\r\n", b"\r\nset-cookie: route=r%d\r\n\r\n" % peer.number)
+        )
         await peer.events(*good(3))
         await peer.send(END)
 
@@ -87,22 +101,35 @@ async def test_workers_send_at_the_instant_keep_sessions_to_themselves_and_write
         written = rows(paths)
         healths = pool.workers()
     outcomes = [each.outcome for each in (*first, *second, afresh)]
-    assert {(each.status, each.chunks, each.reply and each.reply.text) for each in outcomes} == {("ok", None, "w0 w1 w2 ")}
-    assert all(each.sent_ns is not None and each.sent_ns >= order.released_ns for each, order in zip(outcomes, sends, strict=False))
+    assert {(each.status, each.chunks, each.reply and each.reply.text) for each in outcomes} == {
+        ("ok", None, "w0 w1 w2 ")
+    }
+    assert all(
+        each.sent_ns is not None and each.sent_ns >= order.released_ns
+        for each, order in zip(outcomes, sends, strict=False)
+    )
     # A session's second call finds the connection and the cookie of its first; when it is forgotten, neither.
     by_connection = {asked.connection: [] for asked in server.requests}  # type: dict[int, list[str | None]]
     for asked in server.requests:
         by_connection[asked.connection].append(asked.headers.get("cookie"))
     assert sorted(len(cookies) for cookies in by_connection.values()) == [1, 2, 2, 2]
     assert all(cookies[0] is None and None not in cookies[1:] for cookies in by_connection.values())
-    assert sorted({row.session for row in each} for each in written) in ([{"x", "z"}, {"y", "x"}], [{"x", "z"}, {"y"}], [{"y"}, {"x", "z"}])
-    assert sorted((row.request_id, row.chunks is not None and len(row.chunks)) for each in written for row in each) == [
-        (name, 3) for name in ("x0", "x1", "x2", "y0", "y1", "z0", "z1")
-    ]
+    assert sorted({row.session for row in each} for each in written) in (
+        [{"x", "z"}, {"y", "x"}],
+        [{"x", "z"}, {"y"}],
+        [{"y"}, {"x", "z"}],
+    )
+    assert sorted(
+        (row.request_id, row.chunks is not None and len(row.chunks))
+        for each in written
+        for row in each
+    ) == [(name, 3) for name in ("x0", "x1", "x2", "y0", "y1", "z0", "z1")]
     assert [each.calls for each in healths] == [len(each) for each in written]
 
 
-async def test_a_watched_call_streams_its_tokens_and_is_cancelled_where_it_is(tmp_path: Path) -> None:
+async def test_a_watched_call_streams_its_tokens_and_is_cancelled_where_it_is(
+    tmp_path: Path,
+) -> None:
     async def drips(peer: Peer) -> None:
         await peer.send(STREAM)
         while True:
@@ -128,7 +155,10 @@ async def test_a_watched_call_streams_its_tokens_and_is_cancelled_where_it_is(tm
     assert stopped.outcome.status == "stopped"
 
 
-@pytest.mark.parametrize(("sent", "how"), [(signal.SIGKILL, "was killed by signal 9"), (signal.SIGSTOP, "has said nothing for 0.8 s")])
+@pytest.mark.parametrize(
+    ("sent", "how"),
+    [(signal.SIGKILL, "was killed by signal 9"), (signal.SIGSTOP, "has said nothing for 0.8 s")],
+)
 async def test_a_worker_that_is_killed_or_frozen_ends_the_run_with_how_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: signal.Signals, how: str
 ) -> None:
@@ -142,7 +172,9 @@ async def test_a_worker_that_is_killed_or_frozen_ends_the_run_with_how_to_go_on(
         await peer.hang()
 
     async def play(url: str) -> None:
-        async with calling(job(url), lambda _: None, journals=worker_journals(tmp_path / "leg001.journal", 1)) as pool:
+        async with calling(
+            job(url), lambda _: None, journals=worker_journals(tmp_path / "leg001.journal", 1)
+        ) as pool:
             assert isinstance(pool, Pool)
             calling_it = asyncio.create_task(pool.call(send(), lambda _: None))
             await asked.wait()
@@ -157,14 +189,19 @@ async def test_a_worker_that_is_killed_or_frozen_ends_the_run_with_how_to_go_on(
             await play(server.url)
     (error,) = caught.value.exceptions
     assert isinstance(error, LaunchError)
-    assert error.message == f"worker 1 {how}: the block pair being played is lost, what was finished is kept"
+    assert (
+        error.message
+        == f"worker 1 {how}: the block pair being played is lost, what was finished is kept"
+    )
     assert error.hint == "agentload replay … --resume r"
 
 
 async def test_a_loss_that_nobody_waits_for_any_more_is_told_once(tmp_path: Path) -> None:
     told: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
-    async with Pool(job("http://127.0.0.1:9/v1"), journals=worker_journals(tmp_path / "leg001.journal", 2)) as pool:
+    async with Pool(
+        job("http://127.0.0.1:9/v1"), journals=worker_journals(tmp_path / "leg001.journal", 2)
+    ) as pool:
         for pid in pool.pids():
             os.kill(pid, signal.SIGSTOP)  # neither answers
         syncing = asyncio.create_task(pool.sync())

@@ -33,7 +33,10 @@ def test_a_lane_is_named_with_the_heading_above_it_and_what_is_not_there_is_empt
 
 
 def test_a_heat_map_is_a_row_a_field() -> None:
-    assert data.csv(MAP) == "column,row,value,text,says\n8k,0%,1,100,20 of 20\n128k,100%,0.05,5,1 of 20\n"
+    assert (
+        data.csv(MAP)
+        == "column,row,value,text,says\n8k,0%,1,100,20 of 20\n128k,100%,0.05,5,1 of 20\n"
+    )
 
 
 def fields(part: Any) -> set[str]:  # noqa: ANN401  # a specification is JSON of any shape
@@ -47,7 +50,9 @@ def fields(part: Any) -> set[str]:  # noqa: ANN401  # a specification is JSON of
             return set()
 
 
-@pytest.mark.parametrize("chart", [PLOT, MAP, LANES, *(chart for group in made().groups for chart in group.charts)])
+@pytest.mark.parametrize(
+    "chart", [PLOT, MAP, LANES, *(chart for group in made().groups for chart in group.charts)]
+)
 def test_a_specification_draws_only_columns_that_its_table_has(chart: Chart) -> None:
     specification = json.loads(data.whole(chart))
     table = list(csv.reader(io.StringIO(specification["data"]["values"])))

@@ -8,7 +8,17 @@ from hypothesis import strategies as st
 
 from agentload.report.charts.draw import inline, picture, scales
 from agentload.report.charts.scale import fitted, round_step
-from agentload.report.charts.spec import Axis, Band, Cell, Chart, HeatMap, Plot, Rule, Series, legend
+from agentload.report.charts.spec import (
+    Axis,
+    Band,
+    Cell,
+    Chart,
+    HeatMap,
+    Plot,
+    Rule,
+    Series,
+    legend,
+)
 from tests.report.golden import assert_golden
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -20,11 +30,23 @@ PLOT = Plot(
     y=Axis(label="ms per token", quantity="ms"),
     series=(
         Series(label="BF16", slot=0, mark="points", xs=(1_024.0, 65_536.0), ys=(6.4, 9.3)),
-        Series(label="FP8 <all>", slot=1, mark="points", xs=(1_024.0, 65_536.0), ys=(6.6, 8.2), tips=("short & fast", "long")),
+        Series(
+            label="FP8 <all>",
+            slot=1,
+            mark="points",
+            xs=(1_024.0, 65_536.0),
+            ys=(6.6, 8.2),
+            tips=("short & fast", "long"),
+        ),
         Series(label="BF16, fit", slot=0, mark="line", xs=(0.0, 70_000.0), ys=(6.3, 9.5)),
-        Series(label="share", slot=None, mark="steps", xs=(0.0, 10_000.0, 20_000.0), ys=(6.0, 7.0, 8.0)),
+        Series(
+            label="share", slot=None, mark="steps", xs=(0.0, 10_000.0, 20_000.0), ys=(6.0, 7.0, 8.0)
+        ),
     ),
-    bands=(Band(axis="x", low=2_400.0, high=10_500.0, label="break-even", slot=1), Band(axis="y", low=None, high=6.0, label="floor")),
+    bands=(
+        Band(axis="x", low=2_400.0, high=10_500.0, label="break-even", slot=1),
+        Band(axis="y", low=None, high=6.0, label="floor"),
+    ),
     rules=(Rule(axis="y", at=9.0, label="SLO"), Rule(axis="x", at=40_000.0, label="own batch")),
 )
 MAP = HeatMap(
@@ -51,7 +73,9 @@ def test_a_heat_map_is_drawn_as_it_was_looked_at() -> None:
 
 
 def drawn(chart: Chart) -> ET.Element:
-    return ET.fromstring(inline(chart).replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1))
+    return ET.fromstring(
+        inline(chart).replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
+    )
 
 
 def test_every_value_has_a_mark_that_says_what_it_is() -> None:
@@ -70,7 +94,15 @@ def test_every_value_has_a_mark_that_says_what_it_is() -> None:
 
 
 def test_intervals_are_bars_that_fit_the_frame() -> None:
-    value = Series(label="a", slot=0, mark="points", xs=(1.0, 2.0), ys=(5.0, 6.0), lows=(1.0, 5.5), highs=(20.0, 6.5))
+    value = Series(
+        label="a",
+        slot=0,
+        mark="points",
+        xs=(1.0, 2.0),
+        ys=(5.0, 6.0),
+        lows=(1.0, 5.5),
+        highs=(20.0, 6.5),
+    )
     plot = replace(PLOT, series=(value,), bands=(), rules=())
     bars = drawn(plot).findall(f".//{SVG}line[@class='bar']")
     x, y = scales(plot)
@@ -83,12 +115,18 @@ def test_a_chart_names_itself_to_who_cannot_see_it() -> None:
     for chart in (PLOT, MAP):
         svg = drawn(chart)
         named = {element.get("id"): element.text for element in svg if element.get("id")}
-        assert [named[part] for part in (svg.get("aria-labelledby") or "").split()] == [chart.title, chart.caption]
+        assert [named[part] for part in (svg.get("aria-labelledby") or "").split()] == [
+            chart.title,
+            chart.caption,
+        ]
 
 
 def test_an_arm_keeps_its_colour_and_shape_in_marks_lines_bands_and_legend() -> None:
     svg = drawn(PLOT)
-    shapes = {group.get("class"): {mark.get("d") for mark in group if mark.get("class") == "mark"} for group in svg.iter(f"{SVG}g")}
+    shapes = {
+        group.get("class"): {mark.get("d") for mark in group if mark.get("class") == "mark"}
+        for group in svg.iter(f"{SVG}g")
+    }
     assert shapes["series arm-0"] != shapes["series arm-1"]
     assert svg.find(f".//{SVG}rect[@class='band arm-1']") is not None
     assert legend(PLOT) == (("BF16", 0), ("FP8 <all>", 1))
@@ -120,14 +158,22 @@ def test_a_field_without_items_stays_empty() -> None:
 
 
 def test_the_names_of_many_arms_take_the_rows_they_need() -> None:
-    arms = tuple(Series(label=f"a rather long name {slot}", slot=slot, mark="points", xs=(1.0,), ys=(1.0,)) for slot in range(6))
+    arms = tuple(
+        Series(label=f"a rather long name {slot}", slot=slot, mark="points", xs=(1.0,), ys=(1.0,))
+        for slot in range(6)
+    )
     svg = ET.fromstring(picture(replace(PLOT, title="t" * 200, series=arms)))
     frame = [float(part) for part in (svg.get("viewBox") or "").split()]
     words = [text for text in svg.iter(f"{SVG}text") if (text.text or "").startswith("a rather")]
     assert len({text.get("y") for text in words}) == 2
-    assert all(float(text.get("x") or 0) + 6.2 * len(text.text or "") <= frame[0] + frame[2] for text in words)
+    assert all(
+        float(text.get("x") or 0) + 6.2 * len(text.text or "") <= frame[0] + frame[2]
+        for text in words
+    )
     assert frame[3] == 300 + 26 + 2 * 18 + 18
-    assert [len(text.text or "") for text in svg.iter(f"{SVG}text") if text.get("class") == "title"] == [60]
+    assert [
+        len(text.text or "") for text in svg.iter(f"{SVG}text") if text.get("class") == "title"
+    ] == [60]
 
 
 LINEAR = Axis(label="x", quantity="count")
@@ -135,7 +181,16 @@ LOG = Axis(label="x", quantity="duration", scale="log")
 
 
 @pytest.mark.parametrize(
-    ("rough", "step"), [(0.9, 1.0), (1.0, 1.0), (1.1, 2.0), (2.4, 5.0), (6.0, 10.0), (0.03, 0.05), (12_000.0, 20_000.0)]
+    ("rough", "step"),
+    [
+        (0.9, 1.0),
+        (1.0, 1.0),
+        (1.1, 2.0),
+        (2.4, 5.0),
+        (6.0, 10.0),
+        (0.03, 0.05),
+        (12_000.0, 20_000.0),
+    ],
 )
 def test_steps_between_ticks_are_round(rough: float, step: float) -> None:
     assert round_step(rough) == pytest.approx(step)
@@ -155,13 +210,24 @@ def test_a_log_axis_of_zeroes_alone_is_an_axis(values: list[float]) -> None:
 
 
 def test_a_log_axis_ticks_at_round_values_within_its_reach() -> None:
-    assert fitted(LOG, [40.0, 3_000.0], start=0, end=100, ends="values").ticks() == (50.0, 100.0, 200.0, 500.0, 1_000.0, 2_000.0)
+    assert fitted(LOG, [40.0, 3_000.0], start=0, end=100, ends="values").ticks() == (
+        50.0,
+        100.0,
+        200.0,
+        500.0,
+        1_000.0,
+        2_000.0,
+    )
 
 
 @example([5e-324], "ticks")
 @example([0.0, 1e-300], "values")
-@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20), st.sampled_from(["ticks", "values"]))
-def test_every_value_lies_on_a_linear_axis_and_larger_values_lie_further(values: list[float], ends: str) -> None:
+@given(
+    st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20), st.sampled_from(["ticks", "values"])
+)
+def test_every_value_lies_on_a_linear_axis_and_larger_values_lie_further(
+    values: list[float], ends: str
+) -> None:
     scale = fitted(LINEAR, values, start=10, end=90, ends="ticks" if ends == "ticks" else "values")
     pixels = [scale.at(value) for value in sorted(values)]
     assert all(10 - 1e-6 <= pixel <= 90 + 1e-6 for pixel in pixels)

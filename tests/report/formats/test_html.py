@@ -59,19 +59,35 @@ def test_a_page_is_whole_loads_nothing_and_links_only_within_itself() -> None:
     tree = parsed(html(told()))
     assert tree.open == []
     assert len(set(tree.ids)) == len(tree.ids)
-    assert {link.removeprefix("#") for link in tree.links if not link.startswith("data:")} <= set(tree.ids)
+    assert {link.removeprefix("#") for link in tree.links if not link.startswith("data:")} <= set(
+        tree.ids
+    )
     assert all(load.startswith("data:") for load in tree.loads)
 
 
 def test_a_command_that_settles_a_finding_is_called_the_next_step() -> None:
     found = told().findings[0]
-    bare = replace(told(), findings=(replace(found, next=Step(text="", command="agentload sweep")),), verdicts=(), do_now=(), commands=())
+    bare = replace(
+        told(),
+        findings=(replace(found, next=Step(text="", command="agentload sweep")),),
+        verdicts=(),
+        do_now=(),
+        commands=(),
+    )
     assert "<strong>Next:</strong>" in html(bare).partition("<span>sweep")[0]
 
 
 def test_a_hostile_name_stays_text() -> None:
     evil = '<img src=x onerror="alert(1)">'
-    page = html(replace(told(), model=evil, headline=evil, do_now=(Step(text=evil, command=evil),), arms=replace(told().arms, title=evil)))
+    page = html(
+        replace(
+            told(),
+            model=evil,
+            headline=evil,
+            do_now=(Step(text=evil, command=evil),),
+            arms=replace(told().arms, title=evil),
+        )
+    )
     assert "<img" not in page
     assert parsed(page).open == []
 
@@ -93,5 +109,7 @@ def test_the_policy_allows_our_own_script_only() -> None:
         ("−6% (at most −2)", "−6% (at most −2)"),
     ],
 )
-def test_a_number_stays_with_its_unit_and_an_interval_in_one_piece(words: str, expected: str) -> None:
+def test_a_number_stays_with_its_unit_and_an_interval_in_one_piece(
+    words: str, expected: str
+) -> None:
     assert tied(words) == expected

@@ -18,7 +18,9 @@ SCHEMA = Path(__file__).parents[3] / "docs" / "decision.schema.json"
 
 def text(decision: Decision | None = None) -> str:
     policy = Policy(slos=(Slo(workload="code", ttft_ms=3_000.0),))
-    return rendered.json(document(decision or sample.decision(), sample.evidence(), sample.facts(), policy=policy))
+    return rendered.json(
+        document(decision or sample.decision(), sample.evidence(), sample.facts(), policy=policy)
+    )
 
 
 def valid(file: str) -> dict[str, Any]:
@@ -43,13 +45,19 @@ def test_a_decision_file_meets_its_schema() -> None:
 
 def test_a_decision_file_that_lacks_its_decision_does_not() -> None:
     broken = {key: value for key, value in json.loads(text()).items() if key != "decision"}
-    assert [error.message for error in jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text())).iter_errors(broken)] == [
-        "'decision' is a required property"
-    ]
+    assert [
+        error.message
+        for error in jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text())).iter_errors(
+            broken
+        )
+    ] == ["'decision' is a required property"]
 
 
 def test_what_is_no_number_is_null_and_numbers_of_numpy_are_numbers() -> None:
     decision = sample.decision()
     odd = replace(decision.break_even[0], tokens=float("nan"), slope_z=np.float64(9.5))
     loaded = valid(text(replace(decision, break_even=(odd,))))
-    assert (loaded["decision"]["break_even"][0]["tokens"], loaded["decision"]["break_even"][0]["slope_z"]) == (None, 9.5)
+    assert (
+        loaded["decision"]["break_even"][0]["tokens"],
+        loaded["decision"]["break_even"][0]["slope_z"],
+    ) == (None, 9.5)

@@ -17,22 +17,37 @@ def test_a_report_in_markdown_is_as_it_was_looked_at() -> None:
 def test_every_section_begins_a_line_and_every_table_is_one() -> None:
     lines = markdown(told()).splitlines()
     assert {f"## {group.title}" for group in told().groups} <= set(lines)
-    assert sum(line.startswith("| --- ") for line in lines) == 1 + 2 + 2 + sum(len(group.tables) for group in told().groups)
+    assert sum(line.startswith("| --- ") for line in lines) == 1 + 2 + 2 + sum(
+        len(group.tables) for group in told().groups
+    )
 
 
 def test_a_report_without_classes_findings_or_canary_has_no_empty_sections() -> None:
-    bare = replace(told(), findings=(), rollout=None, roll_back="", groups=(), no_difference=(), asides=())
+    bare = replace(
+        told(), findings=(), rollout=None, roll_back="", groups=(), no_difference=(), asides=()
+    )
     text = markdown(bare)
     assert "\n\n\n" not in text
-    assert [line for line in text.splitlines() if line.startswith("## ")] == ["## Verdicts", "## Checks", "## How to reproduce"]
+    assert [line for line in text.splitlines() if line.startswith("## ")] == [
+        "## Verdicts",
+        "## Checks",
+        "## How to reproduce",
+    ]
 
 
-NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]) | st.sampled_from("|*_`<>[]()\\\n#~"), min_size=1, max_size=30)
+NAMES = st.text(
+    st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"])
+    | st.sampled_from("|*_`<>[]()\\\n#~"),
+    min_size=1,
+    max_size=30,
+)
 
 
 @given(NAMES)
 def test_no_name_breaks_a_table(name: str) -> None:
-    table = Table(title="t", columns=("", name), rows=((Cell(text=name), Cell(text=name, tone="strong")),))
+    table = Table(
+        title="t", columns=("", name), rows=((Cell(text=name), Cell(text=name, tone="strong")),)
+    )
     text = markdown(replace(told(), arms=table, groups=()))
     lines = text.split("\n")
     start = lines.index("| --- | --- |")

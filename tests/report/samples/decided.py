@@ -27,9 +27,19 @@ from advisor.verdict import (
     Word,
 )
 from tests.report.samples import fitted
-from tests.report.samples.measured import CHALLENGERS, CLASSES, PAIR_LOAD, TURN, TWIN_CHANGES, estimate
+from tests.report.samples.measured import (
+    CHALLENGERS,
+    CLASSES,
+    PAIR_LOAD,
+    TURN,
+    TWIN_CHANGES,
+    estimate,
+)
 
-SCALES = Need(what="calibrate the scales of fp8 on prompts of the trace, then ask it the same questions", step=Calibrate())
+SCALES = Need(
+    what="calibrate the scales of fp8 on prompts of the trace, then ask it the same questions",
+    step=Calibrate(),
+)
 
 
 def leg(name: Literal["pays", "safe"], state: LegState, each: Estimate | None, reason: str) -> Leg:
@@ -42,21 +52,40 @@ def verdict(arm: str, workload: str | None, word: Word) -> ArmVerdict:
     pays: LegState = "untested" if turn is None else "yes" if turn[0] + turn[1] < 0 else "unclear"
     needs: tuple[Need, ...] = ()
     if word == "test further":
-        needs = (Need(what=f"{workload} on {arm}", calls=260, minutes=7.0, step=MorePairs(pairs=30)),)
+        needs = (
+            Need(what=f"{workload} on {arm}", calls=260, minutes=7.0, step=MorePairs(pairs=30)),
+        )
     elif word == "calibrate":
         needs = (SCALES,)
-    lost = estimate(-0.006, 0.016, unit="share", n=744) if arm == "fp8-skip-sw" else estimate(-0.019, 0.02, unit="share", n=744)
+    lost = (
+        estimate(-0.006, 0.016, unit="share", n=744)
+        if arm == "fp8-skip-sw"
+        else estimate(-0.019, 0.02, unit="share", n=744)
+    )
     safe: LegState = "yes" if arm == "fp8-skip-sw" else "no"
     return ArmVerdict(
         arm=arm,
         workload=workload,
         verdict=word,
         canary=workload is None and word == "use",
-        pays=leg("pays", pays, relative, "turn time not measured" if relative is None else f"turn time {words.change(relative)}"),
+        pays=leg(
+            "pays",
+            pays,
+            relative,
+            "turn time not measured" if relative is None else f"turn time {words.change(relative)}",
+        ),
         safe=leg("safe", safe, lost, f"accuracy {words.points(lost)} up to 128k, margin 3 pp"),
         reason=f"{'turns get shorter' if word == 'use' else 'the interval does not clear the margin'} on {workload or 'your mix'}.",
-        inequality=Inequality(left=f"turn time, {arm} / bf16", observed=relative, relation="<", right="-3.0 %", holds=word == "use"),
-        flips=("the peak rises above 56 agents", "the margin falls below 2.2 pp") if workload is None else (),
+        inequality=Inequality(
+            left=f"turn time, {arm} / bf16",
+            observed=relative,
+            relation="<",
+            right="-3.0 %",
+            holds=word == "use",
+        ),
+        flips=("the peak rises above 56 agents", "the margin falls below 2.2 pp")
+        if workload is None
+        else (),
         needs=needs,
         untested_share=0.03 if workload is None else None,
     )
@@ -73,7 +102,9 @@ def decision(kind: Kind = "measured") -> Decision:
         ("multimodal", "fp8"): "test further",
         ("multimodal", "fp8-skip-sw"): "test further",
     }
-    classes = tuple(verdict(arm, name, said[name, arm]) for name, _ in CLASSES for arm in CHALLENGERS)
+    classes = tuple(
+        verdict(arm, name, said[name, arm]) for name, _ in CLASSES for arm in CHALLENGERS
+    )
     return Decision(
         run="r-2026-11-20-a1",
         kind=kind,
@@ -111,7 +142,12 @@ def decision(kind: Kind = "measured") -> Decision:
                 limit=3.35,
                 unit="TB/s",
             ),
-            Gate(name="dropped_turns", status="not observed", message="no arm said how many turns it dropped", spoils=("turn",)),
+            Gate(
+                name="dropped_turns",
+                status="not observed",
+                message="no arm said how many turns it dropped",
+                spoils=("turn",),
+            ),
         ),
         findings=(
             Finding(
@@ -121,7 +157,11 @@ def decision(kind: Kind = "measured") -> Decision:
                 message="40 of 48 layers attend to 1,024 tokens only; quantising them costs time each step and saves nothing.",
                 estimates=(estimate(-0.06, 0.019),),
                 inequality=Inequality(
-                    left="token latency, skip-SW / FP8", observed=estimate(-0.011, 0.004), relation="<", right="0 %", holds=True
+                    left="token latency, skip-SW / FP8",
+                    observed=estimate(-0.011, 0.004),
+                    relation="<",
+                    right="0 %",
+                    holds=True,
                 ),
                 flips="a window above 16k tokens",
                 source="vLLM blog, 2026-04-22",
@@ -148,7 +188,13 @@ def decision(kind: Kind = "measured") -> Decision:
         ),
         skipped=(Skipped(rule="speculative_decoding", missing=("acceptance rate",)),),
         figures=tuple(
-            Figure(name=name, arm=arm, workload=workload, estimate=estimate(value * factor, half, unit=unit), kind=kind)
+            Figure(
+                name=name,
+                arm=arm,
+                workload=workload,
+                estimate=estimate(value * factor, half, unit=unit),
+                kind=kind,
+            )
             for name, value, half, unit in (
                 ("ttft_ms.p95", 2_100.0, 180.0, "ms"),
                 ("tpot_ms.p50", 8.4, 0.2, "ms"),
@@ -168,7 +214,11 @@ def decision(kind: Kind = "measured") -> Decision:
                 pairs=8,
                 calls=288,
                 floor=0.018,
-                by_pair=() if workload is None else tuple(round(float(value + half * wave), 4) for wave in np.sin(np.arange(8) * 2.3)),
+                by_pair=()
+                if workload is None
+                else tuple(
+                    round(float(value + half * wave), 4) for wave in np.sin(np.arange(8) * 2.3)
+                ),
                 pair_ids=() if workload is None else tuple(range(8)),
             )
             for (workload, arm), (value, half) in TURN.items()
@@ -183,8 +233,16 @@ def decision(kind: Kind = "measured") -> Decision:
         needs=(
             SCALES,
             *(
-                Need(what=f"paired calls of multimodal on {arm}", calls=calls, minutes=minutes, step=MorePairs(pairs=pairs))
-                for arm, calls, minutes, pairs in (("fp8", 180, 5.0, 21), ("fp8-skip-sw", 260, 7.0, 30))
+                Need(
+                    what=f"paired calls of multimodal on {arm}",
+                    calls=calls,
+                    minutes=minutes,
+                    step=MorePairs(pairs=pairs),
+                )
+                for arm, calls, minutes, pairs in (
+                    ("fp8", 180, 5.0, 21),
+                    ("fp8-skip-sw", 260, 7.0, 30),
+                )
             ),
         ),
         caveats=("3 % of your calls are longer than anything tested",),

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from advisor.verdict import (
-    BreakEven,
-    BucketResult,
-    Capacity,
-    ItlLine,
-    TtftCurve,
-)
+from advisor.verdict import BreakEven, BucketResult, Capacity, ItlLine, TtftCurve
 from tests.report.samples.measured import ARMS, INTERCEPTS, LENGTHS, SLOPES, estimate
 
 ITL = tuple(
     ItlLine(
         arm=arm,
         users=1,
-        slope_ms_per_token=estimate(SLOPES[arm], 6e-7, unit="ms/token", n=36, method="weighted least squares"),
+        slope_ms_per_token=estimate(
+            SLOPES[arm], 6e-7, unit="ms/token", n=36, method="weighted least squares"
+        ),
         intercept_ms=estimate(INTERCEPTS[arm], 0.04, unit="ms", n=36),
-        theil_sen_slope=estimate(SLOPES[arm] * 1.01, 8e-7, unit="ms/token", n=36, method="Theil-Sen"),
+        theil_sen_slope=estimate(
+            SLOPES[arm] * 1.01, 8e-7, unit="ms/token", n=36, method="Theil-Sen"
+        ),
         lack_of_fit_p=0.4,
         straight=True,
         bandwidth_tb_s=estimate(2.8, 0.1, unit="TB/s", n=36),
@@ -49,14 +47,28 @@ BREAK_EVEN = (
         own_high=1_750.0,
         prior_tokens=7_659.0,
     ),
-    BreakEven(arm="fp8", shape="half-line", tokens=9_800.0, low=None, high=14_000.0, slope_z=8.0, users=6.0),
+    BreakEven(
+        arm="fp8",
+        shape="half-line",
+        tokens=9_800.0,
+        low=None,
+        high=14_000.0,
+        slope_z=8.0,
+        users=6.0,
+    ),
 )
 ACCURACY = tuple(
     BucketResult(
         arm=arm,
         task="needle",
         context_tokens=float(length),
-        difference=estimate(base - 0.004 * index, 0.021, unit="share", n=186, method="paired items, Tango score interval"),
+        difference=estimate(
+            base - 0.004 * index,
+            0.021,
+            unit="share",
+            n=186,
+            method="paired items, Tango score interval",
+        ),
         reference=0.9 - 0.02 * index,
         changed_p=0.7,
     )

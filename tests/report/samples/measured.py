@@ -43,7 +43,14 @@ INTERCEPTS = {"bf16": 6.4, "fp8": 6.6, "fp8-skip-sw": 6.45}
 LENGTHS = (8_192, 32_768, 65_536, 131_072)
 
 
-def estimate(value: float, half: float | None = None, *, unit: str = "relative", n: int = 24, method: str = "block pairs") -> Estimate:
+def estimate(
+    value: float,
+    half: float | None = None,
+    *,
+    unit: str = "relative",
+    n: int = 24,
+    method: str = "block pairs",
+) -> Estimate:
     low, high = (None, None) if half is None else (value - half, value + half)
     return Estimate(value=value, low=low, high=high, n=n, unit=unit, method=method)
 
@@ -51,7 +58,10 @@ def estimate(value: float, half: float | None = None, *, unit: str = "relative",
 PAIR_LOAD = PairLoad(sessions=8, user_wait_s=5.0, cuts_waits=True, held_tokens=405_319.0)
 TWIN_CHANGES = tuple(
     TwinChange(arm=arm, agents=21, is_own=True, relative=relative)
-    for arm, relative in (("fp8", estimate(-0.35, 0.03, n=8, method="twins")), ("fp8-skip-sw", estimate(-0.4, 0.1, n=8).as_bound()))
+    for arm, relative in (
+        ("fp8", estimate(-0.35, 0.03, n=8, method="twins")),
+        ("fp8-skip-sw", estimate(-0.4, 0.1, n=8).as_bound()),
+    )
 )
 
 
@@ -72,7 +82,9 @@ def calls(workload: str, arm: str, *, pairs: int = 8, per_pair: int = 12) -> Cal
         block=pair * len(ARMS) + ARMS.index(arm),
         session=np.arange(rows) // 3,
         turn=np.arange(rows) % 3,
-        start_s=np.asarray(pair * 60.0 + np.tile(np.linspace(0, 40, per_pair), pairs), dtype=np.float64),
+        start_s=np.asarray(
+            pair * 60.0 + np.tile(np.linspace(0, 40, per_pair), pairs), dtype=np.float64
+        ),
         ok=np.ones(rows, dtype=np.bool_),
         ttft_ms=ttft,
         tpot_ms=tpot,
@@ -93,7 +105,10 @@ def sweep(arm: str) -> Sweep:
         users=np.ones(36, dtype=np.int64),
         context_tokens=context,
         itl_ms=INTERCEPTS[arm] + SLOPES[arm] * context + rng.normal(0, 0.06, 36),
-        ttft_ms=20 + 0.03 * context + (4e-7 if arm == "bf16" else 5e-7) * context**2 + rng.exponential(15, 36),
+        ttft_ms=20
+        + 0.03 * context
+        + (4e-7 if arm == "bf16" else 5e-7) * context**2
+        + rng.exponential(15, 36),
         prompt_tokens=context,
         computed_tokens=context,
     )
@@ -103,7 +118,14 @@ def evidence(kind: Kind = "measured") -> Evidence:
     return Evidence(
         run="r-2026-11-20-a1",
         kind=kind,
-        model=Model(name="acme/hybrid-30b", layers=48, full_layers=8, window_layers=40, attention="hybrid", checkpoint="9f3c"),
+        model=Model(
+            name="acme/hybrid-30b",
+            layers=48,
+            full_layers=8,
+            window_layers=40,
+            attention="hybrid",
+            checkpoint="9f3c",
+        ),
         deployment=Deployment(
             version="0.33.0",
             gpu=Gpu(name="H100-SXM", sm=90),
@@ -115,8 +137,20 @@ def evidence(kind: Kind = "measured") -> Evidence:
         ),
         reference="bf16",
         arms=(
-            Arm(name="bf16", expected_dtype="auto", observed_dtype="bfloat16", kernel="FLASH_ATTN(FA3)", pool_tokens=512_000.0),
-            Arm(name="fp8", expected_dtype="fp8_e4m3", observed_dtype="fp8_e4m3", kernel="FLASH_ATTN(FA3)", pool_tokens=1_024_000.0),
+            Arm(
+                name="bf16",
+                expected_dtype="auto",
+                observed_dtype="bfloat16",
+                kernel="FLASH_ATTN(FA3)",
+                pool_tokens=512_000.0,
+            ),
+            Arm(
+                name="fp8",
+                expected_dtype="fp8_e4m3",
+                observed_dtype="fp8_e4m3",
+                kernel="FLASH_ATTN(FA3)",
+                pool_tokens=1_024_000.0,
+            ),
             Arm(
                 name="fp8-skip-sw",
                 expected_dtype="fp8_e4m3",
@@ -130,26 +164,68 @@ def evidence(kind: Kind = "measured") -> Evidence:
             ),
         ),
         workloads=tuple(WorkloadClass(name=name, gpu_time_share=share) for name, share in CLASSES),
-        observations=tuple(Observation(workload=name, arm=arm, calls=calls(name, arm)) for name, _ in CLASSES for arm in ARMS),
+        observations=tuple(
+            Observation(workload=name, arm=arm, calls=calls(name, arm))
+            for name, _ in CLASSES
+            for arm in ARMS
+        ),
         pair_load=PAIR_LOAD,
         twin_changes=TWIN_CHANGES,
         server=tuple(
-            (arm, Telemetry(pool_filled_share=share, minutes=10.0, preemptions=preempted, hit_rate=hits))
-            for arm, share, preempted, hits in (("bf16", 0.9, 31.0, 0.81), ("fp8", 0.4, 2.0, 0.92), ("fp8-skip-sw", 0.8, 12.0, 0.86))
+            (
+                arm,
+                Telemetry(
+                    pool_filled_share=share, minutes=10.0, preemptions=preempted, hit_rate=hits
+                ),
+            )
+            for arm, share, preempted, hits in (
+                ("bf16", 0.9, 31.0, 0.81),
+                ("fp8", 0.4, 2.0, 0.92),
+                ("fp8-skip-sw", 0.8, 12.0, 0.86),
+            )
         ),
         sweeps=tuple(sweep(arm) for arm in ARMS),
         capacity=tuple(
-            CapacityPoint(arm=arm, agents=agents, turns=240, within_slo=min(240, round(240 * (1.12 - agents / limit * 0.17))), minutes=10.0)
+            CapacityPoint(
+                arm=arm,
+                agents=agents,
+                turns=240,
+                within_slo=min(240, round(240 * (1.12 - agents / limit * 0.17))),
+                minutes=10.0,
+            )
             for arm, limit in (("bf16", 24), ("fp8", 34), ("fp8-skip-sw", 28))
             for agents in (12, 18, 24, 30, 36)
         ),
         accuracy=tuple(
-            AccuracyBucket(arm=arm, task="needle", context_tokens=float(length), both=156, reference_only=5, arm_only=3, neither=22)
+            AccuracyBucket(
+                arm=arm,
+                task="needle",
+                context_tokens=float(length),
+                both=156,
+                reference_only=5,
+                arm_only=3,
+                neither=22,
+            )
             for arm in CHALLENGERS
             for length in LENGTHS
         ),
-        health=(ClientHealth(send_lag_p99_ms=0.4, stamp_source="kernel", void_blocks=1, blocks=24, foreign_requests=0),),
-        aa=(AaControl(workload="code", first=calls("code", "bf16"), second=calls("code", "bf16"), across_machines=True),),
+        health=(
+            ClientHealth(
+                send_lag_p99_ms=0.4,
+                stamp_source="kernel",
+                void_blocks=1,
+                blocks=24,
+                foreign_requests=0,
+            ),
+        ),
+        aa=(
+            AaControl(
+                workload="code",
+                first=calls("code", "bf16"),
+                second=calls("code", "bf16"),
+                across_machines=True,
+            ),
+        ),
         priors=(
             Prior(
                 what="break_even_tokens",

@@ -31,7 +31,8 @@ def facts() -> RunFacts:
             origin="replayed from claude_code import of 480 sessions",
             minutes=204.0,
             servers=tuple(
-                Served(arm=arm, machine="node-a, node-b", fingerprint=f"{index}b7e41", steady=True) for index, arm in enumerate(ARMS)
+                Served(arm=arm, machine="node-a, node-b", fingerprint=f"{index}b7e41", steady=True)
+                for index, arm in enumerate(ARMS)
             ),
         ),
         study=of_command(COMMAND),
@@ -39,7 +40,10 @@ def facts() -> RunFacts:
             Timeline(
                 arm=arm,
                 seconds=seconds,
-                kv_usage=tuple(float(min(1.0, second / fill + rng.uniform(-0.02, 0.02))) if second else 0.0 for second in seconds),
+                kv_usage=tuple(
+                    float(min(1.0, second / fill + rng.uniform(-0.02, 0.02))) if second else 0.0
+                    for second in seconds
+                ),
                 preemptions=tuple(float(max(0.0, (second - fill) // 40)) for second in seconds),
                 running=tuple(min(12.0, second // 20) for second in seconds),
             )
@@ -60,8 +64,12 @@ def facts() -> RunFacts:
         ),
         production=Scrape(
             histograms={
-                "prompt_tokens": histogram({10e3: 15, 20e3: 30, 50e3: 42, 100e3: 10, 200e3: 3}, mean=26_000),
-                "output_tokens": histogram({100: 5, 200: 20, 500: 30, 1_000: 35, np.inf: 10}, mean=620),
+                "prompt_tokens": histogram(
+                    {10e3: 15, 20e3: 30, 50e3: 42, 100e3: 10, 200e3: 3}, mean=26_000
+                ),
+                "output_tokens": histogram(
+                    {100: 5, 200: 20, 500: 30, 1_000: 35, np.inf: 10}, mean=620
+                ),
                 "ttft_s": histogram({0.1: 10, 0.25: 45, 0.5: 30, 1.0: 15}, mean=0.28),
             },
             values={"prefix_queries": 1e9, "prefix_hits": 0.71e9, "running": 9.0, "kv_usage": 0.55},
@@ -70,4 +78,6 @@ def facts() -> RunFacts:
 
 
 def histogram(counts: dict[float, float], *, mean: float) -> Histogram:
-    return Histogram(bounds=tuple(counts), counts=tuple(counts.values()), total=mean * sum(counts.values()))
+    return Histogram(
+        bounds=tuple(counts), counts=tuple(counts.values()), total=mean * sum(counts.values())
+    )

@@ -40,13 +40,17 @@ def test_only_a_decision_to_use_an_arm_plans_a_canary() -> None:
 
 def test_the_preemption_limit_is_twice_what_the_run_showed() -> None:
     evidence = sample.evidence()
-    busy = tuple((arm, replace(figures, preemptions=80.0, minutes=10.0)) for arm, figures in evidence.server)
+    busy = tuple(
+        (arm, replace(figures, preemptions=80.0, minutes=10.0)) for arm, figures in evidence.server
+    )
     plan = made(evidence=replace(evidence, server=busy)).rollout
     assert plan is not None
     assert plan.limits[1].text == "preemptions > 16/min"
 
 
-def test_what_settles_a_question_is_the_largest_of_the_commands_that_differ_in_a_count_alone() -> None:
+def test_what_settles_a_question_is_the_largest_of_the_commands_that_differ_in_a_count_alone() -> (
+    None
+):
     assert [step for step in made().do_now if step.text.startswith("To reach a decision")] == [
         Step(
             text="To reach a decision: more paired calls of multimodal on FP8, FP8 skip-SW.",
@@ -60,10 +64,18 @@ def test_what_settles_a_question_is_the_largest_of_the_commands_that_differ_in_a
 def test_questions_are_asked_at_the_lengths_at_which_each_class_needs_them() -> None:
     wanted = [((8192, 16384, 32768), 900), ((512, 2048), 1_380), ((8192, 16384, 32768), 1_100)]
     needs = tuple(
-        Need(what=f"paired questions on fp8 at {lengths}", pairs=items, step=Questions(lengths=lengths, items=items))
+        Need(
+            what=f"paired questions on fp8 at {lengths}",
+            pairs=items,
+            step=Questions(lengths=lengths, items=items),
+        )
         for lengths, items in wanted
     )
-    asked = [step.command or "" for step in made(replace(sample.decision(), needs=needs)).do_now if step.text.startswith("To reach")]
+    asked = [
+        step.command or ""
+        for step in made(replace(sample.decision(), needs=needs)).do_now
+        if step.text.startswith("To reach")
+    ]
     assert [each.split(" --db")[0].split("hybrid-30b ")[1] for each in asked] == [
         "--contexts 8k..32k --items 1100",
         "--contexts 512,2k --items 1380",
@@ -72,30 +84,53 @@ def test_questions_are_asked_at_the_lengths_at_which_each_class_needs_them() -> 
 
 def test_questions_at_some_of_the_lengths_of_others_are_asked_with_them() -> None:
     needs = tuple(
-        Need(what=f"paired questions on {arm}", pairs=1_380, minutes=36.0, step=Questions(lengths=lengths, items=1_380))
+        Need(
+            what=f"paired questions on {arm}",
+            pairs=1_380,
+            minutes=36.0,
+            step=Questions(lengths=lengths, items=1_380),
+        )
         for arm, lengths in (("fp8", (1024, 2048, 4096)), ("fp8-skip-sw", (1024,)))
     )
-    (asked,) = [step for step in made(replace(sample.decision(), needs=needs)).do_now if "questions" in step.text]
+    (asked,) = [
+        step
+        for step in made(replace(sample.decision(), needs=needs)).do_now
+        if "questions" in step.text
+    ]
     assert "--contexts 1k..4k --items 1380" in (asked.command or "")
     assert asked.cost == "1,380 paired questions, 36 min"
 
 
 def test_what_was_invalid_is_played_again_before_anything_else() -> None:
-    needs = (*sample.decision().needs, Need(what="a rerun in which the check 'client' passes", step=Again()))
+    needs = (
+        *sample.decision().needs,
+        Need(what="a rerun in which the check 'client' passes", step=Again()),
+    )
     steps = [step.text for step in made(replace(sample.decision(), needs=needs)).do_now]
     assert steps[1] == "To reach a decision: a rerun in which the check 'client' passes."
 
 
 def test_a_command_keeps_its_blanks_where_the_run_does_not_fill_them() -> None:
     command = "agentload simulate rag --profile 'broken"
-    facts = RunFacts(made=Made(run="r", tool_version="0.1.0", command=command), study=of_command(command))
-    assert made(facts=facts).do_now[1].command == "agentload replay TRACE --endpoints ENDPOINTS --pairs 30"
+    facts = RunFacts(
+        made=Made(run="r", tool_version="0.1.0", command=command), study=of_command(command)
+    )
+    assert (
+        made(facts=facts).do_now[1].command
+        == "agentload replay TRACE --endpoints ENDPOINTS --pairs 30"
+    )
 
 
 def test_an_endpoint_list_is_quoted_as_it_must_be_of_command() -> None:
     command = "agentload replay 'a b' '--endpoints=x=http://h/v1?k=1&l=2'"
-    facts = RunFacts(made=Made(run="r", tool_version="0.1.0", traces=("a b",), command=command), study=of_command(command))
-    assert made(facts=facts).do_now[1].command == "agentload replay 'a b' --endpoints 'x=http://h/v1?k=1&l=2' --pairs 30 --resume r"
+    facts = RunFacts(
+        made=Made(run="r", tool_version="0.1.0", traces=("a b",), command=command),
+        study=of_command(command),
+    )
+    assert (
+        made(facts=facts).do_now[1].command
+        == "agentload replay 'a b' --endpoints 'x=http://h/v1?k=1&l=2' --pairs 30 --resume r"
+    )
 
 
 def plan(**changed: object) -> Rollout:
@@ -106,22 +141,33 @@ def plan(**changed: object) -> Rollout:
 
 @pytest.mark.parametrize(
     ("policy", "late"),
-    [(Policy(slos=(Slo(ttft_ms=1800.0),)), "2.5"), (Policy(slos=(Slo(workload="code", ttft_ms=1000.0),)), "1.0")],
+    [
+        (Policy(slos=(Slo(ttft_ms=1800.0),)), "2.5"),
+        (Policy(slos=(Slo(workload="code", ttft_ms=1000.0),)), "1.0"),
+    ],
 )
 def test_late_is_the_bound_of_the_histogram_at_the_service_level(policy: Policy, late: str) -> None:
-    (limit,) = (each for each in plan(policy=policy).limits if each.name == "CanaryTimeToFirstToken")
+    (limit,) = (
+        each for each in plan(policy=policy).limits if each.name == "CanaryTimeToFirstToken"
+    )
     assert set(re.findall(r'le="([\d.]+)"', limit.expression)) == {late}
     assert f"above {float(late):g} s" in limit.text
 
 
 def test_without_a_service_level_late_is_where_one_in_twenty_of_todays_calls_is() -> None:
-    own = [each.calls for each in sample.evidence().observations if each.arm == "bf16" and each.calls is not None]
+    own = [
+        each.calls
+        for each in sample.evidence().observations
+        if each.arm == "bf16" and each.calls is not None
+    ]
     p95_s = float(np.quantile(np.concatenate([calls.ttft_ms for calls in own]), 0.95)) / 1000
     (bound,) = {float(each) for each in re.findall(r'le="([\d.]+)"', plan().limits[0].expression)}
     assert p95_s <= bound < 2.6 * p95_s  # bounds lie no further apart there
 
 
-def test_a_page_by_chance_is_rarer_than_one_a_day_and_a_broken_model_is_seen_in_a_few_answers() -> None:
+def test_a_page_by_chance_is_rarer_than_one_a_day_and_a_broken_model_is_seen_in_a_few_answers() -> (
+    None
+):
     expression = plan().limits[2].expression
     found = re.search(r"> ([\d.]+) \+ ([\d.]+) / sqrt", expression)
     assert found is not None
@@ -139,22 +185,39 @@ def test_the_canary_works_as_hard_as_each_of_the_replicas_beside_it() -> None:
     for replicas, percent in ((1, 10), (2, 33), (9, 10), (300, 1)):
         decision = replace(sample.decision(), capacity=())
         shared = replace(evidence.deployment, replicas=replicas)
-        assert plan(decision=decision, evidence=replace(evidence, deployment=shared)).percent == percent
-    (stable,) = (each for each in sample.decision().capacity if each.arm == "bf16" and each.workload is None)
+        assert (
+            plan(decision=decision, evidence=replace(evidence, deployment=shared)).percent
+            == percent
+        )
+    (stable,) = (
+        each for each in sample.decision().capacity if each.arm == "bf16" and each.workload is None
+    )
     assert plan().percent == round(100 / ((stable.replicas_at_peak or 0) + 1))
 
 
 def test_a_decision_after_a_simulation_asks_for_the_readers_service_level_and_peak() -> None:
-    step = made(replace(sample.decision(), kind="simulated"), policy=Policy(slos=(Slo(ttft_ms=2_000.0, tpot_ms=40.0),))).do_now[1]
+    step = made(
+        replace(sample.decision(), kind="simulated"),
+        policy=Policy(slos=(Slo(ttft_ms=2_000.0, tpot_ms=40.0),)),
+    ).do_now[1]
     assert "--slo ttft=2000,tpot=40 --agents 42" in (step.command or "")
 
 
 def test_a_measured_run_without_a_control_is_told_how_to_get_one() -> None:
     decision = sample.decision()
-    missing = Finding(kind="informs", rule="noise_floor", message="No A/A control.", next_step=Control(arm="bf16"), leg="validity")
+    missing = Finding(
+        kind="informs",
+        rule="noise_floor",
+        message="No A/A control.",
+        next_step=Control(arm="bf16"),
+        leg="validity",
+    )
     uncontrolled = replace(decision, findings=(*decision.findings, missing))
     step = made(uncontrolled).do_now[-1]
-    assert (step.text.partition(":")[0], "--aa bf16" in (step.command or "")) == ("To be surer", True)
+    assert (step.text.partition(":")[0], "--aa bf16" in (step.command or "")) == (
+        "To be surer",
+        True,
+    )
     simulated = made(replace(uncontrolled, kind="simulated")).do_now
     assert [each.text for each in simulated if "--aa bf16" in (each.command or "")] == []
     assert not any("To be surer" in each.text for each in made().do_now)

@@ -23,9 +23,17 @@ def by_class(told: Document) -> dict[str, tuple[Cell, ...]]:
     return {cells[0].text: cells[1:] for cells in told.groups[0].tables[0].rows}
 
 
-def test_the_first_table_has_the_reference_in_absolute_values_beside_every_change_and_the_noise() -> None:
+def test_the_first_table_has_the_reference_in_absolute_values_beside_every_change_and_the_noise() -> (
+    None
+):
     told = made()
-    assert told.arms.columns == ("compared with BF16, 8 block pairs", "BF16", "FP8", "FP8 skip-SW", "noise")
+    assert told.arms.columns == (
+        "compared with BF16, 8 block pairs",
+        "BF16",
+        "FP8",
+        "FP8 skip-SW",
+        "noise",
+    )
     assert row(told, "turn latency") == (
         Cell(text="3.54 s"),
         Cell(text="−5.5% [−7.7, −3.3]"),
@@ -37,7 +45,11 @@ def test_the_first_table_has_the_reference_in_absolute_values_beside_every_chang
         Cell(text="−1.9 pp [−3.9, +0.1] ✗", tone="bad"),
         Cell(text="−0.6 pp [−2.2, +1.0] ✓", tone="good"),
     )
-    assert [cell.text for cell in row(told, "verdict")[:3]] == ["", "calibrate, then test again", "use, canary first"]
+    assert [cell.text for cell in row(told, "verdict")[:3]] == [
+        "",
+        "calibrate, then test again",
+        "use, canary first",
+    ]
 
 
 def test_what_was_not_measured_is_one_line_and_no_row_of_dashes() -> None:
@@ -46,7 +58,10 @@ def test_what_was_not_measured_is_one_line_and_no_row_of_dashes() -> None:
         sample.decision(),
         accuracy=(),
         capacity=(),
-        server=tuple(replace(each, safe=replace(each.safe, state="untested", estimate=None)) for each in sample.decision().server),
+        server=tuple(
+            replace(each, safe=replace(each.safe, state="untested", estimate=None))
+            for each in sample.decision().server
+        ),
     )
     told = made(decision, evidence)
     assert not [cells for cells in told.arms.rows if {cell.text for cell in cells[1:]} <= {"–", ""}]
@@ -58,7 +73,9 @@ def test_what_was_not_measured_is_one_line_and_no_row_of_dashes() -> None:
 
 def test_a_difference_within_the_noise_says_so_where_it_would_look_like_one() -> None:
     decision = sample.decision()
-    noisy = made(replace(decision, changes=tuple(replace(each, floor=0.065) for each in decision.changes)))
+    noisy = made(
+        replace(decision, changes=tuple(replace(each, floor=0.065) for each in decision.changes))
+    )
     assert by_class(noisy)["rag 17%: turn latency"] == (
         Cell(text="3.49 s"),
         Cell(text="+5.0% [+1.9, +8.1], within noise", tone="muted"),
@@ -70,13 +87,20 @@ def test_a_difference_within_the_noise_says_so_where_it_would_look_like_one() ->
 
 def test_figures_that_a_failed_check_invalidates_are_marked_where_they_stand() -> None:
     decision = sample.decision()
-    late = tuple(replace(each, pays=replace(each.pays, state="untested")) for each in decision.server)
-    assert row(made(replace(decision, server=late)), "turn latency")[1] == Cell(text="−5.5% [−7.7, −3.3], not valid", tone="muted")
+    late = tuple(
+        replace(each, pays=replace(each.pays, state="untested")) for each in decision.server
+    )
+    assert row(made(replace(decision, server=late)), "turn latency")[1] == Cell(
+        text="−5.5% [−7.7, −3.3], not valid", tone="muted"
+    )
 
 
 def test_a_verdict_that_waits_for_a_rerun_says_so_beside_what_it_waits_for() -> None:
     decision = sample.decision()
-    needs = (Need(what="a rerun", step=Again()), Need(what="paired questions on fp8", pairs=1_380, minutes=36.0))
+    needs = (
+        Need(what="a rerun", step=Again()),
+        Need(what="paired questions on fp8", pairs=1_380, minutes=36.0),
+    )
     waiting = tuple(replace(each, verdict="test further", needs=needs) for each in decision.server)
     expected = "test further: a run without the failed check and +1,380 questions"
     assert row(made(replace(decision, server=waiting)), "verdict")[1].text == expected
@@ -84,7 +108,9 @@ def test_a_verdict_that_waits_for_a_rerun_says_so_beside_what_it_waits_for() -> 
 
 def test_the_first_screen_shows_no_fits_and_no_token_costs() -> None:
     told = made()
-    words = repr((told.headline, told.why, told.arms, told.sure, told.do_now, told.unmeasured, told.flips))
+    words = repr(
+        (told.headline, told.why, told.arms, told.sure, told.do_now, told.unmeasured, told.flips)
+    )
     assert [word for word in ("slope", "Theil", "distribution", "USD per") if word in words] == []
 
 
@@ -95,14 +121,25 @@ def test_a_class_that_was_not_compared_counts_the_calls_that_ended_well() -> Non
     def spoilt(each: Observation) -> Observation:
         if each.workload != "multimodal" or each.calls is None:
             return each
-        return replace(each, calls=replace(each.calls, ok=np.arange(len(each.calls)) < ok.get(each.arm, 0)))
+        return replace(
+            each, calls=replace(each.calls, ok=np.arange(len(each.calls)) < ok.get(each.arm, 0))
+        )
 
-    told = by_class(made(evidence=replace(evidence, observations=tuple(map(spoilt, evidence.observations)))))
-    assert [cell.text for cell in told["multimodal 4%: turn latency"]] == ["–", "every call failed", "7 calls: too few", ""]
+    told = by_class(
+        made(evidence=replace(evidence, observations=tuple(map(spoilt, evidence.observations))))
+    )
+    assert [cell.text for cell in told["multimodal 4%: turn latency"]] == [
+        "–",
+        "every call failed",
+        "7 calls: too few",
+        "",
+    ]
 
 
 def test_a_ttft_above_its_service_level_is_marked() -> None:
-    told = by_class(made(policy=Policy(slos=(Slo(workload="code", ttft_ms=1_500.0), Slo(ttft_ms=3_000.0)))))
+    told = by_class(
+        made(policy=Policy(slos=(Slo(workload="code", ttft_ms=1_500.0), Slo(ttft_ms=3_000.0))))
+    )
     assert told["code 46%: TTFT p95 (limit 1.5 s)"][2] == Cell(text="1.95 s", tone="bad")
     assert told["rag 17%: TTFT p95 (limit 3 s)"][2] == Cell(text="1.95 s")
     assert "multimodal 4%: TTFT p95 (limit 3 s)" not in told
@@ -110,8 +147,13 @@ def test_a_ttft_above_its_service_level_is_marked() -> None:
 
 def test_too_few_sessions_for_a_p95_show_the_median_and_say_so() -> None:
     decision = sample.decision()
-    figures = tuple(replace(each, name=each.name.replace("p95", "p50")) if each.workload == "rag" else each for each in decision.figures)
-    told = by_class(made(replace(decision, figures=figures), policy=Policy(slos=(Slo(ttft_ms=1_000.0),))))
+    figures = tuple(
+        replace(each, name=each.name.replace("p95", "p50")) if each.workload == "rag" else each
+        for each in decision.figures
+    )
+    told = by_class(
+        made(replace(decision, figures=figures), policy=Policy(slos=(Slo(ttft_ms=1_000.0),)))
+    )
     assert told["rag 17%: TTFT p50 (limit 1 s)"][2] == Cell(text="1.95 s")
 
 
@@ -119,7 +161,11 @@ def test_first_tokens_are_compared_for_every_arm() -> None:
     decision = sample.decision()
     moved = [replace(each, metric="ttft_ms") for each in decision.changes if each.workload == "rag"]
     told = by_class(made(replace(decision, changes=(*decision.changes, *moved))))
-    assert [cell.text for cell in told["rag 17%: time to first token"][:3]] == ["236 ms", "+5.0% [+1.9, +8.1]", "+1.0% [−1.9, +3.9]"]
+    assert [cell.text for cell in told["rag 17%: time to first token"][:3]] == [
+        "236 ms",
+        "+5.0% [+1.9, +8.1]",
+        "+1.0% [−1.9, +3.9]",
+    ]
 
 
 def needing(arm: str, gpus: tuple[float, float, float]) -> Capacity:
@@ -154,13 +200,23 @@ def test_gpus_that_are_saved_carry_the_interval_of_both_arms(
     assert (saved.word, saved.tone) == (word, tone)
     assert saved.because.startswith("FP8 skip-SW needs ")
     needed = row(found, "GPUs at your peak of 42 agents")
-    assert ["[" in cell.text for cell in (needed[0], needed[2])] == [gpus[0] != gpus[2] for gpus in (bf16, skip)]
+    assert ["[" in cell.text for cell in (needed[0], needed[2])] == [
+        gpus[0] != gpus[2] for gpus in (bf16, skip)
+    ]
 
 
 def test_graded_answers_count_in_part() -> None:
     scores = np.array([1.0, 0.5, 0.0, 0.7])
     graded = tuple(
-        replace(each, both=0, reference_only=0, arm_only=0, neither=0, reference_scores=scores, arm_scores=scores)
+        replace(
+            each,
+            both=0,
+            reference_only=0,
+            arm_only=0,
+            neither=0,
+            reference_scores=scores,
+            arm_scores=scores,
+        )
         for each in sample.evidence().accuracy
     )
     told = made(evidence=replace(sample.evidence(), accuracy=graded))
@@ -168,5 +224,11 @@ def test_graded_answers_count_in_part() -> None:
 
 
 def test_a_hit_rate_above_all_is_shown_as_the_claim_that_it_is() -> None:
-    evidence = replace(sample.evidence(), server=(("bf16", Telemetry(hit_rate=0.5)), ("fp8", Telemetry(hit_rate=1.2))))
-    assert row(made(evidence=evidence), "cache hit rate")[:2] == (Cell(text="50%"), Cell(text="120%, not valid", tone="muted"))
+    evidence = replace(
+        sample.evidence(),
+        server=(("bf16", Telemetry(hit_rate=0.5)), ("fp8", Telemetry(hit_rate=1.2))),
+    )
+    assert row(made(evidence=evidence), "cache hit rate")[:2] == (
+        Cell(text="50%"),
+        Cell(text="120%, not valid", tone="muted"),
+    )

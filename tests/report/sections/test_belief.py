@@ -28,16 +28,30 @@ def test_what_speaks_against_the_figures_is_said() -> None:
         aa=(),
         deployment=replace(evidence.deployment, swapped=False),
         health=(ClientHealth(void_blocks=6, blocks=24, foreign_requests=3),),
-        server=tuple((arm, replace(figures, pool_filled_share=0.0)) for arm, figures in evidence.server),
+        server=tuple(
+            (arm, replace(figures, pool_filled_share=0.0)) for arm, figures in evidence.server
+        ),
     )
     servers = tuple(Served(arm=arm, steady=arm != "fp8") for arm in sample.ARMS)
     facts = replace(sample.facts(), made=replace(sample.facts().made, servers=servers))
     decision = sample.decision()
-    uncontrolled = replace(decision, changes=tuple(replace(each, floor=None) for each in decision.changes))
-    assert not any("never filled" in check.text for check in made(uncontrolled, poor, facts).belief)  # a search filled it
+    uncontrolled = replace(
+        decision, changes=tuple(replace(each, floor=None) for each in decision.changes)
+    )
+    assert not any(
+        "never filled" in check.text for check in made(uncontrolled, poor, facts).belief
+    )  # a search filled it
     assert set(made(replace(uncontrolled, capacity=()), poor, facts).belief) >= {
-        Check(state="bad", text="each arm stayed on its own machine, so a difference may be the machine's", caps="low"),
-        Check(state="bad", text="the KV dtype is not what was asked for: FP8 (bfloat16 for fp8_e4m3)", caps="low"),
+        Check(
+            state="bad",
+            text="each arm stayed on its own machine, so a difference may be the machine's",
+            caps="low",
+        ),
+        Check(
+            state="bad",
+            text="the KV dtype is not what was asked for: FP8 (bfloat16 for fp8_e4m3)",
+            caps="low",
+        ),
         Check(
             state="bad",
             text="the attention kernel differs: BF16 FLASH_ATTN(FA3), FP8 FLASHINFER, FP8 skip-SW FLASH_ATTN(FA3)",
@@ -46,8 +60,15 @@ def test_what_speaks_against_the_figures_is_said() -> None:
         Check(state="bad", text="the server changed during the run: FP8", caps="low"),
         Check(state="bad", text="3 requests from other clients on the servers", caps="low"),
         Check(state="bad", text="6 of 24 blocks invalid", caps="low"),
-        Check(state="unknown", text="there was no A/A control, so the noise floor is unknown", caps="medium"),
-        Check(state="unknown", text="the KV pool never filled on BF16, FP8, FP8 skip-SW, so capacity cannot be judged"),
+        Check(
+            state="unknown",
+            text="there was no A/A control, so the noise floor is unknown",
+            caps="medium",
+        ),
+        Check(
+            state="unknown",
+            text="the KV pool never filled on BF16, FP8, FP8 skip-SW, so capacity cannot be judged",
+        ),
     }
 
 
@@ -63,10 +84,19 @@ def test_turns_that_were_played_again_and_again_are_told_as_what_they_are() -> N
     evidence = sample.evidence()
     assert not any("distinct" in each.text for each in made().belief)
     few = tuple(
-        replace(each, calls=None if each.calls is None else replace(each.calls, session=each.calls.session % 4))
+        replace(
+            each,
+            calls=None
+            if each.calls is None
+            else replace(each.calls, session=each.calls.session % 4),
+        )
         for each in evidence.observations
     )
-    (told,) = (each for each in made(evidence=replace(evidence, observations=few)).belief if "distinct" in each.text)
+    (told,) = (
+        each
+        for each in made(evidence=replace(evidence, observations=few)).belief
+        if "distinct" in each.text
+    )
     assert told.state == "unknown"
     assert told.text.endswith("distinct turns, each played 8 times (a longer trace helps)")
 
@@ -90,14 +120,27 @@ def test_what_was_not_observed_is_never_told_as_fine() -> None:
 
 def test_a_failed_gate_is_told_with_what_it_saw() -> None:
     gates = tuple(
-        Gate(name="steady", status="fail", arm="fp8", workload=name, message="time per output token rose by 9%") for name in ("code", "rag")
+        Gate(
+            name="steady",
+            status="fail",
+            arm="fp8",
+            workload=name,
+            message="time per output token rose by 9%",
+        )
+        for name in ("code", "rag")
     )
     decision = replace(
-        sample.decision(), gates=gates, caveats=("steady: time per output token rose by 9%.", "Each server was started once.")
+        sample.decision(),
+        gates=gates,
+        caveats=("steady: time per output token rose by 9%.", "Each server was started once."),
     )
     told = made(decision)
     assert (
-        Check(state="bad", text="failed validity check on FP8, code: time per output token rose by 9% (and 1 more time)", caps="low")
+        Check(
+            state="bad",
+            text="failed validity check on FP8, code: time per output token rose by 9% (and 1 more time)",
+            caps="low",
+        )
         in told.belief
     )
     assert dict(told.asides)["Caveats"] == "Each server was started once"
@@ -106,8 +149,17 @@ def test_a_failed_gate_is_told_with_what_it_saw() -> None:
 def test_servers_that_tell_nothing_of_themselves_are_not_called_the_same() -> None:
     facts, decision, evidence = sample.facts(), sample.decision(), sample.evidence()
     servers = (Served(arm="bf16", steady=True), Served(arm="fp8", is_opaque=True))
-    opaque = made(decision, evidence, replace(facts, made=replace(facts.made, servers=servers))).belief
-    assert Check(state="bad", text="identity not verified: FP8 reported neither version, KV dtype nor kernel", caps="medium") in opaque
+    opaque = made(
+        decision, evidence, replace(facts, made=replace(facts.made, servers=servers))
+    ).belief
+    assert (
+        Check(
+            state="bad",
+            text="identity not verified: FP8 reported neither version, KV dtype nor kernel",
+            caps="medium",
+        )
+        in opaque
+    )
     assert not any("same identity" in each.text for each in opaque)
 
 
@@ -117,10 +169,15 @@ def test_confidence_is_what_the_gravest_open_check_allows_with_two_reasons_at_mo
     assert (sure.level, sure.reasons[0]) == ("medium", "each server was started once")
     assert sure.reasons[1].startswith("4 of 15 figures of the load differ from production's")
     simulated = made(replace(sample.decision(), kind="simulated")).sure
-    assert (simulated.level, simulated.reasons[0]) == ("low", "none of your own servers was measured")
+    assert (simulated.level, simulated.reasons[0]) == (
+        "low",
+        "none of your own servers was measured",
+    )
     decision = sample.decision()
     few = tuple(replace(each, pairs=4) for each in decision.changes)
-    poor = made(replace(decision, changes=few, gates=(Gate(name="client", status="fail", message="late"),))).sure
+    poor = made(
+        replace(decision, changes=few, gates=(Gate(name="client", status="fail", message="late"),))
+    ).sure
     assert (poor.level, poor.reasons) == (
         "low",
         ("failed validity check on all arms: late", "only 4 block pairs and 288 calls per arm"),
@@ -128,7 +185,16 @@ def test_confidence_is_what_the_gravest_open_check_allows_with_two_reasons_at_mo
 
 
 def test_every_input_that_a_shipped_rule_can_miss_has_a_name_that_people_use() -> None:
-    needs = sorted({need for rule in all_rules() if rule.problem is None for need in rule.module.NEEDS})
-    told = [made(replace(sample.decision(), skipped=(Skipped(rule="any", missing=(need,)),))).skipped for need in needs]
-    raw = [need for need, table in zip(needs, told, strict=True) if table.rows[0][1].text == need.rpartition(".")[2].replace("_", " ")]
+    needs = sorted(
+        {need for rule in all_rules() if rule.problem is None for need in rule.module.NEEDS}
+    )
+    told = [
+        made(replace(sample.decision(), skipped=(Skipped(rule="any", missing=(need,)),))).skipped
+        for need in needs
+    ]
+    raw = [
+        need
+        for need, table in zip(needs, told, strict=True)
+        if table.rows[0][1].text == need.rpartition(".")[2].replace("_", " ")
+    ]
     assert raw == []

@@ -30,4 +30,6 @@ ARMS = Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8"))
 def test_the_load_of_pairs_is_said_as_it_was_played(load: Load, said: str) -> None:
     study = Replay(traces=(TraceRef(path="demo-chat"),), servers=ARMS, windows=4, load=load)
     decision = replace(sample.decision(), pair_load=pair_load(study, Notes()))
-    assert document(decision, sample.evidence(), sample.facts(), policy=Policy()).load.startswith(f"block pairs have {said}")
+    assert document(decision, sample.evidence(), sample.facts(), policy=Policy()).load.startswith(
+        f"block pairs have {said}"
+    )

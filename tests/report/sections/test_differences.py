@@ -24,10 +24,21 @@ def forest(told: Document) -> Lanes:
 def test_the_first_chart_shows_every_class_on_every_arm_with_the_mix_on_top() -> None:
     found = forest(made())
     assert made().groups[0].charts[0] == found
-    assert [label for label in found.lanes if not label.startswith(" ")] == ["your mix", "code", "long_chat", "rag"]
-    shown = [(found.lanes[each.lane - 1], each.slot, round(each.at or 0.0, 1)) for each in found.spans if each.look == "interval"]
+    assert [label for label in found.lanes if not label.startswith(" ")] == [
+        "your mix",
+        "code",
+        "long_chat",
+        "rag",
+    ]
+    shown = [
+        (found.lanes[each.lane - 1], each.slot, round(each.at or 0.0, 1))
+        for each in found.spans
+        if each.look == "interval"
+    ]
     assert shown[:3] == [("your mix", 1, -5.5), ("your mix", 2, -6.0), ("code", 1, -9.0)]
-    assert {(round(each.low, 6), round(each.high, 6)) for each in found.spans if each.look == "noise"} == {(-1.8, 1.8)}
+    assert {
+        (round(each.low, 6), round(each.high, 6)) for each in found.spans if each.look == "noise"
+    } == {(-1.8, 1.8)}
     assert (found.bands[0].low, found.bands[0].high) == (-3.0, 3.0)
 
 
@@ -47,7 +58,8 @@ def shift(arm: str, factor: float, slow: float = 1.0) -> Plot:
     late = base.turn_ms > np.quantile(base.turn_ms, 0.9)
     moved = replace(base, turn_ms=base.turn_ms * factor * np.where(late, slow, 1.0))
     observations = tuple(
-        replace(each, calls=moved) if (each.workload, each.arm) == ("code", arm) else each for each in evidence.observations
+        replace(each, calls=moved) if (each.workload, each.arm) == ("code", arm) else each
+        for each in evidence.observations
     )
     found = chart(made(evidence=replace(evidence, observations=observations)), "shift-turn-code")
     assert isinstance(found, Plot)
@@ -68,4 +80,7 @@ def test_a_tail_that_got_slower_is_seen_at_the_right_end() -> None:
 
 def test_a_band_holds_its_line() -> None:
     for each in shift("fp8", 0.97).series:
-        assert all(low <= value <= high for low, value, high in zip(each.lows, each.ys, each.highs, strict=True))
+        assert all(
+            low <= value <= high
+            for low, value, high in zip(each.lows, each.ys, each.highs, strict=True)
+        )

@@ -14,7 +14,13 @@ from tests.report.telling import CHOICE, chosen, made
 
 def test_the_headline_is_the_advisors_with_the_arms_named_as_people_do() -> None:
     told = made(
-        chosen(CHOICE, arm="bf16", verdict="test further", headline="stay on bf16; test fp8-skip-sw further", runner_up="fp8-skip-sw")
+        chosen(
+            CHOICE,
+            arm="bf16",
+            verdict="test further",
+            headline="stay on bf16; test fp8-skip-sw further",
+            runner_up="fp8-skip-sw",
+        )
     )
     assert (told.headline, told.tone) == ("stay on BF16; test FP8 skip-SW further", "muted")
     assert made().headline == "canary FP8 skip-SW, then roll out"
@@ -46,12 +52,22 @@ def test_every_class_is_in_exactly_the_lists_of_its_verdicts() -> None:
 
 def test_a_verdict_that_all_classes_share_is_told_once() -> None:
     decision = sample.decision()
-    same = tuple(replace(each, verdict="calibrate") if each.arm == "fp8" else each for each in decision.classes)
+    same = tuple(
+        replace(each, verdict="calibrate") if each.arm == "fp8" else each
+        for each in decision.classes
+    )
     assert made(replace(decision, classes=same)).lists[2].items == ("FP8, the whole server",)
 
 
 def test_arms_that_are_not_about_fp8_give_the_headings_their_own_name() -> None:
-    evidence = replace(sample.evidence(), reference="old", arms=(Arm(name="old"), Arm(name="new")), server=(), sweeps=(), capacity=())
+    evidence = replace(
+        sample.evidence(),
+        reference="old",
+        arms=(Arm(name="old"), Arm(name="new")),
+        server=(),
+        sweeps=(),
+        capacity=(),
+    )
     decision = replace(
         chosen(CHOICE, arm="new", runner_up=None),
         reference="old",
@@ -69,7 +85,12 @@ def test_arms_that_are_not_about_fp8_give_the_headings_their_own_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"), [("measured", "Measured on real servers"), ("emulated", "Emulated:"), ("simulated", "Simulated:")]
+    ("kind", "words"),
+    [
+        ("measured", "Measured on real servers"),
+        ("emulated", "Emulated:"),
+        ("simulated", "Simulated:"),
+    ],
 )
 def test_the_kind_of_the_evidence_is_said_first(kind: str, words: str) -> None:
     told = made(replace(sample.decision(), kind=kind))  # type: ignore[arg-type]  # one of the three
@@ -88,44 +109,81 @@ def test_the_kind_of_the_evidence_is_said_first(kind: str, words: str) -> None:
             "random-gpt_oss",
             "Measured on a CPU with random weights. This shows the method on real servers; no latency or accuracy here",
         ),
-        ("CPU", "acme/hybrid-30b", "Measured on a CPU. This shows the method on real servers; no latency here"),
-        ("H100-SXM", "random-gpt_oss", "Measured with random weights. This shows the method on real servers; no accuracy here"),
+        (
+            "CPU",
+            "acme/hybrid-30b",
+            "Measured on a CPU. This shows the method on real servers; no latency here",
+        ),
+        (
+            "H100-SXM",
+            "random-gpt_oss",
+            "Measured with random weights. This shows the method on real servers; no accuracy here",
+        ),
     ],
 )
 def test_figures_that_carry_over_to_no_gpu_say_so_first(gpu: str, model: str, words: str) -> None:
     evidence = sample.evidence()
     deployment = replace(evidence.deployment, gpu=replace(evidence.deployment.gpu, name=gpu))
-    assert made(evidence=replace(evidence, deployment=deployment, model=replace(evidence.model, name=model))).banner.startswith(words)
+    assert made(
+        evidence=replace(evidence, deployment=deployment, model=replace(evidence.model, name=model))
+    ).banner.startswith(words)
 
 
 def test_verdicts_that_read_the_same_are_told_once() -> None:
     decision = sample.decision()
     alike = tuple(
-        replace(each, verdict="test further", reason="nobody looked", inequality=None, flips=(), needs=())
+        replace(
+            each,
+            verdict="test further",
+            reason="nobody looked",
+            inequality=None,
+            flips=(),
+            needs=(),
+        )
         for each in (*decision.server, *decision.classes)
         if each.workload != "rag" or each.arm == "fp8"
     )
     told = made(replace(decision, server=alike[:2], classes=alike[2:]))
     places = "the whole server, code, long_chat"
     title = f"FP8 skip-SW on {places}, multimodal; FP8 on {places}, rag, multimodal: test further"
-    assert [(reason.title, reason.message) for reason in told.verdicts] == [(title, "nobody looked")]
+    assert [(reason.title, reason.message) for reason in told.verdicts] == [
+        (title, "nobody looked")
+    ]
 
 
 @pytest.mark.parametrize(
     ("verdict", "told"),
-    [("avoid", "slower"), ("use", "faster"), ("test further", "undecided"), ("no difference", "no change beyond 3%")],
+    [
+        ("avoid", "slower"),
+        ("use", "faster"),
+        ("test further", "undecided"),
+        ("no difference", "no change beyond 3%"),
+    ],
 )
-def test_of_two_runs_the_headline_says_how_the_later_one_differs_and_what_else_may_explain_it(verdict: str, told: str) -> None:
+def test_of_two_runs_the_headline_says_how_the_later_one_differs_and_what_else_may_explain_it(
+    verdict: str, told: str
+) -> None:
     facts = replace(sample.facts(), made=replace(sample.facts().made, compared_with="r0"))
     found = made(chosen(CHOICE, verdict=verdict), facts=facts)
-    assert (found.headline, found.tone) == (f"{told}: turn latency −6.0% [−7.9, −4.1]", "bad" if verdict == "avoid" else "plain")
+    assert (found.headline, found.tone) == (
+        f"{told}: turn latency −6.0% [−7.9, −4.1]",
+        "bad" if verdict == "avoid" else "plain",
+    )
     assert [each.question for each in found.answers] == ["Faster or cheaper?"]
-    assert found.sure.reasons[0] == "there is one run each, so a restart or a noisy neighbour could explain a difference"
+    assert (
+        found.sure.reasons[0]
+        == "there is one run each, so a restart or a noisy neighbour could explain a difference"
+    )
 
 
 def test_agents_without_a_peak_ask_for_it_by_name() -> None:
     decision, evidence = sample.decision(), sample.evidence()
-    unknown = replace(decision, capacity=tuple(replace(each, replicas_at_peak=None, gpus_at_peak=None) for each in decision.capacity))
+    unknown = replace(
+        decision,
+        capacity=tuple(
+            replace(each, replicas_at_peak=None, gpus_at_peak=None) for each in decision.capacity
+        ),
+    )
     no_peak = replace(evidence, deployment=replace(evidence.deployment, peak_agents=None))
     saved = made(unknown, no_peak).answers[-1]
     assert saved.word == "not known"
@@ -150,7 +208,10 @@ def test_gpus_are_dollars_a_month_at_both_ends_where_a_price_is_known_and_they_a
     decision, evidence = sample.decision(), sample.evidence()
     low, value, high = today
     gpus = {"bf16": Estimate(value=value, low=low, high=high, n=9, unit="GPUs", method="")}
-    capacity = tuple(replace(each, gpus_at_peak=gpus.get(each.arm, each.gpus_at_peak)) for each in decision.capacity)
+    capacity = tuple(
+        replace(each, gpus_at_peak=gpus.get(each.arm, each.gpus_at_peak))
+        for each in decision.capacity
+    )
     server = tuple(replace(each, verdict=verdict) for each in decision.server)
     gpu = replace(evidence.deployment.gpu, usd_per_hour=price)
     priced = replace(evidence, deployment=replace(evidence.deployment, gpu=gpu, gpus_per_replica=1))
@@ -162,22 +223,45 @@ def test_what_would_mend_an_arm_is_to_be_done_now_with_the_command_that_tests_it
     decision = sample.decision()
     mended = replace(decision.server[0], verdict="avoid", remedy="upgrade vLLM to 0.19.1")
     steps = made(replace(decision, server=(mended, *decision.server[1:]))).do_now
-    (found,) = (each for each in steps if each.text == "Upgrade vLLM to 0.19.1, then test FP8 again.")
-    assert (found.command or "").startswith("agentload replay traces/mix.jsonl --endpoints arms.yaml")
+    (found,) = (
+        each for each in steps if each.text == "Upgrade vLLM to 0.19.1, then test FP8 again."
+    )
+    assert (found.command or "").startswith(
+        "agentload replay traces/mix.jsonl --endpoints arms.yaml"
+    )
 
 
-def test_each_server_is_named_on_the_first_screen_by_what_sets_it_apart_and_whether_it_changed() -> None:
+def test_each_server_is_named_on_the_first_screen_by_what_sets_it_apart_and_whether_it_changed() -> (
+    None
+):
     told = made().identity
     assert told.startswith(
         "BF16: vLLM 0.33.0, acme/hybrid-30b, KV dtype bfloat16, kernel FLASH_ATTN(FA3); FP8: the same with KV dtype fp8_e4m3; "
     )
-    assert told.endswith(". None changed during the run. The arms changed machines half way, as planned.")
-    servers = (Served(arm="bf16", steady=True), Served(arm="fp8", steady=False), Served(arm="fp8-skip-sw", is_opaque=True))
+    assert told.endswith(
+        ". None changed during the run. The arms changed machines half way, as planned."
+    )
+    servers = (
+        Served(arm="bf16", steady=True),
+        Served(arm="fp8", steady=False),
+        Served(arm="fp8-skip-sw", is_opaque=True),
+    )
     facts = replace(sample.facts(), made=replace(sample.facts().made, servers=servers))
-    assert "FP8 changed during the run. Whether FP8 skip-SW changed during the run was not verified." in made(facts=facts).identity
-    unread = replace(sample.evidence(), arms=tuple(replace(arm, observed_dtype=None) for arm in sample.evidence().arms))
-    assert "FP8: the same with KV dtype fp8_e4m3 (not confirmed by the server)" in made(evidence=unread).identity
-    assert made(replace(sample.decision(), kind="simulated")).identity.endswith(". Simulated, so none could change.")
+    assert (
+        "FP8 changed during the run. Whether FP8 skip-SW changed during the run was not verified."
+        in made(facts=facts).identity
+    )
+    unread = replace(
+        sample.evidence(),
+        arms=tuple(replace(arm, observed_dtype=None) for arm in sample.evidence().arms),
+    )
+    assert (
+        "FP8: the same with KV dtype fp8_e4m3 (not confirmed by the server)"
+        in made(evidence=unread).identity
+    )
+    assert made(replace(sample.decision(), kind="simulated")).identity.endswith(
+        ". Simulated, so none could change."
+    )
 
 
 def test_the_workloads_are_named_first_and_each_has_its_verdict_where_there_are_several() -> None:
@@ -187,13 +271,25 @@ def test_the_workloads_are_named_first_and_each_has_its_verdict_where_there_are_
     )
     evidence = sample.evidence()
     one = replace(evidence, workloads=evidence.workloads[:1])
-    assert (made(evidence=one).about[0], made(evidence=one).by_workload) == (f"workload {evidence.workloads[0].name}", "")
+    assert (made(evidence=one).about[0], made(evidence=one).by_workload) == (
+        f"workload {evidence.workloads[0].name}",
+        "",
+    )
 
 
 @pytest.mark.parametrize(
-    ("machines", "said"), [(("127.0.0.1:8000", "127.0.0.1:8001"), False), (("h1:8000", "h2:8000"), True), (("left", "right"), True)]
+    ("machines", "said"),
+    [
+        (("127.0.0.1:8000", "127.0.0.1:8001"), False),
+        (("h1:8000", "h2:8000"), True),
+        (("left", "right"), True),
+    ],
 )
-def test_two_servers_of_one_host_are_no_two_machines(machines: tuple[str, ...], *, said: bool) -> None:
+def test_two_servers_of_one_host_are_no_two_machines(
+    machines: tuple[str, ...], *, said: bool
+) -> None:
     evidence = sample.evidence()
-    told = made(evidence=replace(evidence, deployment=replace(evidence.deployment, machines=machines)))
+    told = made(
+        evidence=replace(evidence, deployment=replace(evidence.deployment, machines=machines))
+    )
     assert any("2 machines" in each for each in told.about) == said

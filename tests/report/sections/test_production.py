@@ -31,19 +31,34 @@ def test_the_load_of_the_arm_in_use_is_held_against_production() -> None:
     (table,) = next(group.tables for group in told.groups if group.title == "Production")
     assert len(table.rows) == len(told.production) == 15
     by_name = {row[0].text: tuple(cell.text for cell in row[1:]) for row in table.rows}
-    calls = [each.calls for each in sample.evidence().observations if each.arm == "bf16" and each.calls is not None]
+    calls = [
+        each.calls
+        for each in sample.evidence().observations
+        if each.arm == "bf16" and each.calls is not None
+    ]
     prompts = np.concatenate([each.prompt_tokens for each in calls])
-    computed = np.concatenate([each.computed_tokens for each in calls if each.computed_tokens is not None])
+    computed = np.concatenate(
+        [each.computed_tokens for each in calls if each.computed_tokens is not None]
+    )
     assert by_name["prompt tokens mean"] == (f"{prompts.mean():,.0f}", "26,000", "alike")
-    assert by_name["cached share of prompts"] == (f"{1 - computed.sum() / prompts.sum():.0%}", "71%", "alike")
+    assert by_name["cached share of prompts"] == (
+        f"{1 - computed.sum() / prompts.sum():.0%}",
+        "71%",
+        "alike",
+    )
     assert by_name["output tokens q99"][1:] == ("over 1,000", "less")
 
 
 def test_a_load_like_productions_speaks_for_the_figures() -> None:
     facts = sample.facts()
     assert facts.production is not None
-    prompts = {name: found for name, found in facts.production.histograms.items() if "prompt" in name}
-    told = made(facts=replace(facts, production=replace(facts.production, histograms=prompts, values={})))
+    prompts = {
+        name: found for name, found in facts.production.histograms.items() if "prompt" in name
+    }
+    told = made(
+        facts=replace(facts, production=replace(facts.production, histograms=prompts, values={}))
+    )
     assert told.belief[-1] == Check(
-        state="ok", text="replayed from claude_code import of 480 sessions; all 4 figures of the load are like production's"
+        state="ok",
+        text="replayed from claude_code import of 480 sessions; all 4 figures of the load are like production's",
     )

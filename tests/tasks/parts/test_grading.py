@@ -20,13 +20,21 @@ from agentload.tasks.parts.grading import holds, is_echo, is_set, json_in, strin
         ("123", ["12"], 1.0),  # its known weakness
     ],
 )
-def test_ruler_scores_the_share_of_the_texts_that_are_there(answer: str, wanted: list[str], score: float) -> None:
+def test_ruler_scores_the_share_of_the_texts_that_are_there(
+    answer: str, wanted: list[str], score: float
+) -> None:
     assert string_match_all(answer, wanted) == score
 
 
 @pytest.mark.parametrize(
     ("answer", "wanted", "is_there"),
-    [("12", "12", True), ("(12)", "12", True), ("123", "12", False), ("x-12", "12", False), ("id R-1.", "r-1", True)],
+    [
+        ("12", "12", True),
+        ("(12)", "12", True),
+        ("123", "12", False),
+        ("x-12", "12", False),
+        ("id R-1.", "r-1", True),
+    ],
 )
 def test_a_text_counts_where_it_stands_on_its_own(answer: str, wanted: str, is_there: bool) -> None:  # noqa: FBT001  # a table of cases
     assert holds(answer, wanted) is is_there
@@ -34,7 +42,10 @@ def test_a_text_counts_where_it_stands_on_its_own(answer: str, wanted: str, is_t
 
 def test_a_set_is_all_of_them_and_no_other() -> None:
     names = re.compile(r"\b[A-Z]{5}\b")
-    said = [is_set(answer, ("ABCDE", "XYZAB"), names) for answer in ("XYZAB ABCDE", "ABCDE", "ABCDE XYZAB QQQQQ")]
+    said = [
+        is_set(answer, ("ABCDE", "XYZAB"), names)
+        for answer in ("XYZAB ABCDE", "ABCDE", "ABCDE XYZAB QQQQQ")
+    ]
     assert said == [True, False, False]
 
 
@@ -47,7 +58,8 @@ def test_only_a_long_run_of_the_context_is_an_echo() -> None:
 
 # What the grader on the data set's card (openai/mrcr) gives: 0 without the prefix, else SequenceMatcher's ratio of the rest.
 @pytest.mark.parametrize(
-    ("answer", "score"), [("markabcd", 0.75), ("mark" + "bcde", 1.0), ("abcd", 0.0), (" markbcde", 0.0), ("mark", 0.0)]
+    ("answer", "score"),
+    [("markabcd", 0.75), ("mark" + "bcde", 1.0), ("abcd", 0.0), (" markbcde", 0.0), ("mark", 0.0)],
 )
 def test_mrcr_scores_the_likeness_of_what_follows_the_mark(answer: str, score: float) -> None:
     item = Item(messages=prompt("q"), wanted=("mark", "bcde"), output_tokens=50)
@@ -55,6 +67,9 @@ def test_mrcr_scores_the_likeness_of_what_follows_the_mark(answer: str, score: f
     assert SequenceMatcher(None, "abcd", "bcde").ratio() == 0.75
 
 
-@pytest.mark.parametrize(("text", "value"), [('{"a": 1}', {"a": 1}), ("```json\n[1]\n```", [1]), ("```\n2\n```", 2), ("so: {}", None)])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [('{"a": 1}', {"a": 1}), ("```json\n[1]\n```", [1]), ("```\n2\n```", 2), ("so: {}", None)],
+)
 def test_json_is_read_with_or_without_a_fence(text: str, value: object) -> None:
     assert json_in(text) == value

@@ -10,9 +10,16 @@ from jsonschema import Draft202012Validator
 from agentload.tasks.parts.schema import accepts, unknown
 
 NAMES = st.sampled_from(("a", "b", "c"))
-LEAVES: st.SearchStrategy[Any] = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from((1.0, 0.5, "x", "xy", "", "a1"))
+LEAVES: st.SearchStrategy[Any] = (
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 3)
+    | st.sampled_from((1.0, 0.5, "x", "xy", "", "a1"))
+)
 VALUES: st.SearchStrategy[Any] = st.recursive(
-    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3), max_leaves=6
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=6,
 )
 TYPES = st.sampled_from(("object", "array", "string", "integer", "number", "boolean", "null"))
 

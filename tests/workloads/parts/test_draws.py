@@ -34,7 +34,9 @@ TABLE = quantiles((0, 1), (0.1, 10), (0.5, 100), (0.9, 400), (1, 1000))
 
 @given(st.floats(0, 1, exclude_max=True))
 def test_the_normal_quantile_is_right_to_six_digits(share: float) -> None:
-    assert normal(share) == pytest.approx(NormalDist().inv_cdf(max(share, 2.0**-54)), abs=2e-6, rel=1e-6)
+    assert normal(share) == pytest.approx(
+        NormalDist().inv_cdf(max(share, 2.0**-54)), abs=2e-6, rel=1e-6
+    )
 
 
 @pytest.mark.parametrize(
@@ -48,11 +50,16 @@ def test_the_normal_quantile_is_right_to_six_digits(share: float) -> None:
         (inverse_gaussian(815, 200, 1, 100_000), stats.invgauss(815 / 200, scale=200)),
     ],
 )
-def test_quantiles_are_those_of_the_law(distribution: Distribution, law: stats.rv_continuous) -> None:
+def test_quantiles_are_those_of_the_law(
+    distribution: Distribution, law: stats.rv_continuous
+) -> None:
     assert [distribution(share) for share in SHARES] == pytest.approx(law.ppf(SHARES), rel=2e-3)
 
 
-@pytest.mark.parametrize("distribution", [lognormal(100, 2, 30, 200), gaussian(100, 90, 30, 200), exponential(100, 30, 200)])
+@pytest.mark.parametrize(
+    "distribution",
+    [lognormal(100, 2, 30, 200), gaussian(100, 90, 30, 200), exponential(100, 30, 200)],
+)
 def test_what_is_clipped_stays_within_its_bounds(distribution: Distribution) -> None:
     values = [distribution(share / 1000) for share in range(1000)]
     assert (min(values), max(values)) == (30, 200)
@@ -71,7 +78,9 @@ def test_a_geometric_counts_from_its_lowest_value() -> None:
 
 
 def test_a_mixture_draws_its_parts_by_weight() -> None:
-    drawn = [mixture((3, uniform(0, 1)), (1, uniform(10, 11)))(share / 1000) for share in range(1000)]
+    drawn = [
+        mixture((3, uniform(0, 1)), (1, uniform(10, 11)))(share / 1000) for share in range(1000)
+    ]
     assert sum(value > 5 for value in drawn) == 250
 
 
@@ -85,7 +94,10 @@ def test_a_choice_draws_indexes_by_weight() -> None:
 @pytest.mark.parametrize("shape", [0.006, 0.25, 1.0, 4.0])
 def test_gamma_draws_follow_their_law(shape: float) -> None:
     rng = Random(7)
-    assert stats.kstest([gamma(rng, shape=shape) for _ in range(3000)], stats.gamma(shape).cdf).pvalue > 0.01
+    assert (
+        stats.kstest([gamma(rng, shape=shape) for _ in range(3000)], stats.gamma(shape).cdf).pvalue
+        > 0.01
+    )
 
 
 def test_lengths_are_whole_and_at_least_one_and_durations_are_milliseconds() -> None:

@@ -17,7 +17,9 @@ def test_gaps_have_the_rate_and_the_spread_asked_for(cv: float) -> None:
 
 
 def test_a_day_peaks_as_much_as_asked_and_starts_at_its_quietest() -> None:
-    at = np.array(list(islice(starts(Random(7), rate_per_s=1.0, cv=0.0, peak=3.5), round(3 * DAY_S))))
+    at = np.array(
+        list(islice(starts(Random(7), rate_per_s=1.0, cv=0.0, peak=3.5), round(3 * DAY_S)))
+    )
     hours = np.histogram(at % DAY_S, bins=24, range=(0, DAY_S))[0] / 3 / 3600
     assert hours.max() == pytest.approx(3.5, rel=0.06)
     assert hours.mean() == pytest.approx(1.0, rel=0.01)
