@@ -84,8 +84,8 @@ class Verb:
 
     @property
     def headline(self) -> str:
-        """The first line of the docstring."""
-        return self.docstring.partition("\n")[0]
+        """The docstring's first paragraph, in one line."""
+        return " ".join(self.docstring.partition("\n\n")[0].split())
 
     def run(self) -> Callable[..., None]:
         """Import the verb's function."""
