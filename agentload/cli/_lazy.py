@@ -146,8 +146,8 @@ class LazyGroup(TyperGroup):
         super().__init__(**attributes)
         self.verbs = {verb.name: verb for verb in verbs(package)}
 
-    #  noqa: ARG002  # typer keeps its base class private
-    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+    # typer keeps its base class private: mypy reads the methods as other ones of its parent.
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # noqa: ARG002
         """List the names of the verbs."""
         return list(self.verbs)
 
@@ -176,8 +176,8 @@ class LazyGroup(TyperGroup):
             )
         return _command(verb)
 
-    #  noqa: ANN401, ARG002  # as list_commands
-    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
+    # as list_commands
+    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # noqa: ANN401, ARG002
         """List each verb with the first line of its docstring."""
         if self.verbs:
             with formatter.section("Commands"):
@@ -225,8 +225,8 @@ class _Command(TyperCommand):
         ]
         return [piece for piece in super().collect_usage_pieces(ctx) if piece not in hidden]
 
-    #  noqa: ANN401  # as parse_args
-    def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
+    # as parse_args
+    def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # noqa: ANN401
         """Write the options in groups, where there are many."""
         groups: dict[str, list[tuple[str, str]]] = {"Arguments": []}
         params = self.get_params(ctx)
@@ -246,8 +246,8 @@ class _Command(TyperCommand):
                 with formatter.section(name):
                     formatter.write_dl(groups[name])
 
-    #  noqa: ANN401  # as parse_args
-    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+    # as parse_args
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # noqa: ANN401
         for name, others in self.needs.items():
             source = ctx.get_parameter_source(name)
             if (

@@ -20,16 +20,19 @@ from agentload.model.trace import Key
 # mistral-common. No other tokenizer is assumed to match: `tokenizer.from_file` and a
 # server's /tokenize check the table again and drop what costs more.
 _TABLE: Final = """
-also area arts auto away axis back ball bank base been best bill bird blue boat body bold book both call came camp card care cars
-case cast cell chat chip city clip club code come cool copy core cost crew crop data date days deal deck deep does done door down
-draw drop each ears edge else even ever exit face fact fast file fill film find fire five flat flip flow food form four free from
-full give gold good half hand hard have head heat held help here hold hole home host hour into item join just keep keys kind lake
-land last late lead leaf left less life like line link list live load logs long look made mail main make many maps mark math mean
-mind more most move much must name near need news next nice note once ones only open over pack page paid pair park pass past path
-peak plan play pool post pure push rain rank rate read real rest ride ring rise risk road rock role roll room root rows rule safe
-said same save seat seed send sent sets shop show side sign site size some song soon sort spot star step stop tail take talk task
-team term test text than that then they this tile time tool town tree true turn type unit upon used uses very view wait walk wall
-wave ways week well went were west what when wide will wind wire with wood word work wrap yard year zero zone
+also area arts auto away axis back ball bank base been best bill bird blue boat body bold book both
+call came camp card care cars case cast cell chat chip city clip club code come cool copy core cost
+crew crop data date days deal deck deep does done door down draw drop each ears edge else even ever
+exit face fact fast file fill film find fire five flat flip flow food form four free from full give
+gold good half hand hard have head heat held help here hold hole home host hour into item join just
+keep keys kind lake land last late lead leaf left less life like line link list live load logs long
+look made mail main make many maps mark math mean mind more most move much must name near need news
+next nice note once ones only open over pack page paid pair park pass past path peak plan play pool
+post pure push rain rank rate read real rest ride ring rise risk road rock role roll room root rows
+rule safe said same save seat seed send sent sets shop show side sign site size some song soon sort
+spot star step stop tail take talk task team term test text than that then they this tile time tool
+town tree true turn type unit upon used uses very view wait walk wall wave ways week well went were
+west what when wide will wind wire with wood word work wrap yard year zero zone
 """
 WORDS: Final = tuple(_TABLE.split())
 WIDTH: Final = 5
