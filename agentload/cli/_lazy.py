@@ -333,7 +333,7 @@ def _paragraph(text: str) -> str:
 def _folded(line: str) -> str:
     if len(line) <= WIDTH or not line.startswith(f"{_INDENT}agentload "):
         return line
-    first, *parts = _SEAM.split(line)
+    first, *parts = _SEAM.split(_INDENT + " ".join(line.split()))
     folded = [first]
     for part in parts:
         if len(f"{folded[-1]} {part} \\") <= WIDTH:
