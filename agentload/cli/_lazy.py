@@ -115,7 +115,7 @@ def verbs(package: str) -> tuple[Verb, ...]:
     return tuple(
         Verb(
             name=name.removesuffix("_").replace("_", "-"),
-            docstring=cleandoc(docstring),
+            docstring=cleandoc(docstring.replace("\\\n", "")),  # lines that go on
             module=module,
             function=function,
         )
@@ -147,7 +147,8 @@ class LazyGroup(TyperGroup):
         self.verbs = {verb.name: verb for verb in verbs(package)}
 
     # typer keeps its base class private: mypy reads the methods as other ones of its parent.
-    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # noqa: ARG002
+    #  noqa: ARG002
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """List the names of the verbs."""
         return list(self.verbs)
 
@@ -177,7 +178,8 @@ class LazyGroup(TyperGroup):
         return _command(verb)
 
     # as list_commands
-    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # noqa: ANN401, ARG002
+    #  noqa: ANN401, ARG002
+    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
         """List each verb with the first line of its docstring."""
         if self.verbs:
             with formatter.section("Commands"):
@@ -226,7 +228,8 @@ class _Command(TyperCommand):
         return [piece for piece in super().collect_usage_pieces(ctx) if piece not in hidden]
 
     # as parse_args
-    def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # noqa: ANN401
+    #  noqa: ANN401
+    def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
         """Write the options in groups, where there are many."""
         groups: dict[str, list[tuple[str, str]]] = {"Arguments": []}
         params = self.get_params(ctx)

@@ -68,8 +68,8 @@ def calibrate(
 
     For example:
 
-        agentload calibrate traces/mine.jsonl --model
-        meta-llama/Llama-3.1-8B-Instruct --out calibrate
+        agentload calibrate traces/mine.jsonl --model meta-llama/Llama-3.1-8B-Instruct \
+            --out calibrate
 
         agentload calibrate --run 20261120-074205-1f3a
     """

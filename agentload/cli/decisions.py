@@ -53,8 +53,8 @@ def advise(
 
         agentload advise agentload.duckdb
 
-        agentload advise agentload.duckdb --run 20261120-074205-1f3a
-        --policy policy.yaml --fail-on avoid,gates
+        agentload advise agentload.duckdb --run 20261120-074205-1f3a --policy policy.yaml \
+            --fail-on avoid,gates
 
         agentload advise agentload.duckdb --against prometheus=http://production:8000/metrics
     """
@@ -164,8 +164,8 @@ def compare(
 
     For example:
 
-        agentload compare agentload.duckdb --runs
-        20261119-020000-77aa,20261120-020000-1f3a --fail-on avoid
+        agentload compare agentload.duckdb --runs 20261119-020000-77aa,20261120-020000-1f3a \
+            --fail-on avoid
     """
     names = [name.strip() for name in runs.split(",")]
     if len(names) != 2 or names[0] == names[1] or not all(names):

@@ -47,24 +47,25 @@ def replay(
 
         agentload replay demo-rag --endpoints emulated:llama-3.1-8b-h100 --db demo.duckdb
 
-        agentload replay rag --endpoints
-        bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1 --sessions 16 --wait-cap user=5
+        agentload replay rag \
+            --endpoints bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1 --sessions 16 \
+            --wait-cap user=5
 
-        agentload replay traces/cron.jsonl --endpoints
-        arms.yaml --sessions 8 --wait-cap user=20 --dry-run
+        agentload replay traces/cron.jsonl --endpoints arms.yaml --sessions 8 --wait-cap user=20 \
+            --dry-run
 
         agentload replay rag --endpoints arms.yaml --launch --restarts 3
 
-        agentload replay rag --endpoints
-        bf16=http://10.0.0.1:8000/v1,fp8=http://10.0.0.2:8000/v1 --design parallel --swap
+        agentload replay rag --endpoints bf16=http://10.0.0.1:8000/v1,fp8=http://10.0.0.2:8000/v1 \
+            --design parallel --swap
 
-        agentload replay code --endpoints arms.yaml --capacity 24
-        --duration 3600 --pairs 2 --wait-cap user=60 --dry-run
+        agentload replay code --endpoints arms.yaml --capacity 24 --duration 3600 --pairs 2 \
+            --wait-cap user=60 --dry-run
 
         agentload replay chat --endpoints arms.yaml --rate 0.5 --ramp 120 --burst 5x10/60
 
-        agentload replay chat --endpoints arms.yaml --sessions
-        4000 --on ray:10.0.0.1:6379 --share /mnt/shards
+        agentload replay chat --endpoints arms.yaml --sessions 4000 --on ray:10.0.0.1:6379 \
+            --share /mnt/shards
     """
     if print_ is not None:
         assert isinstance(study, Replay), study
@@ -90,19 +91,19 @@ def simulate(
 
         agentload simulate rag --profile llama-3.1-8b-h100 --db agentload.duckdb
 
-        agentload simulate traces/rag.jsonl --profile
-        gpt-oss-20b-h100 --arms bf16,fp8-skip-sw --sessions 16
+        agentload simulate traces/rag.jsonl --profile gpt-oss-20b-h100 --arms bf16,fp8-skip-sw \
+            --sessions 16
 
-        agentload simulate code --profile llama-3.1-8b-h100 --max-context
-        128k --find max-concurrency --slo ttft=3000,tpot=50
+        agentload simulate code --profile llama-3.1-8b-h100 --max-context 128k \
+            --find max-concurrency --slo ttft=3000,tpot=50
 
-        agentload simulate code --profile llama-3.1-8b-h100 --max-context
-        128k --arms bf16,fp8 --capacity 24 --pairs 2 --wait-cap user=60
+        agentload simulate code --profile llama-3.1-8b-h100 --max-context 128k --arms bf16,fp8 \
+            --capacity 24 --pairs 2 --wait-cap user=60
 
         agentload simulate chat --profile llama-3.1-8b-h100 --rate 0.5 --ramp 120 --burst 5x10/60
 
-        agentload simulate rag --profile llama-3.1-8b-h100 --arms
-        bf16,fp8 --design parallel --swap --machines m1=1,m2=1.08
+        agentload simulate rag --profile llama-3.1-8b-h100 --arms bf16,fp8 --design parallel \
+            --swap --machines m1=1,m2=1.08
     """
     carry_out(study, place, is_dry=False, as_json=json)
 
@@ -133,11 +134,11 @@ def sweep(
 
         agentload sweep --contexts 1k..64k --endpoints endpoints.yaml
 
-        agentload sweep --contexts 512..8k --endpoints
-        endpoints.yaml --launch --into 20261120-074205-1f3a
+        agentload sweep --contexts 512..8k --endpoints endpoints.yaml --launch \
+            --into 20261120-074205-1f3a
 
-        agentload sweep --concurrency --trace traces/chat.jsonl
-        --endpoints endpoints.yaml --slo ttft=2000,tpot=50
+        agentload sweep --concurrency --trace traces/chat.jsonl --endpoints endpoints.yaml \
+            --slo ttft=2000,tpot=50
     """
     carry_out(study, place, is_dry=dry_run, as_json=json)
 
@@ -164,14 +165,14 @@ def eval_(
 
     For example:
 
-        agentload eval --endpoints emulated:llama-3.1-8b-h100-old-kernel
-        --contexts 8k..128k --items 100 --db demo.duckdb
+        agentload eval --endpoints emulated:llama-3.1-8b-h100-old-kernel --contexts 8k..128k \
+            --items 100 --db demo.duckdb
 
-        agentload eval --endpoints bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1
-        --contexts 4k..128k --items 1200 --aa bf16
+        agentload eval --endpoints bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1 \
+            --contexts 4k..128k --items 1200 --aa bf16
 
-        agentload eval --endpoints arms.yaml --tasks
-        needle,tool_log,mrcr_like-4 --contexts 32k,64k --depths 5 --dry-run
+        agentload eval --endpoints arms.yaml --tasks needle,tool_log,mrcr_like-4 \
+            --contexts 32k,64k --depths 5 --dry-run
 
         agentload eval --endpoints endpoints.yaml --launch --into 20261120-074205-1f3a
     """
@@ -205,14 +206,14 @@ def decide(
 
     For example:
 
-        agentload decide chat --profile llama-3.1-8b-h100
-        --arms bf16,fp8 --slo ttft=2s,tpot=40ms --agents 400
+        agentload decide chat --profile llama-3.1-8b-h100 --arms bf16,fp8 --slo ttft=2s,tpot=40ms \
+            --agents 400
 
-        agentload decide traces/mine.jsonl --endpoints arms.yaml --slo
-        ttft=2s,tpot=50ms --agents 400 --price 2.50 --budget 45m
+        agentload decide traces/mine.jsonl --endpoints arms.yaml --slo ttft=2s,tpot=50ms \
+            --agents 400 --price 2.50 --budget 45m
 
-        agentload decide rag --endpoints
-        bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1 --dry-run
+        agentload decide rag \
+            --endpoints bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1 --dry-run
     """
     words = gate(fail_on)
     assert isinstance(study, Decide), study

@@ -43,7 +43,7 @@ FROM batch LEFT JOIN (
     SELECT call_id, len(gap_us) AS chunk_count, coalesce(tokens[1], 1) AS first_chunk_tokens,
         coalesce(list_sum(tokens), len(gap_us)) AS streamed_tokens,
         -- The p99 of fewer than a hundred gaps is the longest,
-            and finding that takes a fourth of the time.
+        -- and finding that takes a fourth of the time.
         CASE
             WHEN len(gap_us) <= 100 THEN greatest(list_max(gap_us), list_max(late_us))
             ELSE list_aggregate(list_concat(gap_us, late_us), 'quantile_disc', 0.99)

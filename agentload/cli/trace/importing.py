@@ -183,8 +183,8 @@ def fit(
 
         agentload trace fit --prometheus http://production:8000/metrics --for 600 -o fitted.jsonl
 
-        agentload trace fit --prometheus monday.prom --prometheus
-        tuesday.prom sharing=prefix requests=5000 -o fitted.jsonl
+        agentload trace fit --prometheus monday.prom \
+            --prometheus tuesday.prom sharing=prefix requests=5000 -o fitted.jsonl
     """
     if len(prometheus) > 2:
         raise UsageError("--prometheus is given once or twice")

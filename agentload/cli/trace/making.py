@@ -159,8 +159,8 @@ def export(
 
         agentload trace export mooncake mine.jsonl -o mine.mooncake.jsonl
 
-        agentload trace export openai-batch mine.jsonl
-        model=NAME --text mine.text.jsonl -o batch.jsonl
+        agentload trace export openai-batch mine.jsonl model=NAME \
+            --text mine.text.jsonl -o batch.jsonl
     """
     if format is None:
         list_all(every(), json=json)

@@ -159,8 +159,8 @@ def mute(
 
     For example:
 
-        agentload watch mute nightly-rag regression --until
-        2026-12-01 --note "the new kernel comes on Monday"
+        agentload watch mute nightly-rag regression --until 2026-12-01 \
+            --note "the new kernel comes on Monday"
     """
     jobs = read_jobs(file)
     job = jobs.named(name)

@@ -56,8 +56,8 @@ def add(
 
     For example:
 
-        agentload watch add nightly-rag --trace rag --endpoints
-        prod=http://127.0.0.1:8000/v1 --cron "0 2 * * *" --time-zone Europe/Berlin
+        agentload watch add nightly-rag --trace rag --endpoints prod=http://127.0.0.1:8000/v1 \
+            --cron "0 2 * * *" --time-zone Europe/Berlin
     """
     schedule: dict[str, Any] = {
         "cron": cron,
