@@ -147,8 +147,7 @@ class LazyGroup(TyperGroup):
         self.verbs = {verb.name: verb for verb in verbs(package)}
 
     # typer keeps its base class private: mypy reads the methods as other ones of its parent.
-    #  noqa: ARG002
-    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # noqa: ARG002
         """List the names of the verbs."""
         return list(self.verbs)
 
@@ -178,8 +177,7 @@ class LazyGroup(TyperGroup):
         return _command(verb)
 
     # as list_commands
-    #  noqa: ANN401, ARG002
-    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
+    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # noqa: ANN401, ARG002
         """List each verb with the first line of its docstring."""
         if self.verbs:
             with formatter.section("Commands"):
@@ -228,8 +226,7 @@ class _Command(TyperCommand):
         return [piece for piece in super().collect_usage_pieces(ctx) if piece not in hidden]
 
     # as parse_args
-    #  noqa: ANN401
-    def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
+    def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # noqa: ANN401
         """Write the options in groups, where there are many."""
         groups: dict[str, list[tuple[str, str]]] = {"Arguments": []}
         params = self.get_params(ctx)
