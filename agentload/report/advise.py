@@ -11,9 +11,9 @@ from agentload.errors import AgentloadError
 from agentload.exposition.scrape import Scrape
 from agentload.model.rows import VerdictRow
 from agentload.report.document import document
-from agentload.report.formats.json import json
 from agentload.report.parts import Document, RunFacts
 from agentload.report.read import facts
+from agentload.report.render import render
 from agentload.store import loader, tables
 from agentload.store.database import reading
 from agentload.verdict.comparison import comparison
@@ -90,7 +90,7 @@ def keep(document: Document, database: Path, *, setting: Setting) -> None:
         run_id=document.run,
         at_ns=time.time_ns(),
         policy=setting.name,
-        decision=json(document),
+        decision=render(document, "json"),
         headline=document.headline,
         verdict=document.decision.choice.verdict,
         version=__version__,

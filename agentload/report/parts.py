@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
-from pathlib import Path
 from typing import Literal, TypeAlias
 
 from advisor.evidence import Kind
@@ -346,37 +344,3 @@ class Document:
             ("What would change this", self.flips),
         )
         return tuple((label, words) for label, words in lines if words)
-
-    def text(self) -> str:
-        """Return what its first screen says, for a terminal."""
-        from agentload.report.formats.txt import text
-
-        return text(self)
-
-    def markdown(self) -> str:
-        """Return it as Markdown; the charts that this shows are files of their own, which `write` writes."""
-        from agentload.report.formats.md import markdown
-
-        return markdown(self)
-
-    def html(self) -> str:
-        """Return it as one page that needs no other file."""
-        from agentload.report.formats.html import html
-
-        return html(self)
-
-    def json(self) -> str:
-        """Return it for machines (docs/decision.schema.json)."""
-        from agentload.report.formats.json import json
-
-        return json(self)
-
-    def write(self, folder: Path | str) -> tuple[Path, ...]:
-        """Write the files that the verb `report` writes, and return their paths."""
-        from agentload.report.write import write
-
-        return write(self, Path(folder))
-
-    def _repr_html_(self) -> str:
-        # A page of its own: its style is not the notebook's.
-        return f'<iframe srcdoc="{escape(self.html())}" style="width: 100%; height: 48rem; border: 0"></iframe>'

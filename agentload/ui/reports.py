@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 import duckdb
 
-from agentload.report.formats.html import html
 from agentload.report.parts import Document
+from agentload.report.render import render
 from agentload.store.database import refusal
 from agentload.ui.pages.compared import Compared, compared
 from agentload.ui.pages.run import run_named
@@ -37,11 +37,8 @@ class Reports:
 
     async def page(self, source: Source, query: Query) -> str:
         """Return a report's page; raise `AgentloadError` if a run is missing or two cannot be compared."""
-        return await self._soon(
-            lambda: html(self._document(source, query)).replace(
-                "<body>", f"<body>\n{_home(source, query)}", 1
-            )
-        )
+        text = await self._soon(lambda: render(self._document(source, query), "html"))
+        return text.replace("<body>", f"<body>\n{_home(source, query)}", 1)
 
     async def compared(self, source: Source, query: Query) -> Compared:
         """Return what two runs come to; raise as `page` does."""

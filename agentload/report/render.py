@@ -1,4 +1,4 @@
-"""Write a report's files into a folder."""
+"""Render a document in any format, and write a report's files into a folder."""
 
 import json
 import re
@@ -50,10 +50,19 @@ def formats() -> tuple[str, ...]:
     return _FORMATS.names()
 
 
+def render(document: Document, format: str) -> str:
+    """Render a document as the first file of a format; raises `UsageError` where there is no such format."""
+    _, text = next(_files(document, format))
+    return text
+
+
 def write(document: Document, folder: Path, *, formats: Sequence[str] = USUAL) -> tuple[Path, ...]:
-    """Write the report, and the canary's files if there is one; return the paths. Raises `UsageError` on a format that does not exist."""
+    """Write the report, and the canary's files if there is one; return the paths. Raises as `render` does."""
     out = []
-    for name, text in _files(document, formats):
+    files = [file for name in formats for file in _files(document, name)]
+    if document.rollout is not None:
+        files += beside(document.rollout)
+    for name, text in files:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -63,15 +72,10 @@ def write(document: Document, folder: Path, *, formats: Sequence[str] = USUAL) -
     return tuple(out)
 
 
-def _files(document: Document, wanted: Sequence[str]) -> Iterator[tuple[str, str]]:
-    known = formats()
-    unknown = [name for name in wanted if name not in known]
-    if unknown:
-        raise UsageError(f"no format '{unknown[0]}'", hint=f"any of: {','.join(known)}")
-    for name in wanted:
-        yield from _FORMATS.load(name).files(document)
-    if document.rollout is not None:
-        yield from beside(document.rollout)
+def _files(document: Document, format: str) -> Iterator[tuple[str, str]]:
+    if format not in formats():
+        raise UsageError(f"no format '{format}'", hint=f"any of: {','.join(formats())}")
+    yield from _FORMATS.load(format).files(document)
 
 
 def _withdraw(folder: Path) -> None:
