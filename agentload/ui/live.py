@@ -13,7 +13,7 @@ from typing import Final
 from agentload.errors import StoreError
 from agentload.model.rows import Row
 from agentload.store.journal import is_held, read
-from agentload.ui.progress import Fold, Progress
+from agentload.ui.progress import Fold, RunProgress
 
 SWEEP_S: Final = 10.0
 """How often folders of old runs are checked again: one may have been resumed."""
@@ -57,7 +57,7 @@ class Seen:
     """The state of an active run."""
 
     run_id: str
-    progress: Progress | None
+    progress: RunProgress | None
     """None until its journal describes the run."""
     is_current: bool
     """False while a long journal is being read for the first time."""
