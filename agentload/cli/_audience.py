@@ -35,7 +35,11 @@ class Progress:
     """Listen to a replay and draw it."""
 
     def __init__(self, expected: Cost, *, start: ClockStart = "due", above: Above = tuple) -> None:
-        """Begin with what the plan expects; the clocks of its turns *start* as its load has it, lines *above* say what it is part of."""
+        """Begin with what the plan expects.
+
+        The clocks of its turns *start* as its load has it, lines *above* say what it is part
+        of.
+        """
         self._above = above
         self._clock = Clock(start)
         self._planned_s = 60 * expected.minutes
@@ -63,7 +67,10 @@ class Progress:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Draw on standard error for as long as the block runs; plain lines when it is no terminal."""
+        """Draw on standard error for as long as the block runs.
+
+        Plain lines when it is no terminal.
+        """
         if not is_watched():
             yield
             return
@@ -140,7 +147,10 @@ def _ms(spread: Spread | None) -> tuple[str, str]:
 
 
 class Answers:
-    """Tell on standard error how far each cell of an evaluation is: a line drawn again on a terminal, a line now and then elsewhere."""
+    """Tell on standard error how far each cell of an evaluation is.
+
+    A line drawn again on a terminal, a line now and then elsewhere.
+    """
 
     def __init__(self, questions: Sequence[Question], *, arms: int) -> None:
         self._totals = Counter(

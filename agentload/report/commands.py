@@ -133,7 +133,10 @@ def on_own_servers(
 
 
 def unspoken(facts: RunFacts) -> tuple[str, ...]:
-    """List the options that a defaults file sets here and the run did without: no command can leave them out."""
+    """List the options that a defaults file sets here and the run did without.
+
+    No command can leave them out.
+    """
     return unsaid(_replay(facts), facts.spelled)
 
 
@@ -201,7 +204,10 @@ def _controlled(study: Replay, arm: str) -> Replay:
 
 
 def _grown(study: Replay, played: int) -> Replay:
-    """Return a replay with as many pairs as the run has by now: more than were typed where it was given more."""
+    """Return a replay with as many pairs as the run has by now.
+
+    More than were typed where it was given more.
+    """
     return _playable(extended(study, pairs=max(study.pairs, played)))
 
 
@@ -215,7 +221,10 @@ def _playable(study: P) -> P:
 
 
 def _more(facts: RunFacts, pairs: int, played: int, **changes: object) -> str:
-    """Return the command that has so many pairs played in all; *changes* that make another plan of the run start one of its own."""
+    """Return the command that has so many pairs played in all.
+
+    *changes* that make another plan of the run start one of its own.
+    """
     began = _virtual(facts) or _replay(facts)  # a simulation is given more by a longer one
     wanted = extended(began, pairs=pairs, **changes)
     if began != facts.study or differences(began, wanted):

@@ -51,13 +51,19 @@ def formats() -> tuple[str, ...]:
 
 
 def render(document: Document, format: str) -> str:
-    """Render a document as the first file of a format; raises `UsageError` where there is no such format."""
+    """Render a document as the first file of a format.
+
+    Raises `UsageError` where there is no such format.
+    """
     _, text = next(_files(document, format))
     return text
 
 
 def write(document: Document, folder: Path, *, formats: Sequence[str] = USUAL) -> tuple[Path, ...]:
-    """Write the report, and the canary's files if there is one; return the paths. Raises as `render` does."""
+    """Write the report, and the canary's files if there is one; return the paths.
+
+    Raises as `render` does.
+    """
     out = []
     files = [file for name in formats for file in _files(document, name)]
     if document.rollout is not None:
@@ -79,7 +85,10 @@ def _files(document: Document, format: str) -> Iterator[tuple[str, str]]:
 
 
 def _withdraw(folder: Path) -> None:
-    """Remove the canary of an earlier decision: a manifest must not outlive the verdict that it rests on."""
+    """Remove the canary of an earlier decision.
+
+    A manifest must not outlive the verdict that it rests on.
+    """
     for name in NAMES:
         path = folder / name
         if path.is_file() and MARK in path.read_text(encoding="utf-8").partition("\n")[0]:

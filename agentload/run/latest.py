@@ -1,4 +1,7 @@
-"""Fold the calls of a run while it is on: the terminal draws what comes of it, and so does the page."""
+"""Fold the calls of a run while it is on.
+
+The terminal draws what comes of it, and so does the page.
+"""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
@@ -22,7 +25,10 @@ class Spread:
 
 
 def is_shown(row: CallRow) -> bool:
-    """Tell whether a call is one of those whose times are shown: it is answered, and no priming call, as in a run's summary."""
+    """Tell whether a call is one of those whose times are shown.
+
+    It is answered, and no priming call, as in a run's summary.
+    """
     return row.status == "ok" and not row.prime
 
 
@@ -49,7 +55,10 @@ class Latest:
     _output: _Output | None = None
 
     def take(self, row: CallRow, since_ns: int) -> None:
-        """Add a call, whose turn's clock started at *since_ns*; a priming call counts for its tokens alone."""
+        """Add a call, whose turn's clock started at *since_ns*.
+
+        A priming call counts for its tokens alone.
+        """
         if row.first_ns is not None:
             self._wrote(row, row.done_ns or row.first_ns)
         if row.prime:
@@ -79,7 +88,10 @@ class Latest:
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Return the rate of output tokens in the current or latest block; None before it lasted a second."""
+        """Return the rate of output tokens in the current or latest block.
+
+        None before it lasted a second.
+        """
         if self._output is None:
             return None
         seconds = (self._output.until_ns - self._output.from_ns) / SECOND
@@ -104,7 +116,10 @@ class Latest:
 
 
 def share(arms: Mapping[str, Latest], expected: Mapping[str, int]) -> float | None:
-    """Return the share of the expected calls of all arms that are done; None where none are expected."""
+    """Return the share of the expected calls of all arms that are done.
+
+    None where none are expected.
+    """
     total = sum(expected.values())
     done = sum(min(arms[name].done, count) for name, count in expected.items() if name in arms)
     return done / total if total else None

@@ -1,4 +1,7 @@
-"""Find active runs and follow their journals: the database only has them up to the last finished block pair."""
+"""Find active runs and follow their journals.
+
+The database only has them up to the last finished block pair.
+"""
 
 import os
 import re
@@ -143,7 +146,10 @@ def _is_running(folder: Path) -> bool:
 
 
 def _journals(folder: Path) -> list[Path]:
-    """List a run's journals part by part; each part's own, which sets the clock, before its workers'."""
+    """List a run's journals part by part.
+
+    Each part's own, which sets the clock, before its workers'.
+    """
     try:
         with os.scandir(folder) as entries:
             found = [match for each in entries if (match := _LEG.fullmatch(each.name))]

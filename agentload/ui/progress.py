@@ -75,16 +75,16 @@ class RunProgress:
     """Share done before the run was resumed."""
 
     def left_s(self, now_ns: int) -> float | None:
-        """Estimate the remaining seconds from those that passed; None while there is too little to go by."""
-        if (
-            self.share is None
-            or self.started_ns is None
-            or self.share - self.began_share < ENOUGH_SHARE
-        ):
+        """Estimate the remaining seconds from those that passed.
+
+        None while there is too little to go by.
+        """
+        if self.share is None or self.started_ns is None:
             return None
-        return (
-            (now_ns - self.started_ns) / SECOND * (1 - self.share) / (self.share - self.began_share)
-        )
+        done = self.share - self.began_share
+        if done < ENOUGH_SHARE:
+            return None
+        return (now_ns - self.started_ns) / SECOND * (1 - self.share) / done
 
 
 @dataclass(slots=True)
@@ -149,9 +149,7 @@ class Fold:
             job=self._job,
             leg=1 if leg is None else leg.leg,
             started_ns=None if leg is None else leg.wall_ns,
-            heard_ns=None
-            if leg is None or self._heard_ns is None
-            else leg.wall_ns + self._heard_ns - leg.monotonic_ns,
+            heard_ns=self._heard(),
             rounds=self._rounds,
             round=self._playing(),
             void_blocks=self._void,
@@ -160,6 +158,11 @@ class Fold:
             failures=tuple(reversed(self._failures)),
             began_share=self._began_share,
         )
+
+    def _heard(self) -> int | None:
+        if self._leg is None or self._heard_ns is None:
+            return None
+        return self._leg.wall_ns + self._heard_ns - self._leg.monotonic_ns
 
     def _opened(self, row: RunRow) -> None:
         self._run = row
@@ -246,17 +249,12 @@ def chart(progress: RunProgress) -> Plot | None:
     """Draw time to first token over the run so far; None before there is anything to draw."""
     latest_s = max((second for arm in progress.arms for second, _ in arm.marks), default=0.0)
     unit, size = ("seconds", 1.0) if latest_s < IN_SECONDS else ("minutes", 60.0)
-    series = tuple(
-        Series(
-            label=arm.arm,
-            slot=place % SLOTS,
-            mark="points",
-            xs=tuple(second / size for second, _ in arm.marks),
-            ys=tuple(ttft_ms for _, ttft_ms in arm.marks),
-        )
-        for place, arm in enumerate(progress.arms)
-        if arm.marks
-    )
+    series = []
+    for place, arm in enumerate(progress.arms):
+        xs, ys = zip(*arm.marks, strict=True) if arm.marks else ((), ())
+        times = tuple(second / size for second in xs)
+        series.append(Series(label=arm.arm, slot=place % SLOTS, mark="points", xs=times, ys=ys))
+    series = [each for each in series if each.xs]
     if sum(len(each.xs) for each in series) < 2:
         return None
     return Plot(
@@ -265,5 +263,5 @@ def chart(progress: RunProgress) -> Plot | None:
         caption="One mark for each answered call at its first token; long runs are thinned evenly.",
         x=Axis(label=f"{unit} since the run started or resumed", quantity="count"),
         y=Axis(label="ms", quantity="ms", low=0.0),
-        series=series,
+        series=tuple(series),
     )

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from agentload import __version__
 from agentload.endpoints.endpoint import without_user
 from agentload.report import format as say
-from agentload.report.charts.draw import element, path
+from agentload.report.charts.svg import element, path
 from agentload.report.formats import html
 from agentload.ui.pages.calls import Bar
 from agentload.ui.pages.jobs import standing

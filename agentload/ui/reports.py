@@ -1,4 +1,7 @@
-"""Make a run's report, or a comparison of two, on request; the latest few are cached until the database changes."""
+"""Make a run's report, or a comparison of two, on request.
+
+The latest few are cached until the database changes.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -36,7 +39,10 @@ class Reports:
     _thread: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1, "reports"))
 
     async def page(self, source: Source, query: Query) -> str:
-        """Return a report's page; raise `AgentloadError` if a run is missing or two cannot be compared."""
+        """Return a report's page.
+
+        Raise `AgentloadError` if a run is missing or two cannot be compared.
+        """
         text = await self._soon(lambda: render(self._document(source, query), "html"))
         return text.replace("<body>", f"<body>\n{_home(source, query)}", 1)
 

@@ -63,7 +63,10 @@ def check(options: Options) -> None:
 def run(
     options: Options, *, ready: Callable[[Running], None], seconds: float | None = None
 ) -> None:
-    """Serve until SIGINT or SIGTERM, or for this many seconds; raises LaunchError if the port is taken."""
+    """Serve until SIGINT or SIGTERM, or for this many seconds.
+
+    Raises LaunchError if the port is taken.
+    """
     asyncio.run(_run(options, ready=ready, seconds=seconds))
 
 

@@ -1,4 +1,7 @@
-"""What a chart shows, as data, and few values for many; how it looks is decided by the drawing files."""
+"""What a chart shows, as data, and few values for many.
+
+How it looks is decided by the drawing files.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -27,7 +30,10 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Values of one arm. `slot` fixes colour and marker, equal for an arm in every chart; None is nobody's."""
+    """Values of one arm. `slot` fixes colour and marker, equal for an arm in every chart.
+
+    None is nobody's.
+    """
 
     label: str
     slot: int | None
@@ -66,7 +72,7 @@ class Band:
     axis: Literal["x", "y"]
     low: float | None
     high: float | None
-    label: str
+    label: str = ""
     slot: int | None = None
 
 
@@ -76,7 +82,7 @@ class Rule:
 
     axis: Literal["x", "y"]
     at: float
-    label: str
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +102,11 @@ class Plot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
-    """One field of a heat map: how dark it is (0 to 1), in whose colour, what is written in it, and what to say about it."""
+class Square:
+    """One field of a heat map.
+
+    How dark it is (0 to 1), in whose colour, what is written in it, and what to say about it.
+    """
 
     column: int
     row: int
@@ -118,7 +127,7 @@ class HeatMap:
     y_label: str
     columns: tuple[str, ...]
     rows: tuple[str, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[Square, ...]
 
 
 Look: TypeAlias = Literal[
@@ -129,7 +138,10 @@ Look: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """A stretch of a lane, or with `at` a value within it; `offset` places it between the lane's top (0) and bottom (1)."""
+    """A stretch of a lane, or with `at` a value within it.
+
+    `offset` places it between the lane's top (0) and bottom (1).
+    """
 
     lane: int
     look: Look
@@ -153,7 +165,10 @@ class Trace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lanes:
-    """Labelled lanes over one axis: differences with their intervals, blocks of a run, phases of a call."""
+    """Labelled lanes over one axis.
+
+    Differences with their intervals, blocks of a run, phases of a call.
+    """
 
     name: str
     title: str
@@ -162,7 +177,9 @@ class Lanes:
     lanes: tuple[str, ...]
     spans: tuple[Span, ...]
     arms: tuple[tuple[str, int], ...] = ()
-    """Label and slot of the arms that lanes share; empty where each lane is one arm's and says whose."""
+    """Label and slot of the arms that lanes share; empty where each lane is one arm's and says
+    whose.
+    """
     traces: tuple[Trace, ...] = ()
     bands: tuple[Band, ...] = ()
     rules: tuple[Rule, ...] = ()
@@ -174,7 +191,10 @@ Chart: TypeAlias = Plot | HeatMap | Lanes
 
 
 def legend(chart: Chart) -> tuple[tuple[str, int], ...]:
-    """List the (label, slot) of the arms in a chart, in order of slot; a heat map's arm is in its title."""
+    """List the (label, slot) of the arms in a chart, in order of slot.
+
+    A heat map's arm is in its title.
+    """
     match chart:
         case Plot():
             labels = {
@@ -218,7 +238,10 @@ def every(values: Sequence[Value], most: int = MARKS) -> tuple[Value, ...]:
 def cloud(
     xs: npt.NDArray[np.float64], ys: npt.NDArray[np.float64]
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return points spread evenly over the order of *xs*; a row that lacks either value is left out."""
+    """Return points spread evenly over the order of *xs*.
+
+    A row that lacks either value is left out.
+    """
     known = np.isfinite(xs) & np.isfinite(ys)
     xs, ys = xs[known], ys[known]
     order = np.lexsort((ys, xs))

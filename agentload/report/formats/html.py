@@ -1,4 +1,7 @@
-"""Render a document as one HTML file: no network, no library, readable without scripts, in light and dark, on a phone and on paper."""
+"""Render a document as one HTML file.
+
+No network, no library, readable without scripts, in light and dark, on a phone and on paper.
+"""
 
 import base64
 import hashlib
@@ -52,7 +55,10 @@ def script() -> str:
 
 
 def security_policy(*, styled: str | None = None) -> str:
-    """Return a content security policy that runs exactly our script and fetches nothing: names and errors in a report come from outside."""
+    """Return a content security policy that runs exactly our script and fetches nothing.
+
+    Names and errors in a report come from outside.
+    """
     ours = f"style-src {_hash(styled or style())}; script-src {_hash(script())}"
     return f"default-src 'none'; img-src data:; {ours}; base-uri 'none'; form-action 'none'"
 
@@ -84,7 +90,10 @@ def environment(loader: BaseLoader | None = None) -> Environment:
 
 
 def shown(value: object) -> object:
-    """Return what a template shows of a value: of a text each character, and nothing that it does."""
+    """Return what a template shows of a value.
+
+    Of a text each character, and nothing that it does.
+    """
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

@@ -1,4 +1,7 @@
-"""Which part of the user's own trace was played: a line on the first screen, and the quantiles of both side by side."""
+"""Which part of the user's own trace was played.
+
+A line on the first screen, and the quantiles of both side by side.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
@@ -9,7 +12,7 @@ from advisor.verdict import Coverage, Quantity
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.parts import Cell, Group, group, table
-from agentload.report.sections.view import View
+from agentload.report.sections.view import View, first
 from agentload.study.kinds import Replay
 
 COLUMNS: Final = ("", "10%", "50%", "90%", "99%", "largest")
@@ -29,7 +32,10 @@ _SAID: Final[dict[Quantity, tuple[str, Callable[[float], str]]]] = {
 
 
 def line(view: View) -> str:
-    """Say which share of the calls was covered, and up to which context; empty where the run does not know its trace."""
+    """Say which share of the calls was covered, and up to which context.
+
+    Empty where the run does not know its trace.
+    """
     whole = _of(view, None)
     if whole is None:
         return ""
@@ -39,45 +45,39 @@ def line(view: View) -> str:
     of = "" if is_all else f" of {words.length(whole.longest)}"
     tokens = "" if is_all else f" and {_share(whole.token_share)} of their tokens"
     cut = view.facts.study.load.max_context_tokens if isinstance(view.facts.study, Replay) else None
-    missed = [
-        each.workload
-        for each in view.decision.coverage
-        if each.workload is not None and not each.played
-    ]
+    unplayed = [each.workload for each in view.decision.coverage if not each.played]
+    missed = [name for name in unplayed if name is not None]
+    contexts = f"contexts to {words.length(whole.timed_to)}{of}"
+    known = f"measured by the first {say.plural(whole.calls, 'call')} of a longer trace"
     parts = (
-        f"{_share(whole.call_share)} of your calls{tokens}, contexts to {words.length(whole.timed_to)}{of}",
+        f"{_share(whole.call_share)} of your calls{tokens}, {contexts}",
         "" if cut is None else f"sessions end before {words.length(cut)} (--max-context)",
         f"{say.listed(missed)} not played" if missed else "",
-        ""
-        if whole.is_whole
-        else f"measured by the first {say.plural(whole.calls, 'call')} of a longer trace",
+        "" if whole.is_whole else known,
     )
-    return "; ".join(part for part in parts if part)
+    return say.joined(parts, "; ")
 
 
 def load(view: View) -> str:
-    """Say whose load the change of latency is about, and whose the agents per GPU; empty where pairs are whole sessions."""
+    """Say whose load the change of latency is about, and whose the agents per GPU.
+
+    Empty where pairs are whole sessions.
+    """
     played = view.decision.pair_load
     if played is None or not view.decision.changes:
         return ""
-    arms = [
-        labels.arm(arm)
-        for arm in view.arms
-        if any(arm in each.overfull for each in view.decision.changes)
-    ]
+    parts = [f"block pairs have {_at_once(played)}, {_waiting(played)}"]
+    overfull = {arm for each in view.decision.changes for arm in each.overfull}
+    arms = say.listed([labels.arm(arm) for arm in view.arms if arm in overfull])
     held = "" if played.held_tokens is None else f" ({say.tokens(played.held_tokens)} tokens)"
+    if arms:
+        pool = f"the KV pool of {arms} does not hold their contexts{held}"
+        parts.append(f"{pool}, so changes are bounds")
     carries = any(each.agents_per_gpu is not None for each in view.decision.capacity)
-    parts = (
-        f"block pairs have {_at_once(played)}, {_waiting(played)}",
-        f"the KV pool of {say.listed(arms)} does not hold their contexts{held}, so changes are bounds"
-        if arms
-        else "",
-        "agents per GPU are of users who wait as in your trace"
-        if carries and played.cuts_waits
-        else "",
-        *dict.fromkeys(_on_twins(each) for each in view.decision.twin_changes),
-    )
-    return "; ".join(part for part in parts if part)
+    if carries and played.cuts_waits:
+        parts.append("agents per GPU are of users who wait as in your trace")
+    parts += dict.fromkeys(map(_on_twins, view.decision.twin_changes))
+    return say.joined(parts, "; ")
 
 
 def _on_twins(each: TwinChange) -> str:
@@ -110,7 +110,7 @@ def _times(factor: float, kind: str) -> str:
 
 
 def _of(view: View, workload: str | None) -> Coverage | None:
-    return next((each for each in view.decision.coverage if each.workload == workload), None)
+    return first(view.decision.coverage, workload=workload)
 
 
 def _share(share: float) -> str:

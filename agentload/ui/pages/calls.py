@@ -1,4 +1,7 @@
-"""From a pair of blocks to one call: its sessions on each arm, a session's calls, a call's tokens one by one."""
+"""From a pair of blocks to one call.
+
+Its sessions on each arm, a session's calls, a call's tokens one by one.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -63,6 +66,11 @@ class SessionLine:
         """Return how much longer each arm took than the first, where both ended every call well."""
         first, *others = self.cells
         return tuple(_change(first, each) for each in others)
+
+    @property
+    def largest(self) -> float:
+        """Return the largest change to either side."""
+        return max((abs(each) for each in self.changes if each is not None), default=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +144,10 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """A call within its session: its start, and how long it waited, read and wrote, as shares of the longest arm's time."""
+    """A call within its session.
+
+    Its start, and how long it waited, read and wrote, as shares of the longest arm's time.
+    """
 
     turn: Turn
     start: float
@@ -209,9 +220,7 @@ def pair(connection: duckdb.DuckDBPyConnection, query: Query) -> Pair:
         )
         for name, own in by_session.items()
     ]
-    lines.sort(
-        key=lambda line: -max((abs(each) for each in line.changes if each is not None), default=0.0)
-    )
+    lines.sort(key=lambda line: line.largest, reverse=True)
     place = pairs.index(number)
     return Pair(
         run=told,
@@ -229,15 +238,17 @@ def pair(connection: duckdb.DuckDBPyConnection, query: Query) -> Pair:
 
 
 def session(connection: duckdb.DuckDBPyConnection, query: Query) -> Session:
-    """Read the calls of a session in one pair, on every arm; raise `NotFoundError` if there are none."""
+    """Read the calls of a session in one pair, on every arm.
+
+    Raise `NotFoundError` if there are none.
+    """
     told, slots = _run(connection, query)
     turns = _turns(
         connection, told, slots, pair=_number(query.word("pair")), session=query.word("session")
     )
-    begins = {
-        arm: min(each.since_ns for each in turns if each.arm == arm)
-        for arm in {each.arm for each in turns}
-    }
+    begins: dict[str, int] = {}
+    for each in turns:
+        begins[each.arm] = min(each.since_ns, begins.get(each.arm, each.since_ns))
     whole = max((each.done_ns or each.released_ns) - begins[each.arm] for each in turns) or 1
     return Session(
         run=told,
@@ -251,7 +262,10 @@ def session(connection: duckdb.DuckDBPyConnection, query: Query) -> Session:
 
 
 def call(connection: duckdb.DuckDBPyConnection, query: Query) -> Call:
-    """Read one call with its tokens, and the same turn on other arms; raise `NotFoundError` if there is none of that name."""
+    """Read one call with its tokens, and the same turn on other arms.
+
+    Raise `NotFoundError` if there is none of that name.
+    """
     told, slots = _run(connection, query)
     asked = {"run": told.run.run_id, "call": query.word("call")}
     found = connection.execute(_CALL, asked).fetchone()
@@ -306,11 +320,8 @@ def _number(text: str) -> int:
 def _change(first: OnArm | None, other: OnArm | None) -> float | None:
     if first is None or other is None or not first.task_ms or other.task_ms is None:
         return None
-    return (
-        other.task_ms / first.task_ms - 1
-        if first.ok == first.calls == other.ok == other.calls
-        else None
-    )
+    ended_well = first.ok == first.calls == other.ok == other.calls
+    return other.task_ms / first.task_ms - 1 if ended_well else None
 
 
 def _differences(
@@ -319,16 +330,11 @@ def _differences(
     """Draw how much longer each session took than on the first arm."""
     drawn = []
     for place, arm in enumerate(arms[1:]):
-        shown = every(
-            tuple(
-                (each.session, 100 * change)
-                for each in lines
-                if (change := each.changes[place]) is not None
-            )
-        )
+        changes = [(each.session, each.changes[place]) for each in lines]
+        known = [(name, 100 * change) for name, change in changes if change is not None]
         points = (
             (number, change, f"{name} on {arm}: {say.signed(change, 1)}%")
-            for number, (name, change) in enumerate(shown, start=1)
+            for number, (name, change) in enumerate(every(known), start=1)
         )
         drawn.append(Series.of(arm, slots[arm], "points", points))
     if not any(each.xs for each in drawn):
@@ -362,32 +368,8 @@ def _timeline(own: Turn, twins: Sequence[Turn], slots: dict[str, int]) -> Iterat
         (own, *(each for each in twins if each.chunk_ns and each.arm != own.arm)),
         key=lambda each: list(slots).index(each.arm),
     )
-    came, gaps = [], []
-    for each in shown:
-        chunks = each.chunks()
-        totals = accumulate(chunk.tokens for chunk in chunks)
-        marks = every(tuple(zip(chunks, totals, strict=True)))
-        tips = (
-            f"{each.arm}: {say.plural(total, 'token')} after {say.duration(chunk.at_ms)}"
-            for chunk, total in marks
-        )
-        steps = (
-            (chunk.at_ms / 1000, total, tip)
-            for (chunk, total), tip in zip(marks, tips, strict=True)
-        )
-        came.append(Series.of(each.arm, slots.get(each.arm, 0), "steps", steps))
-        known = every(
-            tuple((chunk.at_ms, chunk.gap_ms) for chunk in chunks if chunk.gap_ms is not None)
-        )
-        points = (
-            (
-                at / 1000,
-                gap,
-                f"{each.arm}: {say.duration(gap)} before the chunk at {say.duration(at)}",
-            )
-            for at, gap in known
-        )
-        gaps.append(Series.of(each.arm, slots.get(each.arm, 0), "points", points))
+    came = [_came(each, slots.get(each.arm, 0)) for each in shown]
+    gaps = [_gaps(each, slots.get(each.arm, 0)) for each in shown]
     x = Axis(label="seconds since the clock's start", quantity="seconds", low=0.0)
     yield Plot(
         name="tokens",
@@ -406,3 +388,29 @@ def _timeline(own: Turn, twins: Sequence[Turn], slots: dict[str, int]) -> Iterat
             y=Axis(label="ms", quantity="ms", low=0.0),
             series=tuple(gaps),
         )
+
+
+def _came(turn: Turn, slot: int) -> Series:
+    """Return how many tokens had come by each chunk."""
+    chunks = turn.chunks()
+    totals = accumulate(chunk.tokens for chunk in chunks)
+    steps = (
+        (
+            chunk.at_ms / 1000,
+            total,
+            f"{turn.arm}: {say.plural(total, 'token')} after {say.duration(chunk.at_ms)}",
+        )
+        for chunk, total in every(tuple(zip(chunks, totals, strict=True)))
+    )
+    return Series.of(turn.arm, slot, "steps", steps)
+
+
+def _gaps(turn: Turn, slot: int) -> Series:
+    """Return how long each chunk came after the one before."""
+    gaps = [(chunk.at_ms, chunk.gap_ms) for chunk in turn.chunks()]
+    known = [(at, gap) for at, gap in gaps if gap is not None]
+    points = (
+        (at / 1000, gap, f"{turn.arm}: {say.duration(gap)} before the chunk at {say.duration(at)}")
+        for at, gap in every(known)
+    )
+    return Series.of(turn.arm, slot, "points", points)

@@ -1,4 +1,7 @@
-"""Two runs of one plan: what changed from the earlier to the later one, in a sentence and by figure."""
+"""Two runs of one plan.
+
+What changed from the earlier to the later one, in a sentence and by figure.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +16,10 @@ from agentload.watch.job import METRICS
 ONCE: Final = (
     "One run each: a restart or a noisy neighbour could explain a difference of this size."
 )
+
+
+NEITHER: Final = "These runs cannot be compared yet: too few block pairs are whole in both"
+_PLAIN: Final[Tone] = "plain"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,40 +51,35 @@ def compared(document: Document) -> Compared:
     """Say what a document that compares two runs comes to."""
     least = document.policy.min_change
     lines = tuple(_lines(document, least))
-    whole = next(
-        (each for each in lines if each.workload is None and each.change.metric == "turn_ms"),
-        lines[0] if lines else None,
-    )
-    said = (
-        f"{whole.metric} {say.change(whole.change.relative)}, {say.plural(whole.change.pairs, 'block pair')}"
-        if whole
-        else ""
-    )
-    failed = tuple(
-        f"{each.name}: {each.message}" for each in document.decision.gates if each.status == "fail"
-    )
+    gates = [each for each in document.decision.gates if each.status == "fail"]
+    headline, tone, because = NEITHER, _PLAIN, ""
+    if lines:
+        of_mix = [
+            each for each in lines if each.workload is None and each.change.metric == "turn_ms"
+        ]
+        whole = (*of_mix, lines[0])[0]
+        headline, tone = _headline(whole, least), _PLAIN if gates else whole.tone
+        pairs = say.plural(whole.change.pairs, "block pair")
+        said = f"{whole.metric} {say.change(whole.change.relative)}, {pairs}"
+        because = f"{said.capitalize()}. {ONCE}"
     return Compared(
         before=document.decision.reference,
         after=document.run,
-        headline=_headline(whole, least)
-        if whole
-        else "These runs cannot be compared yet: too few block pairs are whole in both",
-        tone=whole.tone if whole and not failed else "plain",
-        because=f"{said.capitalize()}. {ONCE}" if whole else "",
+        headline=headline,
+        tone=tone,
+        because=because,
         lines=lines,
-        failed=failed,
+        failed=tuple(f"{each.name}: {each.message}" for each in gates),
     )
 
 
 def _lines(document: Document, least: float) -> Iterator[Line]:
-    for each in sorted(
-        document.decision.changes,
-        key=lambda change: (change.workload or "", list(METRICS).index(change.metric)),
-    ):
+    order = list(METRICS)
+    changes = document.decision.changes
+    for each in sorted(changes, key=lambda each: (each.workload or "", order.index(each.metric))):
         word, tone = _judged(each.relative, each.floor, least)
-        yield Line(
-            workload=each.workload, metric=METRICS[each.metric], change=each, word=word, tone=tone
-        )
+        metric = METRICS[each.metric]
+        yield Line(workload=each.workload, metric=metric, change=each, word=word, tone=tone)
 
 
 def _judged(found: Estimate, floor: float | None, least: float) -> tuple[str, Tone]:

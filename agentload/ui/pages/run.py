@@ -132,7 +132,10 @@ class _Stored(msgspec.Struct):
 
 
 def run_named(connection: duckdb.DuckDBPyConnection, name: str) -> str:
-    """Return the run of that name, or the only one with that prefix; raise `NotFoundError` otherwise."""
+    """Return the run of that name, or the only one with that prefix.
+
+    Raise `NotFoundError` otherwise.
+    """
     try:
         return named(connection, name).run_id
     except StoreError as error:
@@ -177,7 +180,11 @@ def _verdict(connection: duckdb.DuckDBPyConnection, run: str) -> StoredVerdict |
 
 
 def verdict_of(kept: VerdictRow) -> StoredVerdict | None:
-    """Return what a stored decision says; None where it is of a version that told it otherwise: the report is made anew from the calls."""
+    """Return what a stored decision says.
+
+    None where it is of a version that told it otherwise: the report is made anew from the
+    calls.
+    """
     try:
         stored = msgspec.json.decode(kept.decision, type=_Stored)
     except documents.UNREADABLE:

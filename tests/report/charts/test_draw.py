@@ -6,17 +6,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agentload.report.charts.draw import inline, picture, scales
+from agentload.report.charts.draw import inline, picture
+from agentload.report.charts.plot import scales
 from agentload.report.charts.scale import fitted, round_step
 from agentload.report.charts.spec import (
     Axis,
     Band,
-    Cell,
     Chart,
     HeatMap,
     Plot,
     Rule,
     Series,
+    Square,
     legend,
 )
 from tests.report.golden import assert_golden
@@ -58,8 +59,8 @@ MAP = HeatMap(
     columns=("8k", "128k"),
     rows=("0%", "100%"),
     cells=(
-        Cell(column=0, row=0, value=1.0, text="100", tip="20 of 20"),
-        Cell(column=1, row=1, value=0.05, text="5", tip="1 of 20", slot=1),
+        Square(column=0, row=0, value=1.0, text="100", tip="20 of 20"),
+        Square(column=1, row=1, value=0.05, text="5", tip="1 of 20", slot=1),
     ),
 )
 
