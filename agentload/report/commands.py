@@ -88,12 +88,8 @@ def suggested(
             beside = _beside(step, facts)
             # A probe keeps what it finds only where there is a run to keep it for.
             is_kept = joins or not isinstance(beside, Probe)
-            return _command(
-                facts,
-                beside,
-                db=database if is_kept else None,
-                into=facts.made.run if joins else None,
-            )
+            into = facts.made.run if joins else None
+            return _command(facts, beside, db=database if is_kept else None, into=into)
         case _:
             assert_never(step)
 
@@ -161,11 +157,11 @@ def _model(facts: RunFacts) -> str:
 
 def _virtual(facts: RunFacts) -> Replay | None:
     """Return the simulation that the run was."""
-    return (
-        facts.study
-        if isinstance(facts.study, Replay) and isinstance(facts.study.servers, Virtual)
-        else None
-    )
+    match facts.study:
+        case Replay(servers=Virtual()) as study:
+            return study
+        case _:
+            return None
 
 
 def _servers(facts: RunFacts) -> Live:
@@ -235,16 +231,11 @@ def _more(facts: RunFacts, pairs: int, played: int, **changes: object) -> str:
     else:
         # A class that few of the pairs hold: those that it wants come on top.
         more = played + pairs if pairs <= played else pairs
-        # As many on each machine, where the arms change them.
-        wanted = extended(
-            wanted, pairs=ceil(more / began.pairs) * began.pairs if began.swap else more
-        )
-    return _command(
-        facts,
-        wanted,
-        db=facts.made.database,
-        resume=facts.made.run if isinstance(began.servers, Live) else None,
-    )
+        if began.swap:  # as many on each machine
+            more = ceil(more / began.pairs) * began.pairs
+        wanted = extended(wanted, pairs=more)
+    resume = facts.made.run if isinstance(began.servers, Live) else None
+    return _command(facts, wanted, db=facts.made.database, resume=resume)
 
 
 def _beside(
@@ -254,29 +245,16 @@ def _beside(
     servers, replay = _servers(facts), _replay(facts)
     match step:
         case steps.Search():
-            waits = Load(wait_cap_s=replay.load.wait_cap_s)
-            if (simulated := _virtual(facts)) is not None and isinstance(
-                simulated.servers, Virtual
-            ):
-                limits = {"slo": SLO} | _limits(step, replay)
-                chosen = Virtual(
-                    profile=simulated.servers.profile,
-                    arms=simulated.servers.arms,
-                    noise=simulated.servers.noise,
-                )
-                return Search(
-                    traces=replay.traces,
-                    servers=chosen,
-                    load=waits,
-                    trial_s=max(step.trial_s, _TRIAL_S),
-                    **limits,
-                )
+            limits, trial_s = _limits(step, replay), step.trial_s
+            chosen: Live | Virtual = servers
+            simulated = _virtual(facts)
+            if simulated is not None and isinstance(simulated.servers, Virtual):
+                of = simulated.servers
+                chosen = Virtual(profile=of.profile, arms=of.arms, noise=of.noise)
+                limits, trial_s = {"slo": SLO} | limits, max(trial_s, _TRIAL_S)
+            load = Load(wait_cap_s=replay.load.wait_cap_s)
             return Search(
-                traces=replay.traces,
-                servers=servers,
-                load=waits,
-                trial_s=step.trial_s,
-                **_limits(step, replay),
+                traces=replay.traces, servers=chosen, load=load, trial_s=trial_s, **limits
             )
         case steps.Lengths(lengths=lengths):
             return _playable(Sweep(servers=servers, contexts=lengths))
@@ -296,11 +274,8 @@ def _beside(
 def _limits(step: steps.Search, replay: Replay) -> dict[str, Any]:
     """Return what a search holds: the step's service level, else that of a long run."""
     said = step.limits
-    limits = (
-        None
-        if said is None
-        else Slo(ttft_ms=said.ttft_ms, tpot_ms=said.tpot_ms, turn_ms=said.turn_ms)
-    )
-    if said is not None and limits != Slo():
-        return {"slo": limits, "share": said.share}
+    if said is not None:
+        limits = Slo(ttft_ms=said.ttft_ms, tpot_ms=said.tpot_ms, turn_ms=said.turn_ms)
+        if limits != Slo():
+            return {"slo": limits, "share": said.share}
     return {"slo": replay.slo} if replay.capacity is not None else {}

@@ -21,11 +21,18 @@ from agentload.report.formats import html
 from agentload.ui import guard
 from agentload.ui.pages.calls import call, pair, session
 from agentload.ui.pages.jobs import JobLine, job, jobs
-from agentload.ui.pages.listed import Decision, ListedRun, comparisons, decisions, overview, runs
+from agentload.ui.pages.listed import (
+    DecisionLine,
+    ListedRun,
+    comparisons,
+    decisions,
+    overview,
+    runs,
+)
 from agentload.ui.pages.run import run
 from agentload.ui.render import assets, context_of, render
 from agentload.ui.reports import Reports
-from agentload.ui.source import Answer, NotFoundError, Query, Source
+from agentload.ui.source import Answered, NotFoundError, Query, Source
 from agentload.watch.jobs_file import DEFAULT, read_jobs
 
 Read = Callable[[duckdb.DuckDBPyConnection, Query], object]
@@ -181,7 +188,7 @@ class _Routes:
         seen = _seen(source, query.name) if is_alive else ()
         query = _noted(source, query)
         is_new = query.page == "overview" and not source.path.is_file()
-        answer: Answer[Any] = Answer(value=None)
+        answer: Answered[Any] = Answered(value=None)
         # Until its first block pair is finished, a run is only in its journal, and there may be no database.
         with suppress(*((NotFoundError, StoreError) if seen or is_new else ())):
             answer = source.ask(query, lambda connection: PAGES[query.page](connection, query))
@@ -210,7 +217,7 @@ class Glance:
     path: Path
     running: tuple[str, ...]
     jobs: tuple[JobLine, ...] = ()
-    decision: Decision | None = None
+    decision: DecisionLine | None = None
     latest: ListedRun | None = None
     total: int = 0
     problem: str | None = None

@@ -56,7 +56,7 @@ class _Followed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class ActiveRun:
     """The state of an active run."""
 
     run_id: str
@@ -66,7 +66,7 @@ class Seen:
     """False while a long journal is being read for the first time."""
 
 
-class Live:
+class LiveRuns:
     """The runs with journals next to one database; thread-safe."""
 
     def __init__(self, database: Path) -> None:
@@ -94,7 +94,7 @@ class Live:
                 if name not in running and _journals(self._root / name)
             )
 
-    def seen(self) -> tuple[Seen, ...]:
+    def seen(self) -> tuple[ActiveRun, ...]:
         """Return the progress of each active run."""
         with self._lock:
             until_s = time.monotonic() + PATIENCE_S
@@ -104,13 +104,13 @@ class Live:
             }
             return tuple(self._seen(name, until_s) for name in running)
 
-    def _seen(self, name: str, until_s: float) -> Seen:
+    def _seen(self, name: str, until_s: float) -> ActiveRun:
         followed = self._followed.setdefault(name, _Followed(self._root / name))
         try:
             is_current = followed.catch_up(until_s=until_s)
         except (StoreError, OSError):  # of another version, or just deleted
-            return Seen(run_id=name, progress=None, is_current=False)
-        return Seen(run_id=name, progress=followed.fold.progress(), is_current=is_current)
+            return ActiveRun(run_id=name, progress=None, is_current=False)
+        return ActiveRun(run_id=name, progress=followed.fold.progress(), is_current=is_current)
 
     def _found(self) -> tuple[str, ...]:
         root_ns = _mtime(self._root)

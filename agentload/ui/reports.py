@@ -19,7 +19,7 @@ from agentload.report.render import render
 from agentload.store.database import refusal
 from agentload.ui.pages.compared import Compared, compared
 from agentload.ui.pages.run import run_named
-from agentload.ui.source import Kept, Query, Source
+from agentload.ui.source import LatestFew, Query, Source
 from agentload.verdict.policy import Setting
 
 KEPT: Final = 8
@@ -34,7 +34,7 @@ class Reports:
 
     setting: Setting
     profile: str | None = None
-    _kept: Kept[Key, Document] = field(default_factory=partial(Kept, KEPT))
+    _kept: LatestFew[Key, Document] = field(default_factory=partial(LatestFew, KEPT))
     # One at a time: the report of a long run takes seconds and a GB. Waiting requests take no thread from the pages.
     _thread: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1, "reports"))
 

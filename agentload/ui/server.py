@@ -18,7 +18,7 @@ from agentload.verdict.policy import Setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class SiteOptions:
     """What to serve, and where."""
 
     databases: tuple[Path, ...]
@@ -32,14 +32,14 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class Addresses:
     """Addresses of the pages."""
 
     url: str
     pages: dict[str, Path]
 
 
-def check(options: Options) -> None:
+def check(options: SiteOptions) -> None:
     """Raise `UsageError` if other machines could reach the pages without permission, `StoreError` if there is nothing to show."""
     wrong = next((name for name in options.names if host_of(name) != name.lower()), None)
     if wrong is not None:
@@ -61,7 +61,7 @@ def check(options: Options) -> None:
 
 
 def run(
-    options: Options, *, ready: Callable[[Running], None], seconds: float | None = None
+    options: SiteOptions, *, ready: Callable[[Addresses], None], seconds: float | None = None
 ) -> None:
     """Serve until SIGINT or SIGTERM, or for this many seconds.
 
@@ -71,7 +71,7 @@ def run(
 
 
 async def _run(
-    options: Options, *, ready: Callable[[Running], None], seconds: float | None
+    options: SiteOptions, *, ready: Callable[[Addresses], None], seconds: float | None
 ) -> None:
     loop, until = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -82,7 +82,7 @@ async def _run(
 
 
 async def serve(
-    options: Options, *, until: asyncio.Event, ready: Callable[[Running], None]
+    options: SiteOptions, *, until: asyncio.Event, ready: Callable[[Addresses], None]
 ) -> None:
     """Serve until the event is set; `ready` is called once requests are accepted."""
     check(options)
@@ -103,7 +103,7 @@ async def serve(
             for each in found.values():
                 tasks.create_task(asyncio.to_thread(each.live.running))
             ready(
-                Running(
+                Addresses(
                     url=url, pages={f"{url}/db/{name}/": each.path for name, each in found.items()}
                 )
             )

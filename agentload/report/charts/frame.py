@@ -1,7 +1,7 @@
 """Draw the frame of a chart: its axes with their ticks and names, and what stands across it."""
 
 from agentload.report.charts.scale import Scale
-from agentload.report.charts.spec import Band, Rule
+from agentload.report.charts.spec import Band, RuleLine
 from agentload.report.charts.svg import across, element, of_arm, text, upright
 from agentload.report.format import tick
 
@@ -57,7 +57,7 @@ def band(of: Band, x: Scale, y: Scale) -> str:
     return element("rect", class_=class_, **place) + note
 
 
-def rule(of: Rule, x: Scale, y: Scale) -> str:
+def rule(of: RuleLine, x: Scale, y: Scale) -> str:
     """Draw a line across the frame at one value."""
     if of.axis == "x":
         at = x.at(of.at)

@@ -8,7 +8,7 @@ from typing import Final
 from agentload.report.charts.frame import BOTTOM, RIGHT, TOP, WIDTH, band, foot, names, rule
 from agentload.report.charts.plot import line, stairs
 from agentload.report.charts.scale import Scale, fitted
-from agentload.report.charts.spec import Axis, Lanes, Look, Span, Trace
+from agentload.report.charts.spec import Axis, Lanes, LaneSpan, LaneTrace, Look
 from agentload.report.charts.svg import across, element, marker, of_arm, text, title
 
 LEFT = 146
@@ -56,7 +56,7 @@ def _spans(chart: Lanes, x: Scale) -> str:
     return "".join(element("g", drawn, class_=of_arm("series", slot)) for slot, drawn in groups)
 
 
-def _span(span: Span, x: Scale, height: float) -> str:
+def _span(span: LaneSpan, x: Scale, height: float) -> str:
     middle = TOP + height * (span.lane + span.offset)
     low, high = x.at(span.low), x.at(span.high)
     tip = title(span.tip)
@@ -68,7 +68,7 @@ def _span(span: Span, x: Scale, height: float) -> str:
     return element("g", tip, box, class_=f"span {span.look}")
 
 
-def _trace(trace: Trace, x: Scale, height: float) -> str:
+def _trace(trace: LaneTrace, x: Scale, height: float) -> str:
     bottom = TOP + height * (trace.lane + 1)
     values = zip(trace.xs, trace.ys, strict=True)
     pixels = [(x.at(at), bottom - 1 - (height - 2) * value) for at, value in values]

@@ -77,7 +77,7 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class RuleLine:
     """A line across the plot at one value."""
 
     axis: Literal["x", "y"]
@@ -98,7 +98,7 @@ class Plot:
     y: Axis
     series: tuple[Series, ...]
     bands: tuple[Band, ...] = ()
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[RuleLine, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +137,7 @@ Look: TypeAlias = Literal[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class LaneSpan:
     """A stretch of a lane, or with `at` a value within it.
 
     `offset` places it between the lane's top (0) and bottom (1).
@@ -154,7 +154,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
+class LaneTrace:
     """A value between 0 and 1 along a lane, such as how full a pool is; NaN breaks the line."""
 
     lane: int
@@ -175,14 +175,14 @@ class Lanes:
     caption: str
     x: Axis
     lanes: tuple[str, ...]
-    spans: tuple[Span, ...]
+    spans: tuple[LaneSpan, ...]
     arms: tuple[tuple[str, int], ...] = ()
     """Label and slot of the arms that lanes share; empty where each lane is one arm's and says
     whose.
     """
-    traces: tuple[Trace, ...] = ()
+    traces: tuple[LaneTrace, ...] = ()
     bands: tuple[Band, ...] = ()
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[RuleLine, ...] = ()
     height: float = 20.0
     """Of a lane, in pixels."""
 

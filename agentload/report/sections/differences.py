@@ -15,7 +15,7 @@ from advisor.statistics.paired import same_turns
 from advisor.verdict import Change
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.charts.spec import Axis, Band, Lanes, Plot, Rule, Series, Span, every
+from agentload.report.charts.spec import Axis, Band, Lanes, LaneSpan, Plot, RuleLine, Series, every
 from agentload.report.parts import Group, group
 from agentload.report.sections.arms import METRICS, Metric, classes
 from agentload.report.sections.view import View
@@ -40,7 +40,7 @@ def forest(view: View) -> Lanes:
     The estimate, its interval, the margin and the noise; the mix is on top.
     """
     lanes: list[str] = []
-    spans: list[Span] = []
+    spans: list[LaneSpan] = []
     for scope in (None, *view.workloads):
         rows = {
             words: [view.change(metric, arm, scope) for arm in view.others]
@@ -63,17 +63,17 @@ def forest(view: View) -> Lanes:
         spans=tuple(spans),
         arms=tuple((labels.arm(arm), view.slots[arm]) for arm in view.others),
         bands=(Band(axis="x", low=-margin, high=margin),),
-        rules=(Rule(axis="x", at=0.0),),
+        rules=(RuleLine(axis="x", at=0.0),),
         height=max(16.0, 10.0 * len(view.others)),
     )
 
 
-def _ends(spans: Iterable[Span]) -> list[float]:
+def _ends(spans: Iterable[LaneSpan]) -> list[float]:
     """List how far the intervals reach."""
     return [abs(end) for span in spans if span.look == "interval" for end in (span.low, span.high)]
 
 
-def _limit(spans: Sequence[Span]) -> float:
+def _limit(spans: Sequence[LaneSpan]) -> float:
     """Return half of the axis.
 
     Every estimate is inside, and intervals unless one would flatten all others.
@@ -86,7 +86,7 @@ def _limit(spans: Sequence[Span]) -> float:
     return min(limit, max(least, 1.1 * max(ends, default=0.0)))
 
 
-def _caption(view: View, spans: Sequence[Span], limit: float) -> str:
+def _caption(view: View, spans: Sequence[LaneSpan], limit: float) -> str:
     margin = f"within the band (±{say.number(100 * view.policy.min_change)}%)"
     has_noise = any(span.look == "noise" for span in spans)
     leaves = max(_ends(spans), default=0.0) > limit
@@ -100,18 +100,18 @@ def _caption(view: View, spans: Sequence[Span], limit: float) -> str:
     return say.joined(parts, " ")
 
 
-def _spans(view: View, lane: int, changes: Iterable[Change | None]) -> Iterator[Span]:
+def _spans(view: View, lane: int, changes: Iterable[Change | None]) -> Iterator[LaneSpan]:
     known = [each for each in changes if each is not None]
     floors = [100 * each.floor for each in known if each.floor is not None]
     if floors:
         noise = max(floors)
         tip = f"noise ±{say.number(noise, 1)}%"
-        yield Span(lane=lane, look="noise", low=-noise, high=noise, tip=tip)
+        yield LaneSpan(lane=lane, look="noise", low=-noise, high=noise, tip=tip)
     for index, each in enumerate(known):
         found = each.relative
         low, high = (found.value if end is None else end for end in (found.low, found.high))
         counts = f"{say.plural(each.pairs, 'pair')}, {say.plural(each.calls, 'call')}"
-        yield Span(
+        yield LaneSpan(
             lane=lane,
             look="interval",
             low=100 * low,
@@ -144,7 +144,7 @@ def shifts(view: View, name: str) -> Iterator[Plot]:
             y=Axis(label=f"change of {words}, %", quantity="percent"),
             series=tuple(each for each in found if each is not None),
             bands=(Band(axis="y", low=-margin, high=margin),),
-            rules=(Rule(axis="y", at=0.0),),
+            rules=(RuleLine(axis="y", at=0.0),),
         )
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.charts.spec import Axis, Lanes, Look, Span, Trace, every
+from agentload.report.charts.spec import Axis, Lanes, LaneSpan, LaneTrace, Look, every
 from agentload.report.parts import Block, Group, Timeline, Turn, group
 from agentload.report.sections.view import View
 
@@ -54,23 +54,23 @@ def _run(view: View) -> Lanes:
     )
 
 
-def _block(each: Block, lane: int, slot: int) -> Span:
+def _block(each: Block, lane: int, slot: int) -> LaneSpan:
     look: Look = "block"
     seconds = each.end_s - each.start_s
     tip = f"{labels.arm(each.arm)}, pair {each.pair}: {say.duration(1e3 * seconds)}"
     if each.invalid is not None:
         look, tip = "invalid", f"{tip}, left out: {each.invalid}"
-    return Span(lane=lane, look=look, low=each.start_s, high=each.end_s, slot=slot, tip=tip)
+    return LaneSpan(lane=lane, look=look, low=each.start_s, high=each.end_s, slot=slot, tip=tip)
 
 
-def _preempted(each: Timeline, lane: int, slot: int) -> Iterator[Span]:
+def _preempted(each: Timeline, lane: int, slot: int) -> Iterator[LaneSpan]:
     for (_, before), (second, after) in pairwise(zip(each.seconds, each.preemptions, strict=False)):
         if after > before:
             tip = f"{labels.arm(each.arm)}: {say.plural(round(after - before), 'preemption')}"
-            yield Span(lane=lane, look="mark", low=second, high=second, slot=slot, tip=tip)
+            yield LaneSpan(lane=lane, look="mark", low=second, high=second, slot=slot, tip=tip)
 
 
-def _usage(each: Timeline, lane: int) -> Trace:
+def _usage(each: Timeline, lane: int) -> LaneTrace:
     """Return the pool's use, with a gap where samples are missing."""
     steps = sorted(after - before for before, after in pairwise(each.seconds))
     usual = steps[len(steps) // 2] if steps else 0.0
@@ -79,7 +79,7 @@ def _usage(each: Timeline, lane: int) -> Trace:
         if points and usual and each.seconds[at] - each.seconds[at - 1] > GAP * usual:
             points.append((each.seconds[at - 1], math.nan))
         points.append((each.seconds[at], each.kv_usage[at]))
-    return Trace(
+    return LaneTrace(
         lane=lane, slot=None, xs=tuple(x for x, _ in points), ys=tuple(y for _, y in points)
     )
 
@@ -91,7 +91,7 @@ TURNS: Final = 12
 def _session(view: View) -> Lanes:
     slots = view.slots
     lanes: list[str] = []
-    spans: list[Span] = []
+    spans: list[LaneSpan] = []
     for arm in dict.fromkeys((view.reference, view.focus)):
         own = [each for each in view.facts.session if each.arm == arm]
         turns = sorted(own, key=lambda each: each.turn)[:TURNS]
@@ -110,7 +110,7 @@ def _session(view: View) -> Lanes:
     )
 
 
-def _phases(before: Turn | None, each: Turn, lane: int, slot: int) -> Iterator[Span]:
+def _phases(before: Turn | None, each: Turn, lane: int, slot: int) -> Iterator[LaneSpan]:
     first = each.done_s if each.first_s is None else each.first_s
     prompt, cached, output = map(
         say.tokens, (each.prompt_tokens, each.cached_tokens, each.output_tokens)
@@ -127,4 +127,4 @@ def _phases(before: Turn | None, each: Turn, lane: int, slot: int) -> Iterator[S
         if low is not None and high > low:
             lasted = say.duration(1e3 * (high - low))
             tip = f"{labels.arm(each.arm)}, turn {each.turn + 1}: {words}, {lasted}"
-            yield Span(lane=lane, look=look, low=low, high=high, slot=slot, tip=tip)
+            yield LaneSpan(lane=lane, look=look, low=low, high=high, slot=slot, tip=tip)

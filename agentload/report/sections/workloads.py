@@ -10,7 +10,7 @@ from advisor.estimate import Estimate
 from advisor.verdict import Change, Figure
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.charts.spec import Axis, Band, Plot, Rule, Series, every
+from agentload.report.charts.spec import Axis, Band, Plot, RuleLine, Series, every
 from agentload.report.labels import WORDS
 from agentload.report.parts import Cell, Group, Table, group, table
 from agentload.report.sections.differences import shifts
@@ -52,7 +52,7 @@ def _pairs(view: View, name: str | None) -> Iterator[Plot]:
         y=Axis(label="change of turn latency, %", quantity="percent"),
         series=tuple(_by_pair(view, each) for each in changes),
         bands=(interval,),
-        rules=(Rule(axis="y", at=0.0, label="no change"),),
+        rules=(RuleLine(axis="y", at=0.0, label="no change"),),
     )
 
 

@@ -41,7 +41,7 @@ _CALL: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OnArm:
+class SessionOnArm:
     """A session as one arm played it."""
 
     session: str
@@ -59,7 +59,7 @@ class SessionLine:
 
     session: str
     workload: str
-    cells: tuple[OnArm | None, ...]
+    cells: tuple[SessionOnArm | None, ...]
 
     @property
     def changes(self) -> tuple[float | None, ...]:
@@ -74,7 +74,7 @@ class SessionLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class PairPage:
     """The data of the page."""
 
     run: RunSummary
@@ -91,7 +91,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class Attempt:
     """One attempt of a call."""
 
     request_id: str
@@ -129,7 +129,7 @@ class Turn:
     chunk_ns: tuple[int, ...] | None
     chunk_tokens: tuple[int, ...] | None
 
-    def chunks(self) -> tuple["Chunk", ...]:
+    def chunks(self) -> tuple["Arrival", ...]:
         """Return what arrived when, on the clock of the call."""
         if not self.chunk_ns:
             return ()
@@ -137,7 +137,7 @@ class Turn:
         gaps = (None, *(after - before for before, after in pairwise(at)))
         counts = self.chunk_tokens or (1,) * len(at)
         return tuple(
-            Chunk(at_ms=ms, gap_ms=gap, tokens=n)
+            Arrival(at_ms=ms, gap_ms=gap, tokens=n)
             for ms, gap, n in zip(at, gaps, counts, strict=True)
         )
 
@@ -149,7 +149,7 @@ class Bar:
     Its start, and how long it waited, read and wrote, as shares of the longest arm's time.
     """
 
-    turn: Turn
+    turn: Attempt
     start: float
     held: float
     first: float
@@ -157,7 +157,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class SessionPage:
     """The data of the page."""
 
     run: RunSummary
@@ -170,7 +170,7 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
+class Arrival:
     """What arrived at one moment."""
 
     at_ms: float
@@ -179,22 +179,22 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class CallPage:
     """The data of the page."""
 
     run: RunSummary
-    turn: Turn
+    turn: Attempt
     slots: dict[str, int]
-    twins: tuple[Turn, ...]
+    twins: tuple[Attempt, ...]
     """The same turn on other arms, and its other attempts."""
-    chunks: tuple[Chunk, ...]
+    chunks: tuple[Arrival, ...]
     total: int
     charts: tuple[Plot, ...]
-    before: Turn | None
-    after: Turn | None
+    before: Attempt | None
+    after: Attempt | None
 
 
-def pair(connection: duckdb.DuckDBPyConnection, query: Query) -> Pair:
+def pair(connection: duckdb.DuckDBPyConnection, query: Query) -> PairPage:
     """Read a pair of blocks; raise `NotFoundError` if the run has none of that number."""
     told, slots = _run(connection, query)
     number = _number(query.word("pair"))
@@ -206,10 +206,10 @@ def pair(connection: duckdb.DuckDBPyConnection, query: Query) -> Pair:
         )
     workload = query.word("workload")
     rows = records(
-        connection, OnArm, _SESSIONS, run=told.run.run_id, pair=number, workload=workload
+        connection, SessionOnArm, _SESSIONS, run=told.run.run_id, pair=number, workload=workload
     )
     arms = tuple(arm for arm in slots if any(each.arm == arm for each in rows))
-    by_session: dict[str, dict[str, OnArm]] = {}
+    by_session: dict[str, dict[str, SessionOnArm]] = {}
     for each in rows:
         by_session.setdefault(each.session, {})[each.arm] = each
     lines = [
@@ -222,7 +222,7 @@ def pair(connection: duckdb.DuckDBPyConnection, query: Query) -> Pair:
     ]
     lines.sort(key=lambda line: line.largest, reverse=True)
     place = pairs.index(number)
-    return Pair(
+    return PairPage(
         run=told,
         pair=number,
         workload=workload,
@@ -237,7 +237,7 @@ def pair(connection: duckdb.DuckDBPyConnection, query: Query) -> Pair:
     )
 
 
-def session(connection: duckdb.DuckDBPyConnection, query: Query) -> Session:
+def session(connection: duckdb.DuckDBPyConnection, query: Query) -> SessionPage:
     """Read the calls of a session in one pair, on every arm.
 
     Raise `NotFoundError` if there are none.
@@ -250,7 +250,7 @@ def session(connection: duckdb.DuckDBPyConnection, query: Query) -> Session:
     for each in turns:
         begins[each.arm] = min(each.since_ns, begins.get(each.arm, each.since_ns))
     whole = max((each.done_ns or each.released_ns) - begins[each.arm] for each in turns) or 1
-    return Session(
+    return SessionPage(
         run=told,
         pair=turns[0].pair,
         session=turns[0].session,
@@ -261,7 +261,7 @@ def session(connection: duckdb.DuckDBPyConnection, query: Query) -> Session:
     )
 
 
-def call(connection: duckdb.DuckDBPyConnection, query: Query) -> Call:
+def call(connection: duckdb.DuckDBPyConnection, query: Query) -> CallPage:
     """Read one call with its tokens, and the same turn on other arms.
 
     Raise `NotFoundError` if there is none of that name.
@@ -281,7 +281,7 @@ def call(connection: duckdb.DuckDBPyConnection, query: Query) -> Call:
     place = line.index(own)
     twins = tuple(each for each in turns if each.turn == at and each is not own)
     chunks = own.chunks()
-    return Call(
+    return CallPage(
         run=told,
         turn=own,
         slots=slots,
@@ -303,8 +303,8 @@ def _run(connection: duckdb.DuckDBPyConnection, query: Query) -> tuple[RunSummar
 
 def _turns(
     connection: duckdb.DuckDBPyConnection, told: RunSummary, slots: dict[str, int], **where: Any
-) -> tuple[Turn, ...]:
-    found = records(connection, Turn, _TURNS, run=told.run.run_id, arms=list(slots), **where)
+) -> tuple[Attempt, ...]:
+    found = records(connection, Attempt, _TURNS, run=told.run.run_id, arms=list(slots), **where)
     if not found:
         raise NotFoundError(
             f"pair {where['pair']} has no session '{where['session']}'",
@@ -317,7 +317,7 @@ def _number(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
 
 
-def _change(first: OnArm | None, other: OnArm | None) -> float | None:
+def _change(first: SessionOnArm | None, other: SessionOnArm | None) -> float | None:
     if first is None or other is None or not first.task_ms or other.task_ms is None:
         return None
     ended_well = first.ok == first.calls == other.ok == other.calls
@@ -349,7 +349,7 @@ def _differences(
     )
 
 
-def _bar(turn: Turn, begins_ns: int, whole_ns: int) -> Bar:
+def _bar(turn: Attempt, begins_ns: int, whole_ns: int) -> Bar:
     ends = turn.done_ns or turn.released_ns
     first = turn.first_ns or ends
     held = max(0, turn.released_ns - turn.since_ns)
@@ -362,7 +362,7 @@ def _bar(turn: Turn, begins_ns: int, whole_ns: int) -> Bar:
     )
 
 
-def _timeline(own: Turn, twins: Sequence[Turn], slots: dict[str, int]) -> Iterator[Plot]:
+def _timeline(own: Attempt, twins: Sequence[Attempt], slots: dict[str, int]) -> Iterator[Plot]:
     """Draw when tokens came, and the gaps between them, of the call and of the same turn on other arms."""
     shown = sorted(
         (own, *(each for each in twins if each.chunk_ns and each.arm != own.arm)),
@@ -390,7 +390,7 @@ def _timeline(own: Turn, twins: Sequence[Turn], slots: dict[str, int]) -> Iterat
         )
 
 
-def _came(turn: Turn, slot: int) -> Series:
+def _came(turn: Attempt, slot: int) -> Series:
     """Return how many tokens had come by each chunk."""
     chunks = turn.chunks()
     totals = accumulate(chunk.tokens for chunk in chunks)
@@ -405,7 +405,7 @@ def _came(turn: Turn, slot: int) -> Series:
     return Series.of(turn.arm, slot, "steps", steps)
 
 
-def _gaps(turn: Turn, slot: int) -> Series:
+def _gaps(turn: Attempt, slot: int) -> Series:
     """Return how long each chunk came after the one before."""
     gaps = [(chunk.at_ms, chunk.gap_ms) for chunk in turn.chunks()]
     known = [(at, gap) for at, gap in gaps if gap is not None]

@@ -23,7 +23,7 @@ _PLAIN: Final[Tone] = "plain"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class ChangeLine:
     """How one figure of one workload changed; of the whole server where the workload is None."""
 
     workload: str | None
@@ -42,7 +42,7 @@ class Compared:
     headline: str
     tone: Tone
     because: str
-    lines: tuple[Line, ...]
+    lines: tuple[ChangeLine, ...]
     failed: tuple[str, ...]
     """Validity checks that failed: what is wrong with the measurement itself."""
 
@@ -73,13 +73,13 @@ def compared(document: Document) -> Compared:
     )
 
 
-def _lines(document: Document, least: float) -> Iterator[Line]:
+def _lines(document: Document, least: float) -> Iterator[ChangeLine]:
     order = list(METRICS)
     changes = document.decision.changes
     for each in sorted(changes, key=lambda each: (each.workload or "", order.index(each.metric))):
         word, tone = _judged(each.relative, each.floor, least)
         metric = METRICS[each.metric]
-        yield Line(workload=each.workload, metric=metric, change=each, word=word, tone=tone)
+        yield ChangeLine(workload=each.workload, metric=metric, change=each, word=word, tone=tone)
 
 
 def _judged(found: Estimate, floor: float | None, least: float) -> tuple[str, Tone]:
@@ -94,7 +94,7 @@ def _judged(found: Estimate, floor: float | None, least: float) -> tuple[str, To
     return ("no change", "good") if -least < low and high < least else ("undecided", "plain")
 
 
-def _headline(whole: Line, least: float) -> str:
+def _headline(whole: ChangeLine, least: float) -> str:
     match whole.word:
         case "slower" | "faster":
             return f"{whole.word} than before"

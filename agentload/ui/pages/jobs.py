@@ -19,7 +19,7 @@ import msgspec
 from agentload.errors import AgentloadError
 from agentload.model.rows import AlarmRow, ExecutionRow, JobRow
 from agentload.report import format as say
-from agentload.report.charts.spec import Axis, Band, Plot, Rule, Series
+from agentload.report.charts.spec import Axis, Band, Plot, RuleLine, Series
 from agentload.report.labels import slug
 from agentload.report.parts import Tone
 from agentload.store import tables
@@ -150,7 +150,7 @@ def _unjudged(blind: int, total: int) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Jobs:
+class JobsPage:
     """All jobs of a database and their alarms: open ones first, then by time."""
 
     lines: tuple[JobLine, ...]
@@ -167,7 +167,7 @@ class Trend:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class JobPage:
     """The data of the page."""
 
     line: JobLine
@@ -178,7 +178,7 @@ class Job:
     """The executions shown, latest first."""
 
 
-def jobs(connection: duckdb.DuckDBPyConnection, query: Query) -> Jobs:
+def jobs(connection: duckdb.DuckDBPyConnection, query: Query) -> JobsPage:
     """Read all jobs, or the one of that name."""
     wanted = {"job": query.name} if query.name else {}
     past: dict[str, list[ExecutionRow]] = {}
@@ -191,7 +191,7 @@ def jobs(connection: duckdb.DuckDBPyConnection, query: Query) -> Jobs:
     planned = {name for name in query.planned if query.name in ("", name)}
     names = sorted({*rows, *past, *planned})
     lines = (_line(job, rows.get(job), past.get(job, []), found, query.today_ns) for job in names)
-    return Jobs(lines=tuple(lines), alarms=found)
+    return JobsPage(lines=tuple(lines), alarms=found)
 
 
 def alarms(connection: duckdb.DuckDBPyConnection, *, job: str = "") -> tuple[Raised, ...]:
@@ -244,7 +244,7 @@ def _schedule(spec: str) -> Schedule | None:
     return found
 
 
-def job(connection: duckdb.DuckDBPyConnection, query: Query) -> Job:
+def job(connection: duckdb.DuckDBPyConnection, query: Query) -> JobPage:
     """Read a job; raise `NotFoundError` if there is none of that name."""
     found = jobs(connection, query)
     if not found.lines:
@@ -252,7 +252,7 @@ def job(connection: duckdb.DuckDBPyConnection, query: Query) -> Job:
             f"no job '{query.name}' in this database", hint=f"agentload watch run {query.name}"
         )
     history = trends_of(connection, query.name, found.alarms)
-    return Job(
+    return JobPage(
         line=found.lines[0],
         trends=tuple(trend(each, job=query.name) for each in history.series),
         alarms=found.alarms,
@@ -300,7 +300,7 @@ def trend(series: trends.Series, *, job: str) -> Trend:
         series=(values, *means),
         bands=bands,
         rules=tuple(
-            Rule(axis="x", at=level.point + 0.5, label=_percent(level.change))
+            RuleLine(axis="x", at=level.point + 0.5, label=_percent(level.change))
             for level in series.change_points
         ),
     )

@@ -76,7 +76,7 @@ HAVING count(*) > 1 ORDER BY max(place) DESC LIMIT {GROUPS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed(Generic[T]):
+class ListPage(Generic[T]):
     """One page of a list, latest first."""
 
     lines: tuple[T, ...]
@@ -111,7 +111,7 @@ class ListedRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class DecisionLine:
     """One decision."""
 
     run_id: str
@@ -133,7 +133,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class SamePlan:
     """Runs of the same plan, latest first."""
 
     trace: str | None
@@ -148,26 +148,26 @@ class Comparisons:
     """Runs that can be compared, and comparisons made."""
 
     executions: tuple[Execution, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[SamePlan, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
+class OverviewPage:
     """The data of the overview."""
 
     worse: tuple[Raised, ...]
     """Open alarms, without improvements."""
     better: tuple[Raised, ...]
     jobs: tuple[JobLine, ...]
-    decisions: Listed[Decision]
-    runs: Listed[ListedRun]
+    decisions: ListPage[DecisionLine]
+    runs: ListPage[ListedRun]
     unloaded: tuple[str, ...]
     """Runs that are only in their journals."""
 
 
 def runs(
     connection: duckdb.DuckDBPyConnection, query: Query, *, size: int = RUNS_A_PAGE
-) -> Listed[ListedRun]:
+) -> ListPage[ListedRun]:
     """Search the runs with one query; only the runs shown have their calls and blocks counted.
 
     Past the end is the last page.
@@ -204,11 +204,11 @@ def _facets(connection: duckdb.DuckDBPyConnection) -> dict[str, tuple[tuple[str,
 
 def decisions(
     connection: duckdb.DuckDBPyConnection, query: Query, *, size: int = DECISIONS_A_PAGE
-) -> Listed[Decision]:
+) -> ListPage[DecisionLine]:
     """Read stored decisions, and those of job executions. Past the end is the last page."""
     rows = connection.execute(_DECISIONS, {"size": size, "page": query.number("page")}).fetchall()
-    names = [each.name for each in fields(Decision)]
-    lines = tuple(Decision(**dict(zip(names, row, strict=False))) for row in rows)
+    names = [each.name for each in fields(DecisionLine)]
+    lines = tuple(DecisionLine(**dict(zip(names, row, strict=False))) for row in rows)
     return _listed(lines, rows, size)
 
 
@@ -217,16 +217,17 @@ def comparisons(connection: duckdb.DuckDBPyConnection, query: Query) -> Comparis
     latest = reversed(tables.rows(connection, ExecutionRow))
     compared = (each for row in latest if (each := execution(row)).detail.reference is not None)
     return Comparisons(
-        executions=tuple(islice(compared, EXECUTIONS)), groups=records(connection, Group, _GROUPS)
+        executions=tuple(islice(compared, EXECUTIONS)),
+        groups=records(connection, SamePlan, _GROUPS),
     )
 
 
-def overview(connection: duckdb.DuckDBPyConnection, query: Query) -> Overview:
+def overview(connection: duckdb.DuckDBPyConnection, query: Query) -> OverviewPage:
     """Read regressions, decisions, jobs and runs; active runs come from the journals."""
     found = jobs(connection, query)
     held = _charted(connection, [each for each in found.alarms if each.alarm.is_open])
     worse = [each for each in held if each.alarm.kind != "improvement"]
-    return Overview(
+    return OverviewPage(
         worse=tuple(sorted(worse, key=lambda each: each.alarm.is_muted(query.today_ns))),
         better=tuple(each for each in held if each.alarm.kind == "improvement"),
         jobs=found.lines,
@@ -257,7 +258,7 @@ def _charted(connection: duckdb.DuckDBPyConnection, held: list[Raised]) -> list[
     return [replace(each, chart=charts.get((each.job, each.alarm.metric))) for each in held]
 
 
-def _listed(lines: tuple[T, ...], rows: Sequence[tuple[int, ...]], size: int) -> Listed[T]:
+def _listed(lines: tuple[T, ...], rows: Sequence[tuple[int, ...]], size: int) -> ListPage[T]:
     """Return a page of rows that end in their position and the total."""
     first, total = rows[0][-2:] if rows else (0, 0)
-    return Listed(lines=lines, total=total, first=first, size=size)
+    return ListPage(lines=lines, total=total, first=first, size=size)

@@ -15,7 +15,7 @@ from agentload.report.charts.spec import (
     Chart,
     HeatMap,
     Plot,
-    Rule,
+    RuleLine,
     Series,
     Square,
     legend,
@@ -48,7 +48,10 @@ PLOT = Plot(
         Band(axis="x", low=2_400.0, high=10_500.0, label="break-even", slot=1),
         Band(axis="y", low=None, high=6.0, label="floor"),
     ),
-    rules=(Rule(axis="y", at=9.0, label="SLO"), Rule(axis="x", at=40_000.0, label="own batch")),
+    rules=(
+        RuleLine(axis="y", at=9.0, label="SLO"),
+        RuleLine(axis="x", at=40_000.0, label="own batch"),
+    ),
 )
 MAP = HeatMap(
     name="accuracy",
