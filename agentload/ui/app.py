@@ -310,7 +310,10 @@ def _door(hosts: frozenset[str]) -> Middleware:
     @web.middleware
     async def door(request: web.Request, handler: Handler) -> web.StreamResponse:
         if guard.host_of(request.headers.get("Host")) not in hosts:
-            text = "This server only answers to names of its own machine.\nagentload ui --allow-host NAME adds one.\n"
+            text = (
+                "This server only answers to names of its own machine.\nagentload ui "
+                "--allow-host NAME adds one.\n"
+            )
             return web.Response(status=421, text=text)
         if guard.is_embedded(
             request.headers.get("Sec-Fetch-Site"), request.headers.get("Sec-Fetch-Dest")

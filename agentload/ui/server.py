@@ -49,7 +49,10 @@ def check(options: SiteOptions) -> None:
     if not is_loopback(options.host) and not options.names:
         raise UsageError(
             f"--host {options.host}: other machines could reach the pages, which have no password",
-            hint="keep 127.0.0.1 and use a tunnel (ssh -L 8750:127.0.0.1:8750 HOST), or give this machine's host name: --allow-host NAME",
+            hint=(
+                "keep 127.0.0.1 and use a tunnel (ssh -L 8750:127.0.0.1:8750 HOST), or "
+                "give this machine's host name: --allow-host NAME"
+            ),
         )
     # A database may come later, with its first run; its folder does not.
     gone = next((path for path in options.databases if not path.absolute().parent.is_dir()), None)

@@ -124,7 +124,8 @@ def _drawn(chart: Chart) -> Markup:
 def _swatch(slot: int) -> Markup:
     mark = marker((6.0, 6.0), slot, "mark")
     return Markup(  # noqa: S704
-        f'<svg class="series arm-{slot}" viewBox="0 0 12 12" width="12" height="12" aria-hidden="true">{mark}</svg>'
+        f'<svg class="series arm-{slot}" viewBox="0 0 12 12" width="12" height="12" '
+        f'aria-hidden="true">{mark}</svg>'
     )
 
 

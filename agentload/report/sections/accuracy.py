@@ -17,7 +17,10 @@ def accuracy(view: View) -> Group | None:
         "Accuracy, the same questions on both arms",
         ("arm", "task", "context", "reference", "difference", "changed, p"),
         map(_row, view.decision.accuracy),
-        "Accuracy: the share of correct answers. Differences are paired, in percentage points; p is the exact McNemar test.",
+        (
+            "Accuracy: the share of correct answers. Differences are paired, in percentage "
+            "points; p is the exact McNemar test."
+        ),
     )
     return group("Accuracy", charts=_maps(view), tables=(differences,))
 

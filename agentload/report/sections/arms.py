@@ -32,7 +32,10 @@ _SIGNS: Final[dict[LegState, tuple[str, Tone]]] = {
     "no": (" ✗", "bad"),
 }
 _UNSIGNED: Final[tuple[str, Tone]] = ("", "plain")
-SECONDARY: Final = "The mix decides. Verdicts on classes are secondary: their intervals are not adjusted for how many classes there are."
+SECONDARY: Final = (
+    "The mix decides. Verdicts on classes are secondary: their intervals are not adjusted "
+    "for how many classes there are."
+)
 DEARER: Final = (
     "To settle a class by itself takes more than to settle the mix, which does not wait for it."
 )
@@ -99,7 +102,10 @@ def _margin(view: View) -> str:
         return ""
     least = say.percent(view.policy.min_change)
     within = say.percent(INDIFFERENT * view.policy.min_change)
-    return f"A change counts from {least} (min_change). “No difference” needs the whole interval within ±{within}."
+    return (
+        f"A change counts from {least} (min_change). “No difference” needs the whole "
+        f"interval within ±{within}."
+    )
 
 
 def classes(view: View) -> Table:

@@ -66,7 +66,10 @@ def _pareto(view: View) -> Iterator[Plot]:
         yield Plot(
             name=f"pareto-{name}",
             title=f"{unit[0].upper()}{unit[1:]}: per GPU against per agent",
-            caption="Each mark is one load that was tried. Further right is better for a user, further up is cheaper; up and right wins.",
+            caption=(
+                "Each mark is one load that was tried. Further right is better for a user, "
+                "further up is cheaper; up and right wins."
+            ),
             x=Axis(label=f"{unit}, per agent", quantity="count", low=0.0),
             y=Axis(label=f"{unit}, per GPU", quantity="count", low=0.0),
             series=series,
@@ -166,7 +169,10 @@ def _map(view: View, arm: str, fields: dict[tuple[int, int], Floats]) -> Iterato
     name, slot = labels.arm(arm), view.slots[arm]
     told, what = "Stronger is slower.", "time per output token"
     if arm != view.reference:
-        told = f"On the same turns; in the colour of {name} where it is faster, in grey where it is slower."
+        told = (
+            f"On the same turns; in the colour of {name} where it is faster, in grey where "
+            "it is slower."
+        )
         what = f"change of {what} against {view.against}"
     cells = []
     for (context, load), values in fields.items():

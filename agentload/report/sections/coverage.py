@@ -93,7 +93,10 @@ def _at_once(played: PairLoad) -> str:
         over_hours = round(played.sessions_of_hours or 0)
         if over_hours < ALIKE * played.sessions:
             return at_once
-        return f"{at_once}, which work as often as {over_hours} do over hours (a window skips long waits)"
+        return (
+            f"{at_once}, which work as often as {over_hours} do over hours (a window skips "
+            "long waits)"
+        )
     if played.rate_per_s is not None:
         return f"{played.rate_per_s:g} session starts a second"
     return f"sessions that begin {_times(played.speed, 'fast')}as in your trace"
@@ -133,8 +136,14 @@ def _title(each: Coverage) -> str:
 
 
 def _counted(each: Coverage) -> str:
-    calls = f"{say.plural(each.played, 'call')} of the reference, {say.plural(each.calls, 'call')} in the trace"
-    return f"{calls}; {_share(each.call_share)} of its calls and {_share(each.token_share)} of their tokens are covered."
+    calls = (
+        f"{say.plural(each.played, 'call')} of the reference, "
+        f"{say.plural(each.calls, 'call')} in the trace"
+    )
+    return (
+        f"{calls}; {_share(each.call_share)} of its calls and {_share(each.token_share)} of "
+        "their tokens are covered."
+    )
 
 
 def _rows(each: Coverage) -> Iterator[Sequence[Cell | str]]:

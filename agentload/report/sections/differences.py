@@ -139,7 +139,10 @@ def shifts(view: View, name: str) -> Iterator[Plot]:
         yield Plot(
             name=f"shift-{metric.removesuffix('_ms')}-{labels.slug(name)}",
             title=f"{name}: change of {words}, from the fastest to the slowest calls",
-            caption=f"Below 0 is faster than {view.against}. Coloured bands: 95% intervals over block pairs; {band}.",
+            caption=(
+                f"Below 0 is faster than {view.against}. Coloured bands: 95% intervals over "
+                f"block pairs; {band}."
+            ),
             x=Axis(label="quantile of the calls of a block", quantity="share", low=0.0, high=1.0),
             y=Axis(label=f"change of {words}, %", quantity="percent"),
             series=tuple(each for each in found if each is not None),

@@ -24,7 +24,10 @@ def break_evens(view: View) -> Table:
         (labels.arm(each.arm), break_even(each), _own(each), say.tokens(each.prior_tokens))
         for each in view.decision.break_even
     )
-    note = "The length at which the lines cross; within the interval (a Fieller set) the arms cannot be distinguished."
+    note = (
+        "The length at which the lines cross; within the interval (a Fieller set) the arms "
+        "cannot be distinguished."
+    )
     return table("Break-even", columns, rows, note)
 
 
@@ -74,7 +77,10 @@ def lines(view: View) -> Table:
         )
         for line in view.decision.itl
     )
-    note = "Bandwidth is the KV bytes of a token over the slope; above the GPU's peak the measurement would be broken."
+    note = (
+        "Bandwidth is the KV bytes of a token over the slope; above the GPU's peak the "
+        "measurement would be broken."
+    )
     return table("Time per output token as a line over KV tokens", columns, rows, note)
 
 
@@ -112,7 +118,10 @@ def latency(view: View) -> Group | None:
         "Latency against context",
         charts=(_itl(view), _ttft(view)),
         tables=(break_evens(view), lines(view), curves(view)),
-        note="Break-even is stated in KV tokens of the whole batch; the tokens of one request follow by dividing by the batch.",
+        note=(
+            "Break-even is stated in KV tokens of the whole batch; the tokens of one "
+            "request follow by dividing by the batch."
+        ),
     )
 
 

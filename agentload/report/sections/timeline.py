@@ -35,7 +35,10 @@ def _run(view: View) -> Lanes:
     spans = [_block(each, lane[each.arm], slots[each.arm]) for each in every(blocks, BLOCKS)]
     spans += [mark for each in lines for mark in _preempted(each, lane[each.arm], slots[each.arm])]
     invalid = sum(each.invalid is not None for each in blocks)
-    pool = "The line is the KV pool in use, from empty (foot of a lane) to full (top); it is broken where no sample was taken."
+    pool = (
+        "The line is the KV pool in use, from empty (foot of a lane) to full (top); it is "
+        "broken where no sample was taken."
+    )
     parts = (
         "Boxes are blocks." if blocks else "",
         f"{say.plural(invalid, 'block')} left out (hatched)." if invalid else "",

@@ -47,7 +47,10 @@ def _pairs(view: View, name: str | None) -> Iterator[Plot]:
     yield Plot(
         name=f"pairs-{labels.slug(name)}" if name else "pairs",
         title=f"{name or 'Whole server'}: turn latency, pair by pair",
-        caption=f"Each mark is one block pair compared with {view.against}; the band is the interval of {labels.arm(focus.arm)}.",
+        caption=(
+            f"Each mark is one block pair compared with {view.against}; the band is the "
+            f"interval of {labels.arm(focus.arm)}."
+        ),
         x=Axis(label="block pair", quantity="count"),
         y=Axis(label="change of turn latency, %", quantity="percent"),
         series=tuple(_by_pair(view, each) for each in changes),
@@ -66,7 +69,10 @@ def _by_pair(view: View, change: Change) -> Series:
 
 
 PEAKS: Final = ("peak_kv_usage", "running_max", "waiting_max")
-SAMPLED: Final = "Peaks are the largest of periodic samples: a short peak between two samples is missing, so do not compare them across arms."
+SAMPLED: Final = (
+    "Peaks are the largest of periodic samples: a short peak between two samples is "
+    "missing, so do not compare them across arms."
+)
 
 
 def _figures(view: View, name: str | None) -> Table:

@@ -342,7 +342,10 @@ def _differences(
     return Plot(
         name="sessions",
         title=f"Task latency of each session, compared with {arms[0]}",
-        caption="One mark for each session that ended well on both arms, the largest differences first; higher is slower.",
+        caption=(
+            "One mark for each session that ended well on both arms, the largest "
+            "differences first; higher is slower."
+        ),
         x=Axis(label="session", quantity="count"),
         y=Axis(label="change, %", quantity="percent"),
         series=tuple(drawn),
@@ -374,7 +377,10 @@ def _timeline(own: Attempt, twins: Sequence[Attempt], slots: dict[str, int]) -> 
     yield Plot(
         name="tokens",
         title="Tokens as they came",
-        caption="The first step is the first token. Other arms show the same turn, on the same bytes where histories are fixed.",
+        caption=(
+            "The first step is the first token. Other arms show the same turn, on the same "
+            "bytes where histories are fixed."
+        ),
         x=x,
         y=Axis(label="tokens so far", quantity="count", low=0.0),
         series=tuple(came),

@@ -210,7 +210,10 @@ def _charts(found: RunSummary) -> Iterator[Chart]:
     yield Plot(
         name="throughput",
         title="Output tokens per second, block by block",
-        caption="One mark for each block and arm, in the order they were played; drain tails and invalid blocks are excluded.",
+        caption=(
+            "One mark for each block and arm, in the order they were played; drain tails "
+            "and invalid blocks are excluded."
+        ),
         x=Axis(label="round", quantity="count", whole=True),
         y=Axis(label="tokens/s", quantity="tokens/s"),
         series=tuple(_rates(slot, arm.arm, blocks) for slot, arm in enumerate(found.arms)),
