@@ -31,7 +31,7 @@ _TRIAL_S: Final = 900.0
 """What a simulated search tries each load for, where no more is asked: it takes seconds."""
 
 
-def suggested(
+def suggestion(
     step: steps.Step, facts: RunFacts, *, played: int = 0, joins: bool = False
 ) -> str | None:
     """Return the command that takes a step; None where it would be refused: nothing can start the servers, or none are equal.
@@ -128,7 +128,7 @@ def on_own_servers(
     )
 
 
-def unspoken(facts: RunFacts) -> tuple[str, ...]:
+def silent_options(facts: RunFacts) -> tuple[str, ...]:
     """List the options that a defaults file sets here and the run did without.
 
     No command can leave them out.

@@ -37,7 +37,7 @@ def document(
     """Say a decision in the order in which a reader needs it."""
     view = View(decision=decision, evidence=evidence, facts=facts, policy=policy)
     headline, tone = opening.headline(view)
-    likeness = production.compared(view)
+    likeness = production.comparison(view)
     checked = (*belief.belief(view), production.representative(view, likeness))
     return Document(
         run=decision.run,

@@ -282,18 +282,18 @@ def typeset(words: str) -> str:
     return _ENDS.sub(r"[\1, \2]", _LOOSE.sub("%", words))
 
 
-def joined(parts: Iterable[str | None], by: str = ", ") -> str:
+def join(parts: Iterable[str | None], by: str = ", ") -> str:
     """Join the parts that say something."""
     return by.join(part for part in parts if part)
 
 
-def listed(names: Sequence[str], most: int = 4) -> str:
+def enumeration(names: Sequence[str], most: int = 4) -> str:
     """Join names as a sentence does: `rag, chat and code`.
 
     Of many the first, and how many more there are.
     """
     shown = names if len(names) <= most else [*names[: most - 1], f"{len(names) - most + 1} more"]
-    return joined((", ".join(shown[:-1]), *shown[-1:]), " and ")
+    return join((", ".join(shown[:-1]), *shown[-1:]), " and ")
 
 
 def plural(count: int, noun: str) -> str:

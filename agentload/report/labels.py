@@ -45,7 +45,7 @@ def arm(name: str) -> str:
     return LABELS.get(name, name)
 
 
-def named(words: str, names: Iterable[str]) -> str:
+def with_names(words: str, names: Iterable[str]) -> str:
     """Write arms in a sentence as people do.
 
     A name inside a longer one, or inside a flag, stays.
@@ -57,7 +57,7 @@ def named(words: str, names: Iterable[str]) -> str:
 
 def where(gate: Gate) -> str:
     """Name the arm and the class that a gate is about; empty when it is about all of them."""
-    return say.joined((arm(gate.arm) if gate.arm else "", gate.workload))
+    return say.join((arm(gate.arm) if gate.arm else "", gate.workload))
 
 
 def leg(each: Leg) -> str:
@@ -118,7 +118,7 @@ def cost(need: Need) -> str:
         count = say.plural(need.calls, "call")
     elif need.pairs:
         count = f"{say.number(need.pairs)} {noun(need)}"
-    return say.joined((count, *spent((need,))))
+    return say.join((count, *totals((need,))))
 
 
 def up_to(context: float | None) -> str:
@@ -126,14 +126,14 @@ def up_to(context: float | None) -> str:
     return "" if context is None else f" up to {words.length(context)}"
 
 
-def spent(needs: Collection[Need]) -> tuple[str, ...]:
+def totals(needs: Collection[Need]) -> tuple[str, ...]:
     """Say what needs take together: `7 min, 2 USD`; nothing of what is not known of each."""
-    minutes, usd = _total(each.minutes for each in needs), _total(each.usd for each in needs)
+    minutes, usd = _sum(each.minutes for each in needs), _sum(each.usd for each in needs)
     said = (say.minutes(minutes) if minutes else "", money(usd) if usd else "")
     return tuple(filter(None, said))
 
 
-def _total(costs: Iterable[float | None]) -> float:
+def _sum(costs: Iterable[float | None]) -> float:
     """Sum costs; nothing where some is not known."""
     known = list(costs)
     return sum(each for each in known if each) if all(known) else 0.0
@@ -147,7 +147,7 @@ def sentence(need: Need) -> str:
     elif need.what.startswith(_NOUNS):
         count = need.pairs
     counted = f"{say.number(count)} {need.what}" if count else need.what
-    return say.joined((counted, *spent((need,))))
+    return say.join((counted, *totals((need,))))
 
 
 def noun(need: Need) -> str:

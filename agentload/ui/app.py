@@ -152,7 +152,7 @@ class _Routes:
 
     async def comparison(self, request: web.Request) -> web.StreamResponse:
         source, query = self._source(request), _query(request, "comparison")
-        found = await self._site.reports.compared(source, query)
+        found = await self._site.reports.comparison(source, query)
         frame = await asyncio.to_thread(
             lambda: _frame(self._site, source, query.page, _token(source))
         )

@@ -51,8 +51,8 @@ def environment() -> Environment:
         "ago": ago,
         "due": lambda schedule, now_ns: next(firings(schedule, now_ns)),
         "number": say.number,
-        "percent": lambda share: html.tied(say.percent(share)),
-        "duration": lambda ms: html.tied(say.duration(ms)),
+        "percent": lambda share: html.tie(say.percent(share)),
+        "duration": lambda ms: html.tie(say.duration(ms)),
         "ms": lambda ms, decimals=0: say.ABSENT if ms is None else say.number(ms, decimals),
         "s": lambda ms, decimals=2: say.ABSENT if ms is None else say.number(ms / 1000, decimals),
         "tokens": say.tokens,
@@ -96,7 +96,7 @@ def ago(at_ns: int | None, now_ns: int) -> str:
 
 def _shown(value: object) -> object:
     """Mask passwords in URLs: a server's error may repeat one."""
-    return html.shown(
+    return html.show(
         without_user(value) if isinstance(value, str) and not isinstance(value, Markup) else value
     )
 

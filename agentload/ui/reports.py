@@ -17,7 +17,7 @@ import duckdb
 from agentload.report.parts import Document
 from agentload.report.render import render
 from agentload.store.database import refusal
-from agentload.ui.pages.compared import Compared, compared
+from agentload.ui.pages.compared import ComparedPage, comparison
 from agentload.ui.pages.run import run_named
 from agentload.ui.source import LatestFew, Query, Source
 from agentload.verdict.policy import Setting
@@ -46,9 +46,9 @@ class Reports:
         text = await self._soon(lambda: render(self._document(source, query), "html"))
         return text.replace("<body>", f"<body>\n{_home(source, query)}", 1)
 
-    async def compared(self, source: Source, query: Query) -> Compared:
+    async def comparison(self, source: Source, query: Query) -> ComparedPage:
         """Return what two runs come to; raise as `page` does."""
-        return await self._soon(lambda: compared(self._document(source, query)))
+        return await self._soon(lambda: comparison(self._document(source, query)))
 
     async def _soon(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)

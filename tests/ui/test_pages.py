@@ -8,7 +8,7 @@ import pytest
 
 from agentload import __version__
 from agentload.model.rows import VerdictRow
-from agentload.report.charts.scale import fitted
+from agentload.report.charts.scale import fit
 from agentload.store.database import reading
 from agentload.store.runs import RunLine
 from agentload.ui.pages.jobs import job, jobs
@@ -336,9 +336,6 @@ def test_a_trend_of_two_runs_claims_no_more_than_they_show(tmp_path: Path) -> No
     plot = trend.chart
     assert [series.label for series in plot.series] == ["prod: turn_ms"]  # no mean
     assert (plot.y.low, plot.y.high) == (-3.5, 3.5)
-    assert fitted(plot.x, plot.series[0].xs, start=0.0, end=100.0, ends="values").ticks() == (
-        1.0,
-        2.0,
-    )
+    assert fit(plot.x, plot.series[0].xs, start=0.0, end=100.0, ends="values").ticks() == (1.0, 2.0)
     assert "means" not in plot.caption
     assert "alarm" not in plot.caption

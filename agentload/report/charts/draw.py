@@ -11,7 +11,7 @@ from agentload.report.charts.heat_map import heat_map
 from agentload.report.charts.lanes import lanes
 from agentload.report.charts.plot import plot
 from agentload.report.charts.spec import Chart, HeatMap, Lanes, Plot, legend
-from agentload.report.charts.svg import element, escaped, marker, text
+from agentload.report.charts.svg import content, element, marker, text
 
 TITLE, ROW = 26, 18
 """Heights of a picture's own title, and of each row of its legend."""
@@ -53,7 +53,7 @@ def picture(chart: Chart) -> str:
             element(
                 "rect", class_="ground", x=-PAD, y=-PAD / 2, width=WIDTH + 2 * PAD, height=high
             ),
-            text(shortened(chart.title), "title", 4.0, 17.0),
+            text(shorten(chart.title), "title", 4.0, 17.0),
             names,
             element("g", body(chart), transform=f"translate(0,{head})"),
             xmlns="http://www.w3.org/2000/svg",
@@ -70,12 +70,12 @@ def picture(chart: Chart) -> str:
 
 def _described(chart: Chart, prefix: str) -> tuple[str, str]:
     return (
-        element("title", escaped(chart.title), id=f"{prefix}title"),
-        element("desc", escaped(chart.caption), id=f"{prefix}desc"),
+        element("title", content(chart.title), id=f"{prefix}title"),
+        element("desc", content(chart.caption), id=f"{prefix}desc"),
     )
 
 
-def shortened(title: str) -> str:
+def shorten(title: str) -> str:
     """Return as much of a title as fits above the frame.
 
     The whole is in the picture's own title.

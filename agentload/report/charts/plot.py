@@ -17,7 +17,7 @@ from agentload.report.charts.frame import (
     rows,
     rule,
 )
-from agentload.report.charts.scale import Scale, fitted
+from agentload.report.charts.scale import Scale, fit
 from agentload.report.charts.spec import Plot, Series
 from agentload.report.charts.svg import Point, element, marker, of_arm, path, upright
 from agentload.report.format import axis_value
@@ -49,8 +49,8 @@ def scales(chart: Plot) -> tuple[Scale, Scale]:
     for shaded in chart.bands:
         values[shaded.axis] += [end for end in (shaded.low, shaded.high) if end is not None]
     return (
-        fitted(chart.x, values["x"], start=LEFT, end=WIDTH - RIGHT, ends="values"),
-        fitted(chart.y, values["y"], start=HEIGHT - BOTTOM, end=TOP, ends="ticks"),
+        fit(chart.x, values["x"], start=LEFT, end=WIDTH - RIGHT, ends="values"),
+        fit(chart.y, values["y"], start=HEIGHT - BOTTOM, end=TOP, ends="ticks"),
     )
 
 

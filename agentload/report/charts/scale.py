@@ -47,7 +47,7 @@ SMALLEST = 1e-12  # of its values: a span below this is rounding, not spread
 SMALLEST_SPAN = 1e-100
 
 
-def fitted(
+def fit(
     axis: Axis,
     values: Iterable[float],
     *,

@@ -39,19 +39,19 @@ def coordinate(value: float) -> str:
     return "0" if written == "-0" else written
 
 
-def escaped(words: str) -> str:
+def content(words: str) -> str:
     """Return words as the content of an element, each character to be seen."""
     return escape(visible(words), quote=False)
 
 
 def text(words: str, class_: str, x: float, y: float, anchor: str | None = None) -> str:
     """Write words at a pixel of their baseline."""
-    return element("text", escaped(words), class_=class_, x=x, y=y, text_anchor=anchor)
+    return element("text", content(words), class_=class_, x=x, y=y, text_anchor=anchor)
 
 
 def title(words: str | None) -> str:
     """Write what is said to whoever points at an element; nothing without words."""
-    return f"<title>{escaped(words)}</title>" if words else ""
+    return f"<title>{content(words)}</title>" if words else ""
 
 
 def across(class_: str, low: float, high: float, y: float) -> str:

@@ -74,14 +74,14 @@ def environment(loader: BaseLoader | None = None) -> Environment:
     made = Environment(
         loader=own,
         autoescape=True,
-        finalize=shown,
+        finalize=show,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     made.filters |= {
         **FILTERS,
-        "tied": tied,
+        "tied": tie,
         "slug": slug,
         "csv": csv,
         "vega": lambda chart: json.dumps(vega_lite(chart)),
@@ -89,7 +89,7 @@ def environment(loader: BaseLoader | None = None) -> Environment:
     return made
 
 
-def shown(value: object) -> object:
+def show(value: object) -> object:
     """Return what a template shows of a value.
 
     Of a text each character, and nothing that it does.
@@ -97,7 +97,7 @@ def shown(value: object) -> object:
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def tied(words: str) -> str:
+def tie(words: str) -> str:
     """Tie a number to its unit and an interval into one piece, so that a narrow column breaks between figures only."""
     return _UNIT.sub("\N{NO-BREAK SPACE}", _INSIDE.sub(",\N{NO-BREAK SPACE}", words))
 

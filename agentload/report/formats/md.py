@@ -48,7 +48,7 @@ def chart_path(chart: Chart) -> str:
     return f"charts/{chart.name}.svg"
 
 
-def escaped(words: object) -> str:
+def escape(words: object) -> str:
     """Return words as Markdown that shows them as they are, on one line."""
     if isinstance(words, Escaped):
         return words
@@ -59,7 +59,7 @@ def escaped(words: object) -> str:
 def _environment() -> Environment:
     made = Environment(
         loader=PackageLoader("agentload.report"),
-        finalize=escaped,
+        finalize=escape,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -72,7 +72,7 @@ def _environment() -> Environment:
 
 def _table(table: Table) -> Escaped:
     rows = [
-        [escaped(name) for name in table.columns],
+        [escape(name) for name in table.columns],
         ["---"] * len(table.columns),
         *([_cell(cell) for cell in row] for row in table.rows),
     ]
@@ -80,11 +80,11 @@ def _table(table: Table) -> Escaped:
 
 
 def _cell(cell: Cell) -> str:
-    return f"**{escaped(cell.text)}**" if cell.tone == "strong" else escaped(cell.text)
+    return f"**{escape(cell.text)}**" if cell.tone == "strong" else escape(cell.text)
 
 
 def _shown(chart: Chart) -> Escaped:
-    return Escaped(f"![{escaped(chart.title)}]({chart_path(chart)})")
+    return Escaped(f"![{escape(chart.title)}]({chart_path(chart)})")
 
 
 def _code(words: str) -> Escaped:
@@ -96,4 +96,4 @@ def _code(words: str) -> Escaped:
 
 
 def _mark(check: Check) -> Escaped:
-    return Escaped(f"{escaped(check.text)} {_MARKS[check.state]}")
+    return Escaped(f"{escape(check.text)} {_MARKS[check.state]}")

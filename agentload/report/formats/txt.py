@@ -26,7 +26,7 @@ def _blocks(document: Document) -> Iterator[Sequence[str]]:
     if document.arms.rows:
         yield _table(document.arms)
     sure = document.sure.level.capitalize()
-    yield (f"How sure? {say.joined((sure, '; '.join(document.sure.reasons)), ': ')}.",)
+    yield (f"How sure? {say.join((sure, '; '.join(document.sure.reasons)), ': ')}.",)
     if document.do_now:
         yield ("Do this next:", *(line for step in document.do_now for line in _step(step)))
     for label, words in document.facts:

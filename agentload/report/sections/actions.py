@@ -11,7 +11,7 @@ from advisor.steps import Step as Suggestion
 from advisor.verdict import Need
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.commands import on_own_servers, unspoken
+from agentload.report.commands import on_own_servers, silent_options
 from agentload.report.parts import Step
 from agentload.report.sections.canary import CANARY_HOURS, rollout
 from agentload.report.sections.view import View
@@ -23,7 +23,7 @@ def do_now(view: View) -> tuple[Step, ...]:
 
     Before commands what would make them something else here.
     """
-    steps, options = tuple(_steps(view)), ", ".join(unspoken(view.facts))
+    steps, options = tuple(_steps(view)), ", ".join(silent_options(view.facts))
     if not options or not any(step.command for step in steps):
         return steps
     text = f"agentload.toml sets {options} here, which this run did without: take that out first."

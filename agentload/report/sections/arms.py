@@ -86,7 +86,7 @@ def server(view: View) -> Table:
         saved = saving(view, view.focus)
         note.append(f"{saved.because}." if saved.tone != "muted" else "")
         played = say.plural(view.played, "block pair") if view.played else ""
-        head = say.joined((f"compared with {view.against}", played))
+        head = say.join((f"compared with {view.against}", played))
     return _table(view, "This mix", rows, note, head=head)
 
 
@@ -163,7 +163,7 @@ def _table(
 
 
 def _sentences(parts: Iterable[str]) -> str:
-    return say.joined(parts, " ")
+    return say.join(parts, " ")
 
 
 def _noise(floor: float | None) -> Cell:
@@ -395,5 +395,5 @@ def need(verdict: ArmVerdict, *, is_whole: bool = False) -> str:
         return f": {' and '.join(costs)}" if costs else ""
     # A cell has room for counts, and for what all of them take.
     counts = (cost.partition(", ")[0].replace("paired ", "") for cost in costs)
-    spent = labels.spent(wanted.values()) if len(wanted) == len(costs) else ()
+    spent = labels.totals(wanted.values()) if len(wanted) == len(costs) else ()
     return f": {', '.join((' and '.join(counts), *spent))}"

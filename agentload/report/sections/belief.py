@@ -94,7 +94,7 @@ def _noise_floor(view: View) -> Iterator[Check]:
     classes = ", ".join(f"{name} {text}" for name, text in others.items() if text != whole)
     has_machines = any(control.across_machines for control in view.evidence.aa)
     across = " across machines" if has_machines else ""
-    control = say.joined((f"A/A control{across}", classes), "; ")
+    control = say.join((f"A/A control{across}", classes), "; ")
     text = f"two identical servers may differ by up to {whole} in turn latency ({control})"
     if of_mix <= least:
         yield assurance(text)

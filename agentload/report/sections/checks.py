@@ -106,8 +106,8 @@ def priors(view: View) -> Group | None:
             prior.what.replace("_", " "),
             labels.arm(prior.arm),
             f"{say.significant(prior.value, 3)} {prior.unit}",
-            say.joined((prior.gpu, prior.version)) or None,
-            say.joined((prior.source, prior.dated)),
+            say.join((prior.gpu, prior.version)) or None,
+            say.join((prior.source, prior.dated)),
         )
         for prior in view.evidence.priors
     )

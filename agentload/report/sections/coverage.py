@@ -52,10 +52,10 @@ def line(view: View) -> str:
     parts = (
         f"{_share(whole.call_share)} of your calls{tokens}, {contexts}",
         "" if cut is None else f"sessions end before {words.length(cut)} (--max-context)",
-        f"{say.listed(missed)} not played" if missed else "",
+        f"{say.enumeration(missed)} not played" if missed else "",
         "" if whole.is_whole else known,
     )
-    return say.joined(parts, "; ")
+    return say.join(parts, "; ")
 
 
 def load(view: View) -> str:
@@ -68,7 +68,7 @@ def load(view: View) -> str:
         return ""
     parts = [f"block pairs have {_at_once(played)}, {_waiting(played)}"]
     overfull = {arm for each in view.decision.changes for arm in each.overfull}
-    arms = say.listed([labels.arm(arm) for arm in view.arms if arm in overfull])
+    arms = say.enumeration([labels.arm(arm) for arm in view.arms if arm in overfull])
     held = "" if played.held_tokens is None else f" ({say.tokens(played.held_tokens)} tokens)"
     if arms:
         pool = f"the KV pool of {arms} does not hold their contexts{held}"
@@ -77,7 +77,7 @@ def load(view: View) -> str:
     if carries and played.cuts_waits:
         parts.append("agents per GPU are of users who wait as in your trace")
     parts += dict.fromkeys(map(_on_twins, view.decision.twin_changes))
-    return say.joined(parts, "; ")
+    return say.join(parts, "; ")
 
 
 def _on_twins(each: TwinChange) -> str:

@@ -97,7 +97,7 @@ def _caption(view: View, spans: Sequence[LaneSpan], limit: float) -> str:
         noise if has_noise else "",
         beyond if leaves else "",
     )
-    return say.joined(parts, " ")
+    return say.join(parts, " ")
 
 
 def _spans(view: View, lane: int, changes: Iterable[Change | None]) -> Iterator[LaneSpan]:

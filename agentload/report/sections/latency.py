@@ -144,7 +144,7 @@ def _itl(view: View) -> Plot:
     return Plot(
         name="itl",
         title="Time per output token against KV tokens of the batch",
-        caption=say.joined(caption, " "),
+        caption=say.join(caption, " "),
         x=Axis(label="KV tokens of the whole batch", quantity="tokens", low=0.0),
         y=Axis(label="ms per token", quantity="ms"),
         series=(*points, *fits),

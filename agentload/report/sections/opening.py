@@ -63,7 +63,7 @@ def where(view: View) -> str:
     # Servers that nobody named go by their address.
     hosts = {name.rpartition(":")[0] or name for name in deployment.machines}
     machines = f"{len(hosts)} machines" if len(hosts) > 1 else ""
-    return say.joined((gpus, machines, _engine(view)))
+    return say.join((gpus, machines, _engine(view)))
 
 
 def _engine(view: View) -> str:
@@ -75,7 +75,7 @@ def _engine(view: View) -> str:
 def about(view: View) -> tuple[str, ...]:
     """Name the workloads, hardware and engine, and the model's layers, as far as they are known."""
     several = "s" if len(view.workloads) > 1 else ""
-    named = f"workload{several} {say.listed(view.workloads)}" if view.workloads else ""
+    named = f"workload{several} {say.enumeration(view.workloads)}" if view.workloads else ""
     return tuple(filter(None, (named, where(view), _layers(view))))
 
 
@@ -113,7 +113,7 @@ def _layers(view: View) -> str:
 def identity(view: View) -> str:
     """Say what the reference's server was, what set each other one apart, and whether any changed."""
     reference = _server(view, view.reference)
-    said = [f"{view.against}: {say.joined((_engine(view), *reference.values()))}"]
+    said = [f"{view.against}: {say.join((_engine(view), *reference.values()))}"]
     for arm in view.others:
         own = _server(view, arm)
         apart = [own[part] or f"no {part}" for part in own if own[part] != reference[part]]
@@ -150,9 +150,9 @@ def _stayed(view: View) -> str:
     unseen = [labels.arm(arm) for arm in view.arms if read.get(arm) is None]
     said = []
     if changed:
-        said.append(f"{say.listed(changed)} changed during the run")
+        said.append(f"{say.enumeration(changed)} changed during the run")
     if unseen:
-        said.append(f"Whether {say.listed(unseen)} changed during the run was not verified")
+        said.append(f"Whether {say.enumeration(unseen)} changed during the run was not verified")
     if not said:
         none = {1: "It did not change", 2: "Neither changed"}.get(len(view.arms), "None changed")
         said.append(f"{none} during the run")
@@ -213,7 +213,7 @@ def unmeasured(view: View) -> str:
         "" if view.facts.production is not None else "likeness to production (report --against)",
         f"validity checks that lacked data: {', '.join(blind)}" if blind else "",
     )
-    return say.joined(parts, "; ")
+    return say.join(parts, "; ")
 
 
 def flips(view: View) -> str:

@@ -27,7 +27,7 @@ from agentload.report.parts import (
 from agentload.report.sections.view import View, first
 
 
-def shown(row: Likeness) -> tuple[str, str]:
+def sides(row: Likeness) -> tuple[str, str]:
     """Return our value and production's, which is known to a bucket."""
     return _value(row.ours, row.unit), _between(row)
 
@@ -58,7 +58,7 @@ _MOSTLY: Final = (0.1, 0.5, 0.9)
 _TONES: Final[dict[str, Tone]] = {"alike": "good", "more": "bad", "less": "bad"}
 
 
-def compared(view: View) -> tuple[Likeness, ...]:
+def comparison(view: View) -> tuple[Likeness, ...]:
     """Compare what the reference served, which is the arm in use today, with production.
 
     Empty without metrics from there.
@@ -153,7 +153,7 @@ def production(view: View, rows: Sequence[Likeness]) -> Group | None:
         "share. Requests at once and KV pool are of the moment at which its metrics were read, ours of all samples under load."
     )
     cells = (
-        (row.what, *shown(row), Cell(text=row.verdict, tone=_TONES[row.verdict])) for row in rows
+        (row.what, *sides(row), Cell(text=row.verdict, tone=_TONES[row.verdict])) for row in rows
     )
     laid = table(
         "The load next to production's",

@@ -48,7 +48,7 @@ def _run(view: View) -> Lanes:
     return Lanes(
         name="timeline",
         title="Blocks and KV pool over time",
-        caption=say.joined(parts, " "),
+        caption=say.join(parts, " "),
         x=Axis(label="seconds since the run's start", quantity="seconds", low=0.0),
         lanes=tuple(map(labels.arm, view.arms)),
         spans=tuple(spans),

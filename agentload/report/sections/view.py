@@ -16,7 +16,7 @@ from advisor.verdict import ArmVerdict, Capacity, Change, Decision, Figure
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.charts.spec import Mark, Series
-from agentload.report.commands import suggested
+from agentload.report.commands import suggestion
 from agentload.report.parts import RunFacts
 
 T = TypeVar("T")
@@ -116,7 +116,7 @@ class View:
 
     def typeset(self, words: str) -> str:
         """Set one of the advisor's sentences: its figures as ours, its arms as people call them."""
-        return labels.named(say.typeset(words), self.arms)
+        return labels.with_names(say.typeset(words), self.arms)
 
     @property
     def played(self) -> int:
@@ -132,7 +132,7 @@ class View:
     def command(self, step: Step) -> str | None:
         """Return the command that takes a step; None where it could not be played."""
         joins = bool(self.evidence.observations)
-        return suggested(step, self.facts, played=self.played, joins=joins)
+        return suggestion(step, self.facts, played=self.played, joins=joins)
 
     def verdict(self, arm: str, workload: str | None) -> ArmVerdict | None:
         """Return the verdict on an arm for a class; with None, for the whole server."""

@@ -80,7 +80,7 @@ def _figures(view: View, name: str | None) -> Table:
     ours = [each for each in view.decision.figures if (each.workload, each.kind) == (name, kind)]
     names = sorted(dict.fromkeys(each.name for each in ours), key=_rank)
     rows = (
-        (called(figure), *_fields([view.figure(figure, arm, name) for arm in view.arms]))
+        (figure_name(figure), *_fields([view.figure(figure, arm, name) for arm in view.arms]))
         for figure in names
     )
     note = SAMPLED if any(figure in PEAKS for figure in names) else ""
@@ -104,7 +104,7 @@ def _fields(figures: Sequence[Figure | None]) -> Iterator[Cell | str]:
         )
 
 
-def called(figure: str) -> str:
+def figure_name(figure: str) -> str:
     """Return what a reader calls a figure: `ttft_ms.p95` is `time to first token, p95`."""
     stem, _, part = figure.partition(".")
     words: str = FIGURES.get(stem, {}).get("says", stem.replace("_", " "))

@@ -34,7 +34,7 @@ class ChangeLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class ComparedPage:
     """The data of the page."""
 
     before: str
@@ -47,7 +47,7 @@ class Compared:
     """Validity checks that failed: what is wrong with the measurement itself."""
 
 
-def compared(document: Document) -> Compared:
+def comparison(document: Document) -> ComparedPage:
     """Say what a document that compares two runs comes to."""
     least = document.policy.min_change
     lines = tuple(_lines(document, least))
@@ -62,7 +62,7 @@ def compared(document: Document) -> Compared:
         pairs = say.plural(whole.change.pairs, "block pair")
         said = f"{whole.metric} {say.change(whole.change.relative)}, {pairs}"
         because = f"{said.capitalize()}. {ONCE}"
-    return Compared(
+    return ComparedPage(
         before=document.decision.reference,
         after=document.run,
         headline=headline,

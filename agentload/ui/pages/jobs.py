@@ -294,7 +294,7 @@ def trend(series: trends.Series, *, job: str) -> Trend:
     chart = Plot(
         name=slug(f"{job}-{series.name}"),
         title=f"{METRICS[series.metric].capitalize()} of {series.arm}",
-        caption=say.joined(caption, " "),
+        caption=say.join(caption, " "),
         x=Axis(label=f"run, {_day(points[0])} to {_day(points[-1])}", quantity="count", whole=True),
         y=Axis(label="change, %", quantity="percent", low=-reach, high=reach),
         series=(values, *means),
