@@ -152,13 +152,12 @@ def _journals(folder: Path) -> list[Path]:
     """
     try:
         with os.scandir(folder) as entries:
-            found = [match for each in entries if (match := _LEG.fullmatch(each.name))]
+            matches = [_LEG.fullmatch(each.name) for each in entries]
     except OSError:
         return []
-    return [
-        folder / each[0]
-        for each in sorted(found, key=lambda each: (int(each[1]), int(each[2] or 0), each[0]))
-    ]
+    found = [match for match in matches if match is not None]
+    found.sort(key=lambda each: (int(each[1]), int(each[2] or 0), each[0]))
+    return [folder / each[0] for each in found]
 
 
 def _mtime(path: Path) -> int:

@@ -139,16 +139,8 @@ def _waterfall(bar: Bar) -> Markup:
     at, drawn = 1 + bar.start * (wide - 4), []
     for kind, share in (("held", bar.held), ("first", bar.first), ("wrote", bar.wrote)):
         long = share * (wide - 4)
-        drawn.append(
-            element(
-                "rect",
-                class_=kind,
-                x=at,
-                y=2.0,
-                width=max(1.5, long) if share else 0.0,
-                height=high - 4,
-            )
-        )
+        shown = max(1.5, long) if share else 0.0
+        drawn.append(element("rect", class_=kind, x=at, y=2.0, width=shown, height=high - 4))
         at += long
     said = f"starts {say.percent(bar.start)} into the session"
     label = element("title", said)

@@ -272,15 +272,17 @@ def trends_of(
 def trend(series: trends.Series, *, job: str) -> Trend:
     """Draw a series."""
     points = series.points
+    lows = [point.value if point.low is None else point.low for point in points]
+    highs = [point.value if point.high is None else point.high for point in points]
     values = Series(
         label=series.name,
         slot=2,
         mark="points",
         xs=tuple(float(number) for number in range(1, len(points) + 1)),
         ys=tuple(100 * point.value for point in points),
-        lows=tuple(100 * (point.value if point.low is None else point.low) for point in points),
-        highs=tuple(100 * (point.value if point.high is None else point.high) for point in points),
-        tips=tuple(_tip(point) for point in points),
+        lows=tuple(100 * low for low in lows),
+        highs=tuple(100 * high for high in highs),
+        tips=tuple(map(_tip, points)),
     )
     reach = max(REACH, *(1.1 * abs(end) for end in (*values.lows, *values.highs)))
     means, bands = tuple(_means(series)), tuple(_bands(series))

@@ -214,8 +214,8 @@ def decisions(
 
 def comparisons(connection: duckdb.DuckDBPyConnection, query: Query) -> Comparisons:  # noqa: ARG001  # a page's signature
     """Read executions with their references, and the runs of one plan, which can be compared."""
-    latest = reversed(tables.rows(connection, ExecutionRow))
-    compared = (each for row in latest if (each := execution(row)).detail.reference is not None)
+    latest = map(execution, reversed(tables.rows(connection, ExecutionRow)))
+    compared = (each for each in latest if each.detail.reference is not None)
     return Comparisons(
         executions=tuple(islice(compared, EXECUTIONS)),
         groups=records(connection, SamePlan, _GROUPS),
