@@ -1,4 +1,6 @@
-"""Make characters visible that would act on who reads them: servers name models and settings, and logs hold anything."""
+"""Make characters visible that would act on who reads them:
+servers name models and settings, and logs hold anything.
+"""
 
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -8,7 +10,9 @@ ACTING: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
     "\U000e0000-\U000e007f]"
 )
-"""Characters that control a terminal, the direction of text, or nothing that is seen; halves of others, which cannot be written."""
+"""Characters that control a terminal, the direction of text, or
+nothing that is seen; halves of others, which cannot be written.
+"""
 
 
 def visible(text: str) -> str:
@@ -17,7 +21,9 @@ def visible(text: str) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> Iterator[str]:
-    """Yield rows of fields as lines, no column wider than it must be; those in *right* end flush."""
+    """Yield rows of fields as lines, no column wider
+    than it must be; those in *right* end flush.
+    """
     seen = [tuple(map(visible, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*seen, strict=True)]
     for row in seen:

@@ -1,4 +1,5 @@
-"""How the command line follows a run: a table that is drawn on a terminal, a line now and then elsewhere; notices, and Ctrl-C heeded.
+"""How the command line follows a run: a table that is drawn on a
+terminal, a line now and then elsewhere; notices, and Ctrl-C heeded.
 
 Nothing here is measured.
 """
@@ -182,7 +183,8 @@ class Answers:
         ready = sum(self._done[each] >= total for each, total in self._totals.items())
         task, context = cell
         return (
-            f"{sum(self._done.values()):,}/{sum(self._totals.values()):,} answers, {ready}/{len(self._totals)} cells, {self._failed} failed"
+            f"{sum(self._done.values()):,}/{sum(self._totals.values()):,} answers, "
+            f"{ready}/{len(self._totals)} cells, {self._failed} failed"
             f" · {task} {length(context)} {self._done[cell]}/{self._totals[cell]}"
         )
 
@@ -197,7 +199,9 @@ def _answers(questions: Sequence[Question], arms: int) -> Iterator[Listener]:
 
 
 def terminal(above: Above = tuple) -> Audience:
-    """Return an audience that draws progress on standard error, below the lines that *above* returns whenever it is drawn."""
+    """Return an audience that draws progress on standard error,
+    below the lines that *above* returns whenever it is drawn.
+    """
 
     @contextmanager
     def progress(expected: Cost, start: ClockStart) -> Iterator[Progress]:

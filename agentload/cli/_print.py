@@ -1,4 +1,6 @@
-"""Print results on standard output, for people and for machines, and what is only for people who watch on standard error."""
+"""Print results on standard output, for people and for machines,
+and what is only for people who watch on standard error.
+"""
 
 import os
 import re
@@ -53,7 +55,8 @@ def is_watched() -> bool:
 
 
 def print_json(value: object) -> None:
-    """Print a value as indented JSON: dataclasses by field, what is not a number (NaN, infinity) as null.
+    """Print a value as indented JSON: dataclasses by
+    field, what is not a number (NaN, infinity) as null.
 
     A verb with `--json` prints one document with it and nothing else to stdout.
     """
@@ -64,7 +67,9 @@ def print_json(value: object) -> None:
 
 
 class _Drawing:
-    """Lines at the end of a terminal that are drawn again in their place, also after it was resized, when long lines are wrapped."""
+    """Lines at the end of a terminal that are drawn again in their
+    place, also after it was resized, when long lines are wrapped.
+    """
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -121,7 +126,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def blocks(values: Sequence[float], *, low: float, span: float) -> str:
-    """Draw values as a line of blocks, the lowest at *low* and the highest from *low* and *span* on."""
+    """Draw values as a line of blocks, the lowest at
+    *low* and the highest from *low* and *span* on.
+    """
     return "".join(
         _BLOCKS[min(int((each - low) / span * len(_BLOCKS)), len(_BLOCKS) - 1) if span else 0]
         for each in values

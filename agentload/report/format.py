@@ -68,7 +68,8 @@ def significant(value: float, digits: int = 2) -> str:
 def decimals(half_width: float) -> int:
     """Return how many decimals an interval of this half width earns.
 
-    The rule of the Particle Data Group: two digits of the error while they lie below 3.55 of the leading power, else one.
+    The rule of the Particle Data Group: two digits of the error
+    while they lie below 3.55 of the leading power, else one.
     """
     if not math.isfinite(half_width) or half_width <= 0:
         return 1
@@ -113,7 +114,8 @@ def spread(
     among: Iterable[Estimate | None] = (),
     places: int | None = None,
 ) -> str:
-    """Print a value and its interval with so many *places*, else with the decimals that it earns, or the least of those *among* it.
+    """Print a value and its interval with so many *places*, else with
+    the decimals that it earns, or the least of those *among* it.
 
     An open end is said in words.
     """
@@ -151,7 +153,9 @@ def _earned(value: float, low: float | None, high: float | None) -> int:
 
 
 def _places(value: float) -> int:
-    """Return the decimals that show three significant digits of a figure, without zeros at its end."""
+    """Return the decimals that show three significant
+    digits of a figure, without zeros at its end.
+    """
     if not value:
         return 0
     digits = max(0, 2 - math.floor(math.log10(abs(value))))

@@ -92,7 +92,9 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One turn of a session on an arm, in seconds from when the session was first due there; None is an instant that it never reached."""
+    """One turn of a session on an arm, in seconds from when the session
+    was first due there; None is an instant that it never reached.
+    """
 
     arm: str
     turn: int
@@ -184,7 +186,9 @@ def _cell(field: Field) -> Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """One question about the arm that the report speaks for, its answer in a word, and the figure behind it."""
+    """One question about the arm that the report speaks
+    for, its answer in a word, and the figure behind it.
+    """
 
     question: str
     word: str
@@ -249,7 +253,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """One finding as a reader meets it: what was concluded, the inequality that decided, and what would turn it."""
+    """One finding as a reader meets it: what was concluded,
+    the inequality that decided, and what would turn it.
+    """
 
     title: str
     tone: Tone
@@ -282,7 +288,9 @@ def group(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """One condition that ends the canary: in words, as a Prometheus expression, and why it is set there."""
+    """One condition that ends the canary: in words, as
+    a Prometheus expression, and why it is set there.
+    """
 
     name: str
     text: str
@@ -293,7 +301,9 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
-    """What the canary needs: the arm's server arguments, its share of the traffic, and when to take it back."""
+    """What the canary needs: the arm's server arguments,
+    its share of the traffic, and when to take it back.
+    """
 
     arm: str
     label: str

@@ -98,7 +98,8 @@ class _Routes:
     def __init__(self, site: Site) -> None:
         self._site = site
 
-    async def root(self, request: web.Request) -> web.StreamResponse:  # noqa: ARG002  # aiohttp's signature
+    # aiohttp's signature
+    async def root(self, request: web.Request) -> web.StreamResponse:  # noqa: ARG002
         sources = tuple(self._site.sources.values())
         if len(sources) == 1:
             raise web.HTTPFound(f"{_base(sources[0])}/")
@@ -189,7 +190,8 @@ class _Routes:
         query = _noted(source, query)
         is_new = query.page == "overview" and not source.path.is_file()
         answer: Answered[Any] = Answered(value=None)
-        # Until its first block pair is finished, a run is only in its journal, and there may be no database.
+        # Until its first block pair is finished, a run is
+        # only in its journal, and there may be no database.
         with suppress(*((NotFoundError, StoreError) if seen or is_new else ())):
             answer = source.ask(query, lambda connection: PAGES[query.page](connection, query))
         run = f"/runs/{quote(query.name, safe='')}" if query.name else ""

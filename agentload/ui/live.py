@@ -23,7 +23,8 @@ SWEEP_S: Final = 10.0
 PATIENCE_S: Final = 0.5
 CHUNK: Final = 2000
 LATEST: Final = 50
-# Journals of parts that measure, of workers and of added answers; others are written in an instant and their lock is left alone.
+# Journals of parts that measure, of workers and of added answers;
+# others are written in an instant and their lock is left alone.
 _LEG: Final = re.compile(r"(?:leg|answers)(\d+)(?:-(\d+))?\.journal")
 
 

@@ -35,7 +35,8 @@ class Reports:
     setting: Setting
     profile: str | None = None
     _kept: LatestFew[Key, Document] = field(default_factory=partial(LatestFew, KEPT))
-    # One at a time: the report of a long run takes seconds and a GB. Waiting requests take no thread from the pages.
+    # One at a time: the report of a long run takes seconds and
+    # a GB. Waiting requests take no thread from the pages.
     _thread: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1, "reports"))
 
     async def page(self, source: Source, query: Query) -> str:

@@ -40,7 +40,9 @@ class Addresses:
 
 
 def check(options: SiteOptions) -> None:
-    """Raise `UsageError` if other machines could reach the pages without permission, `StoreError` if there is nothing to show."""
+    """Raise `UsageError` if other machines could reach the pages
+    without permission, `StoreError` if there is nothing to show.
+    """
     wrong = next((name for name in options.names if host_of(name) != name.lower()), None)
     if wrong is not None:
         raise UsageError(
@@ -102,7 +104,8 @@ async def serve(
     try:
         url = await Door(runner, host=options.host, port=options.port).open()
         async with asyncio.TaskGroup() as tasks:
-            # With thousands of runs the first scan of their folders takes a second: do it before the first request.
+            # With thousands of runs the first scan of their folders
+            # takes a second: do it before the first request.
             for each in found.values():
                 tasks.create_task(asyncio.to_thread(each.live.running))
             ready(

@@ -1,4 +1,6 @@
-"""What a chart shows as a table of comma-separated values, and as a Vega-Lite specification that draws it elsewhere."""
+"""What a chart shows as a table of comma-separated values,
+and as a Vega-Lite specification that draws it elsewhere.
+"""
 
 import csv as comma
 import io

@@ -227,7 +227,9 @@ Value = TypeVar("Value")
 
 
 def every(values: Sequence[Value], most: int = MARKS) -> tuple[Value, ...]:
-    """Return at most *most* of the values, evenly spread over their order, the first and the last among them."""
+    """Return at most *most* of the values, evenly spread
+    over their order, the first and the last among them.
+    """
     if len(values) <= most:
         return tuple(values)
     return tuple(

@@ -1,4 +1,6 @@
-"""Write SVG: elements with their attributes, words with every character to be seen, and the shapes by which arms differ."""
+"""Write SVG: elements with their attributes, words with every
+character to be seen, and the shapes by which arms differ.
+"""
 
 from collections.abc import Sequence
 from html import escape
@@ -18,7 +20,9 @@ _SHAPES: Final = (
 
 
 def element(name: str, *children: str, **attributes: Attribute) -> str:
-    """Write one element; `class_` stands for class, `_` in a name for `-`, None leaves an attribute out."""
+    """Write one element; `class_` stands for class, `_`
+    in a name for `-`, None leaves an attribute out.
+    """
     known = ((key, value) for key, value in attributes.items() if value is not None)
     written = "".join(f' {_name(key)}="{_value(value)}"' for key, value in known)
     return f"<{name}{written}>{''.join(children)}</{name}>" if children else f"<{name}{written}/>"

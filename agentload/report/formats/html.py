@@ -69,7 +69,9 @@ def _hash(text: str) -> str:
 
 @cache
 def environment(loader: BaseLoader | None = None) -> Environment:
-    """Return what renders HTML templates, those of reports unless others are named, with what they need to place charts."""
+    """Return what renders HTML templates, those of reports
+    unless others are named, with what they need to place charts.
+    """
     own = loader or PackageLoader("agentload.report")
     made = Environment(
         loader=own,
@@ -98,7 +100,9 @@ def show(value: object) -> object:
 
 
 def tie(words: str) -> str:
-    """Tie a number to its unit and an interval into one piece, so that a narrow column breaks between figures only."""
+    """Tie a number to its unit and an interval into one piece,
+    so that a narrow column breaks between figures only.
+    """
     return _UNIT.sub("\N{NO-BREAK SPACE}", _INSIDE.sub(",\N{NO-BREAK SPACE}", words))
 
 

@@ -192,7 +192,9 @@ def _settling(view: View) -> Iterator[Step]:
 
 
 def _within(step: Suggestion, known: Iterable[Suggestion]) -> Suggestion:
-    """Return the questions among those that are *known* whose lengths hold those of *step*, or *step* itself."""
+    """Return the questions among those that are *known*
+    whose lengths hold those of *step*, or *step* itself.
+    """
     if not isinstance(step, Questions):
         return step
     alike = (each for each in known if isinstance(each, Questions) and each.aa == step.aa)
@@ -208,7 +210,9 @@ SHOWN: Final = 3
 
 
 def _together(whats: Sequence[str]) -> str:
-    """Name what a step settles, what they begin with once: `more paired calls of rag on FP8, chat on FP8`."""
+    """Name what a step settles, what they begin with
+    once: `more paired calls of rag on FP8, chat on FP8`.
+    """
     first, *others = dict.fromkeys(whats)
     same = commonprefix([first, *others])  # noqa: RUF071  # letters are meant
     start = same.rfind(" ") + 1

@@ -203,7 +203,8 @@ def _elsewhere(view: View) -> Iterator[_Row]:
 
 
 def _typical(view: View, metric: Metric, workload: str | None) -> Cell:
-    """Print the median of the reference's turns of a class or of the mix, by the definition of the figures.
+    """Print the median of the reference's turns of a
+    class or of the mix, by the definition of the figures.
 
     A turn that died took for ever.
     """

@@ -1,4 +1,6 @@
-"""The canary of the chosen arm: how its servers start, its share of the sessions, and the limits that take it back."""
+"""The canary of the chosen arm: how its servers start, its
+share of the sessions, and the limits that take it back.
+"""
 
 from typing import Final
 
@@ -13,18 +15,24 @@ from agentload.serve.facts import FIRST_TOKEN_S
 
 CANARY: Final = 'job="vllm-canary"'
 STABLE: Final = 'job="vllm-stable"'
-WINDOW: Final = "6h"  # a quarter of the day: enough answers to tell, and a turn for the worse is not thinned by a good morning
-# An expression is looked at every minute: what chance exceeds once in a thousand looks would page within the day.
+# a quarter of the day: enough answers to tell, and a
+# turn for the worse is not thinned by a good morning
+WINDOW: Final = "6h"
+# An expression is looked at every minute: what chance
+# exceeds once in a thousand looks would page within the day.
 STANDARD_ERRORS: Final = 4
 # A pool that is large enough does not preempt; five a minute is the least that is no accident.
 PREEMPTIONS_PER_MIN: Final = 5
-# First tokens that come late on the canary alone: what users would notice, and above what two equal replicas differ by.
+# First tokens that come late on the canary alone: what users
+# would notice, and above what two equal replicas differ by.
 LATE_SHARE: Final = 0.05
-# MLPerf Inference bounds generated tokens to 90-110 % of the reference: a broken model that stops early is fast.
+# MLPerf Inference bounds generated tokens to 90-110 % of
+# the reference: a broken model that stops early is fast.
 LENGTH_CHANGE: Final = 0.1
 # Loops end at the length limit; two points more of them than the stable servers, beyond chance.
 LENGTH_ENDS: Final = 0.02
-# Answers of agents are long-tailed: where the run does not tell, a standard deviation of one and a half means.
+# Answers of agents are long-tailed: where the run does
+# not tell, a standard deviation of one and a half means.
 LENGTH_SPREAD: Final = 1.5
 LEAST_SHARE: Final = 0.01  # a share of which nothing was seen yet is not known to be none
 
@@ -98,7 +106,9 @@ def _length_ends(job: str) -> str:
 
 
 def _more(canary: str, stable: str, margin: float, answers: str) -> str:
-    """Say that a share is larger on the canary by *margin* and by what chance makes of this many answers."""
+    """Say that a share is larger on the canary by *margin*
+    and by what chance makes of this many answers.
+    """
     # The variance of a share is no larger than the share.
     deviation = f"sqrt(clamp_min({stable}, {LEAST_SHARE}) / {answers})"
     return f"{canary} - {stable} > {margin:g} + {STANDARD_ERRORS} * {deviation}"
@@ -121,7 +131,9 @@ def _late_s(view: View) -> float:
 
 
 def _length_spread(view: View) -> float:
-    """Return the standard deviation of the lengths of answers in means, as the run saw it, and no less than one."""
+    """Return the standard deviation of the lengths of answers
+    in means, as the run saw it, and no less than one.
+    """
     tokens = _of_reference(view, "output_tokens")
     if not tokens.size or tokens.mean() <= 0:
         return LENGTH_SPREAD
@@ -143,7 +155,8 @@ def _preemptions_per_min(view: View) -> float:
     return max(float(PREEMPTIONS_PER_MIN), float(round(2 * seen.preemptions / seen.minutes)))
 
 
-# Where the number of replicas next to it is unknown: one part in ten bounds the harm. A day holds one cycle of the load.
+# Where the number of replicas next to it is unknown: one part
+# in ten bounds the harm. A day holds one cycle of the load.
 CANARY_PERCENT: Final = 10
 CANARY_HOURS: Final = 24
 

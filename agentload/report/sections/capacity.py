@@ -100,7 +100,9 @@ DARKEST: Final = 0.2
 
 
 def _heat(view: View) -> Iterator[HeatMap]:
-    """Yield the time per output token of the reference by context and load, and how each arm changes it on the same turns."""
+    """Yield the time per output token of the reference by context
+    and load, and how each arm changes it on the same turns.
+    """
     found = {name: view.evidence.calls(name, view.reference) for name in view.workloads}
     ours = {name: calls for name, calls in found.items() if calls is not None}
     if not ours:
@@ -119,7 +121,8 @@ def _heat(view: View) -> Iterator[HeatMap]:
 
 
 def _points(ours: Calls, opened: Ints, other: Calls) -> tuple[Ints, Ints, Floats]:
-    """Return the octaves of context and load of each turn that both have, and how its time per output token compares.
+    """Return the octaves of context and load of each turn that
+    both have, and how its time per output token compares.
 
     Against itself the reference has the times.
     """
@@ -149,7 +152,9 @@ def _octave(values: Floats | Ints) -> Ints:
 
 
 def open_calls(calls: list[Calls]) -> list[Ints]:
-    """Return, for each class, how many calls of all classes were open on the server when each of its own began."""
+    """Return, for each class, how many calls of all classes
+    were open on the server when each of its own began.
+    """
     starts = np.sort(np.concatenate([each.start_s for each in calls]))
     ends = np.sort(
         np.concatenate([each.start_s + np.nan_to_num(each.turn_ms) / 1e3 for each in calls])

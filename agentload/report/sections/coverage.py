@@ -17,8 +17,10 @@ from agentload.study.kinds import Replay
 
 COLUMNS: Final = ("", "10%", "50%", "90%", "99%", "largest")
 NOTE: Final = (
-    "Each call weighs the same. A call is covered where its context is at most a tenth longer than the longest that was timed: in three "
-    "block pairs, or as often as the trace has it. What the server reported is compared with what an ideal cache would hold."
+    "Each call weighs the same. A call is covered where its context is at most a tenth "
+    "longer than the longest that was timed: in three "
+    "block pairs, or as often as the trace has it. What the server reported is compared "
+    "with what an ideal cache would hold."
 )
 ALIKE: Final = 1.1
 """Factor of sessions below which a window has as many at work as hours have."""
@@ -124,7 +126,9 @@ def _share(share: float) -> str:
 
 
 def coverage(view: View) -> Group | None:
-    """Show what was played beside the trace, for all of it and for each class where there are several."""
+    """Show what was played beside the trace, for all
+    of it and for each class where there are several.
+    """
     tables = (
         table(_title(each), COLUMNS, _rows(each), _counted(each)) for each in view.decision.coverage
     )

@@ -22,7 +22,9 @@ from agentload.report.sections.view import View
 
 
 def differences(view: View) -> Group | None:
-    """Show every difference at once, with the margin that matters and the noise, then the same as a table."""
+    """Show every difference at once, with the margin
+    that matters and the noise, then the same as a table.
+    """
     return group("Differences", charts=(forest(view),), tables=(classes(view),))
 
 

@@ -1,4 +1,6 @@
-"""Time per output token against the batch's KV tokens, time to first token against computed tokens, and the break-even between arms."""
+"""Time per output token against the batch's KV tokens, time to first
+token against computed tokens, and the break-even between arms.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias

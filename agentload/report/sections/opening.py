@@ -1,4 +1,6 @@
-"""The opening: what was compared, what to do and why, what was not measured, what would change it; then the four lists."""
+"""The opening: what was compared, what to do and why, what
+was not measured, what would change it; then the four lists.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -18,7 +20,9 @@ BANNERS: Final[dict[Kind, str]] = {
     "measured": "Measured on real servers; no simulated numbers.",
     "emulated": "Emulated: the servers reproduce a published profile over real sockets. "
     "This shows how a decision looks, nothing about your servers.",
-    "simulated": "Simulated: computed from a profile; no server was run. This shows what the profile implies; "
+    "simulated": "Simulated: computed from a profile; no server was run. "
+    "This shows what the profile "
+    "implies; "
     "it says nothing about your servers.",
 }
 
@@ -33,7 +37,9 @@ _ENGINES: Final = {"vllm": "vLLM", "sglang": "SGLang"}
 
 
 def banner(view: View) -> str:
-    """Say what kind of evidence this is, and where its figures do not carry over to servers in use."""
+    """Say what kind of evidence this is, and where
+    its figures do not carry over to servers in use.
+    """
     evidence, kind = view.evidence, view.decision.kind
     is_dummy = any("dummy" in arm.flags for arm in evidence.arms)
     is_random = is_dummy or "random" in evidence.model.name.lower()
@@ -111,7 +117,9 @@ def _layers(view: View) -> str:
 
 
 def identity(view: View) -> str:
-    """Say what the reference's server was, what set each other one apart, and whether any changed."""
+    """Say what the reference's server was, what set
+    each other one apart, and whether any changed.
+    """
     reference = _server(view, view.reference)
     said = [f"{view.against}: {say.join((_engine(view), *reference.values()))}"]
     for arm in view.others:

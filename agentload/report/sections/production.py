@@ -149,8 +149,10 @@ def production(view: View, rows: Sequence[Likeness]) -> Group | None:
     """Compare the run's load with production's, figure by figure."""
     reference = view.against
     note = (
-        "Alike is within a quarter of production's value, or of the histogram bucket that holds the quantile; ten points for the cached "
-        "share. Requests at once and KV pool are of the moment at which its metrics were read, ours of all samples under load."
+        "Alike is within a quarter of production's value, or of the histogram bucket that "
+        "holds the quantile; ten points for the cached "
+        "share. Requests at once and KV pool are of the moment at which its metrics were "
+        "read, ours of all samples under load."
     )
     cells = (
         (row.what, *sides(row), Cell(text=row.verdict, tone=_TONES[row.verdict])) for row in rows

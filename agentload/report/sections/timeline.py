@@ -105,7 +105,8 @@ def _session(view: View) -> Lanes:
     return Lanes(
         name="session",
         title="One session, turn by turn",
-        caption="The same session on both arms: thinking and tools (pale), held back by the load's own limit (outlined), "
+        caption="The same session on both arms: thinking and tools (pale), held back by the load's "
+        "own limit (outlined), "
         "time to first token (light), answer (dark).",
         x=Axis(label="seconds since the session's start", quantity="seconds", low=0.0),
         lanes=tuple(lanes),

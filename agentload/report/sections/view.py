@@ -35,8 +35,8 @@ class View:
     def focus(self) -> str:
         """Return the challenger that the report speaks for.
 
-        This is the chosen arm, or the best of those that lost to the reference. A run of one arm has
-        no challenger: then the reference speaks for itself.
+        This is the chosen arm, or the best of those that lost to the reference.
+        A run of one arm has no challenger: then the reference speaks for itself.
         """
         choice = self.decision.choice
         names = self.others or (self.reference,)
@@ -104,7 +104,9 @@ class View:
         tips: Iterable[str] = (),
         label: str | None = None,
     ) -> Series:
-        """Return values of an arm in its colour, under its name unless they are called otherwise."""
+        """Return values of an arm in its colour, under
+        its name unless they are called otherwise.
+        """
         return Series(
             label=label or labels.arm(arm),
             slot=self.slots[arm],

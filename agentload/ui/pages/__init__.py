@@ -1,4 +1,6 @@
-"""Pages: functions `(connection, query)` that return plain data, which the template of the same name places."""
+"""Pages: functions `(connection, query)` that return
+plain data, which the template of the same name places.
+"""
 
 from typing import TypeVar
 

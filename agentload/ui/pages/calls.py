@@ -24,16 +24,21 @@ CHUNKS: Final = 500
 """Rows of a call's table of chunks."""
 
 _SESSIONS: Final = """
-SELECT session, any_value(workload) AS workload, arm, count(*) AS calls, count_if(status = 'ok') AS ok,
+SELECT session, any_value(workload) AS workload, arm, count(*) AS calls,
+    count_if(status = 'ok') AS ok,
     sum(turn_ms) AS task_ms, median(ttft_ms) AS ttft_ms
-FROM turns WHERE run_id = $run AND pair = $pair AND NOT prime AND ($workload = '' OR workload = $workload)
+FROM turns WHERE run_id = $run AND pair = $pair AND NOT prime AND ($workload = ''
+    OR workload = $workload)
 GROUP BY session, arm ORDER BY session
 """
 _TURNS: Final = """
-SELECT request_id, leg, pair, block, arm, workload, session, turn, attempt, status, prime, since_ns, due_ns, released_ns, sent_ns, first_ns,
-    done_ns, ttft_ms, tpot_ms, turn_ms, lag_ms, context_tokens, prompt_tokens, cached_tokens, asked_tokens, output_tokens, finish_reason,
+SELECT request_id, leg, pair, block, arm, workload, session, turn, attempt, status, prime,
+    since_ns, due_ns, released_ns, sent_ns, first_ns,
+    done_ns, ttft_ms, tpot_ms, turn_ms, lag_ms, context_tokens, prompt_tokens, cached_tokens,
+        asked_tokens, output_tokens, finish_reason,
     error, http_status, gateway, replica, stamp_source, chunk_ns, chunk_tokens
-FROM turns WHERE run_id = $run AND pair = $pair AND session = $session ORDER BY list_position($arms, arm), leg, turn, attempt, released_ns
+FROM turns WHERE run_id = $run AND pair = $pair AND session = $session
+    ORDER BY list_position($arms, arm), leg, turn, attempt, released_ns
 """
 _CALL: Final = (
     "SELECT pair, session, turn, arm FROM attempts WHERE run_id = $run AND request_id = $call"
@@ -366,7 +371,9 @@ def _bar(turn: Attempt, begins_ns: int, whole_ns: int) -> Bar:
 
 
 def _timeline(own: Attempt, twins: Sequence[Attempt], slots: dict[str, int]) -> Iterator[Plot]:
-    """Draw when tokens came, and the gaps between them, of the call and of the same turn on other arms."""
+    """Draw when tokens came, and the gaps between them,
+    of the call and of the same turn on other arms.
+    """
     shown = sorted(
         (own, *(each for each in twins if each.chunk_ns and each.arm != own.arm)),
         key=lambda each: list(slots).index(each.arm),

@@ -83,7 +83,9 @@ def _lines(document: Document, least: float) -> Iterator[ChangeLine]:
 
 
 def _judged(found: Estimate, floor: float | None, least: float) -> tuple[str, Tone]:
-    """Compare a change with the smallest that counts, and with what two identical servers differ by."""
+    """Compare a change with the smallest that counts,
+    and with what two identical servers differ by.
+    """
     low, high = (found.value if end is None else end for end in (found.low, found.high))
     if floor is not None and abs(found.value) < floor:
         return "within noise", "plain"

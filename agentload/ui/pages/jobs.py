@@ -186,7 +186,8 @@ def jobs(connection: duckdb.DuckDBPyConnection, query: Query) -> JobsPage:
         if row.outcome != "muted":
             past.setdefault(row.job, []).append(row)
     found = alarms(connection, job=query.name)
-    # A job without a row (not yet stored, or deleted) is known by its executions, or by the jobs file alone.
+    # A job without a row (not yet stored, or deleted) is
+    # known by its executions, or by the jobs file alone.
     rows = {row.job: row for row in tables.rows(connection, JobRow, **wanted)}
     planned = {name for name in query.planned if query.name in ("", name)}
     names = sorted({*rows, *past, *planned})

@@ -24,13 +24,16 @@ SELECT workload, arm, count(*) AS calls, count_if(status = 'ok') AS ok,
     quantile_cont(ttft_ms, [0.5, 0.95]) FILTER (status = 'ok') AS ttft_ms,
     quantile_cont(turn_ms, [0.5, 0.95]) FILTER (status = 'ok') AS turn_ms,
     quantile_cont(tpot_ms, [0.5, 0.95]) FILTER (status = 'ok') AS token_ms,
-    sum(cached_tokens) FILTER (hit_rate IS NOT NULL) / sum(prompt_tokens) FILTER (hit_rate IS NOT NULL) AS cached_share
-FROM turns WHERE run_id = $run AND NOT prime GROUP BY workload, arm ORDER BY workload, list_position($arms, arm)
+    sum(cached_tokens) FILTER (hit_rate IS NOT NULL) / sum(prompt_tokens)
+        FILTER (hit_rate IS NOT NULL) AS cached_share
+FROM turns WHERE run_id = $run AND NOT prime GROUP BY workload, arm ORDER BY workload,
+    list_position($arms, arm)
 """
 
 _FAILURES: Final = """
 SELECT arm, status, count(*) AS count, any_value(error) AS error FROM attempts
-WHERE run_id = $run AND status NOT IN ('ok', 'not_sent') GROUP BY arm, status ORDER BY count(*) DESC LIMIT 12
+WHERE run_id = $run AND status NOT IN ('ok', 'not_sent') GROUP BY arm, status
+    ORDER BY count(*) DESC LIMIT 12
 """
 
 _ANSWERS: Final = """
