@@ -7,11 +7,12 @@ to the run as its stop. Whoever listens is called in the run's thread. Nothing i
 
 import asyncio
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from html import escape
 from pathlib import Path
 from threading import RLock, current_thread, main_thread
 from types import TracebackType
@@ -27,6 +28,7 @@ from agentload.errors import UsageError
 from agentload.live.runner import Listener
 from agentload.report import advise
 from agentload.report.parts import Document
+from agentload.report.render import USUAL, render, write
 from agentload.run import files, foreground
 from agentload.run.ask import Asked
 from agentload.run.ask import Listener as AnswerListener
@@ -58,6 +60,27 @@ HEARS_S: Final = 0.2
 """A signal that another thread was handed wakes nobody: the one that waits looks for itself."""
 
 
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """The report of a run, or of two; a notebook shows its page."""
+
+    document: Document
+    """What it says, as data."""
+
+    def render(self, format: str = "md") -> str:
+        """Return its text in a format: `txt`, `md`, `html` or `json`."""
+        return render(self.document, format)
+
+    def write(self, folder: Path | str, *, formats: Sequence[str] = USUAL) -> tuple[Path, ...]:
+        """Write the files that the verb `report` writes, and return their paths."""
+        return write(self.document, Path(folder), formats=formats)
+
+    def _repr_html_(self) -> str:
+        # A page of its own: its style is not the notebook's.
+        page = escape(self.render("html"))
+        return f'<iframe srcdoc="{page}" style="width: 100%; height: 48rem; border: 0"></iframe>'
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """A run that is stored."""
@@ -71,7 +94,7 @@ class Run:
     warnings: tuple[str, ...] = ()
     """What a reader of its figures should know."""
 
-    def report(self, *, policy: Policy | None = None) -> Document:
+    def report(self, *, policy: Policy | None = None) -> Advice:
         """Decide on the run, as `Database.report` does."""
         return Database(self.database).report(self.run_id, policy=policy)
 
@@ -140,12 +163,13 @@ class Database:
         policy: Policy | None = None,
         reference: str | None = None,
         profile: str | None = None,
-    ) -> Document:
+    ) -> Advice:
         """Decide on a run, or on the one stored last, as the
         verb `report` does; *reference* is the arm in use today.
         """
-        return advise.advise(
-            self.path, run, setting=_setting(policy), reference=reference, profile=profile
+        setting = _setting(policy)
+        return Advice(
+            advise.advise(self.path, run, setting=setting, reference=reference, profile=profile)
         )
 
     def advise(
@@ -155,11 +179,10 @@ class Database:
         policy: Policy | None = None,
         reference: str | None = None,
         profile: str | None = None,
-    ) -> Document:
+    ) -> Advice:
         """Decide likewise, and store the decision, as the verb `advise` does."""
-        setting = _setting(policy)
-        found = advise.advise(self.path, run, setting=setting, reference=reference, profile=profile)
-        advise.keep(found, self.path, setting=setting)
+        found = self.report(run, policy=policy, reference=reference, profile=profile)
+        advise.keep(found.document, self.path, setting=_setting(policy))
         return found
 
 

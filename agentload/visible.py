@@ -3,6 +3,7 @@ servers name models and settings, and logs hold anything.
 """
 
 import re
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 ACTING: Final = re.compile(
@@ -17,3 +18,17 @@ nothing that is seen; halves of others, which cannot be written.
 def visible(text: str) -> str:
     """Return a text whose acting characters can be seen and do nothing; lines and tabs stay."""
     return ACTING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def columns(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> Iterator[str]:
+    """Yield rows of fields as lines, no column wider
+    than it must be; those in *right* end flush.
+    """
+    seen = [tuple(map(visible, row)) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*seen, strict=True)]
+    for row in seen:
+        fields = [
+            field.rjust(width) if place in right else field.ljust(width)
+            for place, (field, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(fields).rstrip()

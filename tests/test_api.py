@@ -304,10 +304,10 @@ def test_a_report_is_what_the_command_line_writes(
         for name in ("md", "html", "json", "txt")
     }
     assert written == {
-        "md": report.markdown(),
-        "html": report.html(),
-        "json": report.json(),
-        "txt": report.text(),
+        "md": report.render("md"),
+        "html": report.render("html"),
+        "json": report.render("json"),
+        "txt": report.render("txt"),
     }
     report.write(tmp_path / "called")
     assert (tmp_path / "called" / "decision.md").read_text() == written["md"]
@@ -325,7 +325,7 @@ def test_advice_is_stored_and_a_report_is_not(tmp_path: Path) -> None:
     database.report()
     assert database.verdicts().is_empty()
     advised = database.advise()
-    assert database.verdicts("decision")["decision"].to_list() == [advised.json()]
+    assert database.verdicts("decision")["decision"].to_list() == [advised.render("json")]
 
 
 def test_a_search_of_a_profile_says_what_held() -> None:

@@ -26,7 +26,7 @@ from agentload.model.rows import CallRow, Row
 from agentload.report.advise import advise, compare
 from agentload.report.formats import txt
 from agentload.report.parts import Document
-from agentload.report.write import USUAL, formats, write
+from agentload.report.render import USUAL, formats, write
 from agentload.verdict.policy import Setting
 from agentload.watch.history import Detail, Execution
 from agentload.watch.judge import fault, since

@@ -103,7 +103,7 @@ def test_the_live_views_say_what_a_token_takes(group: int, tokens: int) -> None:
     fold.take([runs.run(), runs.leg(), *rows(group, tokens)])
     seen = fold.progress()
     assert seen is not None
-    assert [(each.token_ms.p50, each.token_ms.p95) for each in seen.arms if each.token_ms] == [
+    assert [(each.tpot_ms.p50, each.tpot_ms.p95) for each in seen.arms if each.tpot_ms] == [
         (TRUE, TRUE)
     ] * 2
 

@@ -34,7 +34,7 @@ def test_no_character_of_a_control_category_passes() -> None:
     "shown",
     [
         lambda text: "".join(table(["name"], [[text]])),
-        lambda text: md.escaped(text).replace("\\\\", "\\").replace("\\[", "["),
+        lambda text: md.escape(text).replace("\\\\", "\\").replace("\\[", "["),
         lambda text: html.environment().from_string("{{ text }}").render(text=text),
     ],
     ids=["terminal", "markdown", "page"],

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass, field
 from typing import Final
 
 from agentload.cli._print import ABSENT, is_watched, length, notice, table, transient
@@ -22,7 +21,7 @@ from agentload.model.metrics import Clock, ClockStart
 from agentload.model.rows import AnswerRow, CallRow
 from agentload.run.ask import Listener
 from agentload.run.foreground import Audience
-from agentload.run.latest import Latest, Spread
+from agentload.run.latest import Latest, Spread, share
 from agentload.run.questions import Question
 from agentload.visible import visible
 
@@ -33,75 +32,45 @@ BAR = 24
 HEAD = ("arm", "calls", "in flight", "failed", "TTFT p50", "p95", "TPOT p50", "p95", "tokens/s")
 
 
-@dataclass(slots=True)
-class _Arm:
-    total: int
-    in_flight: int = 0
-    latest: Latest = field(default_factory=Latest)
-    output_tokens: int = 0
-    busy_from: float | None = None
-    busy_s: float = 0.0
-
-    def done(self) -> str:
-        """Say how many calls are done, and of how many: what a time
-        budget leaves room for is a guess, not shown once it was too low.
-        """
-        return (
-            f"{self.latest.done}/{self.total}"
-            if self.latest.done <= self.total
-            else str(self.latest.done)
-        )
-
-    def seconds(self) -> float:
-        return self.busy_s + (
-            time.monotonic() - self.busy_from if self.busy_from is not None else 0.0
-        )
-
-
 class Progress:
     """Listen to a replay and draw it."""
 
     def __init__(self, expected: Cost, *, start: ClockStart = "due", above: Above = tuple) -> None:
-        """Begin with what the plan expects; the clocks of its turns
-        *start* as its load has it, lines *above* say what it is part of.
+        """Begin with what the plan expects.
+
+        The clocks of its turns *start* as its load has it, lines *above* say what it is part
+        of.
         """
         self._above = above
         self._clock = Clock(start)
         self._planned_s = 60 * expected.minutes
-        self._arms = {name: _Arm(total) for name, total in expected.calls_by_arm.items()}
+        self._expected = expected.calls_by_arm
+        self._arms = {name: Latest() for name in expected.calls_by_arm}
+        self._in_flight: Counter[str] = Counter()
         self._started = time.monotonic()
         self._plain_at = self._started + PLAIN_S
         self._playing = ""
 
     def sent(self, send: Send) -> None:
         """Note that a call went out."""
-        arm = self._arms[send.arm]
-        what = (
-            "priming the contexts of its window"
-            if send.call.prime and not send.tail
-            else f"block {send.block}"
-        )
+        is_priming = send.call.prime and not send.tail
+        what = "priming the contexts of its window" if is_priming else f"block {send.block}"
         self._playing = f"pair {send.pair} · {what} on {send.arm} · "
-        if arm.in_flight == 0:
-            arm.busy_from = time.monotonic()
-        arm.in_flight += 1
+        self._in_flight[send.arm] += 1
 
     def ended(self, send: Send, ended: CallRow) -> None:
         """Note how a call ended."""
-        arm = self._arms[send.arm]
-        arm.in_flight -= 1
-        if arm.in_flight == 0 and arm.busy_from is not None:
-            arm.busy_s, arm.busy_from = arm.seconds(), None
-        arm.latest.take(ended, self._clock.since_ns(ended))
-        arm.output_tokens += ended.output_tokens or 0
+        self._in_flight[send.arm] -= 1
+        self._arms[send.arm].take(ended, self._clock.since_ns(ended))
         if not sys.stderr.isatty() and time.monotonic() >= self._plain_at:
             self._plain_at = time.monotonic() + PLAIN_S
             notice(self.line())
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Draw on standard error for as long as the
-        block runs; plain lines when it is no terminal.
+        """Draw on standard error for as long as the block runs.
+
+        Plain lines when it is no terminal.
         """
         if not is_watched():
             yield
@@ -126,57 +95,45 @@ class Progress:
 
     def line(self) -> str:
         """Return the state in one line."""
-        parts = [
-            f"{name} {arm.done()}, {sum(count for _, count in arm.latest.failed)} failed"
-            for name, arm in self._arms.items()
-        ]
-        return (
-            f"{time.monotonic() - self._started:6.0f} s  "
-            + " · ".join(parts)
-            + f" · left {self._left()}"
-        )
+        parts = []
+        for name, arm in self._arms.items():
+            failed = sum(count for _, count in arm.failed)
+            parts.append(f"{name} {self._done(name)}, {failed} failed")
+        seconds = time.monotonic() - self._started
+        return f"{seconds:6.0f} s  {' · '.join(parts)} · left {self._left()}"
 
     def lines(self) -> tuple[str, ...]:
         """Return the state as it is drawn: a bar, what is played, and a row an arm."""
-        done, total = (
-            sum(arm.latest.done for arm in self._arms.values()),
-            sum(arm.total for arm in self._arms.values()),
-        )
-        share = min(1.0, done / total) if total else 0.0
-        full = round(share * BAR)
-        head = f"{'█' * full}{'░' * (BAR - full)} {share:4.0%} · {self._playing}{self._left()} left"
-        return (
-            *self._above(),
-            head,
-            *table(HEAD, [self._row(name, arm) for name, arm in self._arms.items()]),
-        )
+        done = share(self._arms, self._expected) or 0.0
+        full = round(done * BAR)
+        head = f"{'█' * full}{'░' * (BAR - full)} {done:4.0%} · {self._playing}{self._left()} left"
+        rows = [self._row(name, arm) for name, arm in self._arms.items()]
+        return (*self._above(), head, *table(HEAD, rows))
 
-    def _row(self, name: str, arm: _Arm) -> tuple[str, ...]:
-        failed = ", ".join(f"{count} {status}" for status, count in arm.latest.failed[:2]) or "0"
-        seconds = arm.seconds()
-        rate = f"{arm.output_tokens / seconds:,.0f}" if seconds > 1 else ABSENT
-        return (
-            name,
-            arm.done(),
-            str(arm.in_flight),
-            failed,
-            *_ms(arm.latest.ttft_ms),
-            *_ms(arm.latest.tpot_ms),
-            rate,
-        )
+    def _row(self, name: str, arm: Latest) -> tuple[str, ...]:
+        failed = ", ".join(f"{count} {status}" for status, count in arm.failed[:2]) or "0"
+        rate = ABSENT if arm.tokens_per_s is None else f"{arm.tokens_per_s:,.0f}"
+        in_flight = str(self._in_flight[name])
+        times = (*_ms(arm.ttft_ms), *_ms(arm.tpot_ms))
+        return (name, self._done(name), in_flight, failed, *times, rate)
+
+    def _done(self, arm: str) -> str:
+        """Say how many calls of an arm are done, and of how many.
+
+        What a time budget leaves room for is a guess, and is not shown once it was too low.
+        """
+        done, total = self._arms[arm].done, self._expected[arm]
+        return f"{done}/{total}" if done <= total else str(done)
 
     def _left(self) -> str:
-        done, total = (
-            sum(a.latest.done for a in self._arms.values()),
-            sum(a.total for a in self._arms.values()),
-        )
+        done, total = sum(arm.done for arm in self._arms.values()), sum(self._expected.values())
         if done < 3 or done > total:
             return "…"
-        share = done / total
-        # The plan knows of waits that are still to come; what
-        # was seen counts for as much as it is of the whole.
-        whole_s = (time.monotonic() - self._started) + (1 - share) * self._planned_s
-        seconds = (1 - share) * whole_s
+        rest = 1 - done / total
+        # The plan knows of waits that are still to come.
+        # What was seen counts for as much as it is of the whole.
+        whole_s = (time.monotonic() - self._started) + rest * self._planned_s
+        seconds = rest * whole_s
         return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(0.0, seconds):.0f} s"
 
 
@@ -191,8 +148,9 @@ def _ms(spread: Spread | None) -> tuple[str, str]:
 
 
 class Answers:
-    """Tell on standard error how far each cell of an evaluation is:
-    a line drawn again on a terminal, a line now and then elsewhere.
+    """Tell on standard error how far each cell of an evaluation is.
+
+    A line drawn again on a terminal, a line now and then elsewhere.
     """
 
     def __init__(self, questions: Sequence[Question], *, arms: int) -> None:

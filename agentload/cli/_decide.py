@@ -16,9 +16,8 @@ from agentload.decision.forecast import Forecast
 from agentload.decision.lighter import caveat
 from agentload.decision.play import Deciding, Outcome, told
 from agentload.errors import AgentloadError, EndpointError, InterruptError
-from agentload.report.formats.json import json as decision_json
 from agentload.report.parts import Document
-from agentload.report.write import write
+from agentload.report.render import render, write
 from agentload.run.prepared import Place, arms_named
 from agentload.run.record import again
 from agentload.store.places import journals
@@ -60,7 +59,7 @@ def decide(
     if as_json:
         print_json(_as_json(ended))
     else:
-        print(ended.document.text())
+        print(render(ended.document, "txt"))
         print(summary(study, ended))
         print(f"\nReport: {next((path for path in paths if path.suffix == '.html'), folder)}")
     if ended.ending == "stopped":
@@ -208,5 +207,5 @@ def _as_json(ended: Outcome) -> dict[str, Any]:
         if ended.wants is None
         else {"stage": asdict(ended.wants[0]), "minutes": ended.wants[1]},
         "enough_minutes": None if ended.wants is None else ended.enough_minutes,
-        "decision": msgspec.json.decode(decision_json(ended.document)),
+        "decision": msgspec.json.decode(render(ended.document, "json")),
     }

@@ -12,7 +12,7 @@ from agentload.errors import GateError, TraceError, UsageError
 from agentload.exposition.likeness import Likeness
 from agentload.exposition.scrape import Scrape
 from agentload.report.parts import Document
-from agentload.report.sections.production import shown
+from agentload.report.sections.production import sides
 from agentload.telemetry.reach import HINT, called, scrape
 from agentload.verdict.policy import Setting, read_policy
 
@@ -55,7 +55,7 @@ def print_compared(rows: Sequence[Likeness], *, ours: str) -> None:
     """Print a table of what was compared with production, and how much of it is alike."""
     print_table(
         ("next to production", ours, "production", ""),
-        [(row.what, *shown(row), row.verdict) for row in rows],
+        [(row.what, *sides(row), row.verdict) for row in rows],
     )
     print(f"{sum(row.verdict == 'alike' for row in rows)} of {len(rows)} alike")
 

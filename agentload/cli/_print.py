@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from threading import Lock
 from typing import Final, Literal, TextIO
 
-from agentload.visible import visible
+from agentload.visible import columns
 
 ABSENT: Final = "–"
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
@@ -91,8 +91,9 @@ _DRAWING: Final = _Drawing()
 
 
 def transient(*lines: str) -> None:
-    """Draw progress on a terminal in the place of what was
-    drawn before; without lines, or with an empty one, it goes.
+    """Draw progress on a terminal in the place of what was drawn before.
+
+    Without lines, or with an empty one, it goes.
     """
     if is_watched():
         _DRAWING.draw([line for line in lines if line])
@@ -112,20 +113,16 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the lines of a table: columns of figures to the
-    right, others to the left, none wider than it must be.
+    """Yield the lines of a table.
+
+    Columns of figures to the right, others to the left, none wider than it must be.
     """
-    lines = [tuple(map(visible, line)) for line in (head, *rows)]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(head))]
-    right = [
-        bool(rows) and all(_is_figure(row[place]) for row in rows) for place in range(len(head))
-    ]
-    for line in lines:
-        cells = (
-            cell.rjust(width) if figure else cell.ljust(width)
-            for cell, width, figure in zip(line, widths, right, strict=True)
-        )
-        yield "  ".join(cells).rstrip()
+    figures = {
+        place
+        for place, column in enumerate(zip(*rows, strict=True))
+        if all(map(_is_figure, column))
+    }
+    yield from columns((head, *rows), right=figures)
 
 
 def blocks(values: Sequence[float], *, low: float, span: float) -> str:

@@ -22,10 +22,8 @@ from agentload.errors import UsageError
 from agentload.report.advise import advise as advised
 from agentload.report.advise import compare as compared
 from agentload.report.advise import keep
-from agentload.report.formats.json import json as as_json
-from agentload.report.formats.txt import text
 from agentload.report.parts import Document
-from agentload.report.write import USUAL, write
+from agentload.report.render import USUAL, render, write
 
 
 def advise(
@@ -63,7 +61,7 @@ def advise(
     document = advised(
         database, run, setting=thresholds, reference=reference, profile=profile, production=found
     )
-    print(as_json(document) if json else _shown(document), end="")
+    print(render(document, "json") if json else _shown(document), end="")
     keep(document, database, setting=thresholds)
     check(document, words)
 
@@ -78,7 +76,7 @@ def _shown(document: Document) -> str:
         "How sure? High": "good",
     }
     return highlighted(
-        text(document),
+        render(document, "txt"),
         {headline: tones.get(document.tone, "strong"), **sure, "Do this next:": "strong"},
     )
 
@@ -174,7 +172,7 @@ def compare(
     document = compared(
         database, names[0], names[1], setting=setting(policy), arm=arm, profile=profile
     )
-    print(as_json(document) if json else _shown(document), end="")
+    print(render(document, "json") if json else _shown(document), end="")
     if out is not None:
         write(document, out)
     check(document, words)

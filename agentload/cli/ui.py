@@ -9,7 +9,7 @@ import typer
 from agentload.cli._named import setting
 from agentload.cli._options import Policy, Profile
 from agentload.ui.guard import is_loopback
-from agentload.ui.server import Options, Running, check
+from agentload.ui.server import Addresses, SiteOptions, check
 from agentload.ui.server import run as serve
 
 USUAL: Final = (Path("agentload.duckdb"), Path("watch.duckdb"))
@@ -50,7 +50,7 @@ def ui(
 
         agentload ui agentload.duckdb /var/lib/agentload/watch.duckdb --port 9000
     """
-    options = Options(
+    options = SiteOptions(
         databases=tuple(database or [each for each in USUAL if each.exists()] or USUAL[:1]),
         host=host,
         port=port,
@@ -67,7 +67,7 @@ def ui(
     serve(options, ready=_show, seconds=seconds)
 
 
-def _show(running: Running) -> None:
+def _show(running: Addresses) -> None:
     for url, path in running.pages.items():
         print(
             f"{url}  "

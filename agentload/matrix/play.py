@@ -37,7 +37,7 @@ from agentload.report.advise import advise, keep
 from agentload.report.matrix import page
 from agentload.report.matrix import write as write_page
 from agentload.report.record import Measured, Missing, Page, measured
-from agentload.report.write import write
+from agentload.report.render import write
 from agentload.verdict.policy import Setting, parse
 
 NO_RUN: Final = "the replay has not finished a block pair"

@@ -33,7 +33,7 @@ _TRIAL_S: Final = 900.0
 """What a simulated search tries each load for, where no more is asked: it takes seconds."""
 
 
-def suggested(
+def suggestion(
     step: steps.Step, facts: RunFacts, *, played: int = 0, joins: bool = False
 ) -> str | None:
     """Return the command that takes a step; None where it would
@@ -96,12 +96,8 @@ def suggested(
             beside = _beside(step, facts)
             # A probe keeps what it finds only where there is a run to keep it for.
             is_kept = joins or not isinstance(beside, Probe)
-            return _command(
-                facts,
-                beside,
-                db=database if is_kept else None,
-                into=facts.made.run if joins else None,
-            )
+            into = facts.made.run if joins else None
+            return _command(facts, beside, db=database if is_kept else None, into=into)
         case _:
             assert_never(step)
 
@@ -143,9 +139,10 @@ def on_own_servers(
     )
 
 
-def unspoken(facts: RunFacts) -> tuple[str, ...]:
-    """List the options that a defaults file sets here and
-    the run did without: no command can leave them out.
+def silent_options(facts: RunFacts) -> tuple[str, ...]:
+    """List the options that a defaults file sets here and the run did without.
+
+    No command can leave them out.
     """
     return unsaid(_replay(facts), facts.spelled)
 
@@ -171,11 +168,11 @@ def _model(facts: RunFacts) -> str:
 
 def _virtual(facts: RunFacts) -> Replay | None:
     """Return the simulation that the run was."""
-    return (
-        facts.study
-        if isinstance(facts.study, Replay) and isinstance(facts.study.servers, Virtual)
-        else None
-    )
+    match facts.study:
+        case Replay(servers=Virtual()) as study:
+            return study
+        case _:
+            return None
 
 
 def _servers(facts: RunFacts) -> Live:
@@ -215,8 +212,9 @@ def _controlled(study: Replay, arm: str) -> Replay:
 
 
 def _grown(study: Replay, played: int) -> Replay:
-    """Return a replay with as many pairs as the run has
-    by now: more than were typed where it was given more.
+    """Return a replay with as many pairs as the run has by now.
+
+    More than were typed where it was given more.
     """
     return _playable(extended(study, pairs=max(study.pairs, played)))
 
@@ -233,7 +231,8 @@ def _playable(study: P) -> P:
 
 
 def _more(facts: RunFacts, pairs: int, played: int, **changes: object) -> str:
-    """Return the command that has so many pairs played in all;
+    """Return the command that has so many pairs played in all.
+
     *changes* that make another plan of the run start one of its own.
     """
     began = _virtual(facts) or _replay(facts)  # a simulation is given more by a longer one
@@ -246,16 +245,11 @@ def _more(facts: RunFacts, pairs: int, played: int, **changes: object) -> str:
     else:
         # A class that few of the pairs hold: those that it wants come on top.
         more = played + pairs if pairs <= played else pairs
-        # As many on each machine, where the arms change them.
-        wanted = extended(
-            wanted, pairs=ceil(more / began.pairs) * began.pairs if began.swap else more
-        )
-    return _command(
-        facts,
-        wanted,
-        db=facts.made.database,
-        resume=facts.made.run if isinstance(began.servers, Live) else None,
-    )
+        if began.swap:  # as many on each machine
+            more = ceil(more / began.pairs) * began.pairs
+        wanted = extended(wanted, pairs=more)
+    resume = facts.made.run if isinstance(began.servers, Live) else None
+    return _command(facts, wanted, db=facts.made.database, resume=resume)
 
 
 def _beside(
@@ -265,29 +259,16 @@ def _beside(
     servers, replay = _servers(facts), _replay(facts)
     match step:
         case steps.Search():
-            waits = Load(wait_cap_s=replay.load.wait_cap_s)
-            if (simulated := _virtual(facts)) is not None and isinstance(
-                simulated.servers, Virtual
-            ):
-                limits = {"slo": SLO} | _limits(step, replay)
-                chosen = Virtual(
-                    profile=simulated.servers.profile,
-                    arms=simulated.servers.arms,
-                    noise=simulated.servers.noise,
-                )
-                return Search(
-                    traces=replay.traces,
-                    servers=chosen,
-                    load=waits,
-                    trial_s=max(step.trial_s, _TRIAL_S),
-                    **limits,
-                )
+            limits, trial_s = _limits(step, replay), step.trial_s
+            chosen: Live | Virtual = servers
+            simulated = _virtual(facts)
+            if simulated is not None and isinstance(simulated.servers, Virtual):
+                of = simulated.servers
+                chosen = Virtual(profile=of.profile, arms=of.arms, noise=of.noise)
+                limits, trial_s = {"slo": SLO} | limits, max(trial_s, _TRIAL_S)
+            load = Load(wait_cap_s=replay.load.wait_cap_s)
             return Search(
-                traces=replay.traces,
-                servers=servers,
-                load=waits,
-                trial_s=step.trial_s,
-                **_limits(step, replay),
+                traces=replay.traces, servers=chosen, load=load, trial_s=trial_s, **limits
             )
         case steps.Lengths(lengths=lengths):
             return _playable(Sweep(servers=servers, contexts=lengths))
@@ -307,11 +288,8 @@ def _beside(
 def _limits(step: steps.Search, replay: Replay) -> dict[str, Any]:
     """Return what a search holds: the step's service level, else that of a long run."""
     said = step.limits
-    limits = (
-        None
-        if said is None
-        else Slo(ttft_ms=said.ttft_ms, tpot_ms=said.tpot_ms, turn_ms=said.turn_ms)
-    )
-    if said is not None and limits != Slo():
-        return {"slo": limits, "share": said.share}
+    if said is not None:
+        limits = Slo(ttft_ms=said.ttft_ms, tpot_ms=said.tpot_ms, turn_ms=said.turn_ms)
+        if limits != Slo():
+            return {"slo": limits, "share": said.share}
     return {"slo": replay.slo} if replay.capacity is not None else {}

@@ -1,5 +1,6 @@
-"""Assemble the document: what the report says, section
-by section, with every number decided and in words.
+"""Assemble the document.
+
+What the report says, section by section, with every number decided and in words.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,7 @@ from agentload.report.sections import (
     actions,
     arms,
     belief,
+    canary,
     capacity,
     checks,
     coverage,
@@ -35,7 +37,7 @@ def document(
     """Say a decision in the order in which a reader needs it."""
     view = View(decision=decision, evidence=evidence, facts=facts, policy=policy)
     headline, tone = opening.headline(view)
-    likeness = production.compared(view)
+    likeness = production.comparison(view)
     checked = (*belief.belief(view), production.representative(view, likeness))
     return Document(
         run=decision.run,
@@ -55,7 +57,7 @@ def document(
         load=coverage.load(view),
         by_workload=opening.by_workload(view),
         identity=opening.identity(view),
-        roll_back=actions.roll_back(view),
+        roll_back=canary.roll_back(view),
         unmeasured=opening.unmeasured(view),
         flips=opening.flips(view),
         answers=opening.answers(view),
@@ -71,7 +73,7 @@ def document(
         reproduction=checks.reproduction(view),
         servers=checks.servers(view),
         commands=checks.commands(view),
-        rollout=actions.rollout(view),
+        rollout=canary.rollout(view),
         decision=decision,
         next_commands={step: view.command(step) for step in dict.fromkeys(_steps(decision))},
         policy=policy,

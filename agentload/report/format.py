@@ -1,5 +1,6 @@
-"""Put numbers into words: significant digits that the
-interval earns, units a reader expects, a real minus sign.
+"""Put numbers into words.
+
+Significant digits that the interval earns, units a reader expects, a real minus sign.
 """
 
 import math
@@ -45,8 +46,9 @@ def whole(value: float, decimals: int = 0) -> str:
 
 
 def agents(estimate: Estimate) -> str:
-    """Print how many agents are carried; a part of one is none,
-    and then the load from which on none were is what is known.
+    """Print how many agents are carried.
+
+    A part of one is none, and then the load from which on none were is what is known.
     """
     if estimate.value < 1 and estimate.high is not None and math.isfinite(estimate.high):
         return f"SLO missed at {math.ceil(estimate.high)} and above"
@@ -54,8 +56,9 @@ def agents(estimate: Estimate) -> str:
 
 
 def significant(value: float, digits: int = 2) -> str:
-    """Print a number to so many significant digits,
-    without an exponent; whole parts are kept whole.
+    """Print a number to so many significant digits, without an exponent.
+
+    Whole parts are kept whole.
     """
     if value == 0:
         return "0"
@@ -76,8 +79,9 @@ def decimals(half_width: float) -> int:
 
 
 def change(estimate: Estimate | None) -> str:
-    """Print a relative change as `−6.0% [−7.9, −4.1]`: with
-    one decimal everywhere, as in the advisor's sentences.
+    """Print a relative change as `−6.0% [−7.9, −4.1]`.
+
+    With one decimal everywhere, as in the advisor's sentences.
     """
     if estimate is not None and estimate.is_bound:
         return typeset(words.change(estimate))
@@ -85,15 +89,15 @@ def change(estimate: Estimate | None) -> str:
 
 
 def _tenths(estimate: Estimate | None) -> int | None:
-    """Return one decimal for a share in percent; none is
-    fixed where the interval is narrower than that shows.
+    """Return one decimal for a share in percent.
+
+    None is fixed where the interval is narrower than that shows.
     """
-    ends = (
-        ()
-        if estimate is None
-        else (abs(estimate.value - end) for end in (estimate.low, estimate.high) if end is not None)
-    )
-    return None if 0 < max(ends, default=0.0) < 1e-3 else 1
+    if estimate is None:
+        return 1
+    ends = [end for end in (estimate.low, estimate.high) if end is not None]
+    wide = max((abs(estimate.value - end) for end in ends), default=0.0)
+    return None if 0 < wide < 1e-3 else 1
 
 
 def points(estimate: Estimate | None) -> str:
@@ -118,28 +122,31 @@ def spread(
     if estimate is None or not math.isfinite(estimate.value):
         return ABSENT
     value, low, high = _scaled(estimate, factor)
-    compared = [
-        _scaled(each, factor) for each in among if each is not None and math.isfinite(each.value)
-    ] or [(value, low, high)]
-    if low is None and high is None:
-        return f"{print_number(value, max(_places(number) for number, *_ in compared) if places is None else places)}{unit}"
-    if places is None:
-        places = min((_earned(*each) for each in compared if each[0] or any(each[1:])), default=0)
+    known = [each for each in among if each is not None and math.isfinite(each.value)]
+    compared = [_scaled(each, factor) for each in known] or [(value, low, high)]
+    is_bare = low is None and high is None
+    if places is None and is_bare:
+        places = max(_places(number) for number, *_ in compared)
+    elif places is None:
+        places = min((_earned(*each) for each in compared if any(each)), default=0)
+    text = f"{print_number(value, places)}{unit}"
+    if is_bare:
+        return text
     ends = (None if end is None else _bound(end, print_number, places) for end in (low, high))
-    return f"{print_number(value, places)}{unit} {words.interval(*ends)}"
+    return f"{text} {words.interval(*ends)}"
 
 
 def _scaled(estimate: Estimate, factor: float) -> tuple[float, float | None, float | None]:
-    low, high = (
-        None if end is None or not math.isfinite(end) else factor * end
-        for end in (estimate.low, estimate.high)
-    )
+    ends = (estimate.low, estimate.high)
+    known = (end if end is not None and math.isfinite(end) else None for end in ends)
+    low, high = (None if end is None else factor * end for end in known)
     return factor * estimate.value, low, high
 
 
 def _earned(value: float, low: float | None, high: float | None) -> int:
-    """Return the decimals that a figure earns: those of its interval,
-    or without one as many as show three significant digits.
+    """Return the decimals that a figure earns.
+
+    Those of its interval, or without one as many as show three significant digits.
     """
     ends = [abs(value - end) for end in (low, high) if end is not None]
     return decimals(sum(ends) / len(ends)) if any(ends) else _places(value)
@@ -149,13 +156,16 @@ def _places(value: float) -> int:
     """Return the decimals that show three significant
     digits of a figure, without zeros at its end.
     """
-    shown = f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}" if value else "0"
-    return len(_without_zeros(shown).partition(".")[2])
+    if not value:
+        return 0
+    digits = max(0, 2 - math.floor(math.log10(abs(value))))
+    return len(_without_zeros(f"{value:.{digits}f}").partition(".")[2])
 
 
 def _bound(value: float, print_number: PrintNumber, places: int) -> str:
-    """Print an end of an interval: what is not zero is not printed
-    as zero, so that nobody reads a bound that was not found.
+    """Print an end of an interval.
+
+    What is not zero is not printed as zero, so that nobody reads a bound that was not found.
     """
     if value and print_number is not whole and round(value, places) == 0:
         places = -math.floor(math.log10(abs(value)))
@@ -163,8 +173,9 @@ def _bound(value: float, print_number: PrintNumber, places: int) -> str:
 
 
 def estimate(each: Estimate | None, *, among: Sequence[Estimate | None] = ()) -> str:
-    """Print an estimate in the way its unit is read; with those
-    *among* which it is read, in their unit and with their decimals.
+    """Print an estimate in the way its unit is read.
+
+    With those *among* which it is read, in their unit and with their decimals.
     """
     if each is None:
         return ABSENT
@@ -176,9 +187,8 @@ def estimate(each: Estimate | None, *, among: Sequence[Estimate | None] = ()) ->
         case "share":
             return spread(each, number, factor=100, unit="%", among=among)
         case "ms":
-            size, unit = _time_unit(
-                max((other.value for other in among if other is not None), default=each.value)
-            )
+            times = [other.value for other in among if other is not None]
+            size, unit = _time_unit(max(times, default=each.value))
             return spread(each, number, factor=1 / size, unit=f" {unit}", among=among)
         case "count":
             return spread(each, whole)
@@ -186,24 +196,17 @@ def estimate(each: Estimate | None, *, among: Sequence[Estimate | None] = ()) ->
             return token_range(each.value, each.low, each.high)
         case unit:
             power = _power(each.value)
-            times = f" ×10⁻{str(power).translate(_RAISED)}" if power else ""
-            return spread(
-                each,
-                number,
-                factor=10.0**power,
-                unit=f"{times} {unit}".rstrip(),
-                among=() if power else among,
-            )
+            raised = f" ×10⁻{str(power).translate(_RAISED)}" if power else ""
+            told, others = f"{raised} {unit}".rstrip(), () if power else among
+            return spread(each, number, factor=10.0**power, unit=told, among=others)
 
 
 def token_range(value: float | None, low: float | None, high: float | None) -> str:
     """Print token counts with their interval: `7.0k [2.4k, 10k]`."""
     if low is None and high is None:
         return tokens(value)
-    return (
-        f"{tokens(value)} "
-        f"{words.interval(*(None if end is None else tokens(end) for end in (low, high)))}"
-    )
+    ends = (None if end is None else tokens(end) for end in (low, high))
+    return f"{tokens(value)} {words.interval(*ends)}"
 
 
 def _power(value: float) -> int:
@@ -221,8 +224,9 @@ def percent(share: float | None) -> str:
 
 
 def tokens(count: float | None) -> str:
-    """Print a token count as `875`, `7.0k`, `31k`, `1.2M`;
-    multiples of 1,024 keep the name people give them (`128k`).
+    """Print a token count as `875`, `7.0k`, `31k`, `1.2M`.
+
+    Multiples of 1,024 keep the name people give them (`128k`).
     """
     if count is None or not math.isfinite(count):
         return ABSENT
@@ -245,9 +249,10 @@ def duration(ms: float | None) -> str:
 
 
 def _time_unit(ms: float) -> tuple[float, str]:
-    return next(
-        ((size, unit) for limit, size, unit in _TIMES if abs(ms) < 0.9995 * limit), (3_600_000, "h")
-    )
+    for limit, size, unit in _TIMES:
+        if abs(ms) < 0.9995 * limit:
+            return size, unit
+    return 3_600_000, "h"
 
 
 def minutes(count: float | None) -> str:
@@ -273,19 +278,26 @@ def _without_zeros(text: str) -> str:
 
 
 def typeset(words: str) -> str:
-    """Set a sentence as the figures around it are set: a real
-    minus, no space before `%`, the unit of an interval once.
+    """Set a sentence as the figures around it are set.
+
+    A real minus, no space before `%`, the unit of an interval once.
     """
     words = _HYPHEN.sub(MINUS, words.replace(" - ", f" {MINUS} "))
     return _ENDS.sub(r"[\1, \2]", _LOOSE.sub("%", words))
 
 
-def listed(names: Sequence[str], most: int = 4) -> str:
-    """Join names as a sentence does: `rag, chat and
-    code`; of many the first, and how many more there are.
+def join(parts: Iterable[str | None], by: str = ", ") -> str:
+    """Join the parts that say something."""
+    return by.join(part for part in parts if part)
+
+
+def enumeration(names: Sequence[str], most: int = 4) -> str:
+    """Join names as a sentence does: `rag, chat and code`.
+
+    Of many the first, and how many more there are.
     """
     shown = names if len(names) <= most else [*names[: most - 1], f"{len(names) - most + 1} more"]
-    return " and ".join(part for part in (", ".join(shown[:-1]), *shown[-1:]) if part)
+    return join((", ".join(shown[:-1]), *shown[-1:]), " and ")
 
 
 def plural(count: int, noun: str) -> str:

@@ -45,9 +45,10 @@ def arm(name: str) -> str:
     return LABELS.get(name, name)
 
 
-def named(words: str, names: Iterable[str]) -> str:
-    """Write arms in a sentence as people do; a name
-    inside a longer one, or inside a flag, stays.
+def with_names(words: str, names: Iterable[str]) -> str:
+    """Write arms in a sentence as people do.
+
+    A name inside a longer one, or inside a flag, stays.
     """
     for name in names:
         words = re.sub(rf"(?<![\w./=-]){re.escape(name)}(?![\w/=-])", arm(name), words)
@@ -56,14 +57,13 @@ def named(words: str, names: Iterable[str]) -> str:
 
 def where(gate: Gate) -> str:
     """Name the arm and the class that a gate is about; empty when it is about all of them."""
-    return ", ".join(
-        part for part in (arm(gate.arm) if gate.arm else "", gate.workload or "") if part
-    )
+    return say.join((arm(gate.arm) if gate.arm else "", gate.workload))
 
 
 def leg(each: Leg) -> str:
-    """Print the figure of a leg: a loss of right answers
-    in points, anything else as its unit is read.
+    """Print the figure of a leg.
+
+    A loss of right answers in points, anything else as its unit is read.
     """
     if each.name == "safe" and each.estimate is not None and each.estimate.unit == "share":
         return say.points(each.estimate)
@@ -71,8 +71,9 @@ def leg(each: Leg) -> str:
 
 
 def slots(evidence: Evidence) -> Slots:
-    """Give each arm its colour and marker: the reference
-    the first, the others in the order of the run.
+    """Give each arm its colour and marker.
+
+    The reference the first, the others in the order of the run.
     """
     names = (evidence.reference, *(each.name for each in evidence.challengers))
     return {
@@ -82,12 +83,12 @@ def slots(evidence: Evidence) -> Slots:
 
 
 def is_fp8(evidence: Evidence) -> bool:
-    """Say whether the run is about an FP8 KV cache: some challenger
-    has one, by dtype or by name, and the reference has not.
+    """Say whether the run is about an FP8 KV cache.
+
+    Some challenger has one, by dtype or by name, and the reference has not.
     """
-    return any(map(_has_fp8, evidence.challengers)) and not _has_fp8(
-        evidence.arm(evidence.reference)
-    )
+    has_already = _has_fp8(evidence.arm(evidence.reference))
+    return any(map(_has_fp8, evidence.challengers)) and not has_already
 
 
 def _has_fp8(each: Arm) -> bool:
@@ -95,8 +96,9 @@ def _has_fp8(each: Arm) -> bool:
 
 
 def slug(name: str) -> str:
-    """Return a name that is safe in file names and ids; one that
-    had to be changed carries a checksum, so that no two meet.
+    """Return a name that is safe in file names and ids.
+
+    One that had to be changed carries a checksum, so that no two meet.
     """
     safe = re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")[:40]
     return safe if safe == name else f"{safe}-{zlib.crc32(name.encode()):08x}".lstrip("-")
@@ -107,17 +109,16 @@ _NOUNS: Final = ("paired questions", "block pairs", "restarts")
 
 
 def cost(need: Need) -> str:
-    """Say how many, how long, and for how much: `260
-    calls, 7 min, 1 USD`; empty when nobody knows.
+    """Say how many, how long, and for how much: `260 calls, 7 min, 1 USD`.
+
+    Empty when nobody knows.
     """
-    count = (
-        say.plural(need.calls, "call")
-        if need.calls
-        else f"{say.number(need.pairs)} {noun(need)}"
-        if need.pairs
-        else ""
-    )
-    return ", ".join(part for part in (count, *spent((need,))) if part)
+    count = ""
+    if need.calls:
+        count = say.plural(need.calls, "call")
+    elif need.pairs:
+        count = f"{say.number(need.pairs)} {noun(need)}"
+    return say.join((count, *totals((need,))))
 
 
 def up_to(context: float | None) -> str:
@@ -125,32 +126,32 @@ def up_to(context: float | None) -> str:
     return "" if context is None else f" up to {words.length(context)}"
 
 
-def spent(needs: Collection[Need]) -> tuple[str, ...]:
+def totals(needs: Collection[Need]) -> tuple[str, ...]:
     """Say what needs take together: `7 min, 2 USD`; nothing of what is not known of each."""
-    known = ([each.minutes for each in needs], [each.usd for each in needs])
-    minutes, usd = (
-        sum(each for each in cost if each is not None) if all(cost) else 0.0 for cost in known
-    )
-    return (*((say.minutes(minutes),) if minutes else ()), *((money(usd),) if usd else ()))
+    minutes, usd = _sum(each.minutes for each in needs), _sum(each.usd for each in needs)
+    said = (say.minutes(minutes) if minutes else "", money(usd) if usd else "")
+    return tuple(filter(None, said))
+
+
+def _sum(costs: Iterable[float | None]) -> float:
+    """Sum costs; nothing where some is not known."""
+    known = list(costs)
+    return sum(each for each in known if each) if all(known) else 0.0
 
 
 def sentence(need: Need) -> str:
     """Say what is needed, with its count in front: `260 paired calls of rag on fp8, 7 min`."""
-    count = (
-        need.calls
-        if need.what.startswith("paired calls")
-        else need.pairs
-        if need.what.startswith(_NOUNS)
-        else None
-    )
+    count = None
+    if need.what.startswith("paired calls"):
+        count = need.calls
+    elif need.what.startswith(_NOUNS):
+        count = need.pairs
     counted = f"{say.number(count)} {need.what}" if count else need.what
-    return ", ".join((counted, *spent((need,))))
+    return say.join((counted, *totals((need,))))
 
 
 def noun(need: Need) -> str:
     """Name what is counted."""
-    return (
-        "calls"
-        if need.calls
-        else next((noun for noun in _NOUNS if need.what.startswith(noun)), "pairs")
-    )
+    if need.calls:
+        return "calls"
+    return next((noun for noun in _NOUNS if need.what.startswith(noun)), "pairs")

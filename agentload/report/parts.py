@@ -1,11 +1,11 @@
-"""The document as data: words and numbers in their final form,
-as a reader meets them, and what else a report knows of its run.
+"""The document as data.
+
+Words and numbers in their final form, as a reader meets them, and what else a report knows of
+its run.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
-from pathlib import Path
 from typing import Literal, TypeAlias
 
 from advisor.evidence import Kind
@@ -15,6 +15,7 @@ from advisor.verdict import Decision
 from agentload.exposition.likeness import Likeness
 from agentload.exposition.scrape import Scrape
 from agentload.report.charts.spec import Chart, is_empty
+from agentload.report.format import ABSENT
 from agentload.study.kinds import Study
 
 
@@ -160,14 +161,27 @@ class Table:
     note: str = ""
 
 
+Field: TypeAlias = Cell | str | int | None
+"""What a field is laid out from: a word or a count alone is plain, None is absent."""
+
+
 def table(
-    title: str, columns: Sequence[str], rows: Iterable[Iterable[Cell | str]], note: str = ""
+    title: str, columns: Sequence[str], rows: Iterable[Iterable[Field]], note: str = ""
 ) -> Table:
-    """Lay out a table; a word alone is a plain field."""
-    fields = (
-        tuple(Cell(text=each) if isinstance(each, str) else each for each in row) for row in rows
-    )
-    return Table(title=title, columns=tuple(columns), rows=tuple(fields), note=note)
+    """Lay out a table."""
+    cells = tuple(tuple(map(_cell, row)) for row in rows)
+    return Table(title=title, columns=tuple(columns), rows=cells, note=note)
+
+
+def muted(text: str) -> Cell:
+    """Return a field in grey."""
+    return Cell(text=text, tone="muted")
+
+
+def _cell(field: Field) -> Cell:
+    if isinstance(field, Cell):
+        return field
+    return Cell(text=ABSENT if field is None else str(field))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,9 +212,25 @@ class Check:
     state: State
     text: str
     caps: Trust | None = None
-    """How far the decision can be trusted at most, with
-    this open; None where it does not matter to that.
+    """How far the decision can be trusted at most, with this open.
+
+    None where it does not matter to that.
     """
+
+
+def assurance(text: str) -> Check:
+    """Return a reason to believe the figures."""
+    return Check(state="ok", text=text)
+
+
+def objection(text: str, caps: Trust) -> Check:
+    """Return a reason not to believe the figures further than *caps*."""
+    return Check(state="bad", text=text, caps=caps)
+
+
+def doubt(text: str, caps: Trust | None = None) -> Check:
+    """Return what nobody knows of the figures."""
+    return Check(state="unknown", text=text, caps=caps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,16 +339,16 @@ class Document:
     why: str
     """The reason for the decision, in a sentence."""
     arms: Table
-    """Every arm against the reference, on the user's
-    mix, with what two identical servers differ by.
+    """Every arm against the reference, on the user's mix, with what two identical servers
+    differ by.
     """
     sure: Confidence
     do_now: tuple[Step, ...]
     coverage: str
     """Which part of the user's trace was played; empty where the run does not know its trace."""
     load: str
-    """Under which load the arms were compared, and which figures
-    are of another; empty where pairs are whole sessions.
+    """Under which load the arms were compared, and which figures are of another; empty where
+    pairs are whole sessions.
     """
     by_workload: str
     """The verdict for each class, where there are several."""
@@ -332,8 +362,8 @@ class Document:
     lists: tuple[Listing, ...]
     no_difference: tuple[str, ...]
     asides: tuple[tuple[str, str], ...]
-    """Label and text: one flag or split pools, why
-    not the other arm, what holds for all figures.
+    """Label and text: one flag or split pools, why not the other arm, what holds for all
+    figures.
     """
     belief: tuple[Check, ...]
     verdicts: tuple[Reason, ...]
@@ -355,8 +385,9 @@ class Document:
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
-        """List the lines that end the first screen, each with
-        its label; what there is nothing to say of has none.
+        """List the lines that end the first screen, each with its label.
+
+        What there is nothing to say of has none.
         """
         lines = (
             ("Covers", self.coverage),
@@ -368,42 +399,3 @@ class Document:
             ("What would change this", self.flips),
         )
         return tuple((label, words) for label, words in lines if words)
-
-    def text(self) -> str:
-        """Return what its first screen says, for a terminal."""
-        from agentload.report.formats.txt import text
-
-        return text(self)
-
-    def markdown(self) -> str:
-        """Return it as Markdown; the charts that this
-        shows are files of their own, which `write` writes.
-        """
-        from agentload.report.formats.md import markdown
-
-        return markdown(self)
-
-    def html(self) -> str:
-        """Return it as one page that needs no other file."""
-        from agentload.report.formats.html import html
-
-        return html(self)
-
-    def json(self) -> str:
-        """Return it for machines (docs/decision.schema.json)."""
-        from agentload.report.formats.json import json
-
-        return json(self)
-
-    def write(self, folder: Path | str) -> tuple[Path, ...]:
-        """Write the files that the verb `report` writes, and return their paths."""
-        from agentload.report.write import write
-
-        return write(self, Path(folder))
-
-    def _repr_html_(self) -> str:
-        # A page of its own: its style is not the notebook's.
-        return (
-            f'<iframe srcdoc="{escape(self.html())}" style="width: 100%; height: 48rem; border: '
-            '0"></iframe>'
-        )

@@ -1,15 +1,17 @@
-"""What the latest calls of an arm took, while a
-run is on: the terminal and the page show the same.
+"""Fold the calls of a run while it is on.
+
+The terminal draws what comes of it, and so does the page.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from agentload.model import metrics
 from agentload.model.rows import CallRow
 
+SECOND: Final = 1_000_000_000
 WINDOW: Final = 512
 """Calls that the quantiles are taken from: the latest of an arm."""
 
@@ -23,10 +25,22 @@ class Spread:
 
 
 def is_shown(row: CallRow) -> bool:
-    """Tell whether a call is one of those whose times are shown:
-    it is answered, and no priming call, as in a run's summary.
+    """Tell whether a call is one of those whose times are shown.
+
+    It is answered, and no priming call, as in a run's summary.
     """
     return row.status == "ok" and not row.prime
+
+
+@dataclass(slots=True, kw_only=True)
+class _Output:
+    """The tokens that an arm wrote in one block, and when."""
+
+    block: tuple[int, int]
+    """The part of the run, and the pair."""
+    from_ns: int
+    until_ns: int
+    tokens: int = 0
 
 
 @dataclass(slots=True)
@@ -38,11 +52,15 @@ class Latest:
     statuses: Counter[str] = field(default_factory=Counter)
     _ttft_ms: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     _tpot_ms: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    _output: _Output | None = None
 
     def take(self, row: CallRow, since_ns: int) -> None:
-        """Add a call, whose turn's clock started at
-        *since_ns*; one that counts for nothing is passed over.
+        """Add a call, whose turn's clock started at *since_ns*.
+
+        A priming call counts for its tokens alone.
         """
+        if row.first_ns is not None:
+            self._wrote(row, row.done_ns or row.first_ns)
         if row.prime:
             return
         self.done += row.retry_of is None
@@ -53,6 +71,31 @@ class Latest:
             self._ttft_ms.append(ttft_ms)
         if (tpot_ms := metrics.tpot_ms(row)) is not None:
             self._tpot_ms.append(tpot_ms)
+
+    def _wrote(self, row: CallRow, until_ns: int) -> None:
+        block = (row.leg, row.pair)
+        if self._output is None or block != self._output.block:
+            if self._output is not None and row.released_ns < self._output.from_ns:
+                return  # of an earlier block: workers report one after the other
+            self._output = _Output(block=block, from_ns=row.released_ns, until_ns=row.released_ns)
+        self._output.tokens += row.output_tokens or 0
+        self._output.from_ns = min(self._output.from_ns, row.released_ns)
+        self._output.until_ns = max(self._output.until_ns, until_ns)
+
+    def begin(self) -> None:
+        """Forget what was measured on another process's clock."""
+        self._output = None
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Return the rate of output tokens in the current or latest block.
+
+        None before it lasted a second.
+        """
+        if self._output is None:
+            return None
+        seconds = (self._output.until_ns - self._output.from_ns) / SECOND
+        return self._output.tokens / seconds if seconds > 1 else None
 
     @property
     def failed(self) -> tuple[tuple[str, int], ...]:
@@ -72,10 +115,19 @@ class Latest:
         return _spread(self._tpot_ms)
 
 
+def share(arms: Mapping[str, Latest], expected: Mapping[str, int]) -> float | None:
+    """Return the share of the expected calls of all arms that are done.
+
+    None where none are expected.
+    """
+    total = sum(expected.values())
+    done = sum(min(arms[name].done, count) for name, count in expected.items() if name in arms)
+    return done / total if total else None
+
+
 def _spread(values: Iterable[float]) -> Spread | None:
     ordered = sorted(values)
-    return (
-        Spread(p50=ordered[(len(ordered) - 1) // 2], p95=ordered[int(0.95 * (len(ordered) - 1))])
-        if ordered
-        else None
-    )
+    if not ordered:
+        return None
+    last = len(ordered) - 1
+    return Spread(p50=ordered[last // 2], p95=ordered[int(0.95 * last)])

@@ -6,6 +6,7 @@ import time
 import traceback
 import zlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -20,11 +21,18 @@ from agentload.report.formats import html
 from agentload.ui import guard
 from agentload.ui.pages.calls import call, pair, session
 from agentload.ui.pages.jobs import JobLine, job, jobs
-from agentload.ui.pages.listed import Decision, ListedRun, comparisons, decisions, overview, runs
+from agentload.ui.pages.listed import (
+    DecisionLine,
+    ListedRun,
+    comparisons,
+    decisions,
+    overview,
+    runs,
+)
 from agentload.ui.pages.run import run
 from agentload.ui.render import assets, context_of, render
 from agentload.ui.reports import Reports
-from agentload.ui.source import Answer, NotFoundError, Query, Source
+from agentload.ui.source import Answered, NotFoundError, Query, Source
 from agentload.watch.jobs_file import DEFAULT, read_jobs
 
 Read = Callable[[duckdb.DuckDBPyConnection, Query], object]
@@ -56,30 +64,34 @@ def application(site: Site) -> web.Application:
     """Return the web application."""
     routes = _Routes(site)
     app = web.Application(middlewares=[_headers, _door(site.hosts), _errors(site)])
-    app.add_routes(
-        [
-            web.get("/", routes.root),
-            web.get("/assets/{name}", routes.asset),
-            web.get("/db/{db}/", routes.page("overview")),
-            web.get("/db/{db}/live", routes.live),
-            web.get("/db/{db}/runs", routes.page("runs")),
-            web.get("/db/{db}/runs/{name}", routes.page("run")),
-            web.get("/db/{db}/runs/{name}/live", routes.live),
-            web.get("/db/{db}/runs/{name}/report", routes.report),
-            web.get("/db/{db}/runs/{name}/pairs/{pair}", routes.page("pair")),
-            web.get("/db/{db}/runs/{name}/pairs/{pair}/sessions/{session}", routes.page("session")),
-            web.get("/db/{db}/runs/{name}/calls/{call}", routes.page("call")),
-            web.get("/db/{db}/decisions", routes.page("decisions")),
-            web.get("/db/{db}/comparisons", routes.page("comparisons")),
-            web.get("/db/{db}/compare", routes.chosen),
-            web.get("/db/{db}/compare/{name}/{other}", routes.comparison),
-            web.get("/db/{db}/compare/{name}/{other}/report", routes.report),
-            web.get("/db/{db}/jobs", routes.page("jobs")),
-            web.get("/db/{db}/jobs/{name}", routes.page("job")),
-        ]
-    )
+    app.add_routes([web.get("/", routes.root), web.get("/assets/{name}", routes.asset)])
+    below = _paths(routes).items()
+    app.add_routes([web.get(f"/db/{{db}}/{path}", handler) for path, handler in below])
     app.on_cleanup.append(site.reports.close)
     return app
+
+
+def _paths(routes: "_Routes") -> dict[str, Handler]:
+    """Return what answers below a database."""
+    pair = "runs/{name}/pairs/{pair}"
+    return {
+        "": routes.page("overview"),
+        "live": routes.live,
+        "runs": routes.page("runs"),
+        "runs/{name}": routes.page("run"),
+        "runs/{name}/live": routes.live,
+        "runs/{name}/report": routes.report,
+        pair: routes.page("pair"),
+        f"{pair}/sessions/{{session}}": routes.page("session"),
+        "runs/{name}/calls/{call}": routes.page("call"),
+        "decisions": routes.page("decisions"),
+        "comparisons": routes.page("comparisons"),
+        "compare": routes.chosen,
+        "compare/{name}/{other}": routes.comparison,
+        "compare/{name}/{other}/report": routes.report,
+        "jobs": routes.page("jobs"),
+        "jobs/{name}": routes.page("job"),
+    }
 
 
 class _Routes:
@@ -95,13 +107,10 @@ class _Routes:
         return web.Response(text=text, content_type="text/html")
 
     def _databases(self, sources: tuple[Source, ...]) -> str:
-        frame = _frame(self._site, sources[0], "databases", "")
+        frame = _frame(self._site, sources[0], "databases", "") | {"name": None, "path": ""}
         running = frozenset[str]().union(*(each.live.running() for each in sources))
         found = tuple(map(_glance, sources))
-        return render(
-            "databases",
-            context_of(**{**frame, "name": None, "path": "", "data": found, "running": running}),
-        )
+        return render("databases", context_of(**frame, data=found, running=running))
 
     async def asset(self, request: web.Request) -> web.StreamResponse:
         found = assets().get(request.match_info["name"])
@@ -144,7 +153,7 @@ class _Routes:
 
     async def comparison(self, request: web.Request) -> web.StreamResponse:
         source, query = self._source(request), _query(request, "comparison")
-        found = await self._site.reports.compared(source, query)
+        found = await self._site.reports.comparison(source, query)
         frame = await asyncio.to_thread(
             lambda: _frame(self._site, source, query.page, _token(source))
         )
@@ -160,10 +169,9 @@ class _Routes:
             raise NotFoundError(
                 "choose two runs to compare", hint="one before and one after the change"
             )
+        runs = "/".join(quote(run, safe="") for run in (before, after))
         suffix = f"?arm={quote(arm, safe='')}" if arm else ""
-        raise web.HTTPFound(
-            f"{_base(self._source(request))}/compare/{quote(before, safe='')}/{quote(after, safe='')}{suffix}"
-        )
+        raise web.HTTPFound(f"{_base(self._source(request))}/compare/{runs}{suffix}")
 
     def _source(self, request: web.Request) -> Source:
         name = request.match_info["db"]
@@ -179,41 +187,27 @@ class _Routes:
         frame = _frame(self._site, source, query.page, _token(source))
         is_alive = query.page in ALIVE
         seen = _seen(source, query.name) if is_alive else ()
-        query = (
-            replace(query, planned=_planned(source), today_ns=_today_ns())
-            if query.page in WATCHED
-            else query
-        )
-        if query.page == "overview":
-            query = replace(query, journalled=source.live.idle())
-        answer: Answer[Any]
-        try:
+        query = _noted(source, query)
+        is_new = query.page == "overview" and not source.path.is_file()
+        answer: Answered[Any] = Answered(value=None)
+        # Until its first block pair is finished, a run is
+        # only in its journal, and there may be no database.
+        with suppress(*((NotFoundError, StoreError) if seen or is_new else ())):
             answer = source.ask(query, lambda connection: PAGES[query.page](connection, query))
-        except (NotFoundError, StoreError):
-            # Until its first block pair is finished, a run is
-            # only in its journal, and there may be no database.
-            if not (seen or (query.page == "overview" and not source.path.is_file())):
-                raise
-            answer = Answer(value=None)
-        live_url = (
-            f"{_base(source)}/runs/{quote(query.name, safe='')}/live"
-            if query.name
-            else f"{_base(source)}/live"
+        run = f"/runs/{quote(query.name, safe='')}" if query.name else ""
+        # A finished run does not change.
+        changes = is_alive and (seen or not query.name)
+        context = context_of(
+            **frame,
+            query=query,
+            data=answer.value,
+            stale_ns=answer.stale_ns,
+            seen=seen,
+            is_whole=bool(query.name),
+            running=source.live.running(),
+            live_url=f"{_base(source)}{run}/live" if changes else None,
         )
-        return render(
-            query.page,
-            context_of(
-                **frame,
-                query=query,
-                data=answer.value,
-                stale_ns=answer.stale_ns,
-                seen=seen,
-                is_whole=bool(query.name),
-                running=source.live.running(),
-                # A finished run does not change.
-                live_url=live_url if is_alive and (seen or not query.name) else None,
-            ),
-        )
+        return render(query.page, context)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +219,7 @@ class Glance:
     path: Path
     running: tuple[str, ...]
     jobs: tuple[JobLine, ...] = ()
-    decision: Decision | None = None
+    decision: DecisionLine | None = None
     latest: ListedRun | None = None
     total: int = 0
     problem: str | None = None
@@ -233,38 +227,43 @@ class Glance:
 
 
 def _glance(source: Source) -> Glance:
-    query = Query(
-        page="overview",
-        journalled=source.live.idle(),
-        planned=_planned(source),
-        today_ns=_today_ns(),
-    )
-    bare = Glance(
-        name=source.name, base=_base(source), path=source.path, running=source.live.running()
-    )
+    query, running = _noted(source, Query(page="overview")), source.live.running()
+    bare = Glance(name=source.name, base=_base(source), path=source.path, running=running)
     try:
         seen = source.ask(query, lambda connection: overview(connection, query)).value
     except StoreError as error:
         return replace(bare, problem=error.message)
-    decision, latest = next(iter(seen.decisions.lines), None), next(iter(seen.runs.lines), None)
-    return replace(bare, jobs=seen.jobs, decision=decision, latest=latest, total=seen.runs.total)
-
-
-def _query(request: web.Request, page: str) -> Query:
-    return Query(
-        page=page,
-        name=request.match_info.get("name", ""),
-        other=request.match_info.get("other", ""),
-        words=tuple(
-            (name, value)
-            for name, value in (*request.match_info.items(), *request.query.items())
-            if name not in PLACES
-        ),
+    return replace(
+        bare,
+        jobs=seen.jobs,
+        decision=next(iter(seen.decisions.lines), None),
+        latest=next(iter(seen.runs.lines), None),
+        total=seen.runs.total,
     )
 
 
-def _today_ns() -> int:
-    return time.time_ns() // DAY_NS * DAY_NS
+def _query(request: web.Request, page: str) -> Query:
+    path = request.match_info
+    words = (*path.items(), *request.query.items())
+    return Query(
+        page=page,
+        name=path.get("name", ""),
+        other=path.get("other", ""),
+        words=tuple((name, value) for name, value in words if name not in PLACES),
+    )
+
+
+def _noted(source: Source, query: Query) -> Query:
+    """Return a query with what its page needs beside the database.
+
+    Jobs and runs that this lacks.
+    """
+    if query.page in WATCHED:
+        today_ns = time.time_ns() // DAY_NS * DAY_NS
+        query = replace(query, planned=_planned(source), today_ns=today_ns)
+    if query.page == "overview":
+        query = replace(query, journalled=source.live.idle())
+    return query
 
 
 def _seen(source: Source, name: str) -> tuple[Any, ...]:
@@ -337,13 +336,14 @@ def _errors(site: Site) -> Middleware:
     def page(status: int, message: str, hint: str | None, *, again: bool = False) -> web.Response:
         first = next(iter(site.sources.values()))
         # No token, which would read files: this runs in the event loop, and the page is static.
-        frame = {
+        context = context_of(
             **_frame(site, first, "problem", ""),
-            "message": message,
-            "hint": hint,
-            "status": status,
-        }
-        text = render("problem", context_of(**frame, again_s=AGAIN_S if again else None))
+            message=message,
+            hint=hint,
+            status=status,
+            again_s=AGAIN_S if again else None,
+        )
+        text = render("problem", context)
         return web.Response(status=status, text=text, content_type="text/html")
 
     @web.middleware

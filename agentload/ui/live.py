@@ -1,5 +1,6 @@
-"""Find active runs and follow their journals: the
-database only has them up to the last finished block pair.
+"""Find active runs and follow their journals.
+
+The database only has them up to the last finished block pair.
 """
 
 import os
@@ -15,7 +16,7 @@ from typing import Final
 from agentload.errors import StoreError
 from agentload.model.rows import Row
 from agentload.store.journal import is_held, read
-from agentload.ui.progress import Fold, Progress
+from agentload.ui.progress import Fold, RunProgress
 
 SWEEP_S: Final = 10.0
 """How often folders of old runs are checked again: one may have been resumed."""
@@ -56,17 +57,17 @@ class _Followed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class ActiveRun:
     """The state of an active run."""
 
     run_id: str
-    progress: Progress | None
+    progress: RunProgress | None
     """None until its journal describes the run."""
     is_current: bool
     """False while a long journal is being read for the first time."""
 
 
-class Live:
+class LiveRuns:
     """The runs with journals next to one database; thread-safe."""
 
     def __init__(self, database: Path) -> None:
@@ -94,7 +95,7 @@ class Live:
                 if name not in running and _journals(self._root / name)
             )
 
-    def seen(self) -> tuple[Seen, ...]:
+    def seen(self) -> tuple[ActiveRun, ...]:
         """Return the progress of each active run."""
         with self._lock:
             until_s = time.monotonic() + PATIENCE_S
@@ -104,13 +105,13 @@ class Live:
             }
             return tuple(self._seen(name, until_s) for name in running)
 
-    def _seen(self, name: str, until_s: float) -> Seen:
+    def _seen(self, name: str, until_s: float) -> ActiveRun:
         followed = self._followed.setdefault(name, _Followed(self._root / name))
         try:
             is_current = followed.catch_up(until_s=until_s)
         except (StoreError, OSError):  # of another version, or just deleted
-            return Seen(run_id=name, progress=None, is_current=False)
-        return Seen(run_id=name, progress=followed.fold.progress(), is_current=is_current)
+            return ActiveRun(run_id=name, progress=None, is_current=False)
+        return ActiveRun(run_id=name, progress=followed.fold.progress(), is_current=is_current)
 
     def _found(self) -> tuple[str, ...]:
         root_ns = _mtime(self._root)
@@ -146,18 +147,18 @@ def _is_running(folder: Path) -> bool:
 
 
 def _journals(folder: Path) -> list[Path]:
-    """List a run's journals part by part; each part's
-    own, which sets the clock, before its workers'.
+    """List a run's journals part by part.
+
+    Each part's own, which sets the clock, before its workers'.
     """
     try:
         with os.scandir(folder) as entries:
-            found = [match for each in entries if (match := _LEG.fullmatch(each.name))]
+            matches = [_LEG.fullmatch(each.name) for each in entries]
     except OSError:
         return []
-    return [
-        folder / each[0]
-        for each in sorted(found, key=lambda each: (int(each[1]), int(each[2] or 0), each[0]))
-    ]
+    found = [match for match in matches if match is not None]
+    found.sort(key=lambda each: (int(each[1]), int(each[2] or 0), each[0]))
+    return [folder / each[0] for each in found]
 
 
 def _mtime(path: Path) -> int:

@@ -9,7 +9,7 @@ from agentload.model.metrics import Clock, ttft_ms
 from agentload.model.rows import AnswerRow, ArmRow, BlockRow, CallRow, LegRow, Row, RunRow
 from agentload.report.charts.spec import Axis, Plot, Series
 from agentload.report.labels import SLOTS
-from agentload.run.latest import Latest, Spread, is_shown
+from agentload.run.latest import SECOND, Latest, Spread, is_shown, share
 from agentload.study.stored import clock_start_of, notes, study_of
 
 DRAWN: Final = 300
@@ -17,7 +17,6 @@ DRAWN: Final = 300
 TOLD: Final = 5
 IN_SECONDS: Final = 300.0
 """Longer runs are drawn in minutes."""
-SECOND: Final = 1_000_000_000
 ENOUGH_SHARE: Final = 0.02  # share of the run that must be done before the rest is estimated
 
 
@@ -32,7 +31,7 @@ class ArmProgress:
     failed: tuple[tuple[str, int], ...]
     """Failed calls by status, the most frequent first."""
     ttft_ms: Spread | None
-    token_ms: Spread | None
+    tpot_ms: Spread | None
     tokens_per_s: float | None
     """In its current or latest block."""
     marks: tuple[tuple[float, float], ...]
@@ -51,8 +50,8 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """A run so far."""
+class RunProgress:
+    """Say how far a run is."""
 
     run_id: str
     kind: str
@@ -76,18 +75,16 @@ class Progress:
     """Share done before the run was resumed."""
 
     def left_s(self, now_ns: int) -> float | None:
-        """Estimate the remaining seconds from those that
-        passed; None while there is too little to go by.
+        """Estimate the remaining seconds from those that passed.
+
+        None while there is too little to go by.
         """
-        if (
-            self.share is None
-            or self.started_ns is None
-            or self.share - self.began_share < ENOUGH_SHARE
-        ):
+        if self.share is None or self.started_ns is None:
             return None
-        return (
-            (now_ns - self.started_ns) / SECOND * (1 - self.share) / (self.share - self.began_share)
-        )
+        done = self.share - self.began_share
+        if done < ENOUGH_SHARE:
+            return None
+        return (now_ns - self.started_ns) / SECOND * (1 - self.share) / done
 
 
 @dataclass(slots=True)
@@ -96,15 +93,11 @@ class _Arm:
     marks: list[tuple[float, float]] = field(default_factory=list)
     every: int = 1
     drawn: int = 0
-    play: tuple[int, int] | None = None
-    tokens: int = 0
-    from_ns: int = 0
-    until_ns: int = 0
 
     def begin(self) -> None:
         """Forget what was measured on another process's clock."""
+        self.latest.begin()
         self.marks, self.every, self.drawn = [], 1, 0
-        self.play, self.tokens, self.from_ns, self.until_ns = None, 0, 0, 0
 
 
 class Fold:
@@ -143,12 +136,12 @@ class Fold:
                 case _:
                     pass
 
-    def progress(self) -> Progress | None:
+    def progress(self) -> RunProgress | None:
         """Return the progress; None before the journal describes the run."""
         run, leg = self._run, self._leg
         if run is None:
             return None
-        return Progress(
+        return RunProgress(
             run_id=run.run_id,
             kind=run.kind,
             name=run.name,
@@ -156,9 +149,7 @@ class Fold:
             job=self._job,
             leg=1 if leg is None else leg.leg,
             started_ns=None if leg is None else leg.wall_ns,
-            heard_ns=None
-            if leg is None or self._heard_ns is None
-            else leg.wall_ns + self._heard_ns - leg.monotonic_ns,
+            heard_ns=self._heard(),
             rounds=self._rounds,
             round=self._playing(),
             void_blocks=self._void,
@@ -167,6 +158,11 @@ class Fold:
             failures=tuple(reversed(self._failures)),
             began_share=self._began_share,
         )
+
+    def _heard(self) -> int | None:
+        if self._leg is None or self._heard_ns is None:
+            return None
+        return self._leg.wall_ns + self._heard_ns - self._leg.monotonic_ns
 
     def _opened(self, row: RunRow) -> None:
         self._run = row
@@ -211,26 +207,9 @@ class Fold:
             )
         if row.done_ns is not None:
             self._heard_ns = max(self._heard_ns or 0, row.done_ns)
-        if row.first_ns is not None:
-            self._count(arm, row, row.first_ns)
-            if is_shown(row) and (took_ms := ttft_ms(row, since_ns)) is not None:
-                self._mark(arm, row.first_ns, took_ms)
-
-    def _count(self, arm: _Arm, row: CallRow, first_ns: int) -> None:
-        if (row.leg, row.pair) != arm.play:
-            if row.released_ns < arm.from_ns:
-                return  # of an earlier block: workers report one after the other
-            arm.play, arm.tokens, arm.from_ns, arm.until_ns = (
-                (row.leg, row.pair),
-                0,
-                row.released_ns,
-                row.released_ns,
-            )
-        arm.tokens += row.output_tokens or 0
-        arm.from_ns, arm.until_ns = (
-            min(arm.from_ns, row.released_ns),
-            max(arm.until_ns, row.done_ns or first_ns),
-        )
+        took_ms = ttft_ms(row, since_ns)
+        if row.first_ns is not None and took_ms is not None and is_shown(row):
+            self._mark(arm, row.first_ns, took_ms)
 
     def _mark(self, arm: _Arm, first_ns: int, ttft_ms: float) -> None:
         arm.drawn += 1
@@ -246,49 +225,36 @@ class Fold:
         return min(self._rounds, 1 if self._round is None else self._round + 2)
 
     def _share(self) -> float | None:
-        expected = sum(self._expected.values())
-        if expected:
-            return min(
-                1.0,
-                sum(
-                    min(each.latest.done, self._expected.get(name, 0))
-                    for name, each in self._arms.items()
-                )
-                / expected,
-            )
-        if self._rounds:
-            return min(1.0, (0 if self._round is None else self._round + 1) / self._rounds)
-        return None
+        found = share({name: arm.latest for name, arm in self._arms.items()}, self._expected)
+        if found is not None or not self._rounds:
+            return found
+        ended = 0 if self._round is None else self._round + 1
+        return min(1.0, ended / self._rounds)
 
     def _arm(self, name: str, each: _Arm) -> ArmProgress:
-        seconds = (each.until_ns - each.from_ns) / SECOND
+        latest = each.latest
         return ArmProgress(
             arm=name,
-            done=each.latest.done,
+            done=latest.done,
             expected=self._expected.get(name),
-            failed=each.latest.failed,
-            ttft_ms=each.latest.ttft_ms,
-            token_ms=each.latest.tpot_ms,
-            tokens_per_s=each.tokens / seconds if seconds > 1 else None,
+            failed=latest.failed,
+            ttft_ms=latest.ttft_ms,
+            tpot_ms=latest.tpot_ms,
+            tokens_per_s=latest.tokens_per_s,
             marks=tuple(each.marks),
         )
 
 
-def chart(progress: Progress) -> Plot | None:
+def chart(progress: RunProgress) -> Plot | None:
     """Draw time to first token over the run so far; None before there is anything to draw."""
     latest_s = max((second for arm in progress.arms for second, _ in arm.marks), default=0.0)
     unit, size = ("seconds", 1.0) if latest_s < IN_SECONDS else ("minutes", 60.0)
-    series = tuple(
-        Series(
-            label=arm.arm,
-            slot=place % SLOTS,
-            mark="points",
-            xs=tuple(second / size for second, _ in arm.marks),
-            ys=tuple(ttft_ms for _, ttft_ms in arm.marks),
-        )
-        for place, arm in enumerate(progress.arms)
-        if arm.marks
-    )
+    series = []
+    for place, arm in enumerate(progress.arms):
+        xs, ys = zip(*arm.marks, strict=True) if arm.marks else ((), ())
+        times = tuple(second / size for second in xs)
+        series.append(Series(label=arm.arm, slot=place % SLOTS, mark="points", xs=times, ys=ys))
+    series = [each for each in series if each.xs]
     if sum(len(each.xs) for each in series) < 2:
         return None
     return Plot(
@@ -297,5 +263,5 @@ def chart(progress: Progress) -> Plot | None:
         caption="One mark for each answered call at its first token; long runs are thinned evenly.",
         x=Axis(label=f"{unit} since the run started or resumed", quantity="count"),
         y=Axis(label="ms", quantity="ms", low=0.0),
-        series=series,
+        series=tuple(series),
     )

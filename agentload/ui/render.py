@@ -13,7 +13,7 @@ from markupsafe import Markup
 from agentload import __version__
 from agentload.endpoints.endpoint import without_user
 from agentload.report import format as say
-from agentload.report.charts.draw import element, path
+from agentload.report.charts.svg import element, path
 from agentload.report.formats import html
 from agentload.ui.pages.calls import Bar
 from agentload.ui.pages.jobs import standing
@@ -51,8 +51,8 @@ def environment() -> Environment:
         "ago": ago,
         "due": lambda schedule, now_ns: next(firings(schedule, now_ns)),
         "number": say.number,
-        "percent": lambda share: html.tied(say.percent(share)),
-        "duration": lambda ms: html.tied(say.duration(ms)),
+        "percent": lambda share: html.tie(say.percent(share)),
+        "duration": lambda ms: html.tie(say.duration(ms)),
         "ms": lambda ms, decimals=0: say.ABSENT if ms is None else say.number(ms, decimals),
         "s": lambda ms, decimals=2: say.ABSENT if ms is None else say.number(ms / 1000, decimals),
         "tokens": say.tokens,
@@ -96,7 +96,7 @@ def ago(at_ns: int | None, now_ns: int) -> str:
 
 def _shown(value: object) -> object:
     """Mask passwords in URLs: a server's error may repeat one."""
-    return html.shown(
+    return html.show(
         without_user(value) if isinstance(value, str) and not isinstance(value, Markup) else value
     )
 
@@ -139,16 +139,8 @@ def _waterfall(bar: Bar) -> Markup:
     at, drawn = 1 + bar.start * (wide - 4), []
     for kind, share in (("held", bar.held), ("first", bar.first), ("wrote", bar.wrote)):
         long = share * (wide - 4)
-        drawn.append(
-            element(
-                "rect",
-                class_=kind,
-                x=at,
-                y=2.0,
-                width=max(1.5, long) if share else 0.0,
-                height=high - 4,
-            )
-        )
+        shown = max(1.5, long) if share else 0.0
+        drawn.append(element("rect", class_=kind, x=at, y=2.0, width=shown, height=high - 4))
         at += long
     said = f"starts {say.percent(bar.start)} into the session"
     label = element("title", said)

@@ -1,5 +1,6 @@
-"""Make a run's report, or a comparison of two, on request;
-the latest few are cached until the database changes.
+"""Make a run's report, or a comparison of two, on request.
+
+The latest few are cached until the database changes.
 """
 
 import asyncio
@@ -13,12 +14,12 @@ from urllib.parse import quote
 
 import duckdb
 
-from agentload.report.formats.html import html
 from agentload.report.parts import Document
+from agentload.report.render import render
 from agentload.store.database import refusal
-from agentload.ui.pages.compared import Compared, compared
+from agentload.ui.pages.compared import ComparedPage, comparison
 from agentload.ui.pages.run import run_named
-from agentload.ui.source import Kept, Query, Source
+from agentload.ui.source import LatestFew, Query, Source
 from agentload.verdict.policy import Setting
 
 KEPT: Final = 8
@@ -33,24 +34,22 @@ class Reports:
 
     setting: Setting
     profile: str | None = None
-    _kept: Kept[Key, Document] = field(default_factory=partial(Kept, KEPT))
+    _kept: LatestFew[Key, Document] = field(default_factory=partial(LatestFew, KEPT))
     # One at a time: the report of a long run takes seconds and
     # a GB. Waiting requests take no thread from the pages.
     _thread: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1, "reports"))
 
     async def page(self, source: Source, query: Query) -> str:
-        """Return a report's page; raise `AgentloadError`
-        if a run is missing or two cannot be compared.
-        """
-        return await self._soon(
-            lambda: html(self._document(source, query)).replace(
-                "<body>", f"<body>\n{_home(source, query)}", 1
-            )
-        )
+        """Return a report's page.
 
-    async def compared(self, source: Source, query: Query) -> Compared:
+        Raise `AgentloadError` if a run is missing or two cannot be compared.
+        """
+        text = await self._soon(lambda: render(self._document(source, query), "html"))
+        return text.replace("<body>", f"<body>\n{_home(source, query)}", 1)
+
+    async def comparison(self, source: Source, query: Query) -> ComparedPage:
         """Return what two runs come to; raise as `page` does."""
-        return await self._soon(lambda: compared(self._document(source, query)))
+        return await self._soon(lambda: comparison(self._document(source, query)))
 
     async def _soon(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)

@@ -18,7 +18,7 @@ from agentload.verdict.policy import Setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class SiteOptions:
     """What to serve, and where."""
 
     databases: tuple[Path, ...]
@@ -32,14 +32,14 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class Addresses:
     """Addresses of the pages."""
 
     url: str
     pages: dict[str, Path]
 
 
-def check(options: Options) -> None:
+def check(options: SiteOptions) -> None:
     """Raise `UsageError` if other machines could reach the pages
     without permission, `StoreError` if there is nothing to show.
     """
@@ -51,8 +51,10 @@ def check(options: Options) -> None:
     if not is_loopback(options.host) and not options.names:
         raise UsageError(
             f"--host {options.host}: other machines could reach the pages, which have no password",
-            hint="keep 127.0.0.1 and use a tunnel (ssh -L 8750:127.0.0.1:8750 HOST), or give "
-            "this machine's host name: --allow-host NAME",
+            hint=(
+                "keep 127.0.0.1 and use a tunnel (ssh -L 8750:127.0.0.1:8750 HOST), or "
+                "give this machine's host name: --allow-host NAME"
+            ),
         )
     # A database may come later, with its first run; its folder does not.
     gone = next((path for path in options.databases if not path.absolute().parent.is_dir()), None)
@@ -64,16 +66,17 @@ def check(options: Options) -> None:
 
 
 def run(
-    options: Options, *, ready: Callable[[Running], None], seconds: float | None = None
+    options: SiteOptions, *, ready: Callable[[Addresses], None], seconds: float | None = None
 ) -> None:
-    """Serve until SIGINT or SIGTERM, or for this many
-    seconds; raises LaunchError if the port is taken.
+    """Serve until SIGINT or SIGTERM, or for this many seconds.
+
+    Raises LaunchError if the port is taken.
     """
     asyncio.run(_run(options, ready=ready, seconds=seconds))
 
 
 async def _run(
-    options: Options, *, ready: Callable[[Running], None], seconds: float | None
+    options: SiteOptions, *, ready: Callable[[Addresses], None], seconds: float | None
 ) -> None:
     loop, until = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -84,7 +87,7 @@ async def _run(
 
 
 async def serve(
-    options: Options, *, until: asyncio.Event, ready: Callable[[Running], None]
+    options: SiteOptions, *, until: asyncio.Event, ready: Callable[[Addresses], None]
 ) -> None:
     """Serve until the event is set; `ready` is called once requests are accepted."""
     check(options)
@@ -106,7 +109,7 @@ async def serve(
             for each in found.values():
                 tasks.create_task(asyncio.to_thread(each.live.running))
             ready(
-                Running(
+                Addresses(
                     url=url, pages={f"{url}/db/{name}/": each.path for name, each in found.items()}
                 )
             )

@@ -1,5 +1,6 @@
-"""The query of a request, and one database: opened as briefly
-as possible, answered from memory while the file is unchanged.
+"""The query of a request, and one database.
+
+Opened as briefly as possible, answered from memory while the file is unchanged.
 """
 
 import os
@@ -15,7 +16,7 @@ import duckdb
 
 from agentload.errors import AgentloadError, StoreError
 from agentload.store.database import reading, refusal
-from agentload.ui.live import Live
+from agentload.ui.live import LiveRuns
 
 PATIENCE_S: Final = 2.0
 """A page waits this long for a writer, then shows its last answer or asks to come back."""
@@ -58,7 +59,7 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer(Generic[T]):
+class Answered(Generic[T]):
     """The answer of the database."""
 
     value: T
@@ -73,7 +74,7 @@ class _Known(Generic[T]):
     value: T
 
 
-class Kept(Generic[K, T]):
+class LatestFew(Generic[K, T]):
     """The latest few values by key, each with the database's stamp; thread-safe."""
 
     def __init__(self, size: int) -> None:
@@ -103,20 +104,21 @@ class Source:
     def __init__(self, name: str, path: Path) -> None:
         self.name = name
         self.path = path
-        self.live = Live(path)
-        self._kept = Kept[Hashable, Any](KEPT)
+        self.live = LiveRuns(path)
+        self._kept = LatestFew[Hashable, Any](KEPT)
 
     def stamp(self) -> Stamp:
         """Return a stamp that changes with the file."""
         return tuple(_stamp(path) for path in (self.path, Path(f"{self.path}.wal")))
 
-    def ask(self, key: Hashable, question: Callable[[duckdb.DuckDBPyConnection], T]) -> Answer[T]:
-        """Run a query, or return the cached answer for its key; raise
-        `StoreError` if the database cannot be read and never was.
+    def ask(self, key: Hashable, question: Callable[[duckdb.DuckDBPyConnection], T]) -> Answered[T]:
+        """Run a query, or return the cached answer for its key.
+
+        Raise `StoreError` if the database cannot be read and never was.
         """
         stamp, kept = self.stamp(), self._kept.get(key)
         if kept is not None and kept.stamp == stamp:
-            return Answer(value=kept.value)
+            return Answered(value=kept.value)
         try:
             with reading(self.path, patience_s=PATIENCE_S) as connection:
                 # Read again under the lock: no writer is active now.
@@ -126,9 +128,9 @@ class Source:
         except StoreError:
             if kept is None or not self.path.is_file():
                 raise
-            return Answer(value=kept.value, stale_ns=kept.at_ns)
+            return Answered(value=kept.value, stale_ns=kept.at_ns)
         self._kept.put(key, stamp, value)
-        return Answer(value=value)
+        return Answered(value=value)
 
 
 def sources(databases: tuple[Path, ...]) -> dict[str, Source]:

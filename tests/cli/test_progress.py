@@ -31,7 +31,7 @@ def test_the_time_left_is_the_plans_at_first_and_what_was_seen_at_last(
     )
     monkeypatch.setattr(time, "monotonic", lambda: 0.0)
     progress = Progress(expected)
-    progress._arms["a"].latest.done = done
+    progress._arms["a"].done = done
     monkeypatch.setattr(time, "monotonic", lambda: elapsed_s)
     assert progress.line().endswith(f"left {left}")
 
@@ -68,7 +68,7 @@ def test_a_bar_says_how_much_is_done_and_a_row_what_each_arm_does() -> None:
     progress = Progress(
         replace(cost(plan(trace, ["a"], run="r", pairs=1)), calls_by_arm={"a": 100}, minutes=60.0)
     )
-    progress._arms["a"].latest.done = 50
+    progress._arms["a"].done = 50
     bar, head, row = progress.lines()
     assert bar.startswith("████████████░░░░░░░░░░░░  50% · ")
     assert head.split()[:3] == ["arm", "calls", "in"]

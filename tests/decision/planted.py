@@ -54,6 +54,7 @@ from agentload.model.rows import CallRow
 from agentload.model.trace import Trace
 from agentload.model.walk import contexts
 from agentload.remote.cores import cores
+from agentload.report.render import render
 from agentload.run.files import read_traces
 from agentload.run.servers import arms_of
 from agentload.study.kinds import Decide
@@ -684,7 +685,7 @@ def said(ended: Outcome, database: Path, *, cpu_s: float) -> Said:
         headline="" if found is None else found.headline,
         because=" | ".join(reasons),
         pays="" if verdict is None else verdict.pays.state,
-        reach=None if found is None else reach(json.loads(found.json())),
+        reach=None if found is None else reach(json.loads(render(found, "json"))),
         timed=timed_to,
         asked=asked_to,
         ending=ended.ending,

@@ -16,6 +16,7 @@ from agentload.decision.means import Means
 from agentload.decision.play import Deciding, Outcome
 from agentload.decision.sequence import ITEMS, Stage
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
+from agentload.report.render import render
 from agentload.run.foreground import Audience
 from agentload.run.past import asked_of
 from agentload.run.prepared import Place
@@ -196,7 +197,7 @@ def test_a_broken_arm_ends_in_the_first_minutes(tmp_path: Path, rows: str, says:
     assert [each.stage.criterion for each in outcome.asked] == ["checks", "speed", "canary"]
     assert sum(each.minutes for each in outcome.asked) < 5
     assert outcome.asked[-1].said.endswith(says)
-    assert "calibrat" not in outcome.document.text()
+    assert "calibrat" not in render(outcome.document, "txt")
 
 
 @pytest.mark.slow

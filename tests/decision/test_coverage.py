@@ -23,6 +23,7 @@ from agentload.endpoints.identity import Identity
 from agentload.errors import PlanError
 from agentload.report.advise import advise
 from agentload.report.parts import Document
+from agentload.report.render import render
 from agentload.run import foreground
 from agentload.run.foreground import Audience
 from agentload.run.prepared import Place, simulation
@@ -94,16 +95,18 @@ def test_what_was_played_of_a_long_trace_bounds_the_headline_and_is_said_alike_i
     assert document.arms.rows[-1][-1].text == f"use {to}"
     line = document.coverage
     assert line.endswith(f"contexts to {round(found.timed_to / 1024)}k of 114k")
-    assert f"Covers: {line}\n" in document.text()
-    assert f"**Covers:** {line}\n" in document.markdown()
-    assert f"<dt>Covers</dt><dd>{line}</dd>" in document.html().replace("\N{NO-BREAK SPACE}", " ")
-    told = json.loads(document.json())
+    assert f"Covers: {line}\n" in render(document, "txt")
+    assert f"**Covers:** {line}\n" in render(document, "md")
+    assert f"<dt>Covers</dt><dd>{line}</dd>" in render(document, "html").replace(
+        "\N{NO-BREAK SPACE}", " "
+    )
+    told = json.loads(render(document, "json"))
     assert (told["coverage"], told["decision"]["choice"]["holds_to"]) == (line, found.timed_to)
     assert told["decision"]["coverage"][0]["quantiles"][0]["quantity"] == "context_tokens"
-    assert "Coverage of the whole trace" in document.markdown()
+    assert "Coverage of the whole trace" in render(document, "md")
     # The trace is long: its turns were played again
     # and again because blocks repeat their beginnings.
-    assert "a longer trace helps" not in document.text()
+    assert "a longer trace helps" not in render(document, "txt")
 
 
 def test_a_canary_of_a_bounded_use_takes_no_longer_contexts(tmp_path: Path) -> None:

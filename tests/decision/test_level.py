@@ -14,6 +14,7 @@ from agentload.cli.main import main
 from agentload.decision.level import DRAWS, Level
 from agentload.decision.play import Deciding, Outcome
 from agentload.report.advise import advise
+from agentload.report.render import render
 from agentload.run.foreground import Audience
 from agentload.run.prepared import Place
 from agentload.study.kinds import Decide
@@ -87,7 +88,7 @@ def test_an_arm_that_is_slower_within_the_level_on_half_the_gpus_is_used(tmp_pat
     # Whoever reads the run judges it alike, the decider included.
     read = advise(tmp_path / "x.duckdb", outcome.run_id, setting=Setting())
     assert read.decision == decision
-    assert json.loads(read.json())["decision"]["capacity"][1]["gpus_at_peak"]["low"] > 0
+    assert json.loads(render(read, "json"))["decision"]["capacity"][1]["gpus_at_peak"]["low"] > 0
 
 
 @pytest.mark.slow

@@ -129,7 +129,7 @@ def test_a_run_of_windows_knows_its_load_and_says_it_first(tmp_path: Path) -> No
     )
     assert (
         "Load: block pairs have 2 sessions at once, users answer within 5 s\n"
-        in run.report().text()
+        in run.report().render("txt")
     )
 
 

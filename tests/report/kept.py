@@ -16,6 +16,7 @@ from typing import Final
 
 from agentload.cli._tour import STOPS, visit
 from agentload.report.record import Measured
+from agentload.report.render import render
 
 FOLDER: Final = Path(__file__).parents[2] / "reports"
 KEPT: Final[Mapping[str, str]] = {
@@ -40,9 +41,9 @@ def files(found: Measured) -> Mapping[str, str]:
     document = found.document
     plain = replace(document, groups=tuple(replace(group, charts=()) for group in document.groups))
     return {
-        "decision.md": plain.markdown(),
-        "decision.html": document.html(),
-        "decision.json": document.json(),
+        "decision.md": render(plain, "md"),
+        "decision.html": render(document, "html"),
+        "decision.json": render(document, "json"),
     }
 
 

@@ -18,7 +18,7 @@ from agentload.errors import PlanError
 from agentload.layout.plan import of_study
 from agentload.layout.traces import sweep
 from agentload.model.controls import control_of
-from agentload.report.commands import on_own_servers, suggested, unspoken
+from agentload.report.commands import on_own_servers, silent_options, suggestion
 from agentload.report.document import document
 from agentload.report.parts import Made, RunFacts
 from agentload.study.argv import built, split
@@ -68,7 +68,7 @@ def ran(command: str, database: str | None = None) -> RunFacts:
 
 
 def whole(step: steps.Step, facts: RunFacts, *, played: int = 0, joins: bool = False) -> str:
-    found = suggested(step, facts, played=played, joins=joins)
+    found = suggestion(step, facts, played=played, joins=joins)
     assert found is not None
     return found
 
@@ -165,7 +165,7 @@ def test_no_command_line_refuses_what_is_suggested(
     database: str | None,
 ) -> None:
     facts = RunFacts(made=Made(run="r", tool_version="1", database=database), study=run)
-    command = suggested(step, facts, played=played, joins=joins)
+    command = suggestion(step, facts, played=played, joins=joins)
     if command is None:
         assert isinstance(step, steps.Features | steps.Restarts | steps.Replicas | steps.Control)
         return
@@ -262,7 +262,7 @@ def test_servers_are_never_started_less_often_than_the_run_began_with() -> None:
     seldom = ran(f"{PAST} --launch --pairs 4 --restarts 2")
     assert whole(wanted, seldom, played=4) == f"{PAST} --launch --restarts 5 --pairs 5 --resume r"
     assert whole(wanted, ran(PAST), played=6) == f"{PAST} --launch --restarts 5 --pairs 5"
-    assert suggested(steps.Restarts(restarts=1001), ran(PAST), played=6) is None, (
+    assert suggestion(steps.Restarts(restarts=1001), ran(PAST), played=6) is None, (
         "nobody starts them so often"
     )
 
@@ -281,7 +281,7 @@ def test_starts_of_servers_begin_with_the_file_that_says_how_they_are_started(
     servers: str, command: str | None
 ) -> None:
     run = ran(f"agentload replay rag --endpoints {servers} --model m")
-    assert suggested(steps.Restarts(restarts=5), run) == command
+    assert suggestion(steps.Restarts(restarts=5), run) == command
 
 
 def test_a_run_that_gets_to_start_its_servers_plays_them_in_turn_and_primes_them_by_their_start() -> (
@@ -348,7 +348,7 @@ def test_a_simulation_is_given_more_pairs_by_a_longer_one() -> None:
         == "agentload simulate rag --profile p --pairs 8 --swap --rate 2"
     )
     assert whole(steps.Again(), run) == "agentload simulate rag --profile p --rate 2"
-    assert suggested(steps.Control(arm="bf16"), run) is None
+    assert suggestion(steps.Control(arm="bf16"), run) is None
 
 
 def test_what_is_asked_beside_a_simulation_is_asked_of_its_profile() -> None:
@@ -468,7 +468,7 @@ def test_combinations_of_features_are_tried_only_where_a_file_says_how_servers_a
     servers: str,
 ) -> None:
     asked = steps.Features()
-    assert suggested(asked, ran(f"agentload replay rag --endpoints {servers}"), joins=True) is None
+    assert suggestion(asked, ran(f"agentload replay rag --endpoints {servers}"), joins=True) is None
     run = ran(f"{PAST} --launch --logs l --pairs 3", database="d.duckdb")
     assert (
         whole(asked, run, joins=True)
@@ -487,7 +487,7 @@ def test_what_a_defaults_file_here_would_change_is_spelled_out() -> None:
     assert words[words.index("--pairs") + 1] == "6"  # the usual number
     assert words[words.index("--seed") + 1] == "0"
     assert "--seed" not in whole(steps.Again(), replace(facts, spelled=frozenset()), played=4)
-    assert unspoken(facts) == ("--sessions", "--wait-cap")
+    assert silent_options(facts) == ("--sessions", "--wait-cap")
     assert split(words[1:])[1]["seed"] == "0"
 
 

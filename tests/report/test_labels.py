@@ -15,7 +15,7 @@ from agentload.report import labels
     ],
 )
 def test_arms_in_a_sentence_are_named_as_people_do(told: str, text: str) -> None:
-    assert labels.named(told, ("bf16", "fp8", "fp8-skip-sw")) == text
+    assert labels.with_names(told, ("bf16", "fp8", "fp8-skip-sw")) == text
 
 
 def test_a_slug_is_the_name_itself_where_that_is_safe() -> None:

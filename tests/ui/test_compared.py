@@ -7,7 +7,7 @@ import pytest
 from advisor.policy import Policy
 from advisor.verdict import Change
 from agentload.report.document import document
-from agentload.ui.pages.compared import compared
+from agentload.ui.pages.compared import comparison
 from tests.report import sample
 
 
@@ -62,7 +62,7 @@ def test_a_change_is_compared_with_what_counts_and_with_noise(
         sample.facts(),
         policy=Policy(),
     )
-    found = compared(told)
+    found = comparison(told)
     assert (found.headline, found.tone, found.lines[0].word) == (headline, tone, word)
     assert "One run each" in found.because
 
@@ -75,13 +75,13 @@ def test_the_whole_server_speaks_first_and_failed_checks_take_the_colour_away() 
     )
     decision = replace(sample.decision(), changes=lines)
     told = document(decision, sample.evidence(), sample.facts(), policy=Policy())
-    found = compared(told)
+    found = comparison(told)
     assert [(each.workload, each.metric) for each in found.lines][:2] == [
         (None, "turn latency"),
         (None, "time to first token"),
     ]
     assert found.headline == "slower than before"
     assert (found.tone == "plain") is bool(found.failed)
-    assert compared(replace(told, decision=replace(decision, changes=()))).headline.startswith(
+    assert comparison(replace(told, decision=replace(decision, changes=()))).headline.startswith(
         "These runs cannot be compared yet"
     )

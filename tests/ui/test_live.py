@@ -8,7 +8,7 @@ from agentload.errors import StoreError
 from agentload.model.rows import Row
 from agentload.store.journal import Writer
 from agentload.ui import live
-from agentload.ui.live import Live
+from agentload.ui.live import LiveRuns
 from tests.ui.site import begun, call, leg_row, run_row
 
 
@@ -17,7 +17,7 @@ def database(folder: Path) -> Path:
 
 
 def test_a_run_is_running_while_its_journal_is_held(tmp_path: Path) -> None:
-    seen = Live(database(tmp_path))
+    seen = LiveRuns(database(tmp_path))
     assert seen.running() == ()
     writer = begun(database(tmp_path), "r1", call("r1", 1))
     assert seen.running() == ("r1",)
@@ -27,7 +27,7 @@ def test_a_run_is_running_while_its_journal_is_held(tmp_path: Path) -> None:
 
 
 def test_progress_grows_with_the_journal(tmp_path: Path) -> None:
-    seen = Live(database(tmp_path))
+    seen = LiveRuns(database(tmp_path))
     with begun(database(tmp_path), "r1", call("r1", 1)) as writer:
         (first,) = seen.seen()
         writer.append(call("r1", 2))
@@ -43,7 +43,7 @@ def test_progress_grows_with_the_journal(tmp_path: Path) -> None:
 
 
 def test_a_resumed_run_is_found_again(tmp_path: Path) -> None:
-    seen = Live(database(tmp_path))
+    seen = LiveRuns(database(tmp_path))
     begun(database(tmp_path), "r1").close()
     folder = tmp_path / "bench.journal" / "r1"
     os.utime(folder, ns=(0, 0))
@@ -54,7 +54,7 @@ def test_a_resumed_run_is_found_again(tmp_path: Path) -> None:
 
 
 def test_looking_does_not_keep_a_writer_from_its_journal(tmp_path: Path) -> None:
-    seen = Live(database(tmp_path))
+    seen = LiveRuns(database(tmp_path))
     begun(database(tmp_path), "r1").close()
     for _ in range(20):
         seen.running()
@@ -68,7 +68,7 @@ def test_a_journal_of_another_kind_is_told_as_a_run_without_progress(tmp_path: P
         begun(database(tmp_path), "r1") as writer,
     ):  # which does not own what is written over its own
         writer.path.write_bytes(b"agentload-journal/1\n" + b"\xff" * 40)
-        (found,) = Live(database(tmp_path)).seen()
+        (found,) = LiveRuns(database(tmp_path)).seen()
     assert (found.run_id, found.progress) == ("r1", None)
 
 
@@ -78,7 +78,7 @@ def test_a_long_journal_is_read_over_several_looks(
     monkeypatch.setattr(live, "PATIENCE_S", 0.0)
     monkeypatch.setattr(live, "CHUNK", 2)
     with begun(database(tmp_path), "r1", *(call("r1", number) for number in range(5))):
-        seen = Live(database(tmp_path))
+        seen = LiveRuns(database(tmp_path))
         looks = [seen.seen()[0] for _ in range(5)]
     assert [look.is_current for look in looks] == [False, False, False, True, True]
     assert looks[-1].progress is not None
@@ -100,7 +100,7 @@ def test_what_workers_wrote_is_read_behind_the_leg_that_it_belongs_to(tmp_path: 
     with Writer(folder / "leg002.journal") as writer:
         writer.append(leg_row("r1", "stopped", leg=2))
         writer.flush()
-        (found,) = Live(database(tmp_path)).seen()
+        (found,) = LiveRuns(database(tmp_path)).seen()
     assert found.progress is not None
     assert (found.progress.leg, found.progress.began_share, found.progress.share) == (
         3,

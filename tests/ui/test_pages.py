@@ -8,12 +8,12 @@ import pytest
 
 from agentload import __version__
 from agentload.model.rows import VerdictRow
-from agentload.report.charts.scale import fitted
+from agentload.report.charts.scale import fit
 from agentload.store.database import reading
 from agentload.store.runs import RunLine
 from agentload.ui.pages.jobs import job, jobs
 from agentload.ui.pages.listed import ListedRun, comparisons, decisions, overview, runs
-from agentload.ui.pages.run import Failed, StoredVerdict, Timing, run
+from agentload.ui.pages.run import CallTimes, FailedCalls, StoredVerdict, run
 from agentload.ui.source import NotFoundError, Query
 from agentload.watch.ledger import execution_row
 from tests.store.rows import S
@@ -160,7 +160,7 @@ def test_a_run_is_told_with_its_latest_decision(connection: Connection) -> None:
         tone="bad",
         answers=(),
     )
-    timing = Timing(
+    timing = CallTimes(
         workload="rag",
         arm="bf16",
         calls=4,
@@ -182,7 +182,7 @@ def test_calls_that_only_fill_a_cache_are_no_figures(connection: Connection) -> 
 def test_a_run_whose_calls_all_failed_has_no_figures(connection: Connection) -> None:
     found = run(connection, asked("run", "dead"))
     assert found.timings == (
-        Timing(
+        CallTimes(
             workload="rag",
             arm="bf16",
             calls=1,
@@ -193,7 +193,9 @@ def test_a_run_whose_calls_all_failed_has_no_figures(connection: Connection) -> 
             cached_share=None,
         ),
     )
-    assert found.failures == (Failed(arm="bf16", status="http_error", count=1, error="nobody"),)
+    assert found.failures == (
+        FailedCalls(arm="bf16", status="http_error", count=1, error="nobody"),
+    )
     assert (found.verdict, found.charts) == (None, ())
 
 
@@ -334,9 +336,6 @@ def test_a_trend_of_two_runs_claims_no_more_than_they_show(tmp_path: Path) -> No
     plot = trend.chart
     assert [series.label for series in plot.series] == ["prod: turn_ms"]  # no mean
     assert (plot.y.low, plot.y.high) == (-3.5, 3.5)
-    assert fitted(plot.x, plot.series[0].xs, start=0.0, end=100.0, ends="values").ticks() == (
-        1.0,
-        2.0,
-    )
+    assert fit(plot.x, plot.series[0].xs, start=0.0, end=100.0, ends="values").ticks() == (1.0, 2.0)
     assert "means" not in plot.caption
     assert "alarm" not in plot.caption

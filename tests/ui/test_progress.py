@@ -1,13 +1,13 @@
 from agentload.model.rows import AnswerRow, Row
 from agentload.run.latest import Spread
-from agentload.ui.progress import ENOUGH_SHARE, Failure, Fold, Progress, chart
+from agentload.ui.progress import ENOUGH_SHARE, Failure, Fold, RunProgress, chart
 from tests.store.rows import MS, S
 from tests.ui.site import block, call, leg_row, run_row
 
 WALL = 1_790_000_000 * S
 
 
-def folded(*rows: Row) -> Progress:
+def folded(*rows: Row) -> RunProgress:
     fold = Fold()
     fold.take(rows)
     found = fold.progress()
@@ -40,7 +40,7 @@ def test_a_run_is_as_far_as_its_calls() -> None:
         ("fp8", 2, 8, ()),
     ]
     assert found.arms[0].ttft_ms == Spread(p50=200.0, p95=200.0)
-    assert found.arms[0].token_ms == Spread(p50=10.0, p95=10.0)
+    assert found.arms[0].tpot_ms == Spread(p50=10.0, p95=10.0)
     assert found.arms[0].marks == ((0.2, 200.0), (1.2, 200.0))
     assert found.heard_ns == WALL + S + 1_200 * MS
 
@@ -123,7 +123,7 @@ def test_calls_that_prime_or_fail_take_no_part_in_what_calls_take() -> None:
     found = folded(run_row("r"), leg_row("r"), primed, cut, call("r", 2))
     assert found.arms[0].done == 2
     assert found.arms[0].ttft_ms == Spread(p50=200.0, p95=200.0)
-    assert found.arms[0].token_ms == Spread(p50=10.0, p95=10.0)
+    assert found.arms[0].tpot_ms == Spread(p50=10.0, p95=10.0)
     assert found.arms[0].marks == ((2.2, 200.0),)
 
 

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from agentload.errors import LaunchError, StoreError, UsageError
-from agentload.ui.server import Options, Running, serve
+from agentload.ui.server import Addresses, SiteOptions, serve
 from tests.ui.site import empty
 
 pytestmark = pytest.mark.loopback
@@ -17,14 +17,14 @@ pytestmark = pytest.mark.loopback
 async def test_pages_are_served_until_told_to_stop(tmp_path: Path) -> None:
     until, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
-        serve(Options(databases=(empty(tmp_path),)), until=until, ready=ready.set_result)
+        serve(SiteOptions(databases=(empty(tmp_path),)), until=until, ready=ready.set_result)
     )
-    running: Running = await ready
+    running: Addresses = await ready
     ((url, path),) = running.pages.items()
     assert (url, path) == (f"{running.url}/db/bench/", (tmp_path / "bench.duckdb").resolve())
     async with aiohttp.ClientSession() as client, client.get(url) as answer:
         assert "no job" in await answer.text()
-    taken = Options(
+    taken = SiteOptions(
         databases=(tmp_path / "bench.duckdb",), port=int(running.url.rpartition(":")[2])
     )
     with pytest.raises(LaunchError, match="cannot listen") as refused:
@@ -39,9 +39,9 @@ async def test_pages_are_served_until_told_to_stop(tmp_path: Path) -> None:
 
 async def test_the_address_that_it_listens_on_is_a_name_of_its_own(tmp_path: Path) -> None:
     until, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
-    options = Options(databases=(empty(tmp_path),), host="127.0.0.2")
+    options = SiteOptions(databases=(empty(tmp_path),), host="127.0.0.2")
     serving = asyncio.create_task(serve(options, until=until, ready=ready.set_result))
-    running: Running = await ready
+    running: Addresses = await ready
     async with aiohttp.ClientSession() as client, client.get(next(iter(running.pages))) as answer:
         assert answer.status == 200
     until.set()
@@ -51,7 +51,7 @@ async def test_the_address_that_it_listens_on_is_a_name_of_its_own(tmp_path: Pat
 async def test_nothing_is_served_beyond_this_machine_without_being_asked() -> None:
     with pytest.raises(UsageError, match="no password"):
         await serve(
-            Options(databases=(), host="0.0.0.0"), until=asyncio.Event(), ready=lambda _: None
+            SiteOptions(databases=(), host="0.0.0.0"), until=asyncio.Event(), ready=lambda _: None
         )
 
 
@@ -60,16 +60,16 @@ async def test_pages_may_be_opened_before_the_first_run_has_made_its_database(
 ) -> None:
     until = asyncio.Event()
     until.set()
-    heard: list[Running] = []
+    heard: list[Addresses] = []
     await serve(
-        Options(databases=(empty(tmp_path), tmp_path / "later.duckdb")),
+        SiteOptions(databases=(empty(tmp_path), tmp_path / "later.duckdb")),
         until=until,
         ready=heard.append,
     )
     assert len(heard[0].pages) == 2
     with pytest.raises(StoreError, match=r"nowhere/x\.duckdb: no such folder") as refused:
         await serve(
-            Options(databases=(tmp_path / "nowhere/x.duckdb",)), until=until, ready=heard.append
+            SiteOptions(databases=(tmp_path / "nowhere/x.duckdb",)), until=until, ready=heard.append
         )
     assert refused.value.hint is not None
     assert "agentload demo" in refused.value.hint

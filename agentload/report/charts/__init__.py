@@ -1,3 +1,4 @@
-"""Draw charts as SVG text: no dependency, no network,
-readable in light and dark and without colour.
+"""Draw charts as SVG text.
+
+No dependency, no network, readable in light and dark and without colour.
 """

@@ -76,8 +76,9 @@ def _lane_names(chart: Lanes) -> list[str]:
 
 
 def vega_lite(chart: Chart) -> dict[str, Any]:
-    """Return the chart as a Vega-Lite specification; its data
-    is the table of `csv`, to be put under `data.values`.
+    """Return the chart as a Vega-Lite specification.
+
+    Its data is the table of `csv`, to be put under `data.values`.
     """
     drawn = {
         "$schema": _SCHEMA,

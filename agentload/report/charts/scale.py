@@ -8,8 +8,8 @@ from typing import Literal
 from agentload.report.charts.spec import Axis
 
 EDGE = 0.03
-"""Share of the range that stays free beyond the
-first and the last value, so that no mark is cut.
+"""Share of the range that stays free beyond the first and the last value, so that no mark is
+cut.
 """
 
 
@@ -47,7 +47,7 @@ SMALLEST = 1e-12  # of its values: a span below this is rounding, not spread
 SMALLEST_SPAN = 1e-100
 
 
-def fitted(
+def fit(
     axis: Axis,
     values: Iterable[float],
     *,
@@ -55,32 +55,33 @@ def fitted(
     end: float,
     ends: Literal["ticks", "values"],
 ) -> Scale:
-    """Lay an axis over pixels so that it covers all values; where
-    it is left open it ends on a tick, or just beyond the values.
+    """Lay an axis over pixels so that it covers all values.
+
+    Where it is left open it ends on a tick, or just beyond the values.
     """
-    known = [
-        value for value in values if math.isfinite(value) and (axis.scale == "linear" or value > 0)
-    ]
-    low = (
-        axis.low
-        if axis.low is not None
-        else min(known, default=1.0 if axis.scale == "log" else 0.0)
-    )  # zeroes alone have no logarithm
-    high = axis.high if axis.high is not None else max(known, default=1.0)
-    if axis.scale == "log":
-        low, high = (low, high) if high > low else (low / 2, low * 2)
+    is_log, low, high = axis.scale == "log", axis.low, axis.high
+    known = [value for value in values if math.isfinite(value) and (value > 0 or not is_log)]
+    if low is None:
+        low = min(known, default=1.0 if is_log else 0.0)  # zeroes alone have no logarithm
+    if high is None:
+        high = max(known, default=1.0)
+    if is_log:
+        if high <= low:
+            low, high = low / 2, low * 2
         return Scale(axis=axis, low=low, high=high, start=start, end=end, step=low)
     if high - low <= SMALLEST * max(abs(low), abs(high)) + SMALLEST_SPAN:
-        half = max(abs(low), SMALLEST_SPAN) / 2 if abs(low) > SMALLEST_SPAN else 0.5
-        low, high = (low, low + 2 * half) if axis.low is not None else (low - half, low + half)
+        half = abs(low) / 2 if abs(low) > SMALLEST_SPAN else 0.5
+        low, high = (low - half, low + half) if axis.low is None else (low, low + 2 * half)
     step = max(round_step((high - low) / 4), 1.0 if axis.whole else 0.0)
-    low_end, high_end = low - EDGE * (high - low), high + EDGE * (high - low)
+    edge = EDGE * (high - low)
+    low_end, high_end = low - edge, high + edge
     if ends == "ticks":
-        low_end, high_end = (
-            math.floor(low / step + 1e-9) * step,
-            math.ceil(high / step - 1e-9) * step,
-        )
-    low, high = low_end if axis.low is None else low, high_end if axis.high is None else high
+        low_end = math.floor(low / step + 1e-9) * step
+        high_end = math.ceil(high / step - 1e-9) * step
+    if axis.low is None:
+        low = low_end
+    if axis.high is None:
+        high = high_end
     return Scale(axis=axis, low=low, high=high, start=start, end=end, step=step)
 
 

@@ -1,5 +1,6 @@
-"""What a chart shows, as data, and few values for
-many; how it looks is decided by the drawing files.
+"""What a chart shows, as data, and few values for many.
+
+How it looks is decided by the drawing files.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,8 +30,9 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Values of one arm. `slot` fixes colour and marker,
-    equal for an arm in every chart; None is nobody's.
+    """Values of one arm. `slot` fixes colour and marker, equal for an arm in every chart.
+
+    None is nobody's.
     """
 
     label: str
@@ -70,17 +72,17 @@ class Band:
     axis: Literal["x", "y"]
     low: float | None
     high: float | None
-    label: str
+    label: str = ""
     slot: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class RuleLine:
     """A line across the plot at one value."""
 
     axis: Literal["x", "y"]
     at: float
-    label: str
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,13 +98,14 @@ class Plot:
     y: Axis
     series: tuple[Series, ...]
     bands: tuple[Band, ...] = ()
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[RuleLine, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
-    """One field of a heat map: how dark it is (0 to 1), in whose
-    colour, what is written in it, and what to say about it.
+class Square:
+    """One field of a heat map.
+
+    How dark it is (0 to 1), in whose colour, what is written in it, and what to say about it.
     """
 
     column: int
@@ -124,7 +127,7 @@ class HeatMap:
     y_label: str
     columns: tuple[str, ...]
     rows: tuple[str, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[Square, ...]
 
 
 Look: TypeAlias = Literal[
@@ -134,8 +137,9 @@ Look: TypeAlias = Literal[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """A stretch of a lane, or with `at` a value within it;
+class LaneSpan:
+    """A stretch of a lane, or with `at` a value within it.
+
     `offset` places it between the lane's top (0) and bottom (1).
     """
 
@@ -150,7 +154,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
+class LaneTrace:
     """A value between 0 and 1 along a lane, such as how full a pool is; NaN breaks the line."""
 
     lane: int
@@ -161,8 +165,9 @@ class Trace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lanes:
-    """Labelled lanes over one axis: differences with
-    their intervals, blocks of a run, phases of a call.
+    """Labelled lanes over one axis.
+
+    Differences with their intervals, blocks of a run, phases of a call.
     """
 
     name: str
@@ -170,14 +175,14 @@ class Lanes:
     caption: str
     x: Axis
     lanes: tuple[str, ...]
-    spans: tuple[Span, ...]
+    spans: tuple[LaneSpan, ...]
     arms: tuple[tuple[str, int], ...] = ()
-    """Label and slot of the arms that lanes share;
-    empty where each lane is one arm's and says whose.
+    """Label and slot of the arms that lanes share; empty where each lane is one arm's and says
+    whose.
     """
-    traces: tuple[Trace, ...] = ()
+    traces: tuple[LaneTrace, ...] = ()
     bands: tuple[Band, ...] = ()
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[RuleLine, ...] = ()
     height: float = 20.0
     """Of a lane, in pixels."""
 
@@ -186,8 +191,9 @@ Chart: TypeAlias = Plot | HeatMap | Lanes
 
 
 def legend(chart: Chart) -> tuple[tuple[str, int], ...]:
-    """List the (label, slot) of the arms in a chart,
-    in order of slot; a heat map's arm is in its title.
+    """List the (label, slot) of the arms in a chart, in order of slot.
+
+    A heat map's arm is in its title.
     """
     match chart:
         case Plot():
@@ -234,8 +240,9 @@ def every(values: Sequence[Value], most: int = MARKS) -> tuple[Value, ...]:
 def cloud(
     xs: npt.NDArray[np.float64], ys: npt.NDArray[np.float64]
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return points spread evenly over the order of
-    *xs*; a row that lacks either value is left out.
+    """Return points spread evenly over the order of *xs*.
+
+    A row that lacks either value is left out.
     """
     known = np.isfinite(xs) & np.isfinite(ys)
     xs, ys = xs[known], ys[known]

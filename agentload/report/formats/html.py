@@ -1,5 +1,6 @@
-"""Render a document as one HTML file: no network, no library,
-readable without scripts, in light and dark, on a phone and on paper.
+"""Render a document as one HTML file.
+
+No network, no library, readable without scripts, in light and dark, on a phone and on paper.
 """
 
 import base64
@@ -54,8 +55,9 @@ def script() -> str:
 
 
 def security_policy(*, styled: str | None = None) -> str:
-    """Return a content security policy that runs exactly our script and
-    fetches nothing: names and errors in a report come from outside.
+    """Return a content security policy that runs exactly our script and fetches nothing.
+
+    Names and errors in a report come from outside.
     """
     ours = f"style-src {_hash(styled or style())}; script-src {_hash(script())}"
     return f"default-src 'none'; img-src data:; {ours}; base-uri 'none'; form-action 'none'"
@@ -74,14 +76,14 @@ def environment(loader: BaseLoader | None = None) -> Environment:
     made = Environment(
         loader=own,
         autoescape=True,
-        finalize=shown,
+        finalize=show,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     made.filters |= {
         **FILTERS,
-        "tied": tied,
+        "tied": tie,
         "slug": slug,
         "csv": csv,
         "vega": lambda chart: json.dumps(vega_lite(chart)),
@@ -89,14 +91,15 @@ def environment(loader: BaseLoader | None = None) -> Environment:
     return made
 
 
-def shown(value: object) -> object:
-    """Return what a template shows of a value: of a
-    text each character, and nothing that it does.
+def show(value: object) -> object:
+    """Return what a template shows of a value.
+
+    Of a text each character, and nothing that it does.
     """
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def tied(words: str) -> str:
+def tie(words: str) -> str:
     """Tie a number to its unit and an interval into one piece,
     so that a narrow column breaks between figures only.
     """

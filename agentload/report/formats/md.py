@@ -20,7 +20,7 @@ _MARKS: Final = {"ok": "✓", "bad": "✗", "unknown": "–"}
 _SPECIAL: Final = re.compile(r"([\\|*`<~]|(?<!\w)_|_(?!\w)|\](?=[\[(:]))")
 
 
-class Ready(str):
+class Escaped(str):
     """Markdown that is not escaped again."""
 
     __slots__ = ()
@@ -51,9 +51,9 @@ def chart_path(chart: Chart) -> str:
     return f"charts/{chart.name}.svg"
 
 
-def escaped(words: object) -> str:
+def escape(words: object) -> str:
     """Return words as Markdown that shows them as they are, on one line."""
-    if isinstance(words, Ready):
+    if isinstance(words, Escaped):
         return words
     return _SPECIAL.sub(r"\\\1", visible(re.sub(r"\s*\n\s*", " ", str(words))))
 
@@ -62,7 +62,7 @@ def escaped(words: object) -> str:
 def _environment() -> Environment:
     made = Environment(
         loader=PackageLoader("agentload.report"),
-        finalize=escaped,
+        finalize=escape,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -73,30 +73,30 @@ def _environment() -> Environment:
     return made
 
 
-def _table(table: Table) -> Ready:
+def _table(table: Table) -> Escaped:
     rows = [
-        [escaped(name) for name in table.columns],
+        [escape(name) for name in table.columns],
         ["---"] * len(table.columns),
         *([_cell(cell) for cell in row] for row in table.rows),
     ]
-    return Ready("\n".join(f"| {' | '.join(row)} |" for row in rows))
+    return Escaped("\n".join(f"| {' | '.join(row)} |" for row in rows))
 
 
 def _cell(cell: Cell) -> str:
-    return f"**{escaped(cell.text)}**" if cell.tone == "strong" else escaped(cell.text)
+    return f"**{escape(cell.text)}**" if cell.tone == "strong" else escape(cell.text)
 
 
-def _shown(chart: Chart) -> Ready:
-    return Ready(f"![{escaped(chart.title)}]({chart_path(chart)})")
+def _shown(chart: Chart) -> Escaped:
+    return Escaped(f"![{escape(chart.title)}]({chart_path(chart)})")
 
 
-def _code(words: str) -> Ready:
+def _code(words: str) -> Escaped:
     """Return a code span, fenced by more backticks than it holds."""
     words = visible(words)
     fence = "`" * (max((len(run) for run in re.findall("`+", words)), default=0) + 1)
     pad = " " if words.startswith("`") or words.endswith("`") else ""
-    return Ready(f"{fence}{pad}{' '.join(words.split())}{pad}{fence}")
+    return Escaped(f"{fence}{pad}{' '.join(words.split())}{pad}{fence}")
 
 
-def _mark(check: Check) -> Ready:
-    return Ready(f"{escaped(check.text)} {_MARKS[check.state]}")
+def _mark(check: Check) -> Escaped:
+    return Escaped(f"{escape(check.text)} {_MARKS[check.state]}")

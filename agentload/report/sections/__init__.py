@@ -1,3 +1,4 @@
-"""Decide what each section of a report says: one file
-a section, from the decision to words and figures.
+"""Decide what each section of a report says.
+
+One file a section, from the decision to words and figures.
 """

@@ -1,13 +1,13 @@
-"""What the answers lost: accuracy by depth and
-length, and the paired difference in every bucket.
+"""What the answers lost.
+
+Accuracy by depth and length, and the paired difference in every bucket.
 """
 
 from advisor.verdict import BucketResult
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.charts.spec import Cell as Field
-from agentload.report.charts.spec import HeatMap
-from agentload.report.parts import Cell, Group, Retrieval, group, table
+from agentload.report.charts.spec import HeatMap, Square
+from agentload.report.parts import Cell, Field, Group, Retrieval, group, table
 from agentload.report.sections.view import View
 
 
@@ -17,41 +17,41 @@ def accuracy(view: View) -> Group | None:
         "Accuracy, the same questions on both arms",
         ("arm", "task", "context", "reference", "difference", "changed, p"),
         map(_row, view.decision.accuracy),
-        "Accuracy: the share of correct answers. Differences are paired, in percentage "
-        "points; p is the exact McNemar test.",
+        (
+            "Accuracy: the share of correct answers. Differences are paired, in percentage "
+            "points; p is the exact McNemar test."
+        ),
     )
     return group("Accuracy", charts=_maps(view), tables=(differences,))
 
 
-def _row(each: BucketResult) -> tuple[Cell | str, ...]:
+def _row(each: BucketResult) -> tuple[Field, ...]:
+    is_lost = each.difference.is_below(0.0)
     return (
         labels.arm(each.arm),
         each.task,
         say.tokens(each.context_tokens),
         f"{say.number(100 * each.reference, 1)}%",
-        Cell(
-            text=say.points(each.difference),
-            tone="bad" if each.difference.is_below(0.0) else "plain",
-        ),
-        say.ABSENT if each.changed_p is None else say.significant(each.changed_p),
+        Cell(text=say.points(each.difference), tone="bad" if is_lost else "plain"),
+        None if each.changed_p is None else say.significant(each.changed_p),
     )
 
 
 def _maps(view: View) -> tuple[HeatMap, ...]:
-    tasks = tuple(dict.fromkeys(each.task for each in view.facts.retrieval))
+    found: dict[tuple[str, str], list[Retrieval]] = {}
+    for each in view.facts.retrieval:
+        found.setdefault((each.task, each.arm), []).append(each)
+    tasks = dict.fromkeys(each.task for each in view.facts.retrieval)
+    cells = ((task, arm) for task in tasks for arm in view.arms)
     return tuple(
-        _map(view, arm, task, found)
-        for task in tasks
-        for arm in view.arms
-        if (
-            found := [each for each in view.facts.retrieval if (each.arm, each.task) == (arm, task)]
-        )
+        _map(view, arm, task, found[task, arm]) for task, arm in cells if (task, arm) in found
     )
 
 
 def _map(view: View, arm: str, task: str, found: list[Retrieval]) -> HeatMap:
-    lengths = sorted({each.context_tokens for each in view.facts.retrieval if each.task == task})
-    depths = sorted({each.depth for each in view.facts.retrieval if each.task == task})
+    graded = [each for each in view.facts.retrieval if each.task == task]
+    lengths = sorted({each.context_tokens for each in graded})
+    depths = sorted({each.depth for each in graded})
     return HeatMap(
         name=f"accuracy-{labels.slug(task)}-{labels.slug(arm)}",
         title=f"{task}, {labels.arm(arm)}: accuracy, %",
@@ -61,15 +61,15 @@ def _map(view: View, arm: str, task: str, found: list[Retrieval]) -> HeatMap:
         columns=tuple(say.tokens(length) for length in lengths),
         rows=tuple(say.percent(depth) for depth in depths),
         cells=tuple(
-            Field(
-                column=lengths.index(each.context_tokens),
-                row=depths.index(each.depth),
-                value=each.right / each.items,
-                text=say.number(100 * each.right / each.items),
-                tip=f"{say.tokens(each.context_tokens)}, depth {say.percent(each.depth)}: "
-                f"{each.right} of {each.items} correct",
-            )
+            _square(each, lengths.index(each.context_tokens), depths.index(each.depth))
             for each in found
             if each.items
         ),
     )
+
+
+def _square(each: Retrieval, column: int, row: int) -> Square:
+    share = each.right / each.items
+    place = f"{say.tokens(each.context_tokens)}, depth {say.percent(each.depth)}"
+    tip = f"{place}: {each.right} of {each.items} correct"
+    return Square(column=column, row=row, value=share, text=say.number(100 * share), tip=tip)

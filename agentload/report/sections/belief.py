@@ -1,8 +1,9 @@
-"""How far the figures can be trusted: machines, identity,
-pool, foreign traffic, invalid blocks, our own delay, physics.
+"""How far the figures can be trusted.
+
+Machines, identity, pool, foreign traffic, invalid blocks, our own delay, physics.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -10,32 +11,34 @@ import numpy as np
 from advisor.dtypes import canonical
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.parts import Check, Confidence, Trust
+from agentload.report.parts import Check, Confidence, Trust, assurance, doubt, objection
 from agentload.report.sections.view import View
 
 FEW_PAIRS: Final = 5
 """Below, the factor of a 95 % interval is more than half as large again as with many."""
 
 REPEATED: Final = 1.5
-"""Calls a turn from which a trace is short for its
-pairs; a play more of some of its blocks is none.
+"""Calls a turn from which a trace is short for its pairs; a play more of some of its blocks is
+none.
 """
 
 REASONS: Final = 2
 """As many as are given for a lack of confidence: the gravest."""
 _LEVELS: Final[tuple[Trust, ...]] = ("low", "medium")
+_TIME: Final = {
+    "measured": "of measurement",
+    "emulated": "against emulated servers",
+    "simulated": "of virtual time",
+}
+_STAMPS: Final = {"kernel": "kernel", "user": "program"}
 
 
 def confidence(checks: Sequence[Check]) -> Confidence:
     """Say how far the decision can be trusted: as far as the gravest open check lets it."""
-    capped = sorted(
-        (each for each in checks if each.caps is not None),
-        key=lambda each: _LEVELS.index(each.caps or "low"),
-    )
-    return Confidence(
-        level=capped[0].caps or "high" if capped else "high",
-        reasons=tuple(each.text for each in capped[:REASONS]),
-    )
+    graded = [each for level in _LEVELS for each in checks if each.caps == level]
+    gravest = graded[0].caps if graded else None
+    reasons = tuple(each.text for each in graded[:REASONS])
+    return Confidence(level=gravest or "high", reasons=reasons)
 
 
 def belief(view: View) -> tuple[Check, ...]:
@@ -59,297 +62,211 @@ def belief(view: View) -> tuple[Check, ...]:
     return tuple(check for make in makers for check in make(view))
 
 
-def _machines(view: View) -> Iterable[Check]:
+def _machines(view: View) -> Iterator[Check]:
     deployment = view.evidence.deployment
-    if len(deployment.machines) > 1 and deployment.swapped:
-        yield Check(state="ok", text="the arms changed machines half way")
-    elif len(deployment.machines) > 1:
-        yield Check(
-            state="bad",
-            text="each arm stayed on its own machine, so a difference may be the machine's",
-            caps="low",
-        )
+    if len(deployment.machines) == 1:
+        yield assurance("all arms on one machine")
+    elif deployment.machines and deployment.swapped:
+        yield assurance("the arms changed machines half way")
     elif deployment.machines:
-        yield Check(state="ok", text="all arms on one machine")
+        text = "each arm stayed on its own machine, so a difference may be the machine's"
+        yield objection(text, "low")
 
 
-def _runs(view: View) -> Iterable[Check]:
-    if view.facts.made.compared_with is not None:
-        yield Check(
-            state="unknown",
-            text="there is one run each, so a restart or a noisy neighbour could explain a "
-            "difference",
-            caps="medium",
-        )
+def _runs(view: View) -> Iterator[Check]:
+    if view.compares_runs:
+        text = "there is one run each, so a restart or a noisy neighbour could explain a difference"
+        yield doubt(text, "medium")
 
 
-def _noise_floor(view: View) -> Iterable[Check]:
+def _noise_floor(view: View) -> Iterator[Check]:
     floors = {
         each.workload: each.floor
         for each in view.decision.changes
         if each.metric == "turn_ms" and each.floor is not None
     }
     if not floors:
-        yield Check(
-            state="unknown",
-            text="there was no A/A control, so the noise floor is unknown",
-            caps="medium",
-        )
+        yield doubt("there was no A/A control, so the noise floor is unknown", "medium")
         return
     of_mix, least = floors.pop(None, None) or max(floors.values()), view.policy.min_change
-    across = (
-        " across machines" if any(control.across_machines for control in view.evidence.aa) else ""
-    )
-    others = {
-        name: text
-        for name, floor in floors.items()
-        if name and (text := _percents(floor)) != _percents(of_mix)
-    }
-    classes = ", ".join(f"{name} {text}" for name, text in others.items())
-    control = f"A/A control{across}{f'; {classes}' if classes else ''}"
-    told = (
-        f"two identical servers may differ by up to {_percents(of_mix)} in turn latency ({control})"
-    )
-    wide: Trust = "low" if of_mix > 2 * least else "medium"
-    yield (
-        Check(state="ok", text=told)
-        if of_mix <= least
-        else Check(state="unknown", text=told, caps=wide)
-    )
+    whole = _percents(of_mix)
+    others = {name: _percents(floor) for name, floor in floors.items() if name}
+    classes = ", ".join(f"{name} {text}" for name, text in others.items() if text != whole)
+    has_machines = any(control.across_machines for control in view.evidence.aa)
+    across = " across machines" if has_machines else ""
+    control = say.join((f"A/A control{across}", classes), "; ")
+    text = f"two identical servers may differ by up to {whole} in turn latency ({control})"
+    if of_mix <= least:
+        yield assurance(text)
+    else:
+        yield doubt(text, "low" if of_mix > 2 * least else "medium")
 
 
-def _starts(view: View) -> Iterable[Check]:
-    starts = [
-        np.unique(max(calls, key=len).restart).size
-        for arm in view.arms
-        if (calls := view.calls(arm))
-    ]
-    if (
-        starts
-        and min(starts) == 1
-        and view.decision.kind != "simulated"
-        and view.facts.made.compared_with is None
-    ):
-        yield Check(state="unknown", text="each server was started once", caps="medium")
+def _starts(view: View) -> Iterator[Check]:
+    if view.decision.kind == "simulated" or view.compares_runs:
+        return
+    played = [calls for calls in map(view.calls, view.arms) if calls]
+    starts = [np.unique(max(calls, key=len).restart).size for calls in played]
+    if starts and min(starts) == 1:
+        yield doubt("each server was started once", "medium")
 
 
 def _percents(share: float) -> str:
     return f"{say.number(100 * share, 1)}%"
 
 
-def _dtype(view: View) -> Iterable[Check]:
+def _dtype(view: View) -> Iterator[Check]:
     arms = view.evidence.arms
     unread = [labels.arm(arm.name) for arm in arms if arm.observed_dtype is None]
     other = [
         f"{labels.arm(arm.name)} ({arm.observed_dtype} for {arm.expected_dtype})"
         for arm in arms
-        if arm.observed_dtype
-        and arm.expected_dtype
-        and not _fits(arm.expected_dtype, arm.observed_dtype)
+        if not _fits(arm.expected_dtype, arm.observed_dtype)
     ]
     if other:
-        yield Check(
-            state="bad",
-            text=f"the KV dtype is not what was asked for: {', '.join(other)}",
-            caps="low",
-        )
+        yield objection(f"the KV dtype is not what was asked for: {', '.join(other)}", "low")
     elif unread:
-        yield Check(
-            state="unknown",
-            text=f"the KV dtype could not be read from {', '.join(unread)}",
-            caps="medium",
-        )
+        yield doubt(f"the KV dtype could not be read from {', '.join(unread)}", "medium")
     else:
-        yield Check(state="ok", text="KV dtype and skip list read from each server")
+        yield assurance("KV dtype and skip list read from each server")
 
 
-def _fits(expected: str, observed: str) -> bool:
+def _fits(expected: str | None, observed: str | None) -> bool:
     # `auto` follows the checkpoint: any answer fits it.
-    return expected == "auto" or canonical(expected) == canonical(observed)
+    if not expected or not observed or expected == "auto":
+        return True
+    return canonical(expected) == canonical(observed)
 
 
-def _kernel(view: View) -> Iterable[Check]:
+def _kernel(view: View) -> Iterator[Check]:
     kernels = {
         labels.arm(arm.name): arm.kernel for arm in view.evidence.arms if arm.kernel is not None
     }
     if len(kernels) < len(view.evidence.arms):
-        yield Check(
-            state="unknown", text="the attention kernel could not be read from every server"
-        )
+        yield doubt("the attention kernel could not be read from every server")
     elif len(set(kernels.values())) == 1:
-        yield Check(
-            state="ok", text=f"same attention kernel in all arms ({next(iter(kernels.values()))})"
-        )
+        yield assurance(f"same attention kernel in all arms ({next(iter(kernels.values()))})")
     else:
-        yield Check(
-            state="bad",
-            text=f"the attention kernel differs: {', '.join(map(' '.join, kernels.items()))}",
-            caps="medium",
-        )
+        seen = ", ".join(map(" ".join, kernels.items()))
+        yield objection(f"the attention kernel differs: {seen}", "medium")
 
 
-def _identity(view: View) -> Iterable[Check]:
-    changed = [labels.arm(each.arm) for each in view.facts.made.servers if each.steady is False]
+def _identity(view: View) -> Iterator[Check]:
+    servers = view.facts.made.servers
+    changed = [labels.arm(each.arm) for each in servers if each.steady is False]
+    opaque = [labels.arm(each.arm) for each in servers if each.is_opaque]
     if changed:
-        yield Check(
-            state="bad", text=f"the server changed during the run: {', '.join(changed)}", caps="low"
-        )
-    elif opaque := [labels.arm(each.arm) for each in view.facts.made.servers if each.is_opaque]:
-        yield Check(
-            state="bad",
-            text=f"identity not verified: {', '.join(opaque)} reported neither version, KV dtype "
-            "nor kernel",
-            caps="medium",
-        )
-    elif view.facts.made.servers and all(each.steady for each in view.facts.made.servers):
-        yield Check(state="ok", text="same server identity before and after on every arm")
+        yield objection(f"the server changed during the run: {', '.join(changed)}", "low")
+    elif opaque:
+        names = ", ".join(opaque)
+        text = f"identity not verified: {names} reported neither version, KV dtype nor kernel"
+        yield objection(text, "medium")
+    elif servers and all(each.steady for each in servers):
+        yield assurance("same server identity before and after on every arm")
 
 
-def _pool(view: View) -> Iterable[Check]:
-    seen = [
-        (labels.arm(arm), figures)
-        for arm in view.arms
-        if (figures := view.evidence.telemetry(None, arm)) is not None
-    ]
-    watched = [
-        (arm, each.pool_filled_share, each.minutes)
-        for arm, each in seen
-        if each.pool_filled_share is not None and each.minutes
-    ]
-    filled = [
-        f"{arm} {say.minutes(share * length)} of {say.minutes(length)}"
-        for arm, share, length in watched
-        if share
-    ]
-    searched = {
-        labels.arm(each.arm) for each in view.decision.capacity if each.agents_per_gpu is not None
-    }
-    never = [arm for arm, share, _ in watched if not share and arm not in searched]
+def _pool(view: View) -> Iterator[Check]:
+    searched = {each.arm for each in view.decision.capacity if each.agents_per_gpu is not None}
+    filled, never = [], []
+    for arm in view.arms:
+        seen = view.evidence.telemetry(None, arm)
+        if seen is None or seen.pool_filled_share is None or not seen.minutes:
+            continue
+        if seen.pool_filled_share:
+            full = say.minutes(seen.pool_filled_share * seen.minutes)
+            filled.append(f"{labels.arm(arm)} {full} of {say.minutes(seen.minutes)}")
+        elif arm not in searched:
+            never.append(labels.arm(arm))
     if filled:
-        yield Check(state="ok", text=f"KV pool full: {', '.join(filled)}")
+        yield assurance(f"KV pool full: {', '.join(filled)}")
     if never:
-        yield Check(
-            state="unknown",
-            text=f"the KV pool never filled on {', '.join(never)}, so capacity cannot be judged",
-        )
+        names = ", ".join(never)
+        yield doubt(f"the KV pool never filled on {names}, so capacity cannot be judged")
 
 
-def _foreign(view: View) -> Iterable[Check]:
-    counts = [
-        each.foreign_requests for each in view.evidence.health if each.foreign_requests is not None
-    ]
-    if counts:
-        total = sum(counts)
-        text = f"{say.plural(total, 'request')} from other clients on the servers"
-        yield Check(state="bad" if total else "ok", text=text, caps="low" if total else None)
+def _foreign(view: View) -> Iterator[Check]:
+    counts = [each.foreign_requests for each in view.evidence.health]
+    known = [count for count in counts if count is not None]
+    if known:
+        text = f"{say.plural(sum(known), 'request')} from other clients on the servers"
+        yield objection(text, "low") if any(known) else assurance(text)
 
 
-def _pairs(view: View) -> Iterable[Check]:
+def _pairs(view: View) -> Iterator[Check]:
     changes = [
         each for each in view.decision.changes if each.workload is None and each.metric == "turn_ms"
     ]
-    if changes:
-        fewest = min(changes, key=lambda each: each.pairs)
-        distinct, calls = _distinct(view)
-        pairs = (
-            f"{say.plural(fewest.pairs, 'block pair')} and {say.plural(fewest.calls, 'call')} "
-            "per arm"
-        )
-        if calls > REPEATED * distinct:
-            times = f"each played {round(calls / distinct, 1):g} times"
-            again = f"only {say.plural(distinct, 'distinct turn')}{_of_trace(view, calls, times)}"
-            yield Check(
-                state="unknown",
-                text=f"{pairs}, {again}",
-                caps="low" if fewest.pairs < FEW_PAIRS else "medium",
-            )
-        elif fewest.pairs < FEW_PAIRS:
-            yield Check(state="unknown", text=f"only {pairs}", caps="low")
-        else:
-            yield Check(state="ok", text=pairs)
+    if not changes:
+        return
+    fewest = min(changes, key=lambda each: each.pairs)
+    distinct, calls = _distinct(view)
+    played, called = say.plural(fewest.pairs, "block pair"), say.plural(fewest.calls, "call")
+    pairs, is_few = f"{played} and {called} per arm", fewest.pairs < FEW_PAIRS
+    if calls > REPEATED * distinct:
+        times = f"each played {round(calls / distinct, 1):g} times"
+        again = f"only {say.plural(distinct, 'distinct turn')}{_of_trace(view, calls, times)}"
+        yield doubt(f"{pairs}, {again}", "low" if is_few else "medium")
+    else:
+        yield doubt(f"only {pairs}", "low") if is_few else assurance(pairs)
 
 
 def _of_trace(view: View, calls: int, times: str) -> str:
-    """Say how often turns were played, and whether that is the
-    trace's fault: one with turns enough was played in part.
+    """Say how often turns were played, and whether that is the trace's fault.
+
+    A trace with turns enough was played in part.
     """
     turns = next((each.calls for each in view.decision.coverage if each.workload is None), 0)
-    return (
-        f", {times} (a longer trace helps)"
-        if turns < calls
-        else f" of {turns:,} in the trace, {times}"
-    )
+    if turns < calls:
+        return f", {times} (a longer trace helps)"
+    return f" of {turns:,} in the trace, {times}"
 
 
 def _distinct(view: View) -> tuple[int, int]:
     """Return how many turns of the trace the reference was sent, and how many calls that made."""
-    sent = view.calls(view.evidence.reference)
+    sent = view.calls(view.reference)
     turns = [np.unique(np.stack([calls.session, calls.turn]), axis=1).shape[1] for calls in sent]
     return sum(turns), sum(len(calls) for calls in sent)
 
 
-def _void(view: View) -> Iterable[Check]:
-    counted = [
-        (each.void_blocks, each.blocks)
-        for each in view.evidence.health
-        if each.void_blocks is not None and each.blocks
-    ]
-    void, blocks = sum(each[0] or 0 for each in counted), sum(each[1] or 0 for each in counted)
+def _void(view: View) -> Iterator[Check]:
+    void = blocks = 0
+    for each in view.evidence.health:
+        if each.void_blocks is not None and each.blocks:
+            void, blocks = void + each.void_blocks, blocks + each.blocks
     if blocks:
-        many = void > blocks / 10
         text = f"{void} of {say.plural(blocks, 'block')} invalid"
-        yield Check(state="bad" if many else "ok", text=text, caps="low" if many else None)
+        yield objection(text, "low") if void > blocks / 10 else assurance(text)
 
 
-def _lag(view: View) -> Iterable[Check]:
-    lags = [
-        each.send_lag_p99_ms for each in view.evidence.health if each.send_lag_p99_ms is not None
-    ]
-    sources = {each.stamp_source for each in view.evidence.health if each.stamp_source is not None}
-    if lags:
-        stamps = (
-            (
-                ", by "
-                f"{' and '.join(sorted({'kernel': 'kernel', 'user': 'program'}[name] for name in sources))} "
-                "timestamps"
-            )
-            if sources
-            else ""
-        )
-        late = max(lags) > view.policy.max_send_lag_ms
-        yield Check(
-            state="bad" if late else "ok",
-            text=f"requests left at most {say.duration(max(lags))} late (p99{stamps})",
-        )
+def _lag(view: View) -> Iterator[Check]:
+    health = view.evidence.health
+    lags = [each.send_lag_p99_ms for each in health if each.send_lag_p99_ms is not None]
+    sources = sorted({_STAMPS[each.stamp_source] for each in health if each.stamp_source})
+    if not lags:
+        return
+    stamps = f", by {' and '.join(sources)} timestamps" if sources else ""
+    text = f"requests left at most {say.duration(max(lags))} late (p99{stamps})"
+    is_late = max(lags) > view.policy.max_send_lag_ms
+    yield Check(state="bad", text=text) if is_late else assurance(text)
 
 
-def _gates(view: View) -> Iterable[Check]:
+def _gates(view: View) -> Iterator[Check]:
     gates = view.decision.gates
     failed = [gate for gate in gates if gate.status == "fail"]
     passed = sum(gate.status == "pass" for gate in gates)
     for name in dict.fromkeys(gate.name for gate in failed):
-        first, *others = (gate for gate in failed if gate.name == name)
+        one, *others = (gate for gate in failed if gate.name == name)
         more = f" (and {say.plural(len(others), 'more time')})" if others else ""
-        text = (
-            f"failed validity check on {labels.where(first) or 'all arms'}: "
-            f"{view.typeset(first.message)}{more}"
-        )
-        yield Check(state="bad", text=text, caps="low")
+        where, message = labels.where(one) or "all arms", view.typeset(one.message)
+        yield objection(f"failed validity check on {where}: {message}{more}", "low")
     if gates and not failed:
-        yield Check(
-            state="ok" if passed else "unknown",
-            text=f"{passed} of {len(gates)} validity checks passed, none failed",
-        )
+        text = f"{passed} of {len(gates)} validity checks passed, none failed"
+        yield assurance(text) if passed else doubt(text)
 
 
-def _budget(view: View) -> Iterable[Check]:
-    made = view.facts.made
-    if made.minutes:
-        time = {
-            "measured": "of measurement",
-            "emulated": "against emulated servers",
-            "simulated": "of virtual time",
-        }[view.decision.kind]
-        yield Check(state="ok", text=f"{say.minutes(made.minutes)} {time}")
-    if view.decision.kind != "measured":
-        yield Check(state="unknown", text="none of your own servers was measured", caps="low")
+def _budget(view: View) -> Iterator[Check]:
+    kind, minutes = view.decision.kind, view.facts.made.minutes
+    if minutes:
+        yield assurance(f"{say.minutes(minutes)} {_TIME[kind]}")
+    if kind != "measured":
+        yield doubt("none of your own servers was measured", "low")

@@ -1,10 +1,11 @@
-"""How much an arm carries: throughput against what a user
-gets, agents within the SLO, and latency by context and load.
+"""How much an arm carries.
+
+Throughput against what a user gets, agents within the SLO, and latency by context and load.
 """
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -13,73 +14,83 @@ from advisor.statistics.paired import same_turns
 from advisor.steps import Search
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.charts.spec import Axis, HeatMap, Plot
-from agentload.report.charts.spec import Cell as Field
-from agentload.report.parts import Cell, Group, Table, group, table
+from agentload.report.charts.spec import Axis, HeatMap, Plot, Series, Square
+from agentload.report.parts import Group, Table, group, muted, table
 from agentload.report.sections.view import View
 
 
 def capacity(view: View) -> Group | None:
     """Show what each arm carries, and how latency grows with context and load."""
-    loads = {(point.arm, point.agents) for point in view.evidence.capacity if point.turns}
-    note = ""
-    if (
-        len({agents for _, agents in loads}) < 2
-        and (command := view.command(Search(limits=None, trial_s=300.0))) is not None
-    ):
-        note = f"Throughput against what a user gets needs two loads or more: {command}"
     return group(
         "Capacity and load",
         charts=(*_pareto(view), *_heat(view)),
         tables=(_table(view),),
-        note=note,
+        note=_needs_loads(view),
     )
+
+
+def _needs_loads(view: View) -> str:
+    """Say how to get a second load, where no two were tried."""
+    if len({point.agents for point in view.evidence.capacity if point.turns}) >= 2:
+        return ""
+    command = view.command(Search(limits=None, trial_s=300.0))
+    if command is None:
+        return ""
+    return f"Throughput against what a user gets needs two loads or more: {command}"
+
+
+Rate: TypeAlias = Callable[[CapacityPoint], float | None]
+
+
+def _tokens_per_s(point: CapacityPoint) -> float | None:
+    return point.output_tokens_per_s
+
+
+def _turns_per_hour(point: CapacityPoint) -> float | None:
+    return 60 * point.within_slo / point.minutes if point.minutes else None
 
 
 def _pareto(view: View) -> Iterator[Plot]:
-    """Yield the throughput of a GPU against what one agent gets
-    of it, load by load: in tokens, and in turns within the SLO.
+    """Yield the throughput of a GPU against what one agent gets of it, load by load.
+
+    In tokens, and in turns within the SLO.
     """
-    rates: tuple[tuple[str, str, Callable[[CapacityPoint], float | None]], ...] = (
-        ("tokens", "output tokens/s", lambda point: point.output_tokens_per_s),
-        (
-            "turns",
-            "turns within the SLO per hour",
-            lambda point: 60 * point.within_slo / point.minutes if point.minutes else None,
-        ),
+    rates: tuple[tuple[str, str, Rate], ...] = (
+        ("tokens", "output tokens/s", _tokens_per_s),
+        ("turns", "turns within the SLO per hour", _turns_per_hour),
     )
     for name, unit, rate in rates:
-        series = []
-        for arm in view.arms:
-            gpus = view.evidence.gpus(arm) * view.evidence.deployment.replicas
-            tried = sorted(
-                (point for point in view.evidence.capacity if point.arm == arm and point.turns),
-                key=lambda each: each.agents,
-            )
-            points = [(each, found) for each in tried if (found := rate(each))]
-            tips = (
-                f"{labels.arm(arm)}, {each.agents} agents, {each.within_slo} of "
-                f"{each.turns} turns within the SLO: "
-                f"{say.significant(found / gpus, 3)} per GPU, "
-                f"{say.significant(found / each.agents, 3)} per agent"
-                for each, found in points
-            )
-            xs, ys = (
-                [found / each.agents for each, found in points],
-                [found / gpus for _, found in points],
-            )
-            series.append(view.series(arm, "line", xs, ys, tips=tips))
+        series = tuple(_throughput(view, arm, rate) for arm in view.arms)
         if all(len(each.xs) < 2 for each in series):
             continue
         yield Plot(
             name=f"pareto-{name}",
             title=f"{unit[0].upper()}{unit[1:]}: per GPU against per agent",
-            caption="Each mark is one load that was tried. Further right is better for a user, "
-            "further up is cheaper; up and right wins.",
+            caption=(
+                "Each mark is one load that was tried. Further right is better for a user, "
+                "further up is cheaper; up and right wins."
+            ),
             x=Axis(label=f"{unit}, per agent", quantity="count", low=0.0),
             y=Axis(label=f"{unit}, per GPU", quantity="count", low=0.0),
-            series=tuple(series),
+            series=series,
         )
+
+
+def _throughput(view: View, arm: str, rate: Rate) -> Series:
+    gpus = view.evidence.gpus(arm) * view.evidence.deployment.replicas
+    tried = [point for point in view.evidence.capacity if point.arm == arm and point.turns]
+    per_agent, per_gpu, tips = [], [], []
+    for point in sorted(tried, key=lambda each: each.agents):
+        found = rate(point)
+        if not found:
+            continue
+        per_agent.append(found / point.agents)
+        per_gpu.append(found / gpus)
+        within = f"{point.within_slo} of {point.turns} turns within the SLO"
+        ours, theirs = (say.significant(each[-1], 3) for each in (per_gpu, per_agent))
+        load = f"{labels.arm(arm)}, {point.agents} agents, {within}"
+        tips.append(f"{load}: {ours} per GPU, {theirs} per agent")
+    return view.series(arm, "line", per_agent, per_gpu, tips=tips)
 
 
 LEAST_CALLS: Final = 5
@@ -92,42 +103,47 @@ def _heat(view: View) -> Iterator[HeatMap]:
     """Yield the time per output token of the reference by context
     and load, and how each arm changes it on the same turns.
     """
-    reference = view.evidence.reference
-    ours = [
-        (name, calls)
-        for name in view.workloads
-        if (calls := view.evidence.calls(name, reference)) is not None
-    ]
+    found = {name: view.evidence.calls(name, view.reference) for name in view.workloads}
+    ours = {name: calls for name, calls in found.items() if calls is not None}
     if not ours:
         return
-    opened = open_calls([calls for _, calls in ours])
+    opened = dict(zip(ours, open_calls(list(ours.values())), strict=True))
     for arm in view.arms:
-        pieces = []
-        for (name, calls), at_once in zip(ours, opened, strict=True):
-            other = calls if arm == reference else view.evidence.calls(name, arm)
-            if other is not None:
-                left, right = same_turns(calls, other)
-                with np.errstate(
-                    invalid="ignore", divide="ignore"
-                ):  # what has no figure is left out below
-                    values = (
-                        other.tpot_ms[right]
-                        if arm == reference
-                        else np.log(other.tpot_ms[right] / calls.tpot_ms[left])
-                    )
-                pieces.append((_octave(calls.prompt_tokens[left]), _octave(at_once[left]), values))
-        if not pieces:
-            continue
-        context, load, values = (np.concatenate(columns) for columns in zip(*pieces, strict=True))
-        known = np.flatnonzero(np.isfinite(values))
-        order = known[np.lexsort((load[known], context[known]))]
-        ends = np.flatnonzero(np.diff(context[order]) | np.diff(load[order])) + 1
-        fields = {
-            (int(context[rows[0]]), int(load[rows[0]])): values[rows]
-            for rows in np.split(order, ends)
-            if rows.size >= LEAST_CALLS
-        }
-        yield from _map(view, arm, fields)
+        others = {name: view.evidence.calls(name, arm) for name in ours}
+        pieces = [
+            _points(ours[name], opened[name], other)
+            for name, other in others.items()
+            if other is not None
+        ]
+        if pieces:
+            context, load, values = map(np.concatenate, zip(*pieces, strict=True))
+            yield from _map(view, arm, _fields(context, load, values))
+
+
+def _points(ours: Calls, opened: Ints, other: Calls) -> tuple[Ints, Ints, Floats]:
+    """Return the octaves of context and load of each turn that
+    both have, and how its time per output token compares.
+
+    Against itself the reference has the times.
+    """
+    left, right = same_turns(ours, other)
+    times = other.tpot_ms[right]
+    if other is not ours:
+        with np.errstate(invalid="ignore", divide="ignore"):  # what has no figure is left out
+            times = np.log(times / ours.tpot_ms[left])
+    return _octave(ours.prompt_tokens[left]), _octave(opened[left]), times
+
+
+def _fields(context: Ints, load: Ints, values: Floats) -> dict[tuple[int, int], Floats]:
+    """Sort values into the fields of a map; those with few calls are left out."""
+    known = np.flatnonzero(np.isfinite(values))
+    order = known[np.lexsort((load[known], context[known]))]
+    ends = np.flatnonzero(np.diff(context[order]) | np.diff(load[order])) + 1
+    return {
+        (int(context[rows[0]]), int(load[rows[0]])): values[rows]
+        for rows in np.split(order, ends)
+        if rows.size >= LEAST_CALLS
+    }
 
 
 def _octave(values: Floats | Ints) -> Ints:
@@ -151,47 +167,38 @@ def open_calls(calls: list[Calls]) -> list[Ints]:
 
 
 def _map(view: View, arm: str, fields: dict[tuple[int, int], Floats]) -> Iterator[HeatMap]:
-    contexts, loads = (sorted({place[axis] for place in fields}) for axis in (0, 1))
     if len(fields) < 2:
         return
-    reference, slot = view.evidence.reference, labels.slots(view.evidence)[arm]
+    contexts, loads = (sorted({place[axis] for place in fields}) for axis in (0, 1))
     slowest = max(float(np.median(values)) for values in fields.values())
+    name, slot = labels.arm(arm), view.slots[arm]
+    told, what = "Stronger is slower.", "time per output token"
+    if arm != view.reference:
+        told = (
+            f"On the same turns; in the colour of {name} where it is faster, in grey where "
+            "it is slower."
+        )
+        what = f"change of {what} against {view.against}"
     cells = []
     for (context, load), values in fields.items():
-        if arm == reference:
+        if arm == view.reference:
             middle = float(np.median(values))
             text, shade = say.duration(middle), middle / slowest if slowest else 0.0
         else:
             middle = math.expm1(float(np.mean(values)))
             text, shade = f"{say.signed(100 * middle)}%", min(1.0, abs(middle) / DARKEST)
-        where = (
-            f"{say.tokens(2**context)} to {say.tokens(2 ** (context + 1))} tokens, "
-            f"{_range(load)} calls at once"
-        )
+        lengths = f"{say.tokens(2**context)} to {say.tokens(2 ** (context + 1))} tokens"
+        calls = say.plural(values.size, "call")
         cells.append(
-            Field(
+            Square(
                 column=contexts.index(context),
                 row=len(loads) - 1 - loads.index(load),
                 value=shade,
                 text=text,
-                tip=f"{where}: {text} ({say.plural(values.size, 'call')})",
+                tip=f"{lengths}, {_range(load)} calls at once: {text} ({calls})",
                 slot=slot if middle < 0 else 0,
             )
         )
-    name = labels.arm(arm)
-    told = (
-        "Stronger is slower."
-        if arm == reference
-        else (
-            f"On the same turns; in the colour of {name} where it is faster, in grey where it "
-            "is slower."
-        )
-    )
-    what = (
-        "time per output token"
-        if arm == reference
-        else f"change of time per output token against {labels.arm(reference)}"
-    )
     yield HeatMap(
         name=f"load-{labels.slug(arm)}",
         title=f"{name}: {what}, by context and load",
@@ -199,7 +206,7 @@ def _map(view: View, arm: str, fields: dict[tuple[int, int], Floats]) -> Iterato
         x_label="context, tokens",
         y_label="calls open at once",
         columns=tuple(say.tokens(2**context) for context in contexts),
-        rows=tuple(_range(load) for load in reversed(loads)),
+        rows=tuple(map(_range, reversed(loads))),
         cells=tuple(cells),
     )
 
@@ -209,17 +216,6 @@ def _range(octave: int) -> str:
 
 
 def _table(view: View) -> Table:
-    rows = (
-        (
-            labels.arm(each.arm),
-            each.workload or "your mix",
-            say.ABSENT if each.agents_per_gpu is None else say.agents(each.agents_per_gpu),
-            say.ABSENT if each.replicas_at_peak is None else str(each.replicas_at_peak),
-            say.ABSENT if each.next_replica_at_agents is None else str(each.next_replica_at_agents),
-            Cell(text=view.typeset(each.reason), tone="muted"),
-        )
-        for each in view.decision.capacity
-    )
     columns = (
         "arm",
         "load",
@@ -227,5 +223,16 @@ def _table(view: View) -> Table:
         "replicas at the peak",
         "next replica due at",
         "how it is known",
+    )
+    rows = (
+        (
+            labels.arm(each.arm),
+            each.workload or "your mix",
+            None if each.agents_per_gpu is None else say.agents(each.agents_per_gpu),
+            each.replicas_at_peak,
+            each.next_replica_at_agents,
+            muted(view.typeset(each.reason)),
+        )
+        for each in view.decision.capacity
     )
     return table("Agents within the SLO", columns, rows)

@@ -1,16 +1,27 @@
-"""The checks in full: validity checks, skipped rules,
-probes, published figures, and how to make the run again.
+"""The checks in full.
+
+Validity checks, skipped rules, probes, published figures, and how to make the run again.
 """
 
 import shlex
-from collections.abc import Iterator
 from typing import Final
 
 from advisor.verdict import Gate
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.labels import WORDS
-from agentload.report.parts import Cell, Group, Served, Step, Table, Tone, group, table
+from agentload.report.parts import (
+    Cell,
+    Field,
+    Group,
+    Served,
+    Step,
+    Table,
+    Tone,
+    group,
+    muted,
+    table,
+)
 from agentload.report.sections.view import View
 
 _TONES: Final[dict[str, Tone]] = {"pass": "good", "fail": "bad", "not observed": "muted"}
@@ -30,20 +41,20 @@ def gates(view: View) -> Table:
     )
 
 
-def _gate(view: View, gate: Gate) -> tuple[Cell | str, ...]:
+def _gate(view: View, gate: Gate) -> tuple[Field, ...]:
     return (
         gate.name.replace("_", " "),
         Cell(text=gate.status, tone=_TONES[gate.status]),
         labels.where(gate) or "all",
         _value(gate.observed, gate.unit),
         _value(gate.limit, gate.unit),
-        Cell(text=view.typeset(gate.message), tone="muted"),
+        muted(view.typeset(gate.message)),
     )
 
 
-def _value(value: float | None, unit: str) -> str:
+def _value(value: float | None, unit: str) -> str | None:
     if value is None:
-        return say.ABSENT
+        return None
     match unit:
         case "share":
             return say.percent(value)
@@ -65,8 +76,9 @@ def skipped(view: View) -> Table:
 
 
 def _plain(missing: str) -> str:
-    """Return an input of the rules as people write it; one that
-    only a plug-in's rule reads by the last part of its name.
+    """Return an input of the rules as people write it.
+
+    One that only a plug-in's rule reads by the last part of its name.
     """
     return WORDS["inputs"].get(missing) or missing.rpartition(".")[2].replace("_", " ")
 
@@ -79,7 +91,7 @@ def probes(view: View) -> Group | None:
             _ON[probe.prefix_caching],
             _ON[probe.cuda_graphs],
             Cell(text=probe.outcome, tone="good" if probe.outcome == "ok" else "bad"),
-            Cell(text=view.typeset(probe.detail), tone="muted"),
+            muted(view.typeset(probe.detail)),
         )
         for probe in view.evidence.probes
     )
@@ -94,8 +106,8 @@ def priors(view: View) -> Group | None:
             prior.what.replace("_", " "),
             labels.arm(prior.arm),
             f"{say.significant(prior.value, 3)} {prior.unit}",
-            ", ".join(part for part in (prior.gpu, prior.version) if part) or say.ABSENT,
-            f"{prior.source}{f', {prior.dated}' if prior.dated else ''}",
+            say.join((prior.gpu, prior.version)) or None,
+            say.join((prior.source, prior.dated)),
         )
         for prior in view.evidence.priors
     )
@@ -109,9 +121,8 @@ def priors(view: View) -> Group | None:
 def reproduction(view: View) -> Table:
     """List what has to be equal for the figures to be comparable."""
     made, evidence = view.facts.made, view.evidence
-    model = evidence.model.name + (
-        f" at {evidence.model.checkpoint}" if evidence.model.checkpoint else ""
-    )
+    checkpoint = evidence.model.checkpoint
+    model = f"{evidence.model.name}{f' at {checkpoint}' if checkpoint else ''}"
     pairs = (
         ("run", made.run),
         ("compared with", made.compared_with),
@@ -139,33 +150,29 @@ def servers(view: View) -> Table:
     return table("Servers", columns, (_server(view, arm, by_arm.get(arm)) for arm in view.arms))
 
 
-def _server(view: View, name: str, served: Served | None) -> Iterator[str]:
+def _server(view: View, name: str, served: Served | None) -> tuple[Field, ...]:
     arm = view.evidence.arm(name)
-    places = (served.machine, served.profile, served.url) if served else ()
-    texts = (
+    place = None if served is None else served.machine or served.profile or served.url
+    return (
         labels.arm(name),
-        arm.observed_dtype or arm.expected_dtype,
-        ", ".join(arm.skip_layers),
-        arm.kernel,
-        " ".join(arm.flags),
-        next((part for part in places if part), None),
-        served.fingerprint if served else None,
+        arm.observed_dtype or arm.expected_dtype or None,
+        ", ".join(arm.skip_layers) or None,
+        arm.kernel or None,
+        " ".join(arm.flags) or None,
+        place or None,
+        None if served is None else served.fingerprint or None,
     )
-    return (text or say.ABSENT for text in texts)
 
 
 def commands(view: View) -> tuple[Step, ...]:
     """List the commands that make the run, and this report, again."""
     made = view.facts.made
+    steps = [Step(text="The run:", command=made.command)] if made.command else []
     database = shlex.quote(made.database or "agentload.duckdb")
-    run = Step(text="The run:", command=made.command) if made.command else None
-    first, reference = next((each.arm for each in made.servers), None), view.evidence.reference
-    chosen = f" --reference {shlex.quote(reference)}" if first not in (None, reference) else ""
-    report = Step(
-        text="This report, from the database:",
-        command=f"agentload report {database} --run {made.run}{chosen} -o report",
-    )
     if made.compared_with is not None:
         command = f"agentload compare {database} --runs {made.compared_with},{made.run} -o report"
-        report = Step(text="This comparison, from the database:", command=command)
-    return (run, report) if run else (report,)
+        return (*steps, Step(text="This comparison, from the database:", command=command))
+    command = f"agentload report {database} --run {made.run}"
+    if made.servers and made.servers[0].arm != view.reference:
+        command += f" --reference {shlex.quote(view.reference)}"
+    return (*steps, Step(text="This report, from the database:", command=f"{command} -o report"))

@@ -1,5 +1,6 @@
-"""Which part of the user's own trace was played: a line on
-the first screen, and the quantiles of both side by side.
+"""Which part of the user's own trace was played.
+
+A line on the first screen, and the quantiles of both side by side.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +12,7 @@ from advisor.verdict import Coverage, Quantity
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.parts import Cell, Group, group, table
-from agentload.report.sections.view import View
+from agentload.report.sections.view import View, first
 from agentload.study.kinds import Replay
 
 COLUMNS: Final = ("", "10%", "50%", "90%", "99%", "largest")
@@ -33,8 +34,9 @@ _SAID: Final[dict[Quantity, tuple[str, Callable[[float], str]]]] = {
 
 
 def line(view: View) -> str:
-    """Say which share of the calls was covered, and up to
-    which context; empty where the run does not know its trace.
+    """Say which share of the calls was covered, and up to which context.
+
+    Empty where the run does not know its trace.
     """
     whole = _of(view, None)
     if whole is None:
@@ -45,53 +47,39 @@ def line(view: View) -> str:
     of = "" if is_all else f" of {words.length(whole.longest)}"
     tokens = "" if is_all else f" and {_share(whole.token_share)} of their tokens"
     cut = view.facts.study.load.max_context_tokens if isinstance(view.facts.study, Replay) else None
-    missed = [
-        each.workload
-        for each in view.decision.coverage
-        if each.workload is not None and not each.played
-    ]
+    unplayed = [each.workload for each in view.decision.coverage if not each.played]
+    missed = [name for name in unplayed if name is not None]
+    contexts = f"contexts to {words.length(whole.timed_to)}{of}"
+    known = f"measured by the first {say.plural(whole.calls, 'call')} of a longer trace"
     parts = (
-        (
-            f"{_share(whole.call_share)} of your calls{tokens}, contexts to "
-            f"{words.length(whole.timed_to)}{of}"
-        ),
+        f"{_share(whole.call_share)} of your calls{tokens}, {contexts}",
         "" if cut is None else f"sessions end before {words.length(cut)} (--max-context)",
-        f"{say.listed(missed)} not played" if missed else "",
-        ""
-        if whole.is_whole
-        else f"measured by the first {say.plural(whole.calls, 'call')} of a longer trace",
+        f"{say.enumeration(missed)} not played" if missed else "",
+        "" if whole.is_whole else known,
     )
-    return "; ".join(part for part in parts if part)
+    return say.join(parts, "; ")
 
 
 def load(view: View) -> str:
-    """Say whose load the change of latency is about, and whose
-    the agents per GPU; empty where pairs are whole sessions.
+    """Say whose load the change of latency is about, and whose the agents per GPU.
+
+    Empty where pairs are whole sessions.
     """
     played = view.decision.pair_load
     if played is None or not view.decision.changes:
         return ""
-    arms = [
-        labels.arm(arm)
-        for arm in view.arms
-        if any(arm in each.overfull for each in view.decision.changes)
-    ]
+    parts = [f"block pairs have {_at_once(played)}, {_waiting(played)}"]
+    overfull = {arm for each in view.decision.changes for arm in each.overfull}
+    arms = say.enumeration([labels.arm(arm) for arm in view.arms if arm in overfull])
     held = "" if played.held_tokens is None else f" ({say.tokens(played.held_tokens)} tokens)"
+    if arms:
+        pool = f"the KV pool of {arms} does not hold their contexts{held}"
+        parts.append(f"{pool}, so changes are bounds")
     carries = any(each.agents_per_gpu is not None for each in view.decision.capacity)
-    parts = (
-        f"block pairs have {_at_once(played)}, {_waiting(played)}",
-        (
-            f"the KV pool of {say.listed(arms)} does not hold their contexts{held}, so changes "
-            "are bounds"
-        )
-        if arms
-        else "",
-        "agents per GPU are of users who wait as in your trace"
-        if carries and played.cuts_waits
-        else "",
-        *dict.fromkeys(_on_twins(each) for each in view.decision.twin_changes),
-    )
-    return "; ".join(part for part in parts if part)
+    if carries and played.cuts_waits:
+        parts.append("agents per GPU are of users who wait as in your trace")
+    parts += dict.fromkeys(map(_on_twins, view.decision.twin_changes))
+    return say.join(parts, "; ")
 
 
 def _on_twins(each: TwinChange) -> str:
@@ -108,8 +96,8 @@ def _at_once(played: PairLoad) -> str:
         if over_hours < ALIKE * played.sessions:
             return at_once
         return (
-            f"{at_once}, which work as often as {over_hours} do over hours (a window skips long "
-            "waits)"
+            f"{at_once}, which work as often as {over_hours} do over hours (a window skips "
+            "long waits)"
         )
     if played.rate_per_s is not None:
         return f"{played.rate_per_s:g} session starts a second"
@@ -127,7 +115,7 @@ def _times(factor: float, kind: str) -> str:
 
 
 def _of(view: View, workload: str | None) -> Coverage | None:
-    return next((each for each in view.decision.coverage if each.workload == workload), None)
+    return first(view.decision.coverage, workload=workload)
 
 
 def _share(share: float) -> str:
@@ -153,8 +141,8 @@ def _title(each: Coverage) -> str:
 
 def _counted(each: Coverage) -> str:
     calls = (
-        f"{say.plural(each.played, 'call')} of the reference, {say.plural(each.calls, 'call')} "
-        "in the trace"
+        f"{say.plural(each.played, 'call')} of the reference, "
+        f"{say.plural(each.calls, 'call')} in the trace"
     )
     return (
         f"{calls}; {_share(each.call_share)} of its calls and {_share(each.token_share)} of "

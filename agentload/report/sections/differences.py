@@ -1,8 +1,10 @@
-"""How far the arms are apart: every difference in one forest plot,
-and in each class the whole distribution, quantile by quantile.
+"""How far the arms are apart.
+
+Every difference in one forest plot, and in each class the whole distribution, quantile by
+quantile.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -13,7 +15,7 @@ from advisor.statistics.paired import same_turns
 from advisor.verdict import Change
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.charts.spec import Axis, Band, Lanes, Plot, Rule, Series, Span, every
+from agentload.report.charts.spec import Axis, Band, Lanes, LaneSpan, Plot, RuleLine, Series, every
 from agentload.report.parts import Group, group
 from agentload.report.sections.arms import METRICS, Metric, classes
 from agentload.report.sections.view import View
@@ -29,94 +31,97 @@ def differences(view: View) -> Group | None:
 LEAST_SHOWN: Final = 0.10
 """Half of the axis where all differences are smaller."""
 MOST_SHOWN: Final = 3.0
-"""Times the middle one of all ends: an interval beyond it leaves the
-frame, where it would flatten all others. Every estimate is inside.
+"""Times the middle one of all ends: an interval beyond it leaves the frame, where it would
+flatten all others. Every estimate is inside.
 """
 
 
 def forest(view: View) -> Lanes:
-    """Draw each metric of each class on each arm: the estimate,
-    its interval, the margin and the noise; the mix is on top.
+    """Draw each metric of each class on each arm.
+
+    The estimate, its interval, the margin and the noise; the mix is on top.
     """
     lanes: list[str] = []
-    spans: list[Span] = []
-    arms = view.arms[1:]
+    spans: list[LaneSpan] = []
     for scope in (None, *view.workloads):
-        found = [
-            (words, [view.change(metric, arm, scope) for arm in arms]) for metric, words in METRICS
-        ]
-        if not any(any(changes) for _, changes in found):
-            continue
-        lanes.append(scope or "your mix")
-        for words_, changes in found:
-            if not any(changes):
-                continue
-            lanes.append(f" {words_}")
+        rows = {
+            words: [view.change(metric, arm, scope) for arm in view.others]
+            for metric, words in METRICS
+        }
+        filled = {words: changes for words, changes in rows.items() if any(changes)}
+        lanes += [scope or "your mix"] if filled else []
+        for words, changes in filled.items():
+            lanes.append(f" {words}")
             spans += _spans(view, len(lanes) - 1, changes)
-    ends = [abs(end) for span in spans if span.look == "interval" for end in (span.low, span.high)]
-    values = [abs(span.at) for span in spans if span.at is not None]
-    limit = max(
-        100 * LEAST_SHOWN,
-        1.1 * max(values, default=0.0),
-        MOST_SHOWN * float(np.median(ends)) if ends else 0.0,
-    )
-    limit = min(limit, max(100 * LEAST_SHOWN, 1.1 * max(ends, default=0.0)))
-    margin, reference = 100 * view.policy.min_change, labels.arm(view.evidence.reference)
-    beyond = "Intervals that reach the edge extend beyond it." if ends and max(ends) > limit else ""
-    noise = (
-        "The grey bar is by how much two identical servers may differ."
-        if any(span.look == "noise" for span in spans)
-        else ""
-    )
-    told = (
-        f"Left of 0 is faster than {reference}; within the band (±{say.number(margin)}%) a "
-        "difference is too small to matter."
-    )
-    slots = labels.slots(view.evidence)
+    limit, margin = _limit(spans), 100 * view.policy.min_change
     return Lanes(
         name="differences",
-        title=f"Change against {reference}",
-        caption=" ".join(part for part in (told, noise, beyond) if part),
-        x=Axis(label=f"change against {reference}, %", quantity="percent", low=-limit, high=limit),
+        title=f"Change against {view.against}",
+        caption=_caption(view, spans, limit),
+        x=Axis(
+            label=f"change against {view.against}, %", quantity="percent", low=-limit, high=limit
+        ),
         lanes=tuple(lanes),
         spans=tuple(spans),
-        arms=tuple((labels.arm(arm), slots[arm]) for arm in arms),
-        bands=(Band(axis="x", low=-margin, high=margin, label=""),),
-        rules=(Rule(axis="x", at=0.0, label=""),),
-        height=max(16.0, 10.0 * len(arms)),
+        arms=tuple((labels.arm(arm), view.slots[arm]) for arm in view.others),
+        bands=(Band(axis="x", low=-margin, high=margin),),
+        rules=(RuleLine(axis="x", at=0.0),),
+        height=max(16.0, 10.0 * len(view.others)),
     )
 
 
-def _spans(view: View, lane: int, changes: Iterable[Change | None]) -> Iterator[Span]:
+def _ends(spans: Iterable[LaneSpan]) -> list[float]:
+    """List how far the intervals reach."""
+    return [abs(end) for span in spans if span.look == "interval" for end in (span.low, span.high)]
+
+
+def _limit(spans: Sequence[LaneSpan]) -> float:
+    """Return half of the axis.
+
+    Every estimate is inside, and intervals unless one would flatten all others.
+    """
+    ends = _ends(spans)
+    values = [abs(span.at) for span in spans if span.at is not None]
+    least = 100 * LEAST_SHOWN
+    wide = MOST_SHOWN * float(np.median(ends)) if ends else 0.0
+    limit = max(least, 1.1 * max(values, default=0.0), wide)
+    return min(limit, max(least, 1.1 * max(ends, default=0.0)))
+
+
+def _caption(view: View, spans: Sequence[LaneSpan], limit: float) -> str:
+    margin = f"within the band (±{say.number(100 * view.policy.min_change)}%)"
+    has_noise = any(span.look == "noise" for span in spans)
+    leaves = max(_ends(spans), default=0.0) > limit
+    noise = "The grey bar is by how much two identical servers may differ."
+    beyond = "Intervals that reach the edge extend beyond it."
+    parts = (
+        f"Left of 0 is faster than {view.against}; {margin} a difference is too small to matter.",
+        noise if has_noise else "",
+        beyond if leaves else "",
+    )
+    return say.join(parts, " ")
+
+
+def _spans(view: View, lane: int, changes: Iterable[Change | None]) -> Iterator[LaneSpan]:
     known = [each for each in changes if each is not None]
-    slots = labels.slots(view.evidence)
-    if floors := [100 * each.floor for each in known if each.floor is not None]:
-        yield Span(
-            lane=lane,
-            look="noise",
-            low=-max(floors),
-            high=max(floors),
-            tip=f"noise ±{say.number(max(floors), 1)}%",
-        )
+    floors = [100 * each.floor for each in known if each.floor is not None]
+    if floors:
+        noise = max(floors)
+        tip = f"noise ±{say.number(noise, 1)}%"
+        yield LaneSpan(lane=lane, look="noise", low=-noise, high=noise, tip=tip)
     for index, each in enumerate(known):
-        value, low, high = (
-            100 * (end if end is not None else each.relative.value)
-            for end in (each.relative.value, each.relative.low, each.relative.high)
-        )
-        tip = (
-            f"{labels.arm(each.arm)}: {say.change(each.relative)}, "
-            f"{say.plural(each.pairs, 'pair')}, {say.plural(each.calls, 'call')}"
-        )
-        offset = (index + 1) / (len(known) + 1)
-        yield Span(
+        found = each.relative
+        low, high = (found.value if end is None else end for end in (found.low, found.high))
+        counts = f"{say.plural(each.pairs, 'pair')}, {say.plural(each.calls, 'call')}"
+        yield LaneSpan(
             lane=lane,
             look="interval",
-            low=low,
-            high=high,
-            at=value,
-            slot=slots[each.arm],
-            tip=tip,
-            offset=offset,
+            low=100 * low,
+            high=100 * high,
+            at=100 * found.value,
+            slot=view.slots[each.arm],
+            tip=f"{labels.arm(each.arm)}: {say.change(found)}, {counts}",
+            offset=(index + 1) / (len(known) + 1),
         )
 
 
@@ -129,57 +134,54 @@ MOST_PAIRS: Final = 150
 
 def shifts(view: View, name: str) -> Iterator[Plot]:
     """Yield, for each metric of a class, by how much the arms move each quantile of its calls."""
-    reference = labels.arm(view.evidence.reference)
     margin = 100 * view.policy.min_change
+    band = f"grey: ±{say.number(margin)}%"
     for metric, words in METRICS:
-        series = tuple(
-            each for arm in view.arms[1:] if (each := _shift(view, name, arm, metric)) is not None
-        )
+        found = (_shift(view, name, arm, metric) for arm in view.others)
         yield Plot(
             name=f"shift-{metric.removesuffix('_ms')}-{labels.slug(name)}",
             title=f"{name}: change of {words}, from the fastest to the slowest calls",
-            caption=f"Below 0 is faster than {reference}. Coloured bands: 95% intervals over block "
-            f"pairs; grey: ±{say.number(margin)}%.",
+            caption=(
+                f"Below 0 is faster than {view.against}. Coloured bands: 95% intervals over "
+                f"block pairs; {band}."
+            ),
             x=Axis(label="quantile of the calls of a block", quantity="share", low=0.0, high=1.0),
             y=Axis(label=f"change of {words}, %", quantity="percent"),
-            series=series,
-            bands=(Band(axis="y", low=-margin, high=margin, label=""),),
-            rules=(Rule(axis="y", at=0.0, label=""),),
+            series=tuple(each for each in found if each is not None),
+            bands=(Band(axis="y", low=-margin, high=margin),),
+            rules=(RuleLine(axis="y", at=0.0),),
         )
 
 
 def _shift(view: View, name: str, arm: str, metric: Metric) -> Series | None:
-    """Return the change of each quantile of an arm: the mean over block
-    pairs of its log ratio within a pair, with Student's interval.
+    """Return the change of each quantile of an arm, with Student's interval.
+
+    It is the mean over block pairs of the log ratio within a pair.
     """
-    ours, theirs = (
-        view.evidence.calls(name, arm),
-        view.evidence.calls(name, view.evidence.reference),
-    )
+    ours, theirs = view.evidence.calls(name, arm), view.evidence.calls(name, view.reference)
     if ours is None or theirs is None:
         return None
     left, right = same_turns(theirs, ours)
     values = np.stack([getattr(theirs, metric)[left], getattr(ours, metric)[right]])
     known = np.isfinite(values).all(axis=0) & (values > 0).all(axis=0)
     values, pair = values[:, known], theirs.pair[left][known]
-    found = (
-        np.quantile(values[:, pair == each], QUANTILES, axis=1).T
-        for each in every(np.unique(pair).tolist(), MOST_PAIRS)
-    )
-    ratios = [np.log(changed / before) for before, changed in found]
-    if len(ratios) < FEWEST_PAIRS:
+    ratios = []
+    for each in every(np.unique(pair).tolist(), MOST_PAIRS):
+        before, changed = np.quantile(values[:, pair == each], QUANTILES, axis=1).T
+        ratios.append(np.log(changed / before))
+    count = len(ratios)
+    if count < FEWEST_PAIRS:
         return None
-    middle = np.mean(ratios, axis=0)
-    half = (
-        scipy.stats.t.ppf(0.975, len(ratios) - 1)
-        * np.std(ratios, axis=0, ddof=1)
-        / np.sqrt(len(ratios))
-    )
-    at, low, high = (100 * np.expm1(each) for each in (middle, middle - half, middle + half))
-    tips = (
-        f"{labels.arm(arm)}, {say.percent(share)} of the calls are faster: {say.signed(value, 1)}% "
-        f"[{say.signed(down, 1)}, {say.signed(up, 1)}]"
-        for share, value, down, up in zip(QUANTILES, at, low, high, strict=True)
-    )
-    shown = view.series(arm, "line", QUANTILES, at.tolist(), tips=tips)
-    return replace(shown, lows=tuple(low.tolist()), highs=tuple(high.tolist()))
+    middle, spread = np.mean(ratios, axis=0), np.std(ratios, axis=0, ddof=1)
+    half = scipy.stats.t.ppf(0.975, count - 1) * spread / np.sqrt(count)
+    ends = (100 * np.expm1(each) for each in (middle, middle - half, middle + half))
+    at, low, high = (each.tolist() for each in ends)
+    tips = (_tip(arm, *each) for each in zip(QUANTILES, at, low, high, strict=True))
+    shown = view.series(arm, "line", QUANTILES, at, tips=tips)
+    return replace(shown, lows=tuple(low), highs=tuple(high))
+
+
+def _tip(arm: str, share: float, at: float, low: float, high: float) -> str:
+    interval = f"[{say.signed(low, 1)}, {say.signed(high, 1)}]"
+    quantile = f"{labels.arm(arm)}, {say.percent(share)} of the calls are faster"
+    return f"{quantile}: {say.signed(at, 1)}% {interval}"

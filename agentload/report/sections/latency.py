@@ -2,7 +2,7 @@
 token against computed tokens, and the break-even between arms.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -13,7 +13,7 @@ from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.charts.spec import Axis, Band, Plot, Series, cloud
 from agentload.report.parts import Group, Table, group, table
-from agentload.report.sections.view import View
+from agentload.report.sections.view import View, first
 
 US, NS = 1e3, 1e6
 """In a millisecond."""
@@ -21,30 +21,23 @@ US, NS = 1e3, 1e6
 
 def break_evens(view: View) -> Table:
     """List from where on each arm is ahead."""
+    columns = ("arm", "KV tokens of the batch", "per request", "published value")
     rows = (
-        (
-            labels.arm(each.arm),
-            break_even(each),
-            say.ABSENT
-            if each.own_tokens is None
-            else (
-                f"{say.token_range(each.own_tokens, each.own_low, each.own_high)} at batch "
-                f"{say.significant(each.users)}"
-            ),
-            say.tokens(each.prior_tokens),
-        )
+        (labels.arm(each.arm), break_even(each), _own(each), say.tokens(each.prior_tokens))
         for each in view.decision.break_even
     )
     note = (
         "The length at which the lines cross; within the interval (a Fieller set) the arms "
         "cannot be distinguished."
     )
-    return table(
-        "Break-even",
-        ("arm", "KV tokens of the batch", "per request", "published value"),
-        rows,
-        note,
-    )
+    return table("Break-even", columns, rows, note)
+
+
+def _own(each: BreakEven) -> str | None:
+    if each.own_tokens is None:
+        return None
+    length = say.token_range(each.own_tokens, each.own_low, each.own_high)
+    return f"{length} at batch {say.significant(each.users)}"
 
 
 def break_even(each: BreakEven) -> str:
@@ -127,44 +120,33 @@ def latency(view: View) -> Group | None:
         "Latency against context",
         charts=(_itl(view), _ttft(view)),
         tables=(break_evens(view), lines(view), curves(view)),
-        note="Break-even is stated in KV tokens of the whole batch; the tokens of one request "
-        "follow by dividing by the batch.",
+        note=(
+            "Break-even is stated in KV tokens of the whole batch; the tokens of one "
+            "request follow by dividing by the batch."
+        ),
     )
 
 
 def _itl(view: View) -> Plot:
-    slots = labels.slots(view.evidence)
-    clouds = {arm: found for arm in view.arms if (found := _batch_tokens(view, arm))[0]}
+    found = {arm: _batch_tokens(view, arm) for arm in view.arms}
+    clouds = {arm: points for arm, points in found.items() if points[0]}
     limit = _limit([value for _, ys in clouds.values() for value in ys])
     points = [view.series(arm, "points", *_below(each, limit)) for arm, each in clouds.items()]
     fits = [_fit(view, line) for line in view.decision.itl]
-    shown = [
-        each
-        for each in view.decision.break_even
-        if each.arm == view.focus and each.shape in ("bounded", "half-line")
-    ]
-    bands = tuple(
-        Band(axis="x", low=each.low, high=each.high, label="break-even", slot=slots[each.arm])
-        for each in shown[:1]
-    )
+    bands = tuple(_band(view))
     above = sum(len(ys) for _, ys in clouds.values()) - sum(len(series.ys) for series in points)
+    apart = f"Within the band {labels.arm(view.focus)} and {view.against} cannot be distinguished."
+    are = "is" if above == 1 else "are"
     caption = (
         "Each mark is a call.",
         "Lines are fits." if fits else "",
-        (
-            f"Within the band {labels.arm(view.focus)} and "
-            f"{labels.arm(view.evidence.reference)} cannot be distinguished."
-        )
-        if bands
-        else "",
-        f"{say.plural(above, 'slower call')} {'is' if above == 1 else 'are'} off the chart."
-        if above
-        else "",
+        apart if bands else "",
+        f"{say.plural(above, 'slower call')} {are} off the chart." if above else "",
     )
     return Plot(
         name="itl",
         title="Time per output token against KV tokens of the batch",
-        caption=" ".join(part for part in caption if part),
+        caption=say.join(caption, " "),
         x=Axis(label="KV tokens of the whole batch", quantity="tokens", low=0.0),
         y=Axis(label="ms per token", quantity="ms"),
         series=(*points, *fits),
@@ -172,22 +154,25 @@ def _itl(view: View) -> Plot:
     )
 
 
+def _band(view: View) -> Iterator[Band]:
+    """Yield the break-even of the arm that the report speaks for, where it is a range."""
+    found = first(view.decision.break_even, arm=view.focus)
+    if found is not None and found.shape in ("bounded", "half-line"):
+        slot = view.slots[view.focus]
+        yield Band(axis="x", low=found.low, high=found.high, label="break-even", slot=slot)
+
+
 def _fit(view: View, line: ItlLine) -> Series:
-    values = (
-        line.intercept_ms.value + line.slope_ms_per_token.value * at for at in line.range_tokens
-    )
-    return view.series(
-        line.arm,
-        "line",
-        line.range_tokens,
-        values,
-        label=f"{labels.arm(line.arm)}, fit at batch {line.users}",
-    )
+    base, slope = line.intercept_ms.value, line.slope_ms_per_token.value
+    values = (base + slope * at for at in line.range_tokens)
+    label = f"{labels.arm(line.arm)}, fit at batch {line.users}"
+    return view.series(line.arm, "line", line.range_tokens, values, label=label)
 
 
 def _limit(values: Sequence[float]) -> float:
-    """Return the highest value worth a frame: a few calls of
-    two or three tokens would press all others onto the axis.
+    """Return the highest value worth a frame.
+
+    A few calls of two or three tokens would press all others onto the axis.
     """
     return OUTLYING * float(np.quantile(values, 0.95)) if values else 0.0
 
@@ -198,27 +183,17 @@ def _below(points: Points, limit: float) -> Points:
 
 
 def _batch_tokens(view: View, arm: str) -> Points:
-    swept = [
-        (each.context_tokens * each.users, each.itl_ms)
-        for each in view.evidence.sweeps
-        if each.arm == arm
-    ]
-    return (
-        _cloud(swept)
-        or _cloud((calls.batch_kv_tokens, calls.tpot_ms) for calls in view.calls(arm))
-        or ((), ())
-    )
+    sweeps = [each for each in view.evidence.sweeps if each.arm == arm]
+    swept = ((each.context_tokens * each.users, each.itl_ms) for each in sweeps)
+    called = ((calls.batch_kv_tokens, calls.tpot_ms) for calls in view.calls(arm))
+    return _cloud(swept) or _cloud(called) or ((), ())
 
 
 def _computed_tokens(view: View, arm: str) -> Points:
-    swept = (
-        (each.computed_tokens, each.ttft_ms) for each in view.evidence.sweeps if each.arm == arm
-    )
-    return (
-        _cloud(swept)
-        or _cloud((calls.computed_tokens, calls.ttft_ms) for calls in view.calls(arm))
-        or ((), ())
-    )
+    sweeps = [each for each in view.evidence.sweeps if each.arm == arm]
+    swept = ((each.computed_tokens, each.ttft_ms) for each in sweeps)
+    called = ((calls.computed_tokens, calls.ttft_ms) for calls in view.calls(arm))
+    return _cloud(swept) or _cloud(called) or ((), ())
 
 
 def _cloud(columns: Iterable[tuple[Floats | None, Floats | None]]) -> Points | None:
@@ -233,11 +208,8 @@ def _ttft(view: View) -> Plot:
     for curve in view.decision.ttft:
         at = np.linspace(*curve.range_tokens, CURVE_POINTS)
         ms = curve.a.value * at**2 + curve.b.value * at + curve.c.value
-        curves.append(
-            view.series(
-                curve.arm, "line", at.tolist(), ms.tolist(), label=f"{labels.arm(curve.arm)}, fit"
-            )
-        )
+        label = f"{labels.arm(curve.arm)}, fit"
+        curves.append(view.series(curve.arm, "line", at.tolist(), ms.tolist(), label=label))
     return Plot(
         name="ttft",
         title="Time to first token against computed tokens",

@@ -1,5 +1,6 @@
-"""Verdicts and findings in full: the message, the inequality
-that decided, what would turn it, and the next command.
+"""Verdicts and findings in full.
+
+The message, the inequality that decided, what would turn it, and the next command.
 """
 
 from collections.abc import Sequence
@@ -36,8 +37,9 @@ _HOLDS: Final = {True: "holds", False: "does not hold", None: "undecided"}
 
 
 def verdicts(view: View) -> tuple[Reason, ...]:
-    """Give every verdict, the whole server's first, each with
-    its deciding inequality; those that read the same are one.
+    """Give every verdict, the whole server's first, each with its deciding inequality.
+
+    Those that read the same are one.
     """
     order = {name: index for index, name in enumerate(view.workloads)}
     classes = sorted(
@@ -82,40 +84,33 @@ def _verdict(view: View, each: ArmVerdict, known: frozenset[Suggestion]) -> Reas
 
 
 def findings(view: View) -> tuple[Reason, ...]:
-    """Give every finding, those that block first; what
-    is missing is under the verdict that waits for it.
+    """Give every finding, those that block first.
+
+    What is missing is under the verdict that waits for it.
     """
     known = suggestions(view)
-    waiting = {
-        (each.arm, each.workload)
-        for each in (*view.decision.server, *view.decision.classes)
-        if each.verdict == "test further"
-    }
+    verdicts = (*view.decision.server, *view.decision.classes)
+    waiting = {(each.arm, each.workload) for each in verdicts if each.verdict == "test further"}
     told = [
         each
         for each in view.decision.findings
         if each.rule != "missing_evidence" or (each.arm, each.workload) not in waiting
     ]
-    return tuple(
-        _finding(view, each, known)
-        for each in sorted(told, key=lambda each: _ORDER.index(each.kind))
-    )
+    told.sort(key=lambda each: _ORDER.index(each.kind))
+    return tuple(_finding(view, each, known) for each in told)
 
 
 def _finding(view: View, each: Finding, known: frozenset[Suggestion]) -> Reason:
-    marks = (
-        ("published figures, not this run", each.prior),
-        ("screening, unadjusted", each.screening),
-    )
+    badges = [each.kind, f"rule: {each.rule.replace('_', ' ')}"]
+    if each.prior:
+        badges.append("published figures, not this run")
+    if each.screening:
+        badges.append("screening, unadjusted")
+    arm = labels.arm(each.arm) if each.arm else "All arms"
     return Reason(
-        title=f"{labels.arm(each.arm) if each.arm else 'All arms'} on "
-        f"{each.workload or 'the whole server'}",
+        title=f"{arm} on {each.workload or 'the whole server'}",
         tone=_TONES[each.kind],
-        badges=(
-            each.kind,
-            f"rule: {each.rule.replace('_', ' ')}",
-            *(text for text, holds in marks if holds),
-        ),
+        badges=tuple(badges),
         message=view.typeset(each.message),
         inequality=inequality(view, each.inequality),
         flips=view.typeset(each.flips) if each.flips else None,
@@ -136,18 +131,15 @@ def _step(
 
 
 def inequality(view: View, each: Inequality | None) -> str | None:
-    """Write the deciding comparison on one line: what was
-    seen, its limit, and whether the comparison holds.
+    """Write the deciding comparison on one line.
+
+    What was seen, its limit, and whether the comparison holds.
     """
     if each is None:
         return None
     left, right = view.typeset(each.left), view.typeset(each.right)
-    in_points = each.observed is not None and each.observed.unit == "share" and right.endswith("pp")
-    observed = (
-        "not observed"
-        if each.observed is None
-        else say.points(each.observed)
-        if in_points
-        else say.estimate(each.observed)
-    )
+    observed = "not observed"
+    if each.observed is not None:
+        in_points = each.observed.unit == "share" and right.endswith("pp")
+        observed = (say.points if in_points else say.estimate)(each.observed)
     return f"{left}: {observed} {_RELATIONS[each.relation]} {right} ({_HOLDS[each.holds]})"

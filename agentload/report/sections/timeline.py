@@ -1,5 +1,6 @@
-"""The run as it happened: blocks, starts and the KV pool
-of each arm over time, and one session turn by turn.
+"""The run as it happened.
+
+Blocks, starts and the KV pool of each arm over time, and one session turn by turn.
 """
 
 import math
@@ -9,13 +10,13 @@ from typing import Final
 
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.charts.spec import Axis, Lanes, Look, Span, Trace, every
+from agentload.report.charts.spec import Axis, Lanes, LaneSpan, LaneTrace, Look, every
 from agentload.report.parts import Block, Group, Timeline, Turn, group
 from agentload.report.sections.view import View
 
 GAP: Final = 3.0
-"""Times the usual distance of two samples from which the
-line between them is broken: nobody knows what was between.
+"""Times the usual distance of two samples from which the line between them is broken: nobody
+knows what was between.
 """
 BLOCKS: Final = 240
 """As many blocks as a chart can show apart; of more, these are spread evenly."""
@@ -27,7 +28,7 @@ def timeline(view: View) -> Group | None:
 
 
 def _run(view: View) -> Lanes:
-    slots = labels.slots(view.evidence)
+    slots = view.slots
     lane = {arm: index for index, arm in enumerate(view.arms)}
     blocks = [each for each in view.facts.blocks if each.arm in lane]
     lines = [each for each in view.facts.timelines if each.arm in lane]
@@ -47,7 +48,7 @@ def _run(view: View) -> Lanes:
     return Lanes(
         name="timeline",
         title="Blocks and KV pool over time",
-        caption=" ".join(part for part in parts if part),
+        caption=say.join(parts, " "),
         x=Axis(label="seconds since the run's start", quantity="seconds", low=0.0),
         lanes=tuple(map(labels.arm, view.arms)),
         spans=tuple(spans),
@@ -56,29 +57,23 @@ def _run(view: View) -> Lanes:
     )
 
 
-def _block(each: Block, lane: int, slot: int) -> Span:
-    tip = (
-        f"{labels.arm(each.arm)}, pair {each.pair}: "
-        f"{say.duration(1e3 * (each.end_s - each.start_s))}"
-    )
-    return Span(
-        lane=lane,
-        look="block" if each.invalid is None else "invalid",
-        low=each.start_s,
-        high=each.end_s,
-        slot=slot,
-        tip=tip if each.invalid is None else f"{tip}, left out: {each.invalid}",
-    )
+def _block(each: Block, lane: int, slot: int) -> LaneSpan:
+    look: Look = "block"
+    seconds = each.end_s - each.start_s
+    tip = f"{labels.arm(each.arm)}, pair {each.pair}: {say.duration(1e3 * seconds)}"
+    if each.invalid is not None:
+        look, tip = "invalid", f"{tip}, left out: {each.invalid}"
+    return LaneSpan(lane=lane, look=look, low=each.start_s, high=each.end_s, slot=slot, tip=tip)
 
 
-def _preempted(each: Timeline, lane: int, slot: int) -> Iterator[Span]:
+def _preempted(each: Timeline, lane: int, slot: int) -> Iterator[LaneSpan]:
     for (_, before), (second, after) in pairwise(zip(each.seconds, each.preemptions, strict=False)):
         if after > before:
             tip = f"{labels.arm(each.arm)}: {say.plural(round(after - before), 'preemption')}"
-            yield Span(lane=lane, look="mark", low=second, high=second, slot=slot, tip=tip)
+            yield LaneSpan(lane=lane, look="mark", low=second, high=second, slot=slot, tip=tip)
 
 
-def _usage(each: Timeline, lane: int) -> Trace:
+def _usage(each: Timeline, lane: int) -> LaneTrace:
     """Return the pool's use, with a gap where samples are missing."""
     steps = sorted(after - before for before, after in pairwise(each.seconds))
     usual = steps[len(steps) // 2] if steps else 0.0
@@ -87,7 +82,7 @@ def _usage(each: Timeline, lane: int) -> Trace:
         if points and usual and each.seconds[at] - each.seconds[at - 1] > GAP * usual:
             points.append((each.seconds[at - 1], math.nan))
         points.append((each.seconds[at], each.kv_usage[at]))
-    return Trace(
+    return LaneTrace(
         lane=lane, slot=None, xs=tuple(x for x, _ in points), ys=tuple(y for _, y in points)
     )
 
@@ -97,19 +92,13 @@ TURNS: Final = 12
 
 
 def _session(view: View) -> Lanes:
-    slots = labels.slots(view.evidence)
-    arms = [
-        arm
-        for arm in (view.evidence.reference, view.focus)
-        if any(each.arm == arm for each in view.facts.session)
-    ]
+    slots = view.slots
     lanes: list[str] = []
-    spans: list[Span] = []
-    for arm in dict.fromkeys(arms):
-        turns = sorted(
-            (each for each in view.facts.session if each.arm == arm), key=lambda each: each.turn
-        )[:TURNS]
-        lanes.append(labels.arm(arm))
+    spans: list[LaneSpan] = []
+    for arm in dict.fromkeys((view.reference, view.focus)):
+        own = [each for each in view.facts.session if each.arm == arm]
+        turns = sorted(own, key=lambda each: each.turn)[:TURNS]
+        lanes += [labels.arm(arm)] if turns else []
         for before, each in zip((None, *turns), turns, strict=False):
             lanes.append(f" turn {each.turn + 1}")
             spans += _phases(before, each, len(lanes) - 1, slots[arm])
@@ -125,17 +114,13 @@ def _session(view: View) -> Lanes:
     )
 
 
-def _phases(before: Turn | None, each: Turn, lane: int, slot: int) -> Iterator[Span]:
+def _phases(before: Turn | None, each: Turn, lane: int, slot: int) -> Iterator[LaneSpan]:
     first = each.done_s if each.first_s is None else each.first_s
-    read = (
-        ""
-        if each.prompt_tokens is None
-        else (
-            f", {say.tokens(each.prompt_tokens)} prompt tokens, "
-            f"{say.tokens(each.cached_tokens)} cached"
-        )
+    prompt, cached, output = map(
+        say.tokens, (each.prompt_tokens, each.cached_tokens, each.output_tokens)
     )
-    wrote = "" if each.output_tokens is None else f", {say.tokens(each.output_tokens)} tokens"
+    read = "" if each.prompt_tokens is None else f", {prompt} prompt tokens, {cached} cached"
+    wrote = "" if each.output_tokens is None else f", {output} tokens"
     phases: tuple[tuple[Look, str, float | None, float], ...] = (
         ("wait", "thinking and tools", None if before is None else before.done_s, each.due_s),
         ("queue", "held back", each.due_s, each.released_s),
@@ -144,8 +129,6 @@ def _phases(before: Turn | None, each: Turn, lane: int, slot: int) -> Iterator[S
     )
     for look, words, low, high in phases:
         if low is not None and high > low:
-            tip = (
-                f"{labels.arm(each.arm)}, turn {each.turn + 1}: {words}, "
-                f"{say.duration(1e3 * (high - low))}"
-            )
-            yield Span(lane=lane, look=look, low=low, high=high, slot=slot, tip=tip)
+            lasted = say.duration(1e3 * (high - low))
+            tip = f"{labels.arm(each.arm)}, turn {each.turn + 1}: {words}, {lasted}"
+            yield LaneSpan(lane=lane, look=look, low=low, high=high, slot=slot, tip=tip)

@@ -1,9 +1,11 @@
-"""What every section looks at: the decision, its evidence,
-the run's facts, and which arm the report speaks for.
+"""What every section looks at.
+
+The decision, its evidence, the run's facts, and which arm the report speaks for.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -14,8 +16,10 @@ from advisor.verdict import ArmVerdict, Capacity, Change, Decision, Figure
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.charts.spec import Mark, Series
-from agentload.report.commands import suggested
+from agentload.report.commands import suggestion
 from agentload.report.parts import RunFacts
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,19 +33,44 @@ class View:
 
     @property
     def focus(self) -> str:
-        """Return the challenger that the report speaks for: the
-        chosen arm, or the best of those that lost to the reference.
+        """Return the challenger that the report speaks for.
 
-        A run of one arm has none: then the reference speaks for itself.
+        This is the chosen arm, or the best of those that lost to the reference.
+        A run of one arm has no challenger: then the reference speaks for itself.
         """
         choice = self.decision.choice
-        names = [arm.name for arm in self.evidence.challengers] or [self.evidence.reference]
+        names = self.others or (self.reference,)
         return next((name for name in (choice.arm, choice.runner_up) if name in names), names[0])
+
+    @property
+    def reference(self) -> str:
+        """Return the arm that the others are compared with."""
+        return self.evidence.reference
+
+    @property
+    def against(self) -> str:
+        """Name the reference as people write it."""
+        return labels.arm(self.reference)
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """List the arms without the reference."""
+        return tuple(arm.name for arm in self.evidence.challengers)
 
     @property
     def arms(self) -> tuple[str, ...]:
         """List the arms, the reference first."""
-        return (self.evidence.reference, *(arm.name for arm in self.evidence.challengers))
+        return (self.reference, *self.others)
+
+    @property
+    def slots(self) -> labels.Slots:
+        """Return the colour of each arm."""
+        return labels.slots(self.evidence)
+
+    @property
+    def compares_runs(self) -> bool:
+        """Tell whether two runs are compared, whose arms then are runs."""
+        return self.facts.made.compared_with is not None
 
     @property
     def workloads(self) -> tuple[str, ...]:
@@ -54,20 +83,16 @@ class View:
         """Name what was compared."""
         if labels.is_fp8(self.evidence):
             return "FP8 KV cache for"
-        if not self.evidence.challengers:
-            return f"{labels.arm(self.evidence.reference)} alone on"
-        return (
-            f"{' and '.join(labels.arm(arm) for arm in self.arms[1:])} against "
-            f"{labels.arm(self.evidence.reference)} on"
-        )
+        if not self.others:
+            return f"{self.against} alone on"
+        return f"{' and '.join(map(labels.arm, self.others))} against {self.against} on"
 
     @property
     def subject(self) -> str:
         """Name what the verdicts are about, as the headings of the four lists do."""
         if labels.is_fp8(self.evidence):
             return "FP8 KV-cache"
-        challengers = self.evidence.challengers
-        return labels.arm(challengers[0].name) if len(challengers) == 1 else "a new arm"
+        return labels.arm(self.others[0]) if len(self.others) == 1 else "a new arm"
 
     def series(
         self,
@@ -82,10 +107,9 @@ class View:
         """Return values of an arm in its colour, under
         its name unless they are called otherwise.
         """
-        slot = labels.slots(self.evidence)[arm]
         return Series(
             label=label or labels.arm(arm),
-            slot=slot,
+            slot=self.slots[arm],
             mark=mark,
             xs=tuple(xs),
             ys=tuple(ys),
@@ -94,7 +118,7 @@ class View:
 
     def typeset(self, words: str) -> str:
         """Set one of the advisor's sentences: its figures as ours, its arms as people call them."""
-        return labels.named(say.typeset(words), self.arms)
+        return labels.with_names(say.typeset(words), self.arms)
 
     @property
     def played(self) -> int:
@@ -104,56 +128,40 @@ class View:
 
     def calls(self, arm: str) -> list[Calls]:
         """List the calls that were observed on an arm, class by class."""
-        return [
-            each.calls
-            for each in self.evidence.observations
-            if each.arm == arm and each.calls is not None
-        ]
+        observed = [each.calls for each in self.evidence.observations if each.arm == arm]
+        return [calls for calls in observed if calls is not None]
 
     def command(self, step: Step) -> str | None:
         """Return the command that takes a step; None where it could not be played."""
-        return suggested(
-            step, self.facts, played=self.played, joins=bool(self.evidence.observations)
-        )
+        joins = bool(self.evidence.observations)
+        return suggestion(step, self.facts, played=self.played, joins=joins)
 
     def verdict(self, arm: str, workload: str | None) -> ArmVerdict | None:
         """Return the verdict on an arm for a class; with None, for the whole server."""
         verdicts = self.decision.server if workload is None else self.decision.classes
-        return next(
-            (each for each in verdicts if each.arm == arm and each.workload == workload), None
-        )
+        return first(verdicts, arm=arm, workload=workload)
+
+    def verdicts(self, workload: str | None) -> tuple[ArmVerdict | None, ...]:
+        """List the verdicts on the arms other than the reference."""
+        return tuple(self.verdict(arm, workload) for arm in self.others)
 
     def change(self, metric: str, arm: str, workload: str | None) -> Change | None:
         """Return the paired change of a metric."""
-        changes = self.decision.changes
-        return next(
-            (
-                each
-                for each in changes
-                if (each.metric, each.arm, each.workload) == (metric, arm, workload)
-            ),
-            None,
-        )
+        return first(self.decision.changes, metric=metric, arm=arm, workload=workload)
 
     def figure(self, name: str, arm: str, workload: str | None) -> Figure | None:
         """Return a figure of the evidence, of the decision's own kind only."""
-        return next(
-            (
-                each
-                for each in self.decision.figures
-                if (each.name, each.arm, each.workload, each.kind)
-                == (name, arm, workload, self.decision.kind)
-            ),
-            None,
-        )
+        kind = self.decision.kind
+        return first(self.decision.figures, name=name, arm=arm, workload=workload, kind=kind)
 
     def capacity(self, arm: str, workload: str | None = None) -> Capacity | None:
         """Return how many agents an arm carries."""
-        return next(
-            (
-                each
-                for each in self.decision.capacity
-                if (each.arm, each.workload) == (arm, workload)
-            ),
-            None,
-        )
+        return first(self.decision.capacity, arm=arm, workload=workload)
+
+
+def first(values: Iterable[T], **wanted: object) -> T | None:
+    """Return the first value whose fields are as *wanted*; None where there is none."""
+    for each in values:
+        if all(getattr(each, name) == value for name, value in wanted.items()):
+            return each
+    return None

@@ -1,23 +1,24 @@
-"""One workload class in full: how the arms shift its
-calls, its block pairs and its figures, arm by arm.
+"""One workload class in full.
+
+How the arms shift its calls, its block pairs and its figures, arm by arm.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from advisor.estimate import Estimate
-from advisor.verdict import Figure
+from advisor.verdict import Change, Figure
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.charts.spec import Axis, Band, Plot, Rule, every
+from agentload.report.charts.spec import Axis, Band, Plot, RuleLine, Series, every
 from agentload.report.labels import WORDS
 from agentload.report.parts import Cell, Group, Table, group, table
 from agentload.report.sections.differences import shifts
-from agentload.report.sections.view import View
+from agentload.report.sections.view import View, first
 
 FIGURES: Final[dict[str, dict[str, Any]]] = WORDS["figures"]
-"""What a reader calls a figure (`says`), and what it is multiplied
-by where its name says the unit (`times`); the order is the table's.
+"""What a reader calls a figure (`says`), and what it is multiplied by where its name says the
+unit (`times`); the order is the table's.
 """
 
 
@@ -35,59 +36,51 @@ def server(view: View) -> Group | None:
 
 
 def _pairs(view: View, name: str | None) -> Iterator[Plot]:
-    changes = [
-        each
-        for arm in view.arms[1:]
-        if (each := view.change("turn_ms", arm, name)) is not None and each.by_pair
-    ]
+    found = [view.change("turn_ms", arm, name) for arm in view.others]
+    changes = [each for each in found if each is not None and each.by_pair]
     if not changes:
         return
-    focus = next((each for each in changes if each.arm == view.focus), changes[0])
-    low, high = (
-        None if end is None else 100 * end for end in (focus.relative.low, focus.relative.high)
-    )
-    against = labels.arm(view.evidence.reference)
-    series = []
-    for each in changes:
-        pairs, values = every(each.pair_ids), [100 * value for value in every(each.by_pair)]
-        tips = (
-            f"{labels.arm(each.arm)}, pair {pair}: {say.signed(value, 1)}%"
-            for pair, value in zip(pairs, values, strict=True)
-        )
-        series.append(view.series(each.arm, "points", map(float, pairs), values, tips=tips))
+    focus = first(changes, arm=view.focus) or changes[0]
+    ends = (focus.relative.low, focus.relative.high)
+    low, high = (None if end is None else 100 * end for end in ends)
+    interval = Band(axis="y", low=low, high=high, slot=view.slots[focus.arm])
     yield Plot(
         name=f"pairs-{labels.slug(name)}" if name else "pairs",
         title=f"{name or 'Whole server'}: turn latency, pair by pair",
-        caption=f"Each mark is one block pair compared with {against}; the band is the interval of "
-        f"{labels.arm(focus.arm)}.",
+        caption=(
+            f"Each mark is one block pair compared with {view.against}; the band is the "
+            f"interval of {labels.arm(focus.arm)}."
+        ),
         x=Axis(label="block pair", quantity="count"),
         y=Axis(label="change of turn latency, %", quantity="percent"),
-        series=tuple(series),
-        bands=(
-            Band(
-                axis="y", low=low, high=high, label="", slot=labels.slots(view.evidence)[focus.arm]
-            ),
-        ),
-        rules=(Rule(axis="y", at=0.0, label="no change"),),
+        series=tuple(_by_pair(view, each) for each in changes),
+        bands=(interval,),
+        rules=(RuleLine(axis="y", at=0.0, label="no change"),),
     )
+
+
+def _by_pair(view: View, change: Change) -> Series:
+    pairs, values = every(change.pair_ids), [100 * value for value in every(change.by_pair)]
+    tips = (
+        f"{labels.arm(change.arm)}, pair {pair}: {say.signed(value, 1)}%"
+        for pair, value in zip(pairs, values, strict=True)
+    )
+    return view.series(change.arm, "points", map(float, pairs), values, tips=tips)
 
 
 PEAKS: Final = ("peak_kv_usage", "running_max", "waiting_max")
 SAMPLED: Final = (
-    "Peaks are the largest of periodic samples: a short peak between two samples is missing, "
-    "so do not compare them across arms."
+    "Peaks are the largest of periodic samples: a short peak between two samples is "
+    "missing, so do not compare them across arms."
 )
 
 
 def _figures(view: View, name: str | None) -> Table:
-    ours = [
-        each
-        for each in view.decision.figures
-        if each.workload == name and each.kind == view.decision.kind
-    ]
+    kind = view.decision.kind
+    ours = [each for each in view.decision.figures if (each.workload, each.kind) == (name, kind)]
     names = sorted(dict.fromkeys(each.name for each in ours), key=_rank)
     rows = (
-        (called(figure), *_fields([view.figure(figure, arm, name) for arm in view.arms]))
+        (figure_name(figure), *_fields([view.figure(figure, arm, name) for arm in view.arms]))
         for figure in names
     )
     note = SAMPLED if any(figure in PEAKS for figure in names) else ""
@@ -111,7 +104,7 @@ def _fields(figures: Sequence[Figure | None]) -> Iterator[Cell | str]:
         )
 
 
-def called(figure: str) -> str:
+def figure_name(figure: str) -> str:
     """Return what a reader calls a figure: `ttft_ms.p95` is `time to first token, p95`."""
     stem, _, part = figure.partition(".")
     words: str = FIGURES.get(stem, {}).get("says", stem.replace("_", " "))

@@ -12,8 +12,9 @@ T = TypeVar("T")
 def records(
     connection: duckdb.DuckDBPyConnection, kind: type[T], query: str, **values: object
 ) -> tuple[T, ...]:
-    """Return a query's rows as values of a kind whose
-    fields are its columns; an empty list is None.
+    """Return a query's rows as values of a kind whose fields are its columns.
+
+    An empty list is None.
     """
     found = connection.execute(query, values)
     names = [column[0] for column in found.description or ()]

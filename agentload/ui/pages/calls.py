@@ -1,5 +1,6 @@
-"""From a pair of blocks to one call: its sessions on
-each arm, a session's calls, a call's tokens one by one.
+"""From a pair of blocks to one call.
+
+Its sessions on each arm, a session's calls, a call's tokens one by one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -45,7 +46,7 @@ _CALL: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OnArm:
+class SessionOnArm:
     """A session as one arm played it."""
 
     session: str
@@ -63,7 +64,7 @@ class SessionLine:
 
     session: str
     workload: str
-    cells: tuple[OnArm | None, ...]
+    cells: tuple[SessionOnArm | None, ...]
 
     @property
     def changes(self) -> tuple[float | None, ...]:
@@ -71,9 +72,14 @@ class SessionLine:
         first, *others = self.cells
         return tuple(_change(first, each) for each in others)
 
+    @property
+    def largest(self) -> float:
+        """Return the largest change to either side."""
+        return max((abs(each) for each in self.changes if each is not None), default=0.0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class PairPage:
     """The data of the page."""
 
     run: RunSummary
@@ -90,7 +96,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class Attempt:
     """One attempt of a call."""
 
     request_id: str
@@ -128,7 +134,7 @@ class Turn:
     chunk_ns: tuple[int, ...] | None
     chunk_tokens: tuple[int, ...] | None
 
-    def chunks(self) -> tuple["Chunk", ...]:
+    def chunks(self) -> tuple["Arrival", ...]:
         """Return what arrived when, on the clock of the call."""
         if not self.chunk_ns:
             return ()
@@ -136,18 +142,19 @@ class Turn:
         gaps = (None, *(after - before for before, after in pairwise(at)))
         counts = self.chunk_tokens or (1,) * len(at)
         return tuple(
-            Chunk(at_ms=ms, gap_ms=gap, tokens=n)
+            Arrival(at_ms=ms, gap_ms=gap, tokens=n)
             for ms, gap, n in zip(at, gaps, counts, strict=True)
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """A call within its session: its start, and how long it
-    waited, read and wrote, as shares of the longest arm's time.
+    """A call within its session.
+
+    Its start, and how long it waited, read and wrote, as shares of the longest arm's time.
     """
 
-    turn: Turn
+    turn: Attempt
     start: float
     held: float
     first: float
@@ -155,7 +162,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class SessionPage:
     """The data of the page."""
 
     run: RunSummary
@@ -168,7 +175,7 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
+class Arrival:
     """What arrived at one moment."""
 
     at_ms: float
@@ -177,22 +184,22 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class CallPage:
     """The data of the page."""
 
     run: RunSummary
-    turn: Turn
+    turn: Attempt
     slots: dict[str, int]
-    twins: tuple[Turn, ...]
+    twins: tuple[Attempt, ...]
     """The same turn on other arms, and its other attempts."""
-    chunks: tuple[Chunk, ...]
+    chunks: tuple[Arrival, ...]
     total: int
     charts: tuple[Plot, ...]
-    before: Turn | None
-    after: Turn | None
+    before: Attempt | None
+    after: Attempt | None
 
 
-def pair(connection: duckdb.DuckDBPyConnection, query: Query) -> Pair:
+def pair(connection: duckdb.DuckDBPyConnection, query: Query) -> PairPage:
     """Read a pair of blocks; raise `NotFoundError` if the run has none of that number."""
     told, slots = _run(connection, query)
     number = _number(query.word("pair"))
@@ -204,10 +211,10 @@ def pair(connection: duckdb.DuckDBPyConnection, query: Query) -> Pair:
         )
     workload = query.word("workload")
     rows = records(
-        connection, OnArm, _SESSIONS, run=told.run.run_id, pair=number, workload=workload
+        connection, SessionOnArm, _SESSIONS, run=told.run.run_id, pair=number, workload=workload
     )
     arms = tuple(arm for arm in slots if any(each.arm == arm for each in rows))
-    by_session: dict[str, dict[str, OnArm]] = {}
+    by_session: dict[str, dict[str, SessionOnArm]] = {}
     for each in rows:
         by_session.setdefault(each.session, {})[each.arm] = each
     lines = [
@@ -218,11 +225,9 @@ def pair(connection: duckdb.DuckDBPyConnection, query: Query) -> Pair:
         )
         for name, own in by_session.items()
     ]
-    lines.sort(
-        key=lambda line: -max((abs(each) for each in line.changes if each is not None), default=0.0)
-    )
+    lines.sort(key=lambda line: line.largest, reverse=True)
     place = pairs.index(number)
-    return Pair(
+    return PairPage(
         run=told,
         pair=number,
         workload=workload,
@@ -237,20 +242,20 @@ def pair(connection: duckdb.DuckDBPyConnection, query: Query) -> Pair:
     )
 
 
-def session(connection: duckdb.DuckDBPyConnection, query: Query) -> Session:
-    """Read the calls of a session in one pair, on
-    every arm; raise `NotFoundError` if there are none.
+def session(connection: duckdb.DuckDBPyConnection, query: Query) -> SessionPage:
+    """Read the calls of a session in one pair, on every arm.
+
+    Raise `NotFoundError` if there are none.
     """
     told, slots = _run(connection, query)
     turns = _turns(
         connection, told, slots, pair=_number(query.word("pair")), session=query.word("session")
     )
-    begins = {
-        arm: min(each.since_ns for each in turns if each.arm == arm)
-        for arm in {each.arm for each in turns}
-    }
+    begins: dict[str, int] = {}
+    for each in turns:
+        begins[each.arm] = min(each.since_ns, begins.get(each.arm, each.since_ns))
     whole = max((each.done_ns or each.released_ns) - begins[each.arm] for each in turns) or 1
-    return Session(
+    return SessionPage(
         run=told,
         pair=turns[0].pair,
         session=turns[0].session,
@@ -261,9 +266,10 @@ def session(connection: duckdb.DuckDBPyConnection, query: Query) -> Session:
     )
 
 
-def call(connection: duckdb.DuckDBPyConnection, query: Query) -> Call:
-    """Read one call with its tokens, and the same turn on other
-    arms; raise `NotFoundError` if there is none of that name.
+def call(connection: duckdb.DuckDBPyConnection, query: Query) -> CallPage:
+    """Read one call with its tokens, and the same turn on other arms.
+
+    Raise `NotFoundError` if there is none of that name.
     """
     told, slots = _run(connection, query)
     asked = {"run": told.run.run_id, "call": query.word("call")}
@@ -280,7 +286,7 @@ def call(connection: duckdb.DuckDBPyConnection, query: Query) -> Call:
     place = line.index(own)
     twins = tuple(each for each in turns if each.turn == at and each is not own)
     chunks = own.chunks()
-    return Call(
+    return CallPage(
         run=told,
         turn=own,
         slots=slots,
@@ -302,8 +308,8 @@ def _run(connection: duckdb.DuckDBPyConnection, query: Query) -> tuple[RunSummar
 
 def _turns(
     connection: duckdb.DuckDBPyConnection, told: RunSummary, slots: dict[str, int], **where: Any
-) -> tuple[Turn, ...]:
-    found = records(connection, Turn, _TURNS, run=told.run.run_id, arms=list(slots), **where)
+) -> tuple[Attempt, ...]:
+    found = records(connection, Attempt, _TURNS, run=told.run.run_id, arms=list(slots), **where)
     if not found:
         raise NotFoundError(
             f"pair {where['pair']} has no session '{where['session']}'",
@@ -316,14 +322,11 @@ def _number(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
 
 
-def _change(first: OnArm | None, other: OnArm | None) -> float | None:
+def _change(first: SessionOnArm | None, other: SessionOnArm | None) -> float | None:
     if first is None or other is None or not first.task_ms or other.task_ms is None:
         return None
-    return (
-        other.task_ms / first.task_ms - 1
-        if first.ok == first.calls == other.ok == other.calls
-        else None
-    )
+    ended_well = first.ok == first.calls == other.ok == other.calls
+    return other.task_ms / first.task_ms - 1 if ended_well else None
 
 
 def _differences(
@@ -332,16 +335,11 @@ def _differences(
     """Draw how much longer each session took than on the first arm."""
     drawn = []
     for place, arm in enumerate(arms[1:]):
-        shown = every(
-            tuple(
-                (each.session, 100 * change)
-                for each in lines
-                if (change := each.changes[place]) is not None
-            )
-        )
+        changes = [(each.session, each.changes[place]) for each in lines]
+        known = [(name, 100 * change) for name, change in changes if change is not None]
         points = (
             (number, change, f"{name} on {arm}: {say.signed(change, 1)}%")
-            for number, (name, change) in enumerate(shown, start=1)
+            for number, (name, change) in enumerate(every(known), start=1)
         )
         drawn.append(Series.of(arm, slots[arm], "points", points))
     if not any(each.xs for each in drawn):
@@ -349,15 +347,17 @@ def _differences(
     return Plot(
         name="sessions",
         title=f"Task latency of each session, compared with {arms[0]}",
-        caption="One mark for each session that ended well on both arms, the largest differences "
-        "first; higher is slower.",
+        caption=(
+            "One mark for each session that ended well on both arms, the largest "
+            "differences first; higher is slower."
+        ),
         x=Axis(label="session", quantity="count"),
         y=Axis(label="change, %", quantity="percent"),
         series=tuple(drawn),
     )
 
 
-def _bar(turn: Turn, begins_ns: int, whole_ns: int) -> Bar:
+def _bar(turn: Attempt, begins_ns: int, whole_ns: int) -> Bar:
     ends = turn.done_ns or turn.released_ns
     first = turn.first_ns or ends
     held = max(0, turn.released_ns - turn.since_ns)
@@ -370,7 +370,7 @@ def _bar(turn: Turn, begins_ns: int, whole_ns: int) -> Bar:
     )
 
 
-def _timeline(own: Turn, twins: Sequence[Turn], slots: dict[str, int]) -> Iterator[Plot]:
+def _timeline(own: Attempt, twins: Sequence[Attempt], slots: dict[str, int]) -> Iterator[Plot]:
     """Draw when tokens came, and the gaps between them,
     of the call and of the same turn on other arms.
     """
@@ -378,38 +378,16 @@ def _timeline(own: Turn, twins: Sequence[Turn], slots: dict[str, int]) -> Iterat
         (own, *(each for each in twins if each.chunk_ns and each.arm != own.arm)),
         key=lambda each: list(slots).index(each.arm),
     )
-    came, gaps = [], []
-    for each in shown:
-        chunks = each.chunks()
-        totals = accumulate(chunk.tokens for chunk in chunks)
-        marks = every(tuple(zip(chunks, totals, strict=True)))
-        tips = (
-            f"{each.arm}: {say.plural(total, 'token')} after {say.duration(chunk.at_ms)}"
-            for chunk, total in marks
-        )
-        steps = (
-            (chunk.at_ms / 1000, total, tip)
-            for (chunk, total), tip in zip(marks, tips, strict=True)
-        )
-        came.append(Series.of(each.arm, slots.get(each.arm, 0), "steps", steps))
-        known = every(
-            tuple((chunk.at_ms, chunk.gap_ms) for chunk in chunks if chunk.gap_ms is not None)
-        )
-        points = (
-            (
-                at / 1000,
-                gap,
-                f"{each.arm}: {say.duration(gap)} before the chunk at {say.duration(at)}",
-            )
-            for at, gap in known
-        )
-        gaps.append(Series.of(each.arm, slots.get(each.arm, 0), "points", points))
+    came = [_came(each, slots.get(each.arm, 0)) for each in shown]
+    gaps = [_gaps(each, slots.get(each.arm, 0)) for each in shown]
     x = Axis(label="seconds since the clock's start", quantity="seconds", low=0.0)
     yield Plot(
         name="tokens",
         title="Tokens as they came",
-        caption="The first step is the first token. Other arms show the same turn, on the same "
-        "bytes where histories are fixed.",
+        caption=(
+            "The first step is the first token. Other arms show the same turn, on the same "
+            "bytes where histories are fixed."
+        ),
         x=x,
         y=Axis(label="tokens so far", quantity="count", low=0.0),
         series=tuple(came),
@@ -423,3 +401,29 @@ def _timeline(own: Turn, twins: Sequence[Turn], slots: dict[str, int]) -> Iterat
             y=Axis(label="ms", quantity="ms", low=0.0),
             series=tuple(gaps),
         )
+
+
+def _came(turn: Attempt, slot: int) -> Series:
+    """Return how many tokens had come by each chunk."""
+    chunks = turn.chunks()
+    totals = accumulate(chunk.tokens for chunk in chunks)
+    steps = (
+        (
+            chunk.at_ms / 1000,
+            total,
+            f"{turn.arm}: {say.plural(total, 'token')} after {say.duration(chunk.at_ms)}",
+        )
+        for chunk, total in every(tuple(zip(chunks, totals, strict=True)))
+    )
+    return Series.of(turn.arm, slot, "steps", steps)
+
+
+def _gaps(turn: Attempt, slot: int) -> Series:
+    """Return how long each chunk came after the one before."""
+    gaps = [(chunk.at_ms, chunk.gap_ms) for chunk in turn.chunks()]
+    known = [(at, gap) for at, gap in gaps if gap is not None]
+    points = (
+        (at / 1000, gap, f"{turn.arm}: {say.duration(gap)} before the chunk at {say.duration(at)}")
+        for at, gap in every(known)
+    )
+    return Series.of(turn.arm, slot, "points", points)

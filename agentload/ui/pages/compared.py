@@ -1,5 +1,6 @@
-"""Two runs of one plan: what changed from the earlier
-to the later one, in a sentence and by figure.
+"""Two runs of one plan.
+
+What changed from the earlier to the later one, in a sentence and by figure.
 """
 
 from collections.abc import Iterator
@@ -17,8 +18,12 @@ ONCE: Final = (
 )
 
 
+NEITHER: Final = "These runs cannot be compared yet: too few block pairs are whole in both"
+_PLAIN: Final[Tone] = "plain"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class ChangeLine:
     """How one figure of one workload changed; of the whole server where the workload is None."""
 
     workload: str | None
@@ -29,7 +34,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class ComparedPage:
     """The data of the page."""
 
     before: str
@@ -37,52 +42,44 @@ class Compared:
     headline: str
     tone: Tone
     because: str
-    lines: tuple[Line, ...]
+    lines: tuple[ChangeLine, ...]
     failed: tuple[str, ...]
     """Validity checks that failed: what is wrong with the measurement itself."""
 
 
-def compared(document: Document) -> Compared:
+def comparison(document: Document) -> ComparedPage:
     """Say what a document that compares two runs comes to."""
     least = document.policy.min_change
     lines = tuple(_lines(document, least))
-    whole = next(
-        (each for each in lines if each.workload is None and each.change.metric == "turn_ms"),
-        lines[0] if lines else None,
-    )
-    said = (
-        (
-            f"{whole.metric} {say.change(whole.change.relative)}, "
-            f"{say.plural(whole.change.pairs, 'block pair')}"
-        )
-        if whole
-        else ""
-    )
-    failed = tuple(
-        f"{each.name}: {each.message}" for each in document.decision.gates if each.status == "fail"
-    )
-    return Compared(
+    gates = [each for each in document.decision.gates if each.status == "fail"]
+    headline, tone, because = NEITHER, _PLAIN, ""
+    if lines:
+        of_mix = [
+            each for each in lines if each.workload is None and each.change.metric == "turn_ms"
+        ]
+        whole = (*of_mix, lines[0])[0]
+        headline, tone = _headline(whole, least), _PLAIN if gates else whole.tone
+        pairs = say.plural(whole.change.pairs, "block pair")
+        said = f"{whole.metric} {say.change(whole.change.relative)}, {pairs}"
+        because = f"{said.capitalize()}. {ONCE}"
+    return ComparedPage(
         before=document.decision.reference,
         after=document.run,
-        headline=_headline(whole, least)
-        if whole
-        else "These runs cannot be compared yet: too few block pairs are whole in both",
-        tone=whole.tone if whole and not failed else "plain",
-        because=f"{said.capitalize()}. {ONCE}" if whole else "",
+        headline=headline,
+        tone=tone,
+        because=because,
         lines=lines,
-        failed=failed,
+        failed=tuple(f"{each.name}: {each.message}" for each in gates),
     )
 
 
-def _lines(document: Document, least: float) -> Iterator[Line]:
-    for each in sorted(
-        document.decision.changes,
-        key=lambda change: (change.workload or "", list(METRICS).index(change.metric)),
-    ):
+def _lines(document: Document, least: float) -> Iterator[ChangeLine]:
+    order = list(METRICS)
+    changes = document.decision.changes
+    for each in sorted(changes, key=lambda each: (each.workload or "", order.index(each.metric))):
         word, tone = _judged(each.relative, each.floor, least)
-        yield Line(
-            workload=each.workload, metric=METRICS[each.metric], change=each, word=word, tone=tone
-        )
+        metric = METRICS[each.metric]
+        yield ChangeLine(workload=each.workload, metric=metric, change=each, word=word, tone=tone)
 
 
 def _judged(found: Estimate, floor: float | None, least: float) -> tuple[str, Tone]:
@@ -99,7 +96,7 @@ def _judged(found: Estimate, floor: float | None, least: float) -> tuple[str, To
     return ("no change", "good") if -least < low and high < least else ("undecided", "plain")
 
 
-def _headline(whole: Line, least: float) -> str:
+def _headline(whole: ChangeLine, least: float) -> str:
     match whole.word:
         case "slower" | "faster":
             return f"{whole.word} than before"

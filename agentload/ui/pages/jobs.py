@@ -1,10 +1,12 @@
-"""The jobs: latest result, open alarms, next due
-time; for one job, its trends and level changes.
+"""The jobs: latest result, open alarms, next due time.
+
+For one job, its trends and level changes.
 """
 
 import json
 import math
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,7 +19,7 @@ import msgspec
 from agentload.errors import AgentloadError
 from agentload.model.rows import AlarmRow, ExecutionRow, JobRow
 from agentload.report import format as say
-from agentload.report.charts.spec import Axis, Band, Plot, Rule, Series
+from agentload.report.charts.spec import Axis, Band, Plot, RuleLine, Series
 from agentload.report.labels import slug
 from agentload.report.parts import Tone
 from agentload.store import tables
@@ -33,14 +35,20 @@ from agentload.watch.trends import Identity, Point
 EXECUTIONS: Final = 60
 NEVER: Final = 1 << 63
 GRACE_NS: Final = 3_600_000_000_000
-"""How long after a firing a job may start before
-it is overdue: staggers and machines that wake up.
+"""How long after a firing a job may start before it is overdue: staggers and machines that wake
+up.
 """
 REACH: Final = 3.5
 """Percent that a trend shows on both sides at least: less than 3 counts for nothing."""
 LEAST_RUNS: Final = 3
 GLANCED: Final = 30
 """Executions in the sparkline next to a job's name."""
+_ENDED: Final = {
+    "void": "is invalid",
+    "missed": "was missed",
+    "dead": "found a dead endpoint",
+    "running": "was killed",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,34 +87,22 @@ class JobLine:
         return self.past[-1] if self.past else None
 
     def blind(self, running: Container[str | None], now_ns: int) -> str | None:
-        """Say why nothing is known of now; None where the latest
-        execution was judged, and is the one that the schedule asks for.
+        """Say why nothing is known of now.
+
+        None where the latest execution was judged, and is the one that the schedule asks for.
         """
-        ran = [
-            each
-            for each in self.past
-            if each.outcome != "skipped"
-            and not (each.outcome == "running" and each.run_id in running)
-        ]
-        if not ran:
+        ran = [each for each in self.past if each.outcome != "skipped"]
+        ended = [each for each in ran if each.outcome != "running" or each.run_id not in running]
+        if not ended:
             return "has never run"
-        latest = ran[-1]
+        latest = ended[-1]
         if latest.outcome not in {"done", "accepted"}:
-            word = {
-                "void": "is invalid",
-                "missed": "was missed",
-                "dead": "found a dead endpoint",
-                "running": "was killed",
-            }
             why = f": {latest.detail.reason}" if latest.detail.reason else ""
-            return f"the latest run {word.get(latest.outcome, latest.outcome)}{why}"
-        due = (
-            between(self.schedule, self.past[-1].started_ns, now_ns - GRACE_NS)
-            if self.schedule
-            else ()
-        )
-        if due:
-            return f"is overdue: {say.plural(len(due), 'firing')} without a run"
+            return f"the latest run {_ENDED.get(latest.outcome, latest.outcome)}{why}"
+        if self.schedule is not None:
+            due = between(self.schedule, self.past[-1].started_ns, now_ns - GRACE_NS)
+            if due:
+                return f"is overdue: {say.plural(len(due), 'firing')} without a run"
         if latest.detail.reference is None and latest.outcome == "done":
             return "has only its first run, which later ones are compared with"
         return None
@@ -124,44 +120,37 @@ class Standing:
 
 def standing(lines: Sequence[JobLine], running: Container[str | None], now_ns: int) -> Standing:
     """Sum jobs up: red where something got worse, green only where every job was judged lately."""
-    blind = tuple(
-        (line.job, why) for line in lines if (why := line.blind(running, now_ns)) is not None
-    )
-    worse, changed, muted = (
-        sum(getattr(line, name) for line in lines) for name in ("worse", "changed", "muted")
-    )
-    seen = len(lines) - len(blind)
+    reasons = [(line.job, line.blind(running, now_ns)) for line in lines]
+    blind = tuple((job, why) for job, why in reasons if why is not None)
+    worse = sum(line.worse for line in lines)
+    changed = sum(line.changed for line in lines)
+    muted = sum(line.muted for line in lines)
+    tone: Tone = "plain"
     if worse:
-        return Standing(
-            text=f"{'One thing' if worse == 1 else f'{worse} things'} got worse",
-            tone="bad",
-            blind=blind,
-        )
-    if blind:
-        rest = f" · nothing got worse in the other{'s' if seen > 1 else ''}" if seen else ""
-        text = (
-            "The job could not be judged"
-            if len(lines) == 1
-            else f"{len(blind)} of {len(lines)} jobs could not be judged{rest}"
-        )
-        return Standing(text=text, tone="plain", blind=blind)
-    if changed:
-        return Standing(
-            text=f"Nothing got worse, but {'a server' if changed == 1 else 'servers'} changed",
-            tone="plain",
-            blind=(),
-        )
-    if muted:
-        return Standing(
-            text=f"Nothing else got worse: {say.plural(muted, 'alarm')} muted",
-            tone="plain",
-            blind=(),
-        )
-    return Standing(text="Nothing got worse", tone="good", blind=())
+        things = "One thing" if worse == 1 else f"{worse} things"
+        text, tone = f"{things} got worse", "bad"
+    elif blind:
+        text = _unjudged(len(blind), len(lines))
+    elif changed:
+        servers = "a server" if changed == 1 else "servers"
+        text = f"Nothing got worse, but {servers} changed"
+    elif muted:
+        text = f"Nothing else got worse: {say.plural(muted, 'alarm')} muted"
+    else:
+        text, tone = "Nothing got worse", "good"
+    return Standing(text=text, tone=tone, blind=blind)
+
+
+def _unjudged(blind: int, total: int) -> str:
+    if total == 1:
+        return "The job could not be judged"
+    others = {0: "", 1: " · nothing got worse in the other"}
+    rest = others.get(total - blind, " · nothing got worse in the others")
+    return f"{blind} of {total} jobs could not be judged{rest}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Jobs:
+class JobsPage:
     """All jobs of a database and their alarms: open ones first, then by time."""
 
     lines: tuple[JobLine, ...]
@@ -178,7 +167,7 @@ class Trend:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class JobPage:
     """The data of the page."""
 
     line: JobLine
@@ -189,7 +178,7 @@ class Job:
     """The executions shown, latest first."""
 
 
-def jobs(connection: duckdb.DuckDBPyConnection, query: Query) -> Jobs:
+def jobs(connection: duckdb.DuckDBPyConnection, query: Query) -> JobsPage:
     """Read all jobs, or the one of that name."""
     wanted = {"job": query.name} if query.name else {}
     past: dict[str, list[ExecutionRow]] = {}
@@ -202,12 +191,8 @@ def jobs(connection: duckdb.DuckDBPyConnection, query: Query) -> Jobs:
     rows = {row.job: row for row in tables.rows(connection, JobRow, **wanted)}
     planned = {name for name in query.planned if query.name in ("", name)}
     names = sorted({*rows, *past, *planned})
-    return Jobs(
-        lines=tuple(
-            _line(job, rows.get(job), past.get(job, []), found, query.today_ns) for job in names
-        ),
-        alarms=found,
-    )
+    lines = (_line(job, rows.get(job), past.get(job, []), found, query.today_ns) for job in names)
+    return JobsPage(lines=tuple(lines), alarms=found)
 
 
 def alarms(connection: duckdb.DuckDBPyConnection, *, job: str = "") -> tuple[Raised, ...]:
@@ -226,13 +211,15 @@ def _line(
 ) -> JobLine:
     past = [execution(each) for each in executions[-GLANCED:]]
     open_ = [each.alarm for each in found if each.job == job and each.alarm.is_open]
-    loud = heard(open_, today_ns)
-    named = [change.series for each in past for change in each.detail.changes]
+    kinds = Counter(alarm.kind for alarm in heard(open_, today_ns))
+    known = sum(alarm.kind != "improvement" for alarm in open_)
+    better, changed = kinds["improvement"], kinds["changed identity"]
+    told = kinds.total() - better
+    changes = [change for each in past for change in each.detail.changes]
+    raised = {alarm.metric for alarm in open_}
     # The first that changed, else the first.
-    series = next(
-        (each for each in named if any(alarm.metric == each for alarm in open_)),
-        named[0] if named else None,
-    )
+    named = [change.series for change in changes]
+    series = next((each for each in named if each in raised), named[0] if named else None)
     return JobLine(
         job=job,
         schedule_text=row.schedule if row else "",
@@ -240,17 +227,11 @@ def _line(
         executions=len(executions),
         past=tuple(past),
         series=series,
-        changes=tuple(
-            math.expm1(change.log_ratio)
-            for each in past
-            for change in each.detail.changes
-            if change.series == series
-        ),
-        worse=sum(alarm.kind not in {"changed identity", "improvement"} for alarm in loud),
-        changed=sum(alarm.kind == "changed identity" for alarm in loud),
-        better=sum(alarm.kind == "improvement" for alarm in loud),
-        muted=sum(alarm.kind != "improvement" for alarm in open_)
-        - sum(alarm.kind != "improvement" for alarm in loud),
+        changes=tuple(math.expm1(each.log_ratio) for each in changes if each.series == series),
+        worse=told - changed,
+        changed=changed,
+        better=better,
+        muted=known - told,
     )
 
 
@@ -264,7 +245,7 @@ def _schedule(spec: str) -> Schedule | None:
     return found
 
 
-def job(connection: duckdb.DuckDBPyConnection, query: Query) -> Job:
+def job(connection: duckdb.DuckDBPyConnection, query: Query) -> JobPage:
     """Read a job; raise `NotFoundError` if there is none of that name."""
     found = jobs(connection, query)
     if not found.lines:
@@ -272,7 +253,7 @@ def job(connection: duckdb.DuckDBPyConnection, query: Query) -> Job:
             f"no job '{query.name}' in this database", hint=f"agentload watch run {query.name}"
         )
     history = trends_of(connection, query.name, found.alarms)
-    return Job(
+    return JobPage(
         line=found.lines[0],
         trends=tuple(trend(each, job=query.name) for each in history.series),
         alarms=found.alarms,
@@ -285,45 +266,44 @@ def trends_of(
     connection: duckdb.DuckDBPyConnection, name: str, alarms: tuple[Raised, ...]
 ) -> trends.Trends:
     """Read a job's trends; *alarms* may include other jobs'."""
-    return trends.trends(
-        name, executions(connection, name), tuple(each.alarm for each in alarms if each.job == name)
-    )
+    own = tuple(each.alarm for each in alarms if each.job == name)
+    return trends.trends(name, executions(connection, name), own)
 
 
 def trend(series: trends.Series, *, job: str) -> Trend:
     """Draw a series."""
     points = series.points
+    lows = [point.value if point.low is None else point.low for point in points]
+    highs = [point.value if point.high is None else point.high for point in points]
     values = Series(
         label=series.name,
         slot=2,
         mark="points",
         xs=tuple(float(number) for number in range(1, len(points) + 1)),
         ys=tuple(100 * point.value for point in points),
-        lows=tuple(100 * (point.value if point.low is None else point.low) for point in points),
-        highs=tuple(100 * (point.value if point.high is None else point.high) for point in points),
-        tips=tuple(_tip(point) for point in points),
+        lows=tuple(100 * low for low in lows),
+        highs=tuple(100 * high for high in highs),
+        tips=tuple(map(_tip, points)),
     )
     reach = max(REACH, *(1.1 * abs(end) for end in (*values.lows, *values.highs)))
     means, bands = tuple(_means(series)), tuple(_bands(series))
-    drawn = (
-        (means, "Horizontal lines: means."),
-        (series.change_points, "Dashed line: level change."),
-        (bands, "Band: alarm."),
-    )
-    told = (
+    caption = (
         "Change from the first reference run; higher is slower.",
         "Bars are each run's own 95% interval; runs vary by more than that.",
+        "Horizontal lines: means." if means else "",
+        "Dashed line: level change." if series.change_points else "",
+        "Band: alarm." if bands else "",
     )
     chart = Plot(
         name=slug(f"{job}-{series.name}"),
         title=f"{METRICS[series.metric].capitalize()} of {series.arm}",
-        caption=" ".join((*told, *(words for each, words in drawn if each))),
+        caption=say.join(caption, " "),
         x=Axis(label=f"run, {_day(points[0])} to {_day(points[-1])}", quantity="count", whole=True),
         y=Axis(label="change, %", quantity="percent", low=-reach, high=reach),
         series=(values, *means),
         bands=bands,
         rules=tuple(
-            Rule(axis="x", at=level.point + 0.5, label=_percent(level.change))
+            RuleLine(axis="x", at=level.point + 0.5, label=_percent(level.change))
             for level in series.change_points
         ),
     )
@@ -359,11 +339,7 @@ def _bands(series: trends.Series) -> Iterator[Band]:
         if raised:
             high = len(series.points) + 0.5 if each.is_open else float(closed)
             yield Band(
-                axis="x",
-                low=float(raised),
-                high=high,
-                label="",
-                slot=1 if each.kind == "regression" else 5,
+                axis="x", low=float(raised), high=high, slot=1 if each.kind == "regression" else 5
             )
 
 
@@ -372,13 +348,12 @@ def _day(point: Point) -> str:
 
 
 def _tip(point: Point) -> str:
-    ends = (
-        ""
-        if point.low is None or point.high is None
-        else f" [{say.signed(100 * point.low, 1)}, {say.signed(100 * point.high, 1)}]"
-    )
-    what = f"{_percent(point.value)}{ends}" if point.run_id != point.reference else "the reference"
-    return f"{point.run_id}: {what}"
+    if point.run_id == point.reference:
+        return f"{point.run_id}: the reference"
+    ends = ""
+    if point.low is not None and point.high is not None:
+        ends = f" [{say.signed(100 * point.low, 1)}, {say.signed(100 * point.high, 1)}]"
+    return f"{point.run_id}: {_percent(point.value)}{ends}"
 
 
 def _percent(share: float) -> str:

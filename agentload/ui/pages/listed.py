@@ -1,13 +1,14 @@
 """Paged lists of runs, decisions and comparisons, and the overview with the latest of each."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import islice
 from typing import Final, Generic, TypeVar
 
 import duckdb
 
 from agentload.model.rows import ExecutionRow
+from agentload.report.charts.spec import Plot
 from agentload.report.labels import VERDICT_TONES
 from agentload.report.parts import Tone
 from agentload.store import runs as stored
@@ -84,7 +85,7 @@ HAVING count(*) > 1 ORDER BY max(place) DESC LIMIT {GROUPS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed(Generic[T]):
+class ListPage(Generic[T]):
     """One page of a list, latest first."""
 
     lines: tuple[T, ...]
@@ -119,7 +120,7 @@ class ListedRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class DecisionLine:
     """One decision."""
 
     run_id: str
@@ -141,7 +142,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class SamePlan:
     """Runs of the same plan, latest first."""
 
     trace: str | None
@@ -156,26 +157,26 @@ class Comparisons:
     """Runs that can be compared, and comparisons made."""
 
     executions: tuple[Execution, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[SamePlan, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
+class OverviewPage:
     """The data of the overview."""
 
     worse: tuple[Raised, ...]
     """Open alarms, without improvements."""
     better: tuple[Raised, ...]
     jobs: tuple[JobLine, ...]
-    decisions: Listed[Decision]
-    runs: Listed[ListedRun]
+    decisions: ListPage[DecisionLine]
+    runs: ListPage[ListedRun]
     unloaded: tuple[str, ...]
     """Runs that are only in their journals."""
 
 
 def runs(
     connection: duckdb.DuckDBPyConnection, query: Query, *, size: int = RUNS_A_PAGE
-) -> Listed[ListedRun]:
+) -> ListPage[ListedRun]:
     """Search the runs with one query; only the runs shown have their calls and blocks counted.
 
     Past the end is the last page.
@@ -190,57 +191,54 @@ def runs(
     }
     rows = connection.execute(_RUNS, wanted).fetchall()
     shown = [row[0] for row in rows]
-    decided, answers = (
-        dict(connection.execute(sql, {"runs": shown}).fetchall()) for sql in (_HEADLINES, _ANSWERS)
-    )
+    decided = dict(connection.execute(_HEADLINES, {"runs": shown}).fetchall())
+    answers = dict(connection.execute(_ANSWERS, {"runs": shown}).fetchall())
     summaries = {each.run_id: each for each in stored.run_lines(connection, shown)}
-    nothing = {"headline": None, "version": None}
-    lines = tuple(
-        ListedRun(
-            run=summaries[run], job=job, answers=answers.get(run, 0), **decided.get(run, nothing)
-        )
-        for run, job, *_ in rows
-    )
+    lines = []
+    for run, job, *_ in rows:
+        decision = decided.get(run, {"headline": None, "version": None})
+        line = ListedRun(run=summaries[run], job=job, answers=answers.get(run, 0), **decision)
+        lines.append(line)
+    found = _listed(tuple(lines), rows, size)
+    return replace(found, facets=_facets(connection)) if query.page == "runs" else found
+
+
+def _facets(connection: duckdb.DuckDBPyConnection) -> dict[str, tuple[tuple[str, int], ...]]:
+    """Read what the list can be narrowed to."""
     facets: dict[str, tuple[tuple[str, int], ...]] = {}
-    for facet, value, count in (
-        connection.execute(_FACETS).fetchall() if query.page == "runs" else ()
-    ):
+    for facet, value, count in connection.execute(_FACETS).fetchall():
         facets[facet] = (*facets.get(facet, ()), (value, count))
-    return replace(_listed(lines, rows, size), facets=facets)
+    return facets
 
 
 def decisions(
     connection: duckdb.DuckDBPyConnection, query: Query, *, size: int = DECISIONS_A_PAGE
-) -> Listed[Decision]:
+) -> ListPage[DecisionLine]:
     """Read stored decisions, and those of job executions. Past the end is the last page."""
     rows = connection.execute(_DECISIONS, {"size": size, "page": query.number("page")}).fetchall()
-    names = ("run_id", "at_ns", "policy", "headline", "verdict", "version", "kind", "name", "model")
-    return _listed(
-        tuple(Decision(**dict(zip(names, row, strict=False))) for row in rows), rows, size
-    )
+    names = [each.name for each in fields(DecisionLine)]
+    lines = tuple(DecisionLine(**dict(zip(names, row, strict=False))) for row in rows)
+    return _listed(lines, rows, size)
 
 
 # a page's signature
 def comparisons(connection: duckdb.DuckDBPyConnection, query: Query) -> Comparisons:  # noqa: ARG001
     """Read executions with their references, and the runs of one plan, which can be compared."""
-    latest = reversed(tables.rows(connection, ExecutionRow))
-    compared = (each for row in latest if (each := execution(row)).detail.reference is not None)
+    latest = map(execution, reversed(tables.rows(connection, ExecutionRow)))
+    compared = (each for each in latest if each.detail.reference is not None)
     return Comparisons(
-        executions=tuple(islice(compared, EXECUTIONS)), groups=records(connection, Group, _GROUPS)
+        executions=tuple(islice(compared, EXECUTIONS)),
+        groups=records(connection, SamePlan, _GROUPS),
     )
 
 
-def overview(connection: duckdb.DuckDBPyConnection, query: Query) -> Overview:
+def overview(connection: duckdb.DuckDBPyConnection, query: Query) -> OverviewPage:
     """Read regressions, decisions, jobs and runs; active runs come from the journals."""
     found = jobs(connection, query)
     held = _charted(connection, [each for each in found.alarms if each.alarm.is_open])
-    return Overview(
-        worse=tuple(
-            sorted(
-                (each for each in held if each.alarm.kind != "improvement"),
-                key=lambda each: each.alarm.is_muted(query.today_ns),
-            )
-        ),
+    worse = [each for each in held if each.alarm.kind != "improvement"]
+    return OverviewPage(
+        worse=tuple(sorted(worse, key=lambda each: each.alarm.is_muted(query.today_ns))),
         better=tuple(each for each in held if each.alarm.kind == "improvement"),
         jobs=found.lines,
         decisions=decisions(connection, query, size=LATEST),
@@ -261,20 +259,16 @@ def _unloaded(
 def _charted(connection: duckdb.DuckDBPyConnection, held: list[Raised]) -> list[Raised]:
     """Add charts to the first few alarms."""
     shown = [each for each in held if each.alarm.metric is not None][:DRAWN]
-    series = {
-        (name, each.name): each
-        for name in dict.fromkeys(each.job for each in shown)
-        for each in trends_of(connection, name, tuple(held)).series
-    }
-    charts = {
-        key: trend(series[key], job=key[0]).chart
-        for each in shown
-        if (key := (each.job, each.alarm.metric or "")) in series
-    }
-    return [replace(each, chart=charts.get((each.job, each.alarm.metric or ""))) for each in held]
+    wanted = {(each.job, each.alarm.metric) for each in shown}
+    charts: dict[tuple[str, str | None], Plot] = {}
+    for job in dict.fromkeys(each.job for each in shown):
+        for series in trends_of(connection, job, tuple(held)).series:
+            if (job, series.name) in wanted:
+                charts[job, series.name] = trend(series, job=job).chart
+    return [replace(each, chart=charts.get((each.job, each.alarm.metric))) for each in held]
 
 
-def _listed(lines: tuple[T, ...], rows: Sequence[tuple[int, ...]], size: int) -> Listed[T]:
+def _listed(lines: tuple[T, ...], rows: Sequence[tuple[int, ...]], size: int) -> ListPage[T]:
     """Return a page of rows that end in their position and the total."""
     first, total = rows[0][-2:] if rows else (0, 0)
-    return Listed(lines=lines, total=total, first=first, size=size)
+    return ListPage(lines=lines, total=total, first=first, size=size)

@@ -43,7 +43,7 @@ FROM graded WHERE run_id = $run GROUP BY task, arm ORDER BY task, arm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
+class CallTimes:
     """One workload on one arm; p50 and p95 of its successful calls, in ms."""
 
     workload: str
@@ -57,7 +57,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
+class FailedCalls:
     """Failed calls of one arm with one status."""
 
     arm: str
@@ -77,7 +77,7 @@ class Right:
     asked: int
 
 
-class Finding(msgspec.Struct, frozen=True):
+class StoredFinding(msgspec.Struct, frozen=True):
     """What one rule concluded, and of what."""
 
     message: str
@@ -98,18 +98,18 @@ class StoredVerdict:
     headline: str
     tone: Tone
     answers: tuple[Answer, ...]
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[StoredFinding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class RunPage:
     """The data of the page."""
 
     summary: RunSummary
     slots: dict[str, int]
     verdict: StoredVerdict | None
-    timings: tuple[Timing, ...]
-    failures: tuple[Failed, ...]
+    timings: tuple[CallTimes, ...]
+    failures: tuple[FailedCalls, ...]
     answers: tuple[Right, ...]
     charts: tuple[Chart, ...]
     job: str | None
@@ -123,7 +123,7 @@ class _Choice(msgspec.Struct):
 
 class _Decision(msgspec.Struct):
     choice: _Choice = msgspec.field(default_factory=_Choice)
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[StoredFinding, ...] = ()
 
 
 class _Stored(msgspec.Struct):
@@ -135,8 +135,9 @@ class _Stored(msgspec.Struct):
 
 
 def run_named(connection: duckdb.DuckDBPyConnection, name: str) -> str:
-    """Return the run of that name, or the only one
-    with that prefix; raise `NotFoundError` otherwise.
+    """Return the run of that name, or the only one with that prefix.
+
+    Raise `NotFoundError` otherwise.
     """
     try:
         return named(connection, name).run_id
@@ -150,7 +151,7 @@ def run_named(connection: duckdb.DuckDBPyConnection, name: str) -> str:
         raise NotFoundError(error.message, hint=kept or error.hint) from error
 
 
-def run(connection: duckdb.DuckDBPyConnection, query: Query) -> Run:
+def run(connection: duckdb.DuckDBPyConnection, query: Query) -> RunPage:
     """Read a run by its name or a prefix of it; raise `NotFoundError` if there is none."""
     name = run_named(connection, query.name)
     told = summary(connection, name)
@@ -159,12 +160,12 @@ def run(connection: duckdb.DuckDBPyConnection, query: Query) -> Run:
         {each.pair for each in told.blocks}
         - {each.pair for each in told.blocks if each.void or each.warmup}
     )
-    return Run(
+    return RunPage(
         summary=told,
         slots={arm: position % SLOTS for position, arm in enumerate(arms)},
         verdict=_verdict(connection, name),
-        timings=records(connection, Timing, _TIMINGS, run=name, arms=arms),
-        failures=records(connection, Failed, _FAILURES, run=name),
+        timings=records(connection, CallTimes, _TIMINGS, run=name, arms=arms),
+        failures=records(connection, FailedCalls, _FAILURES, run=name),
         answers=records(connection, Right, _ANSWERS, run=name),
         charts=tuple(_charts(told)),
         job=_job(connection, name),
@@ -182,8 +183,10 @@ def _verdict(connection: duckdb.DuckDBPyConnection, run: str) -> StoredVerdict |
 
 
 def verdict_of(kept: VerdictRow) -> StoredVerdict | None:
-    """Return what a stored decision says; None where it is of a version
-    that told it otherwise: the report is made anew from the calls.
+    """Return what a stored decision says.
+
+    None where it is of a version that told it otherwise: the report is made anew from the
+    calls.
     """
     try:
         stored = msgspec.json.decode(kept.decision, type=_Stored)
@@ -210,8 +213,10 @@ def _charts(found: RunSummary) -> Iterator[Chart]:
     yield Plot(
         name="throughput",
         title="Output tokens per second, block by block",
-        caption="One mark for each block and arm, in the order they were played; drain tails and "
-        "invalid blocks are excluded.",
+        caption=(
+            "One mark for each block and arm, in the order they were played; drain tails "
+            "and invalid blocks are excluded."
+        ),
         x=Axis(label="round", quantity="count", whole=True),
         y=Axis(label="tokens/s", quantity="tokens/s"),
         series=tuple(_rates(slot, arm.arm, blocks) for slot, arm in enumerate(found.arms)),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentload.report.charts import data
-from agentload.report.charts.spec import Axis, Chart, Lanes, Span
+from agentload.report.charts.spec import Axis, Chart, Lanes, LaneSpan
 from tests.report.charts.test_draw import MAP, PLOT
 from tests.report.telling import made
 
@@ -19,8 +19,8 @@ LANES = Lanes(
     x=Axis(label="change, %", quantity="percent"),
     lanes=("your mix", " turn latency"),
     spans=(
-        Span(lane=1, look="noise", low=-2.0, high=2.0),
-        Span(lane=1, look="interval", low=-8.0, high=-4.0, at=-6.0, slot=1, tip="FP8: −6%"),
+        LaneSpan(lane=1, look="noise", low=-2.0, high=2.0),
+        LaneSpan(lane=1, look="interval", low=-8.0, high=-4.0, at=-6.0, slot=1, tip="FP8: −6%"),
     ),
     arms=(("FP8", 1),),
 )

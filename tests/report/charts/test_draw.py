@@ -6,17 +6,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agentload.report.charts.draw import inline, picture, scales
-from agentload.report.charts.scale import fitted, round_step
+from agentload.report.charts.draw import inline, picture
+from agentload.report.charts.plot import scales
+from agentload.report.charts.scale import fit, round_step
 from agentload.report.charts.spec import (
     Axis,
     Band,
-    Cell,
     Chart,
     HeatMap,
     Plot,
-    Rule,
+    RuleLine,
     Series,
+    Square,
     legend,
 )
 from tests.report.golden import assert_golden
@@ -47,7 +48,10 @@ PLOT = Plot(
         Band(axis="x", low=2_400.0, high=10_500.0, label="break-even", slot=1),
         Band(axis="y", low=None, high=6.0, label="floor"),
     ),
-    rules=(Rule(axis="y", at=9.0, label="SLO"), Rule(axis="x", at=40_000.0, label="own batch")),
+    rules=(
+        RuleLine(axis="y", at=9.0, label="SLO"),
+        RuleLine(axis="x", at=40_000.0, label="own batch"),
+    ),
 )
 MAP = HeatMap(
     name="accuracy",
@@ -58,8 +62,8 @@ MAP = HeatMap(
     columns=("8k", "128k"),
     rows=("0%", "100%"),
     cells=(
-        Cell(column=0, row=0, value=1.0, text="100", tip="20 of 20"),
-        Cell(column=1, row=1, value=0.05, text="5", tip="1 of 20", slot=1),
+        Square(column=0, row=0, value=1.0, text="100", tip="20 of 20"),
+        Square(column=1, row=1, value=0.05, text="5", tip="1 of 20", slot=1),
     ),
 )
 
@@ -197,20 +201,20 @@ def test_steps_between_ticks_are_round(rough: float, step: float) -> None:
 
 
 def test_an_axis_ends_on_ticks_where_it_is_left_open() -> None:
-    scale = fitted(LINEAR, [6.4, 11.9], start=0, end=100, ends="ticks")
+    scale = fit(LINEAR, [6.4, 11.9], start=0, end=100, ends="ticks")
     assert scale.ticks() == (6.0, 8.0, 10.0, 12.0)
     assert (scale.low, scale.high) == (6.0, 12.0)
 
 
 @pytest.mark.parametrize("values", [[], [0.0], [0.0, -1.0]])
 def test_a_log_axis_of_zeroes_alone_is_an_axis(values: list[float]) -> None:
-    found = fitted(LOG, values, start=0.0, end=100.0, ends="ticks")
+    found = fit(LOG, values, start=0.0, end=100.0, ends="ticks")
     assert (found.low, found.high, found.ticks()) == (0.5, 2.0, (0.5, 1.0, 2.0))
     assert [found.at(value) for value in values] == [0.0] * len(values)
 
 
 def test_a_log_axis_ticks_at_round_values_within_its_reach() -> None:
-    assert fitted(LOG, [40.0, 3_000.0], start=0, end=100, ends="values").ticks() == (
+    assert fit(LOG, [40.0, 3_000.0], start=0, end=100, ends="values").ticks() == (
         50.0,
         100.0,
         200.0,
@@ -228,7 +232,7 @@ def test_a_log_axis_ticks_at_round_values_within_its_reach() -> None:
 def test_every_value_lies_on_a_linear_axis_and_larger_values_lie_further(
     values: list[float], ends: str
 ) -> None:
-    scale = fitted(LINEAR, values, start=10, end=90, ends="ticks" if ends == "ticks" else "values")
+    scale = fit(LINEAR, values, start=10, end=90, ends="ticks" if ends == "ticks" else "values")
     pixels = [scale.at(value) for value in sorted(values)]
     assert all(10 - 1e-6 <= pixel <= 90 + 1e-6 for pixel in pixels)
     assert all(before <= after for before, after in pairwise(pixels))
@@ -237,10 +241,10 @@ def test_every_value_lies_on_a_linear_axis_and_larger_values_lie_further(
 
 @given(st.lists(st.floats(1e-3, 1e7), min_size=1, max_size=20))
 def test_every_value_lies_on_a_log_axis(values: list[float]) -> None:
-    scale = fitted(LOG, values, start=10, end=90, ends="values")
+    scale = fit(LOG, values, start=10, end=90, ends="values")
     assert all(10 - 1e-6 <= scale.at(value) <= 90 + 1e-6 for value in values)
     assert len(scale.ticks()) <= 8
 
 
 def test_values_that_cannot_be_drawn_do_not_stretch_the_axis() -> None:
-    assert fitted(LOG, [0.0, float("nan"), 10.0, 100.0], start=0, end=1, ends="values").low == 10.0
+    assert fit(LOG, [0.0, float("nan"), 10.0, 100.0], start=0, end=1, ends="values").low == 10.0

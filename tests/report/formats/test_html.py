@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from agentload.report.formats.html import html, tied
+from agentload.report.formats.html import html, tie
 from agentload.report.parts import Group, Step
 from tests.report.charts.test_draw import MAP, PLOT
 from tests.report.golden import assert_golden
@@ -112,4 +112,4 @@ def test_the_policy_allows_our_own_script_only() -> None:
 def test_a_number_stays_with_its_unit_and_an_interval_in_one_piece(
     words: str, expected: str
 ) -> None:
-    assert tied(words) == expected
+    assert tie(words) == expected

@@ -4,7 +4,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.report.formats.md import escaped, markdown
+from agentload.report.formats.md import escape, markdown
 from agentload.report.parts import Cell, Table
 from tests.report.golden import assert_golden
 from tests.report.telling import told
@@ -56,4 +56,4 @@ def test_no_name_breaks_a_table(name: str) -> None:
 
 
 def test_a_name_is_shown_as_it_is() -> None:
-    assert escaped("a*b_c <d> [e](f) `g` _h_") == r"a\*b_c \<d> [e\](f) \`g\` \_h\_"
+    assert escape("a*b_c <d> [e](f) `g` _h_") == r"a\*b_c \<d> [e\](f) \`g\` \_h\_"

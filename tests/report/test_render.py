@@ -6,7 +6,7 @@ import yaml
 
 from agentload.errors import UsageError
 from agentload.report.parts import Rollout
-from agentload.report.write import beside, formats, write
+from agentload.report.render import beside, formats, write
 from tests.report.golden import assert_golden
 from tests.report.telling import made, told
 

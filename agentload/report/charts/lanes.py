@@ -1,0 +1,75 @@
+"""Draw labelled lanes over one axis.
+
+Differences with their intervals, blocks of a run, phases of a call.
+"""
+
+from typing import Final
+
+from agentload.report.charts.frame import BOTTOM, RIGHT, TOP, WIDTH, band, foot, names, rule
+from agentload.report.charts.plot import line, stairs
+from agentload.report.charts.scale import Scale, fit
+from agentload.report.charts.spec import Axis, Lanes, LaneSpan, LaneTrace, Look
+from agentload.report.charts.svg import across, element, marker, of_arm, text, title
+
+LEFT = 146
+"""Room for the lanes' labels."""
+_THICK: Final[dict[Look, float]] = {"interval": 0, "noise": 0.9, "mark": 0.5}
+"""Heights of spans as shares of their lane; any other is three fifths high."""
+
+
+def lanes(chart: Lanes) -> str:
+    """Draw everything inside the frame: bands first, then lane by lane what each arm has in it."""
+    bottom = TOP + chart.height * len(chart.lanes)
+    ends = [end for span in chart.spans for end in (span.low, span.high)]
+    for each in chart.bands:
+        ends += [end for end in (each.low, each.high) if end is not None]
+    x = fit(chart.x, ends, start=LEFT, end=WIDTH - RIGHT, ends="values")
+    count = Axis(label="", quantity="count")
+    frame = Scale(axis=count, low=0, high=1, start=bottom, end=TOP, step=1)
+    return "".join(
+        (
+            *(band(each, x, frame) for each in chart.bands),
+            *(rule(each, x, frame) for each in chart.rules),
+            *(_label(label, index, chart.height) for index, label in enumerate(chart.lanes)),
+            foot(x, bottom),
+            names(x.axis.label, "", LEFT, bottom + BOTTOM),
+            _spans(chart, x),
+            *(_trace(each, x, chart.height) for each in chart.traces),
+        )
+    )
+
+
+def _label(label: str, lane: int, height: float) -> str:
+    """Write a lane's name; one that begins with a space is below a heading."""
+    y = TOP + height * (lane + 0.5) + 4
+    if label.startswith(" "):
+        return text(label.strip(), "tick", 12.0, y)
+    return text(label, "label lane", 4.0, y)
+
+
+def _spans(chart: Lanes, x: Scale) -> str:
+    """Draw the spans arm by arm, the noise behind all others."""
+    by_slot: dict[int | None, str] = {}
+    for span in sorted(chart.spans, key=lambda span: span.look != "noise"):
+        by_slot[span.slot] = by_slot.get(span.slot, "") + _span(span, x, chart.height)
+    groups = by_slot.items()
+    return "".join(element("g", drawn, class_=of_arm("series", slot)) for slot, drawn in groups)
+
+
+def _span(span: LaneSpan, x: Scale, height: float) -> str:
+    middle = TOP + height * (span.lane + span.offset)
+    low, high = x.at(span.low), x.at(span.high)
+    tip = title(span.tip)
+    if span.look == "interval":
+        mark = "" if span.at is None else marker((x.at(span.at), middle), span.slot, "mark")
+        return element("g", tip, across("bar", low, high, middle), mark, class_="interval")
+    thick = height * _THICK.get(span.look, 0.6)
+    box = element("rect", x=low, y=middle - thick / 2, width=max(high - low, 1.0), height=thick)
+    return element("g", tip, box, class_=f"span {span.look}")
+
+
+def _trace(trace: LaneTrace, x: Scale, height: float) -> str:
+    bottom = TOP + height * (trace.lane + 1)
+    values = zip(trace.xs, trace.ys, strict=True)
+    pixels = [(x.at(at), bottom - 1 - (height - 2) * value) for at, value in values]
+    return element("g", line(stairs(pixels)), class_=of_arm("series", trace.slot))

@@ -1,0 +1,110 @@
+"""Draw values over two axes: points, lines and steps, each with its interval and a tip."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+from agentload.report.charts.frame import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    band,
+    foot,
+    names,
+    rows,
+    rule,
+)
+from agentload.report.charts.scale import Scale, fit
+from agentload.report.charts.spec import Plot, Series
+from agentload.report.charts.svg import Point, element, marker, of_arm, path, upright
+from agentload.report.format import axis_value
+
+
+def plot(chart: Plot) -> str:
+    """Draw everything inside the frame."""
+    x, y = scales(chart)
+    return "".join(
+        (
+            rows(y, x),
+            foot(x, y.start),
+            names(x.axis.label, y.axis.label, x.start, HEIGHT),
+            *(band(each, x, y) for each in chart.bands),
+            *(rule(each, x, y) for each in chart.rules),
+            *(_series(each, x, y) for each in chart.series),
+        )
+    )
+
+
+def scales(chart: Plot) -> tuple[Scale, Scale]:
+    """Lay both axes over the frame, wide enough for
+    all values, rules and the bands' closed ends.
+    """
+    values: dict[str, list[float]] = {"x": [], "y": []}
+    for series in chart.series:
+        values["x"] += series.xs
+        values["y"] += (*series.ys, *series.lows, *series.highs)
+    for ruled in chart.rules:
+        values[ruled.axis].append(ruled.at)
+    for shaded in chart.bands:
+        values[shaded.axis] += [end for end in (shaded.low, shaded.high) if end is not None]
+    return (
+        fit(chart.x, values["x"], start=LEFT, end=WIDTH - RIGHT, ends="values"),
+        fit(chart.y, values["y"], start=HEIGHT - BOTTOM, end=TOP, ends="ticks"),
+    )
+
+
+def _series(series: Series, x: Scale, y: Scale) -> str:
+    pixels = [(x.at(across), y.at(up)) for across, up in zip(series.xs, series.ys, strict=True)]
+    drawn = ""
+    if series.mark != "points":
+        drawn = line(pixels if series.mark == "line" else stairs(pixels))
+    shape = "mark" if series.mark == "points" else "hit"
+    marks = "".join(
+        marker(at, series.slot, shape, tip)
+        for at, tip in zip(pixels, series.tips or _tips(series, x, y), strict=True)
+        if math.isfinite(at[1])
+    )
+    class_ = of_arm("series", series.slot)
+    spread = _spread(series, x, y)
+    return element("g", spread, drawn, marks, class_=class_, data_arm=series.slot)
+
+
+def _tips(series: Series, x: Scale, y: Scale) -> tuple[str, ...]:
+    units = x.axis.quantity, y.axis.quantity
+    return tuple(
+        f"{series.label}: {axis_value(units[0], across)}, {axis_value(units[1], up)}"
+        for across, up in zip(series.xs, series.ys, strict=True)
+    )
+
+
+def _spread(series: Series, x: Scale, y: Scale) -> str:
+    """Draw the values' intervals: a band along a line, a bar at each point."""
+    lows = [(x.at(at), y.at(low)) for at, low in zip(series.xs, series.lows, strict=False)]
+    highs = [(x.at(at), y.at(high)) for at, high in zip(series.xs, series.highs, strict=False)]
+    if series.mark == "line" and lows:
+        return element("path", class_="band", d=path([*lows, *reversed(highs)]))
+    ends = zip(lows, highs, strict=True)
+    return "".join(upright("bar", at, low, high) for (at, low), (_, high) in ends)
+
+
+def line(pixels: Sequence[Point]) -> str:
+    """Draw a line through the points, broken where one is missing."""
+    pieces: list[list[Point]] = [[]]
+    for at in pixels:
+        if math.isfinite(at[1]):
+            pieces[-1].append(at)
+        elif pieces[-1]:
+            pieces.append([])
+    d = "".join(path(piece) for piece in pieces if len(piece) > 1)
+    return element("path", class_="line", d=d) if d else ""
+
+
+def stairs(pixels: Sequence[Point]) -> list[Point]:
+    """Return the corners of steps that keep each value until the next one."""
+    out = list(pixels[:1])
+    for (_, before), (across, up) in pairwise(pixels):
+        out += [(across, before), (across, up)]
+    return out

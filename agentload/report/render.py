@@ -1,0 +1,95 @@
+"""Render a document in any format, and write a report's files into a folder."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from agentload.errors import UsageError
+from agentload.plugins import Plugins
+from agentload.report.parts import Document, Rollout
+
+NAMES: Final = ("canary.yaml", "alerts.yaml", "rollback.md")
+MARK: Final = "agentload canary"
+"""In the first line of every such file, so that a later report knows its own from yours."""
+_RELEASED: Final = re.compile(r"\d+\.\d+\.\d+(\.post\d+)?")
+
+
+def beside(rollout: Rollout) -> tuple[tuple[str, str], ...]:
+    """Return each file's name and text."""
+    environment = Environment(
+        loader=PackageLoader("agentload.report"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701  # YAML and Markdown: every value passes `quoted`
+    )
+    # A JSON string is a YAML string.
+    environment.filters["quoted"] = lambda words: json.dumps(str(words), ensure_ascii=False)
+    released = rollout.version is not None and _RELEASED.fullmatch(rollout.version) is not None
+    image = f"vllm/vllm-openai:v{rollout.version}" if released else "IMAGE"
+    return tuple(
+        (
+            name,
+            environment.get_template(f"{name}.j2").render(rollout=rollout, image=image, mark=MARK),
+        )
+        for name in NAMES
+    )
+
+
+USUAL: Final = ("md", "html", "json")
+_FORMATS: Final = Plugins(room="agentload.report.formats", kind="format", needs=("files",))
+
+
+def formats() -> tuple[str, ...]:
+    """List the formats, sorted."""
+    return _FORMATS.names()
+
+
+def render(document: Document, format: str) -> str:
+    """Render a document as the first file of a format.
+
+    Raises `UsageError` where there is no such format.
+    """
+    _, text = next(_files(document, format))
+    return text
+
+
+def write(document: Document, folder: Path, *, formats: Sequence[str] = USUAL) -> tuple[Path, ...]:
+    """Write the report, and the canary's files if there is one; return the paths.
+
+    Raises as `render` does.
+    """
+    out = []
+    files = [file for name in formats for file in _files(document, name)]
+    if document.rollout is not None:
+        files += beside(document.rollout)
+    for name, text in files:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        out.append(path)
+    if document.rollout is None:
+        _withdraw(folder)
+    return tuple(out)
+
+
+def _files(document: Document, format: str) -> Iterator[tuple[str, str]]:
+    if format not in formats():
+        raise UsageError(f"no format '{format}'", hint=f"any of: {','.join(formats())}")
+    yield from _FORMATS.load(format).files(document)
+
+
+def _withdraw(folder: Path) -> None:
+    """Remove the canary of an earlier decision.
+
+    A manifest must not outlive the verdict that it rests on.
+    """
+    for name in NAMES:
+        path = folder / name
+        if path.is_file() and MARK in path.read_text(encoding="utf-8").partition("\n")[0]:
+            path.unlink()

@@ -1,0 +1,219 @@
+"""The canary of the chosen arm: how its servers start, its
+share of the sessions, and the limits that take it back.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from advisor.evidence import Arm, Floats
+from agentload.report import format as say
+from agentload.report import labels
+from agentload.report.parts import Limit, Rollout
+from agentload.report.sections.view import View
+from agentload.serve.facts import FIRST_TOKEN_S
+
+CANARY: Final = 'job="vllm-canary"'
+STABLE: Final = 'job="vllm-stable"'
+# a quarter of the day: enough answers to tell, and a
+# turn for the worse is not thinned by a good morning
+WINDOW: Final = "6h"
+# An expression is looked at every minute: what chance
+# exceeds once in a thousand looks would page within the day.
+STANDARD_ERRORS: Final = 4
+# A pool that is large enough does not preempt; five a minute is the least that is no accident.
+PREEMPTIONS_PER_MIN: Final = 5
+# First tokens that come late on the canary alone: what users
+# would notice, and above what two equal replicas differ by.
+LATE_SHARE: Final = 0.05
+# MLPerf Inference bounds generated tokens to 90-110 % of
+# the reference: a broken model that stops early is fast.
+LENGTH_CHANGE: Final = 0.1
+# Loops end at the length limit; two points more of them than the stable servers, beyond chance.
+LENGTH_ENDS: Final = 0.02
+# Answers of agents are long-tailed: where the run does
+# not tell, a standard deviation of one and a half means.
+LENGTH_SPREAD: Final = 1.5
+LEAST_SHARE: Final = 0.01  # a share of which nothing was seen yet is not known to be none
+
+
+def limits(view: View) -> tuple[Limit, ...]:
+    """List the conditions that end the canary of the chosen arm."""
+    preemptions, late_s, spread = _preemptions_per_min(view), _late_s(view), _length_spread(view)
+    answers = f"clamp_min({_increase('request_success_total', CANARY)}, 1)"
+    length, stable_length = _mean_length(CANARY), _mean_length(STABLE)
+    late, cut = say.number(100 * LATE_SHARE), say.number(100 * LENGTH_ENDS)
+    short, long = say.percent(1 - LENGTH_CHANGE), say.percent(1 + LENGTH_CHANGE)
+    chance = f"{STANDARD_ERRORS * spread:.1f} / sqrt({answers})"
+    return (
+        Limit(
+            name="CanaryTimeToFirstToken",
+            text=(
+                f"TTFT above {late_s:g} s in {late} pp more of the requests than on stable servers"
+            ),
+            expression=_more(_late(CANARY, late_s), _late(STABLE, late_s), LATE_SHARE, answers),
+            minutes=15,
+            because=(
+                "beyond what two equal replicas differ by, at a bound of vLLM's histogram, "
+                "where nothing is interpolated"
+            ),
+        ),
+        Limit(
+            name="CanaryPreemptions",
+            text=f"preemptions > {say.number(preemptions)}/min",
+            expression=(
+                f"sum(rate(vllm:num_preemptions_total{{{CANARY}}}[10m])) * 60 > {preemptions:g}"
+            ),
+            minutes=10,
+            because="the pool is smaller, or the load larger, than in the run",
+        ),
+        Limit(
+            name="CanaryAnswerLength",
+            text=f"mean answer length outside {short} to {long} of stable servers'",
+            expression=f"abs({length} / {stable_length} - 1) > {LENGTH_CHANGE:g} + {chance}",
+            minutes=15,
+            because=(
+                "a cache that loses information shows first in answers that stop early or never end"
+            ),
+        ),
+        Limit(
+            name="CanaryEndsAtLength",
+            text=f"{cut} pp more answers cut at the length limit than on stable servers",
+            expression=_more(_length_ends(CANARY), _length_ends(STABLE), LENGTH_ENDS, answers),
+            minutes=15,
+            because="repetition and garbage run into the length limit",
+        ),
+    )
+
+
+def _increase(name: str, labels: str) -> str:
+    return f"sum(increase(vllm:{name}{{{labels}}}[{WINDOW}]))"
+
+
+def _late(job: str, seconds: float) -> str:
+    within = _increase("time_to_first_token_seconds_bucket", f'{job},le="{seconds}"')
+    return f"(1 - {within} / {_increase('time_to_first_token_seconds_count', job)})"
+
+
+def _mean_length(job: str) -> str:
+    answers = _increase("request_success_total", job)
+    return f"({_increase('generation_tokens_total', job)} / {answers})"
+
+
+def _length_ends(job: str) -> str:
+    ended = _increase("request_success_total", f'{job},finished_reason="length"')
+    return f"({ended} / {_increase('request_success_total', job)})"
+
+
+def _more(canary: str, stable: str, margin: float, answers: str) -> str:
+    """Say that a share is larger on the canary by *margin*
+    and by what chance makes of this many answers.
+    """
+    # The variance of a share is no larger than the share.
+    deviation = f"sqrt(clamp_min({stable}, {LEAST_SHARE}) / {answers})"
+    return f"{canary} - {stable} > {margin:g} + {STANDARD_ERRORS} * {deviation}"
+
+
+def _late_s(view: View) -> float:
+    """Return the bound of vLLM's histogram above which a first token is late.
+
+    The service level, else the p95 of the reference.
+    """
+    levels = [slo for slo in map(view.policy.slo, view.workloads) if slo is not None]
+    agreed = [slo.ttft_ms for slo in levels if slo.ttft_ms is not None]
+    seen = _of_reference(view, "ttft_ms")
+    late_ms = 1000.0
+    if agreed:
+        late_ms = min(agreed)
+    elif seen.size:
+        late_ms = float(np.quantile(seen, 0.95))
+    return next((bound for bound in FIRST_TOKEN_S if bound * 1000 >= late_ms), FIRST_TOKEN_S[-1])
+
+
+def _length_spread(view: View) -> float:
+    """Return the standard deviation of the lengths of answers
+    in means, as the run saw it, and no less than one.
+    """
+    tokens = _of_reference(view, "output_tokens")
+    if not tokens.size or tokens.mean() <= 0:
+        return LENGTH_SPREAD
+    return max(1.0, float(tokens.std() / tokens.mean()))
+
+
+def _of_reference(view: View, column: str) -> Floats:
+    columns = [getattr(calls, column) for calls in view.calls(view.reference)]
+    values: Floats = np.concatenate([np.zeros(0), *columns]).astype(np.float64)
+    known: Floats = values[np.isfinite(values)]
+    return known
+
+
+def _preemptions_per_min(view: View) -> float:
+    seen = view.evidence.telemetry(None, view.decision.choice.arm)
+    if seen is None or seen.preemptions is None or not seen.minutes:
+        return float(PREEMPTIONS_PER_MIN)
+    # Twice what the run itself showed, where it showed any.
+    return max(float(PREEMPTIONS_PER_MIN), float(round(2 * seen.preemptions / seen.minutes)))
+
+
+# Where the number of replicas next to it is unknown: one part
+# in ten bounds the harm. A day holds one cycle of the load.
+CANARY_PERCENT: Final = 10
+CANARY_HOURS: Final = 24
+
+
+def roll_back(view: View) -> str:
+    """Say in one line what ends the canary; empty when there is none."""
+    plan = rollout(view)
+    return " · ".join(limit.text for limit in plan.limits) if plan else ""
+
+
+def rollout(view: View) -> Rollout | None:
+    """Plan the canary of the chosen arm; None unless the decision is to use it."""
+    choice = view.decision.choice
+    if choice.verdict != "use" or choice.arm == view.reference or view.compares_runs:
+        return None
+    deployment = view.evidence.deployment
+    arm = view.evidence.arm(choice.arm)
+    return Rollout(
+        arm=arm.name,
+        label=labels.arm(arm.name),
+        reference=view.against,
+        kind=view.decision.kind,
+        model=arm.weights or view.evidence.model.name,
+        version=deployment.version,
+        gpus_per_replica=deployment.gpus_per_replica,
+        arguments=_arguments(view, arm, most=choice.holds_to),
+        is_whole=arm.all_flags,
+        reference_arguments=_arguments(view, view.evidence.arm(view.reference)),
+        percent=_percent(view),
+        hours=CANARY_HOURS,
+        limits=limits(view),
+    )
+
+
+def _percent(view: View) -> int:
+    """Return the sessions that load the canary's one replica as much as each of today's.
+
+    With fewer it shows nothing of its limit.
+    """
+    stable = view.capacity(view.reference)
+    at_peak = max(stable.replicas_at_peak or 0 if stable else 0, view.evidence.deployment.replicas)
+    return max(1, round(100 / (at_peak + 1))) if at_peak > 1 else CANARY_PERCENT
+
+
+def _arguments(view: View, arm: Arm, *, most: float | None = None) -> tuple[str, ...]:
+    """Return the arguments of an arm's server.
+
+    One that is used for contexts up to *most* takes no longer ones.
+    """
+    deployment = view.evidence.deployment
+    out = ["--served-model-name", view.evidence.model.name] if arm.weights else []
+    if deployment.tensor_parallel > 1:
+        out += ["--tensor-parallel-size", str(deployment.tensor_parallel)]
+    ends = [end for end in (deployment.max_model_len, most) if end]
+    if ends:
+        out += ["--max-model-len", str(int(min(ends)))]
+    out += ["--kv-cache-dtype", arm.expected_dtype or arm.observed_dtype or "auto"]
+    if arm.skip_layers:
+        out += ["--kv-cache-dtype-skip-layers", *arm.skip_layers]
+    return (*out, *arm.flags)

@@ -1,0 +1,79 @@
+"""How many GPUs an arm saves at the peak, and what they cost a month."""
+
+from typing import Final
+
+from advisor.assess.capacity import saved as fewer_gpus
+from advisor.estimate import Estimate
+from advisor.verdict import Capacity
+from agentload.report import format as say
+from agentload.report import labels
+from agentload.report.parts import Answer, Tone
+from agentload.report.sections.view import View
+
+HOURS_A_MONTH: Final = 730  # a twelfth of a year
+
+
+def saving(view: View, arm: str) -> Answer:
+    """Say how many GPUs an arm saves, and what that is worth."""
+    question = "GPUs saved"
+    reference, own = view.capacity(view.reference), view.capacity(arm)
+    fewer = fewer_gpus(reference, own)
+    if fewer is None or reference is None or own is None:
+        because = view.typeset(_lacking(view, own, reference))
+        return Answer(question=question, word="not known", tone="muted", because=because)
+    tone: Tone = "plain"
+    if fewer.is_above(0.0):
+        tone = "good"
+    elif fewer.is_below(0.0):
+        tone = "bad"
+    because = f"{_due(view, reference, own)}{_money(view, arm, fewer)}"
+    return Answer(question=question, word=count(fewer), tone=tone, because=because)
+
+
+def _lacking(view: View, *sides: Capacity | None) -> str:
+    """Say why a saving is not known."""
+    known = [each for each in sides if each is not None]
+    is_measured = len(known) == len(sides) and all(each.agents_per_gpu for each in known)
+    if is_measured and view.evidence.deployment.peak_agents is None:
+        return "set load.peak_agents in the policy, your agents at peak"
+    reasons = (each.reason for each in known if each.gpus_at_peak is None)
+    return next(reasons, "capacity was not measured")
+
+
+def count(gpus: Estimate) -> str:
+    """Print a number of GPUs; one that is known for certain has no interval."""
+    is_exact = (gpus.low, gpus.high) == (gpus.value, gpus.value)
+    return say.number(gpus.value) if is_exact else say.spread(gpus, say.whole)
+
+
+def at_peak(view: View) -> str:
+    """Name the reader's peak."""
+    peak = view.evidence.deployment.peak_agents
+    return f" at your peak of {say.plural(peak, 'agent')}" if peak else ""
+
+
+def _money(view: View, arm: str, fewer: Estimate) -> str:
+    """Say what the GPUs cost a month at both ends of their interval, where a price is known.
+
+    What may be no saving is worth nothing yet, and neither is one that nobody decided on.
+    """
+    price, verdict = view.evidence.deployment.gpu.usd_per_hour, view.verdict(arm, None)
+    is_open = verdict is None or verdict.verdict == "test further"
+    if price is None or is_open or not (fewer.is_above(0.0) or fewer.is_below(0.0)):
+        return ""
+    month = price * HOURS_A_MONTH
+    ends = sorted(abs(end) * month for end in (fewer.low, fewer.high) if end is not None)
+    usd = " to ".join(dict.fromkeys(map(say.number, ends)))
+    least = "at least " if len(ends) < 2 else ""
+    side = "less" if fewer.value > 0 else "more"
+    return f"; {least}{usd} USD a month {side} at {price:g} USD a GPU-hour"
+
+
+def _due(view: View, reference: Capacity, own: Capacity) -> str:
+    replicas = say.plural(own.replicas_at_peak or 0, "replica")
+    need = f"{labels.arm(own.arm)} needs {replicas}{at_peak(view)}"
+    need += f", {labels.arm(reference.arm)} {reference.replicas_at_peak}"
+    ours, theirs = own.next_replica_at_agents, reference.next_replica_at_agents
+    if ours is None or theirs is None:
+        return need
+    return f"{need}; the next one is due at {ours} agents instead of {theirs}"
