@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import duckdb
 
-from agentload.evidence.plays import Play, counted, plays, tabled
+from agentload.evidence.plays import Play, counted, tabled
 from agentload.evidence.servers import Server
+from agentload.evidence.view import RunView
 
 # Bits of NVML's clocks event reasons (nvml.h), which DCGM hands on.
 SLOWED: Final = (
@@ -63,25 +64,29 @@ def power(
     split = {arm for arm, labels, _ in rows if labels is not None and "mig" in json.loads(labels)}
     watts: dict[str, float] = {}
     notes: list[str] = []
-    for server in servers:
-        seen = drawn.get(server.arm, [])
-        wanted = (server.gpu_count or 1) * server.replicas
-        if server.arm in split:
+    for arm, wanted in {each.arm: _gpus(each) for each in servers}.items():
+        seen = drawn.get(arm, [])
+        if arm in split:
             notes.append(
-                f"{server.arm}: its GPU is split (MIG), and the draw of one part is not reported: energy is not known"
+                f"{arm}: its GPU is split (MIG), and the draw of one part is not reported: energy is not known"
             )
         elif len(seen) == wanted:
-            watts[server.arm] = sum(seen)
+            watts[arm] = sum(seen)
         elif seen:
             notes.append(
-                f"{server.arm}: the power of {len(seen)} GPUs was sampled where it has {wanted}: set gpus, or its gpu_ids"
+                f"{arm}: the power of {len(seen)} GPUs was sampled where it has {wanted}: set gpus, or its gpu_ids"
             )
-    if silent := [server.arm for server in servers if server.arm not in drawn]:
+    silent = [server.arm for server in servers if server.arm not in drawn]
+    if silent:
         how = "gpu_metrics names an exporter, nvidia-ml-py asks this machine"
         notes.append(
             f"no GPU power was sampled on {', '.join(silent)}: energy is not known ({how})"
         )
     return watts, notes
+
+
+def _gpus(server: Server) -> int:
+    return (server.gpu_count or 1) * server.replicas
 
 
 def clocks(
@@ -97,13 +102,11 @@ def clocks(
     }
 
 
-def gpu_memory(connection: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, float]:
+def gpu_memory(connection: duckdb.DuckDBPyConnection, view: RunView) -> dict[str, float]:
     """Return the bytes that each arm's GPUs held at most; arms that were not sampled are left out."""
-    played = [play for play in plays(connection, run_id) if not play.is_void]
-    return {
-        arm: float(peak)
-        for arm, peak in _sampled(_MEMORY, connection, run_id, played, ["gpu_memory_bytes"])
-    }
+    played = [play for play in view.plays if not play.is_void]
+    found = _sampled(_MEMORY, connection, view.name, played, ["gpu_memory_bytes"])
+    return {arm: float(peak) for arm, peak in found}
 
 
 def _sampled(

@@ -15,7 +15,6 @@ from agentload.evidence.servers import Server
 from agentload.model.blocks import pair_faults
 from agentload.model.controls import is_control, is_replica
 from agentload.model.rows import ArmRow, BlockRow, FingerprintRow, LegRow
-from agentload.store import tables
 
 WARM_UP: Final = "warm-up"
 
@@ -45,33 +44,20 @@ class Play:
     """Where the arm's server ran meanwhile; a replica is a start, and no machine."""
 
 
-def plays(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[Play, ...]:
-    """Read the plays of a run in order of time."""
-    anchors = {
-        row.leg: row.wall_ns - row.monotonic_ns
-        for row in tables.rows(connection, LegRow, run_id=run_id)
-    }
-    machines = {row.arm: row.machine for row in tables.rows(connection, ArmRow, run_id=run_id)}
-    played = [
-        (anchors[row.leg] + row.started_ns, row)
-        for row in tables.rows(connection, BlockRow, run_id=run_id)
-        if row.leg in anchors
-    ]
-    played.sort(key=lambda each: (each[0], each[1].arm))
-    faults = pair_faults((row for _, row in played), len(machines))
-    changes = _restarts(connection, run_id)
-    starts: dict[str, dict[tuple[str | None, int], int]] = defaultdict(dict)
-
-    def start(row: BlockRow) -> int:
-        known, seen = (
-            starts[row.arm],
-            (
-                row.machine if is_replica(row.machine) else None,
-                _start_of(row, changes.get(row.arm, ())),
-            ),
-        )
-        return seen[1] if seen[0] is None else known.setdefault(seen, len(known))
-
+def plays(
+    legs: Sequence[LegRow],
+    arms: Sequence[ArmRow],
+    fingerprints: Sequence[FingerprintRow],
+    blocks: Sequence[BlockRow],
+) -> tuple[Play, ...]:
+    """Return the plays of a run in order of time."""
+    anchors = {row.leg: row.wall_ns - row.monotonic_ns for row in legs}
+    # A block of a part that nobody knows has no place in time.
+    placed = [(anchors[row.leg] + row.started_ns, row) for row in blocks if row.leg in anchors]
+    placed.sort(key=lambda each: (each[0], each[1].arm))
+    faults = pair_faults((row for _, row in placed), len(arms))
+    machines = {row.arm: row.machine for row in arms}
+    starts = _Starts(fingerprints)
     return tuple(
         Play(
             number=number,
@@ -82,33 +68,46 @@ def plays(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[Play, ...
             clock_ns=row.started_ns if row.primed_ns is None else row.primed_ns,
             drain_ns=row.drain_ns,
             ended_ns=row.ended_ns,
-            start_s=(wall_ns - played[0][0]) / 1e9,
-            restart=start(row),
+            start_s=(wall_ns - placed[0][0]) / 1e9,
+            restart=starts.number(row),
             left_out=WARM_UP if row.warmup else faults.get((row.pair, row.salt)),
             is_void=row.void is not None,
             machine=None if is_replica(row.machine) else row.machine or machines.get(row.arm),
         )
-        for number, (wall_ns, row) in enumerate(played)
+        for number, (wall_ns, row) in enumerate(placed)
     )
 
 
-def _start_of(row: BlockRow, changes: Sequence[tuple[int, int, int]]) -> int:
-    """Return which start of its arm's server a block was played on, the first being 0."""
-    before = bisect_right(changes, (row.leg, row.started_ns), key=lambda each: each[:2])
-    return changes[before - 1][2] if before else 0
+class _Starts:
+    """Number the starts of each arm's servers as blocks meet them, the first being 0.
+
+    A process that was away, while another one answered questions, is the same start as before. Each
+    process of each replica is a start of its own.
+    """
+
+    def __init__(self, fingerprints: Sequence[FingerprintRow]) -> None:
+        self._changes = _restarts(fingerprints)
+        self._replicas: dict[str, dict[tuple[str | None, int], int]] = defaultdict(dict)
+
+    def number(self, row: BlockRow) -> int:
+        """Return the start on which a block was played; ask in order of time."""
+        changes = self._changes.get(row.arm, ())
+        before = bisect_right(changes, (row.leg, row.started_ns), key=lambda each: each[:2])
+        process = changes[before - 1][2] if before else 0
+        if not is_replica(row.machine):
+            return process
+        known = self._replicas[row.arm]
+        return known.setdefault((row.machine, process), len(known))
 
 
 def _restarts(
-    connection: duckdb.DuckDBPyConnection, run_id: str
+    fingerprints: Sequence[FingerprintRow],
 ) -> Mapping[str, Sequence[tuple[int, int, int]]]:
-    """Return by arm (leg, ns, number of the start) of each change of its server's process, in order.
-
-    A process that was away, while another one answered questions, is the same start as before.
-    """
+    """Return by arm (leg, ns, number of the start) of each change of its server's process, in order."""
     known: dict[str, list[object]] = defaultdict(list)
     last: dict[str, object] = {}
     changes: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
-    for row in tables.rows(connection, FingerprintRow, run_id=run_id):
+    for row in fingerprints:
         start = json.loads(row.facts).get("process_start_s")
         if start is None or last.get(row.arm) == start:
             continue

@@ -59,11 +59,8 @@ def of_servers(
     out = []
     for arm in arms:
         own = samples.get(arm, _Samples())
-        seconds = (
-            sum(
-                (play.ended_ns or play.clock_ns) - play.clock_ns for play in kept if play.arm == arm
-            )
-            / 1e9
+        lasted_ns = (
+            (play.ended_ns or play.clock_ns) - play.clock_ns for play in kept if play.arm == arm
         )
         calls = rows.filter(pl.col("arm") == arm)
         told = hit_rate(calls)
@@ -71,7 +68,7 @@ def of_servers(
             peak_kv_usage=own["kv_usage"].highest,
             pool_filled_share=own["kv_usage"].full_share or 0.0 if "kv_usage" in own else None,
             preemptions=own["preemptions"].counted,
-            minutes=seconds / 60,
+            minutes=sum(lasted_ns) / 1e9 / 60,
             # Samples begin and end beside the blocks; what was said of each call is of the calls that count.
             hit_rate=told if told is not None else _ratio(own, "prefix_hits", "prefix_queries"),
             external_hit_rate=_ratio(own, "external_hits", "external_queries"),

@@ -4,6 +4,7 @@ A fit has the coefficients of each arm, with the error on what was left out. A t
 times that were seen on it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
@@ -17,8 +18,9 @@ from agentload.emulator.fit import Fitted, Observed, fit
 from agentload.emulator.profile import parse, read
 from agentload.errors import ProfileError
 from agentload.evidence.described import DTYPES
-from agentload.evidence.plays import plays, tabled
-from agentload.evidence.servers import Server, count, names, number, servers, text
+from agentload.evidence.plays import tabled
+from agentload.evidence.servers import Server, count, names, number, text
+from agentload.evidence.view import RunView, run_view
 from agentload.kvmath.layout import layout
 from agentload.kvmath.pool import pool_of
 from agentload.layout.step_times import Bounds
@@ -35,8 +37,6 @@ from agentload.model.profile import (
     Source,
 )
 from agentload.model.profile import Server as Settings
-from agentload.model.rows import ArmRow
-from agentload.store import tables
 from agentload.store.database import reading
 
 PLAIN: Final = LayerGroup(kind="full", layers=1, kv_heads=1, head_dim=1)
@@ -82,11 +82,8 @@ def bounds(database: Path, run_id: str, *, longest: int) -> Bounds:
 def twins(database: Path, run_id: str) -> dict[str, Twin]:
     """Fit a twin of each arm to all calls of a run. Raises ProfileError where one cannot be had; the rest would compare nothing."""
     arms = _arms(database, run_id)
-    with (
-        reading(database) as connection,
-        tabled(connection, [play for play in plays(connection, run_id) if play.is_void]),
-    ):
-        fits = {name: fit_of(connection, run_id, arm) for name, arm in arms.items()}
+    with reading(database) as connection:
+        fits = _fits(connection, run_view(connection, run_id), arms)
     for name, each in fits.items():
         worst = max(each.itl_error.median, each.ttft_error.median)
         if worst > LARGEST_ERROR:
@@ -104,11 +101,8 @@ def _fitted(known: ArmProfile, found: Fitted) -> ArmProfile:
 
 def _arms(database: Path, run_id: str) -> dict[str, ArmProfile]:
     with reading(database) as connection:
-        return {
-            each.arm: _geometry(each)
-            for each in servers(connection, run_id)
-            if not is_control(each.arm)
-        }
+        view = run_view(connection, run_id)
+    return {each.arm: _geometry(each) for each in view.servers() if not is_control(each.arm)}
 
 
 def _geometry(server: Server) -> ArmProfile:
@@ -219,15 +213,15 @@ def profile_of_run(
     model = read(like)
     known = {arm.name: arm for arm in model.arms if arm.step is not None}
     with reading(database) as connection:
-        arms = [row.arm for row in tables.rows(connection, ArmRow, run_id=run_id)]
+        view = run_view(connection, run_id)
+        arms = [row.arm for row in view.arms]
         shared = [arm for arm in arms if arm in known]
         if not shared:
             raise ProfileError(
                 f"run {run_id} has no arm that {like} describes: {', '.join(arms) or 'no arm at all'}",
                 hint=f"{like} has: {', '.join(known)}",
             )
-        with tabled(connection, [play for play in plays(connection, run_id) if play.is_void]):
-            fits = {arm: fit_of(connection, run_id, known[arm]) for arm in shared}
+        fits = _fits(connection, view, {arm: known[arm] for arm in shared})
     made = Profile(
         name=name,
         title=f"{model.title}, fitted to run {run_id}",
@@ -272,6 +266,14 @@ def observed(connection: duckdb.DuckDBPyConnection, run_id: str, arm: str) -> Ob
             for leg, each in zip(legs, stamps, strict=True)
         ],
     )
+
+
+def _fits(
+    connection: duckdb.DuckDBPyConnection, view: RunView, arms: Mapping[str, ArmProfile]
+) -> dict[str, Fitted]:
+    """Fit every arm to its calls, those of void blocks left out."""
+    with tabled(connection, [play for play in view.plays if play.is_void]):
+        return {name: fit_of(connection, view.name, arm) for name, arm in arms.items()}
 
 
 def fit_of(connection: duckdb.DuckDBPyConnection, run_id: str, arm: ArmProfile) -> Fitted:

@@ -186,13 +186,13 @@ def measured(
     found = verdict(database, run, setting=setting)
     workloads = [each.name for each in found.evidence.workloads]
     with reading(database) as connection:
-        steps, memory = held(connection, run, workloads), gpu_memory(connection, run)
+        memory = gpu_memory(connection, found.view)
         answers = connection.execute(_RIGHT, [run, RECORDED]).fetchall()
     return Measured(
         model=model,
         document=document_of(found, database),
         evidence=found.evidence,
-        held=steps,
+        held=held(found.view, workloads),
         right={arm: (right, asked) for arm, right, asked in answers if asked},
         gpu_memory=memory,
         report=report,

@@ -15,12 +15,10 @@ import numpy as np
 from advisor.decide import decide
 from advisor.evidence import Calls, Evidence, Ints
 from agentload.errors import EvidenceError
-from agentload.model.rows import RunRow
-from agentload.store import tables
+from agentload.evidence.view import RunView, run_view
 from agentload.store.database import reading
 from agentload.store.runs import run_named
 from agentload.study.change import changes
-from agentload.study.stored import study_of
 from agentload.verdict.policy import Setting
 from agentload.verdict.verdict import Verdict, evidence_of
 
@@ -48,6 +46,8 @@ WHERE run_id = ? AND status = 'ok' AND token_rule IS NOT NULL ORDER BY ALL
 class Comparison:
     """Two runs of one plan, each gathered once, whichever of their arms are compared."""
 
+    views: tuple[RunView, RunView]
+    """The earlier and the later run."""
     before: Evidence
     after: Evidence
     setting: Setting
@@ -69,7 +69,9 @@ class Comparison:
         """Decide whether the later run is better or worse than the earlier one on an arm."""
         evidence = joined(self.before, self.after, arm)
         decision = decide(evidence, self.setting.policy)
-        return Verdict(decision=decision, evidence=evidence, setting=self.setting)
+        return Verdict(
+            view=self.views[1], decision=decision, evidence=evidence, setting=self.setting
+        )
 
 
 def comparison(
@@ -81,21 +83,23 @@ def comparison(
         if runs[0] == runs[1]:
             both = f"'{before}' and '{after}' both name run {runs[0]}"
             raise EvidenceError(both, hint="--runs BEFORE,AFTER")
-        _check_comparable(runs, [_settings(connection, run) for run in runs])
+        views = (run_view(connection, runs[0]), run_view(connection, runs[1]))
+        _check_comparable(runs, [_settings(connection, view) for view in views])
         gathered = partial(evidence_of, connection, setting=setting, profile=profile)
-        earlier, later = map(gathered, runs)
-    return Comparison(before=earlier, after=later, setting=setting)
+        earlier, later = map(gathered, views)
+    return Comparison(views=views, before=earlier, after=later, setting=setting)
 
 
-def _settings(connection: duckdb.DuckDBPyConnection, run: str) -> dict[str, Any]:
-    (row,) = tables.rows(connection, RunRow, run_id=run)
+def _settings(connection: duckdb.DuckDBPyConnection, view: RunView) -> dict[str, Any]:
+    row, run = view.run, view.name
     rules = connection.execute(_RULES, [run]).fetchall()
     sessions = "SELECT count(DISTINCT session), bit_xor(hash(session)) FROM (SELECT DISTINCT session FROM attempts WHERE run_id = ?)"
+    (counted,) = connection.execute(sessions, [run]).fetchall()
     return {
         **{name: getattr(row, name) for name in ("trace_hash", "model", "kind", "design", "seed")},
-        "study": study_of(row),
+        "study": view.study(),
         "token_rule": [rule for (rule,) in rules],
-        "sessions": connection.execute(sessions, [run]).fetchone(),
+        "sessions": counted,
     }
 
 

@@ -9,6 +9,7 @@ import pytest
 from advisor.evidence import AccuracyBucket, Evidence
 from agentload.evidence.gather import gather
 from agentload.evidence.grades import Cell, Curve, area, curves, summarise
+from agentload.evidence.view import run_view
 from agentload.model.rows import AnswerRow
 from tests.evidence.runs import ARMS, pair_of_blocks, stored
 
@@ -121,7 +122,7 @@ def answers(**marks: str) -> list[AnswerRow]:
 
 def evidence(folder: Path, rows: Sequence[AnswerRow]) -> Evidence:
     with stored(folder, [*pair_of_blocks(), *rows], described=True) as connection:
-        return gather(connection, "r1")
+        return gather(connection, run_view(connection, "r1"))
 
 
 def test_answers_are_paired_item_by_item(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from agentload.emulator.profile import parse
 from agentload.evidence.gather import gather
 from agentload.evidence.plays import Play
 from agentload.evidence.starts import looks, of_history, of_profile
+from agentload.evidence.view import run_view
 from agentload.model.rows import CallRow, FingerprintRow, Row, RunRow
 from agentload.store import tables
 from agentload.study.kinds import Replay
@@ -215,7 +216,11 @@ def test_the_checks_of_equal_servers_in_other_runs_are_the_history_of_a_start(
         "fp8", 5.0, process_start_s=9.0, check_ms=140.0, compile_cache="missed", version="0.33.0"
     )
     with stored(tmp_path, [*before, own, *pair_of_blocks()]) as connection:
-        (arm_of_run,) = (each for each in gather(connection, "r1").arms if each.name == "fp8")
+        (arm_of_run,) = (
+            each
+            for each in gather(connection, run_view(connection, "r1")).arms
+            if each.name == "fp8"
+        )
     assert arm_of_run.checks_ms == (140.0,)
     assert sorted(arm_of_run.past_checks_ms) == [100.0, 104.0]
     assert arm_of_run.compile_cache == ("missed",)

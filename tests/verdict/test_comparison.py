@@ -14,6 +14,7 @@ from advisor.estimate import Estimate
 from advisor.evidence import Arm, CapacityPoint, Evidence, Sweep, TwinChange
 from agentload.errors import EvidenceError
 from agentload.evidence.gather import gather
+from agentload.evidence.view import RunView, run_view
 from agentload.model.rows import CallRow
 from agentload.store.database import reading
 from agentload.store.journal import Writer
@@ -23,7 +24,7 @@ from agentload.study.document import json_text
 from agentload.verdict.comparison import IN_TIME, Comparison, _versions, comparison, joined
 from agentload.verdict.policy import Setting
 from tests.advisor.cases import H100, bare
-from tests.evidence.runs import ARMS, STUDY, arm, fingerprint, leg, pair_of_blocks, run
+from tests.evidence.runs import ARMS, STUDY, arm, fingerprint, leg, pair_of_blocks, run, view
 
 
 def rows(name: str, pairs: Sequence[int] = (0, 1), **of_calls: Any) -> list[Any]:
@@ -124,9 +125,9 @@ def test_whichever_arms_are_compared_each_run_is_gathered_once(
     database = stored(tmp_path, rows("r1"), rows("r2"))
     gathered: list[str] = []
 
-    def counted(connection: duckdb.DuckDBPyConnection, run: str, **options: Any) -> Evidence:
-        gathered.append(run)
-        return gather(connection, run, **options)
+    def counted(connection: duckdb.DuckDBPyConnection, view: RunView, **options: Any) -> Evidence:
+        gathered.append(view.name)
+        return gather(connection, view, **options)
 
     monkeypatch.setattr("agentload.verdict.verdict.gather", counted)
     found = comparison(database, "r1", "r2", setting=Setting())
@@ -141,7 +142,8 @@ def test_a_run_is_not_compared_with_itself(database: Path) -> None:
 
 def both(folder: Path, before: Sequence[int], after: Sequence[int]) -> tuple[Evidence, Evidence]:
     with reading(stored(folder, rows("r1", before), rows("r2", after))) as connection:
-        return gather(connection, "r1"), gather(connection, "r2")
+        earlier, later = (run_view(connection, name) for name in ("r1", "r2"))
+        return gather(connection, earlier), gather(connection, later)
 
 
 def test_the_arm_of_each_run_becomes_an_arm_by_the_runs_name_the_later_one_behind_the_earlier(
@@ -239,7 +241,12 @@ def test_the_first_arm_that_both_runs_have_is_compared_unless_another_is_wanted(
     earlier: Sequence[str], later: Sequence[str], wanted: str | None, arm: str
 ) -> None:
     try:
-        both = Comparison(before=side("r1", *earlier), after=side("r2", *later), setting=Setting())
+        both = Comparison(
+            views=(view(), view()),
+            before=side("r1", *earlier),
+            after=side("r2", *later),
+            setting=Setting(),
+        )
         found = both.arm(wanted)
     except EvidenceError as error:
         found = f"{error.message}, {error.hint}"
