@@ -67,9 +67,8 @@ class Control:
     """Hold what copies of one configuration differed by: on one server, or with a server each."""
 
     spread: Spread  # inside the run
-    draws: tuple[
-        Draw, ...
-    ]  # of starts; none where both copies were one server, and as alike as their places in the order allow
+    # of starts; none where both copies were one server, and as alike as their places in the order allow
+    draws: tuple[Draw, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,16 +80,13 @@ class Speed:
     calls_per_pair: float
     minutes_per_pair: float  # of the whole run: all arms and the control
     scatter: Scatter
-    mildest: tuple[
-        float, float
-    ]  # quartiles of the pairs' relative changes: a quarter of them is below the first, and above the second
+    # quartiles of the pairs' relative changes: a quarter of them is below the first, and above the second
+    mildest: tuple[float, float]
     starts: int = 1  # pairs of starts that share no server's start
-    in_turn: int | None = (
-        None  # of these, those that pairs take turns on; None: no start is returned to
-    )
-    doubted: Estimate | None = (
-        None  # the same had a start added twice as much; None: the starts themselves tell
-    )
+    # of these, those that pairs take turns on; None: no start is returned to
+    in_turn: int | None = None
+    # the same had a start added twice as much; None: the starts themselves tell
+    doubted: Estimate | None = None
     controls: tuple[Control, ...] = ()  # of the same figure and scope
 
     @property
@@ -109,9 +105,8 @@ class Accuracy:
     p_not_worse: float
     p_worse: float
     worst: BucketResult
-    good_to: (
-        BucketResult | None
-    )  # where all of the loss lies beyond a length: the answers up to there
+    # where all of the loss lies beyond a length: the answers up to there
+    good_to: BucketResult | None
     worst_p: float  # that some bucket loses more than the margin, after Holm over the buckets
     discordance: float
     items: int  # different ones; `estimate.n` counts what they are worth
@@ -177,9 +172,8 @@ class Reach:
     usual: tuple[float, float] | None  # contexts between which the user's calls usually lie
     longest: float | None  # the user's longest context
     asked: Beyond | None = None  # the longest context at which answers were compared
-    timed: Beyond | None = (
-        None  # and at which latencies were; None: what could have been played is not known
-    )
+    # and at which latencies were; None: what could have been played is not known
+    timed: Beyond | None = None
 
     @property
     def beyond_share(self) -> float | None:
@@ -202,12 +196,10 @@ class Case:
     buckets: tuple[BucketResult, ...]
     accuracy: tuple[Accuracy, ...]
     broken: tuple[Broken, ...]
-    suspects: tuple[
-        Broken, ...
-    ]  # arms that may be so at one depth: too few answers were asked there
-    same_answers: tuple[
-        Accuracy, ...
-    ]  # of arms that were asked twice: what equal servers lose and win
+    # arms that may be so at one depth: too few answers were asked there
+    suspects: tuple[Broken, ...]
+    # of arms that were asked twice: what equal servers lose and win
+    same_answers: tuple[Accuracy, ...]
     capacity: tuple[Capacity, ...]
     rooms: tuple[Room, ...]
     reach: tuple[Reach, ...]

@@ -19,9 +19,8 @@ from advisor.policy import Policy
 from advisor.statistics import accuracy, planning
 from advisor.verdict import BucketResult
 
-COLLAPSED: Final = (
-    0.5  # of the right answers: scales that are off lose points, a broken kernel loses most
-)
+# of the right answers: scales that are off lose points, a broken kernel loses most
+COLLAPSED: Final = 0.5
 LEAST_LOST: Final = 10  # answers that only the reference has right, and none that only the arm has
 LEAST_SUSPECT: Final = 4  # the same at one depth: a reason to ask more
 LEAST_CONTEXTS: Final = 3  # that they stand in: the questions of one context may share its odd text

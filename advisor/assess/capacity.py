@@ -135,9 +135,8 @@ def limits(
         for arm, own in points.items()
     }
     fit = crossing(tried, share=share)
-    wider = float(
-        scipy.special.ndtri(0.5 + level / 2) / scipy.special.ndtri(0.5 + LEVEL / 2)
-    )  # errors are given at 95 %
+    # errors are given at 95 %
+    wider = float(scipy.special.ndtri(0.5 + level / 2) / scipy.special.ndtri(0.5 + LEVEL / 2))
     return {
         arm: fit.limit(arm, level=level).widened(wider * max(each.error for each in own))
         for arm, own in points.items()

@@ -116,9 +116,8 @@ def ttft_curve(
     found = (
         each.estimate(unit=unit, method=method) for each, unit in zip(spreads, _UNITS, strict=True)
     )
-    a, b, c = (
-        replace(each, low=max(each.low or 0.0, 0.0)) for each in found
-    )  # below zero lies no coefficient
+    # below zero lies no coefficient
+    a, b, c = (replace(each, low=max(each.low or 0.0, 0.0)) for each in found)
     return TtftCurve(
         arm=arm, a=a, b=b, c=c, range_tokens=(float(lengths.min()), float(lengths.max()))
     )

@@ -20,9 +20,8 @@ from advisor.verdict import Change
 
 METRICS: tuple[Metric, ...] = ("turn_ms", "ttft_ms", "tpot_ms")
 METHOD = "mean log ratio of the same turns, starts of the servers included, over"
-NO_PLACE = (
-    3  # standard deviations of what a place in the order adds, above which it was something else
-)
+# standard deviations of what a place in the order adds, above which it was something else
+NO_PLACE = 3
 _SIDES = math.sqrt(2)  # a ratio has a start on each of its sides
 
 
@@ -80,9 +79,8 @@ def _control(table: PairTable, *, across: bool, position: float) -> list[Control
         return []
     pairs = paired.pairs_of(table)
     spread = starts.inside(pairs)
-    odd = (
-        abs(spread.value) - 2 * spread.se > NO_PLACE * position
-    )  # whatever it is, it may be between the arms as well
+    # whatever it is, it may be between the arms as well
+    odd = abs(spread.value) - 2 * spread.se > NO_PLACE * position
     return [Control(spread=spread, draws=starts.drawn(pairs) if across or odd else ())]
 
 

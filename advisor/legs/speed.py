@@ -21,10 +21,8 @@ INDIFFERENT = 2  # margins: between one and two of them, staying and switching a
 START_MINUTES = 1.5  # of one server, until it answers: an 8B model from a warm compile cache; a plan's figure, not a measured one
 MOST_PAIRS = 1_000  # ten days at a quarter of an hour each: what takes more is not settled by pairs like these
 OF_STARTS = ("one mode", "no trend")  # gates that judge starts by each other
-REPLICAS = {
-    2: (0.7, 0.85),
-    4: (0.9, 0.95),
-}  # shares that a decision settles, of equal arms and of three margins (docs/statistics.md)
+# shares that a decision settles, of equal arms and of three margins (docs/statistics.md)
+REPLICAS = {2: (0.7, 0.85), 4: (0.9, 0.95)}
 FEWEST = 6  # pairs, three a half: with fewer, the machine cannot be taken out of the difference
 
 

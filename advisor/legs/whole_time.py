@@ -20,9 +20,8 @@ from advisor.statistics.spread import Spread
 from advisor.verdict import LegState
 
 EVERY = slice(None)
-TWICE = (
-    2  # margins, and the level: what the total has to bear out is shown by the typical turn already
-)
+# margins, and the level: what the total has to bear out is shown by the typical turn already
+TWICE = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

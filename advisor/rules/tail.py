@@ -17,9 +17,8 @@ from advisor.verdict import Finding
 
 NEEDS = frozenset({"speeds"})
 
-WORSE = (
-    1.10  # times as long: a tail scatters more than a mean, and a tenth is what capacity counts too
-)
+# times as long: a tail scatters more than a mean, and a tenth is what capacity counts too
+WORSE = 1.10
 METRICS: tuple[Metric, ...] = ("turn_ms", "ttft_ms")
 
 

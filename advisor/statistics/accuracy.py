@@ -22,9 +22,8 @@ MIN_CLUSTERS = 3
 SYMMETRIC = 1e-6  # skewness below which there is nothing to correct
 
 
-RESEMBLANCE: Final = (
-    0.3  # correlation of answers behind one context, of those that have not differed yet
-)
+# correlation of answers behind one context, of those that have not differed yet
+RESEMBLANCE: Final = 0.3
 PRIOR: Final = 10  # answers that differ, or contexts, that what is assumed of contexts is worth
 
 
@@ -37,9 +36,8 @@ class Counts:
     n: float
     together: float = 0.0  # variance of won less lost beyond that of independent answers: what differs together behind one context
     beside: float = 0.0  # and what an answer that has yet to differ would add to it: the others of its context, as far as they resemble it
-    df: int | None = (
-        None  # Student's t takes the place of the normal distribution where contexts are what counts
-    )
+    # Student's t takes the place of the normal distribution where contexts are what counts
+    df: int | None = None
 
     @property
     def effect(self) -> float:

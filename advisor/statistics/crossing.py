@@ -22,18 +22,16 @@ from advisor.evidence import Floats
 
 STEP: Final = 0.03  # of the log load; a fifth of what one trial is uncertain by
 BEYOND: Final = 1.5  # log load to both sides of what was tried that the limit may lie at
-SLOPES: Final = np.geomspace(3, 48, 7)[
-    :, None, None
-]  # share against log load: from 95 to 50 % over a factor of 2.7 to one of 1.06
+# share against log load: from 95 to 50 % over a factor of 2.7 to one of 1.06
+SLOPES: Final = np.geomspace(3, 48, 7)[:, None, None]
 SCATTER: Final = np.array([0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45])[:, None]
 USUAL: Final = 0.2  # log sd of where single trials of 15 minutes see the limit: 0.20 and 0.11 on two arms, ten simulated trials each
 MODELLED: Final = 0.05  # and what is left of it where the draw is known: 0.01 where the model is right, a few times that where it is not
 FARTHEST: Final = 50  # steps that a draw moves a trial's curve by, at most: more than three of the largest scatter
 FLOOR: Final = 0.5
 TROUBLED: Final = 20  # turns that the trouble of a server counts for, whatever its turns say
-MARGINAL: Final = (
-    16 * 3**0.5 / (15 * np.pi)
-)  # a logistic averaged over normal shifts is one of a smaller slope (Zeger et al., 1988)
+# a logistic averaged over normal shifts is one of a smaller slope (Zeger et al., 1988)
+MARGINAL: Final = 16 * 3**0.5 / (15 * np.pi)
 LEVEL: Final = 0.95
 
 
@@ -155,9 +153,8 @@ def crossing(trials: Mapping[str, Sequence[Tried]], *, share: float) -> Crossing
         arm: scipy.special.logsumexp(found, axis=2, keepdims=True) for arm, found in likely.items()
     }
     usual = MODELLED if all(each.is_modelled for own in trials.values() for each in own) else USUAL
-    prior = scipy.stats.halfnorm.logpdf(SCATTER, scale=usual) + np.log(
-        SCATTER
-    )  # the grid is even in the log of the scatter
+    # the grid is even in the log of the scatter
+    prior = scipy.stats.halfnorm.logpdf(SCATTER, scale=usual) + np.log(SCATTER)
     together = prior + sum(evidence.values())
     joint = {arm: likely[arm] + together - evidence[arm] for arm in trials}
     return Crossing(

@@ -18,9 +18,8 @@ MIN_PAIRS = 3
 MIN_LENGTHS = 3
 BENT = 0.05  # lack-of-fit level
 SAME_LENGTH = 0.02  # lengths within 2 % of their neighbour are one planned length; template tokens differ by a few
-DISAGREE = (
-    0.10  # least squares and Theil-Sen further apart than this: outliers or a bend decide the slope
-)
+# least squares and Theil-Sen further apart than this: outliers or a bend decide the slope
+DISAGREE = 0.10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -72,9 +72,8 @@ class PairTable:
     start: Ints  # of the reference's server; on another machine it is another start, and on one of its own the machine is
     other_start: Ints  # of the arm's
     order: Ints  # +1: the arm ran after the reference, -1: before
-    machine: (
-        Ints  # sign of (arm's machine - reference's machine); 0: the same machine, or not observed
-    )
+    # sign of (arm's machine - reference's machine); 0: the same machine, or not observed
+    machine: Ints
 
     def __len__(self) -> int:
         return int(self.pair.size)

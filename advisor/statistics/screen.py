@@ -35,9 +35,8 @@ class AtLength:
     prompts: int
     times: float  # median over prompts: as far from the reference as the reference is from itself
     agreement: float  # mean share of places with the same likeliest token
-    p: (
-        float | None
-    )  # one-sided, of being farther than the reference from itself; Holm over lengths; None: too few prompts
+    # one-sided, of being farther than the reference from itself; Holm over lengths; None: too few prompts
+    p: float | None
     is_broken: bool
 
 

@@ -15,9 +15,8 @@ from agentload.evidence.servers import Server
 from agentload.evidence.view import RunView
 
 # Bits of NVML's clocks event reasons (nvml.h), which DCGM hands on.
-SLOWED: Final = (
-    0x8 | 0x20 | 0x40 | 0x80
-)  # hardware slowdown, heat by software, heat by hardware, power brake
+# hardware slowdown, heat by software, heat by hardware, power brake
+SLOWED: Final = 0x8 | 0x20 | 0x40 | 0x80
 CAPPED: Final = 0x4  # the limit of its power
 
 _SAMPLED: Final = """

@@ -189,9 +189,8 @@ class Timeline:
         self._rank[self._order] = np.arange(instants.size)
         self.seconds: Floats = instants[self._order]
         self.length: Floats = end_s - start_s
-        self.gaps: Floats = np.diff(
-            self.seconds, append=self.seconds[-1:]
-        )  # from each instant to the next
+        # from each instant to the next
+        self.gaps: Floats = np.diff(self.seconds, append=self.seconds[-1:])
 
     def running(self, at_start: Floats) -> Floats:
         """Return, from each instant to the next, the sum of *at_start* over the intervals that are open."""

@@ -11,9 +11,8 @@ from agentload.evidence.plays import Play, counted, tabled, total
 from agentload.model.controls import control_of
 
 BEFORE_SALT: Final = 32  # tokens with which a request's first tool or message begins, whatever its words: a block or two may be cached
-FULL: Final = (
-    0.95  # a pool is as good as full a little below 1: a request that needs more than is left waits
-)
+# a pool is as good as full a little below 1: a request that needs more than is left waits
+FULL: Final = 0.95
 PHASES: Final[Mapping[str, str]] = {
     "queue": "queue_s", "prefill": "prefill_s", "decode": "decode_s", "first-token": "ttft_s", "token": "itl_s", "answer": "e2e_s",
 }  # fmt: skip

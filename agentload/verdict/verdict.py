@@ -131,9 +131,8 @@ def _profiles(
 ) -> tuple[dict[str, tuple[Profile, ArmProfile]], tuple[str, ...]]:
     """Return the profile of each arm that names one, and the names that were not found."""
     if fallback is not None:
-        find(
-            "profiles", fallback
-        )  # asked for by the user, just now: refused though every arm names its own
+        # asked for by the user, just now: refused though every arm names its own
+        find("profiles", fallback)
     read: dict[str, Profile] = {}
     found, missing = {}, []
     for arm, named in arms:
