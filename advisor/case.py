@@ -7,9 +7,8 @@ from typing import Literal
 
 from advisor.estimate import Estimate
 from advisor.evidence import Evidence
-from advisor.policy import DecideBy, Policy
+from advisor.policy import DecideBy, Metric, Policy
 from advisor.statistics import planning
-from advisor.statistics.paired import Metric
 from advisor.statistics.spread import Spread
 from advisor.statistics.starts import Draw, Scatter
 from advisor.steps import Lengths, Search

@@ -12,9 +12,9 @@ import numpy as np
 
 from advisor.case import Control, Speed
 from advisor.evidence import Calls, Evidence, Ints
-from advisor.policy import Policy
+from advisor.policy import Metric, Policy
 from advisor.statistics import paired, planning, starts
-from advisor.statistics.paired import Metric, PairTable, same_turns
+from advisor.statistics.paired import PairTable, same_turns
 from advisor.statistics.spread import Spread
 from advisor.verdict import Change
 

@@ -7,16 +7,14 @@ balanced covariates: what a second place in line or a faster machine adds is tak
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
 from advisor.evidence import Calls, Floats, Ints
+from advisor.policy import Metric
 from advisor.statistics import starts
 from advisor.statistics.spread import Spread
 from advisor.statistics.starts import Draw, Pairs
-
-Metric = Literal["ttft_ms", "tpot_ms", "turn_ms"]
 
 MIN_PAIRS = 3  # below this Student's t is wider than any effect worth finding
 MIN_FREE = 4  # residual degrees of freedom that a covariate must leave
