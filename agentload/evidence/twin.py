@@ -6,6 +6,7 @@ times that were seen on it.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import Final
@@ -123,40 +124,45 @@ def _geometry(server: Server) -> ArmProfile:
     return _told(server)
 
 
-def _told(server: Server) -> ArmProfile:
-    facts, arguments = server.facts, server.arguments
-    if text(server.settings.get("speculative")) or "--speculative-config" in arguments:
+def _check_steps_are_seen(server: Server) -> None:
+    """Raise ProfileError where a chunk is no step."""
+    if text(server.settings.get("speculative")) or "--speculative-config" in server.arguments:
         raise ProfileError(
             f"{server.arm} speculates: what is accepted depends on the text",
             hint="capacity is searched instead",
         )
-    if (count(next(iter(arguments.get("--stream-interval", ())), None)) or 1) > 1:
+    if (_argument(server, "--stream-interval") or 1) > 1:
         raise ProfileError(
             f"{server.arm} streams several tokens at a time, which hides its steps",
             hint="--stream-interval 1",
         )
-    window, pool = count(facts.get("max_model_len")), number(facts.get("pool_tokens"))
-    if (
-        window is None
-        or pool is None
-        or server.replicas > 1
-        or (count(facts.get("engines")) or 1) > 1
-    ):
+
+
+def _window_and_pool(server: Server) -> tuple[int, float]:
+    """Return how long a context the server takes, and the tokens of its pool; raise ProfileError where it does not say."""
+    window = count(server.facts.get("max_model_len"))
+    pool = number(server.facts.get("pool_tokens"))
+    engines = server.replicas * (count(server.facts.get("engines")) or 1)
+    if window is None or pool is None or engines > 1:
         raise ProfileError(
             f"{server.arm} is no single server that tells its window and its pool",
             hint="capacity is searched instead",
         )
+    return window, pool
+
+
+def _told(server: Server) -> ArmProfile:
+    _check_steps_are_seen(server)
+    window, pool = _window_and_pool(server)
+    facts = server.facts
     block = count(facts.get("block_size")) or BLOCK
     dtype = DTYPES.get(text(facts.get("kv_cache_dtype")) or "auto", "auto")
     shape = server.shape if server.shape is not None and server.shape.groups else None
     model = shape or ModelShape(name=server.model or server.arm, groups=(PLAIN,), max_len=window)
     skipped = names(facts.get("skip_layers")) if shape is not None else ()
+    cut_by = partial(layout, model, dtype, skip_layers=skipped)
     # What is told is the block of those layers whose blocks grew; without it the server's own is the usual one.
-    grown = (
-        each
-        for each in (BLOCK, block)
-        if layout(model, dtype, skip_layers=skipped, block_tokens=each).block_tokens == block
-    )
+    grown = (each for each in (BLOCK, block) if cut_by(block_tokens=each).block_tokens == block)
     settings = Settings(
         software=f"vLLM {text(facts.get('version')) or ''}",
         max_model_len=window,
@@ -164,7 +170,7 @@ def _told(server: Server) -> ArmProfile:
         max_num_batched_tokens=_setting(server, "max_num_batched_tokens") or BUDGET,
         max_num_seqs=_setting(server, "max_num_seqs") or SEQUENCES,
     )
-    cut = layout(model, dtype, skip_layers=skipped, block_tokens=settings.block_tokens)
+    cut = cut_by(block_tokens=settings.block_tokens)
     # As many pages as the server says tokens: by its own count, a request of the whole window over and over.
     pages = ceil(pool / window * cut.peak_pages(window, settings.max_num_batched_tokens))
     return ArmProfile(
@@ -185,10 +191,12 @@ def _told(server: Server) -> ArmProfile:
 
 
 def _setting(server: Server, name: str) -> int | None:
-    option = f"--{name.replace('_', '-')}"
-    return count(server.settings.get(name)) or count(
-        next(iter(server.arguments.get(option, ())), None)
-    )
+    return count(server.settings.get(name)) or _argument(server, f"--{name.replace('_', '-')}")
+
+
+def _argument(server: Server, option: str) -> int | None:
+    """Return the number that a server was started with."""
+    return count(next(iter(server.arguments.get(option, ())), None))
 
 
 # Void blocks and failed calls say nothing of the model; retries stand for themselves.
