@@ -10,8 +10,8 @@ from advisor.rules.screened_answers import told, worth_asking
 from advisor.statistics.screen import Screening, screening
 from agentload.cli._audience import TERMINAL
 from agentload.cli._print import ABSENT, length, print_json, print_table, table
-from agentload.evidence.grades import Summary
-from agentload.evidence.screen import scored, screen
+from agentload.evidence.grades import Evaluation
+from agentload.evidence.screen import scored_prompts, screen
 from agentload.evidence.view import run_view
 from agentload.layout.cost import about
 from agentload.run.foreground import screened
@@ -50,7 +50,7 @@ def describe(questions: Sequence[Question], cost: QuestionsCost, arms: Sequence[
     )
 
 
-def summary(found: Summary) -> str:
+def summary(found: Evaluation) -> str:
     """Return the share of right answers, a row a cell and a column an arm, with what sets each arm apart."""
     arms = [each.arm for each in found.arms]
     cells = {(each.task, each.context_tokens, each.arm): each for each in found.cells}
@@ -109,7 +109,7 @@ def screen_and_tell(study: Ask, place: Place, *, as_json: bool) -> None:
         view = run_view(connection, run)
     arms = view.arm_names
     rows, excused = screen(view, arms)
-    paths = scored(view, arms)
+    paths = scored_prompts(view, arms)
     found = tuple(
         screening([row for row in rows if row.arm == arm], alpha=ALPHA)
         for arm in arms

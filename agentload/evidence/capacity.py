@@ -39,7 +39,7 @@ _Scope: TypeAlias = tuple[str, str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class Concurrency:
     """What a search for concurrency ended with: the most sessions that hold, and the fewest that surely do not. None: its own bound."""
 
     arm: str
@@ -59,7 +59,7 @@ class _Step:
     detail: dict[str, Any]
 
 
-def held(view: RunView, workloads: Collection[str]) -> tuple[Held, ...]:
+def concurrency(view: RunView, workloads: Collection[str]) -> tuple[Concurrency, ...]:
     """Return the concurrency that each search beside a run ended with; *workloads* are the run's classes."""
     together: dict[tuple[str | None, float], dict[str, tuple[CapacityPoint, ...]]] = defaultdict(
         dict
@@ -73,9 +73,11 @@ def held(view: RunView, workloads: Collection[str]) -> tuple[Held, ...]:
     )
 
 
-def _held(arm: str, workload: str | None, limit: Limit) -> Held:
+def _held(arm: str, workload: str | None, limit: Limit) -> Concurrency:
     breaks = None if limit.high is None else math.floor(limit.high) + 1
-    return Held(arm=arm, workload=workload, holds=math.floor(limit.value) or None, breaks=breaks)
+    return Concurrency(
+        arm=arm, workload=workload, holds=math.floor(limit.value) or None, breaks=breaks
+    )
 
 
 def capacity(
@@ -91,7 +93,7 @@ def capacity(
     )
 
 
-def alone(view: RunView, arms: Collection[str]) -> tuple[CapacityPoint, ...]:
+def single_sessions(view: RunView, arms: Collection[str]) -> tuple[CapacityPoint, ...]:
     """Return the trials of a single session on these arms, of the last time that it was asked for."""
     searches = _searches(view, ALONE, ())
     return tuple(

@@ -7,7 +7,7 @@ from typing import Final, Literal, TypeVar
 from advisor.deployment import Deployment, Gpu, Model
 from advisor.evidence import Arm, Scales
 from agentload.errors import ProfileError
-from agentload.evidence.servers import Server, count, names, number, text, truth
+from agentload.evidence.servers import ArmServer, count, names, number, text, truth
 from agentload.kvmath.gpus import gpu_named
 from agentload.kvmath.layout import bytes_per_token
 from agentload.kvmath.pool import Pool, pool_of
@@ -38,7 +38,7 @@ _TOLD: Final = frozenset(
 """Options that the report has from elsewhere."""
 
 
-def described(server: Server, profile: ArmProfile | None) -> Arm:
+def described(server: ArmServer, profile: ArmProfile | None) -> Arm:
     """Describe an arm to the advisor."""
     facts, expected, own = server.facts, server.expected, _pool(profile)
     return Arm(
@@ -69,21 +69,21 @@ def described(server: Server, profile: ArmProfile | None) -> Arm:
     )
 
 
-def _flags(server: Server) -> Iterator[str]:
+def _flags(server: ArmServer) -> Iterator[str]:
     for option, values in server.arguments.items():
         if option not in _TOLD:
             yield option
             yield from values
 
 
-def _of_starts(server: Server, name: str, read: Callable[[object], _T | None]) -> tuple[_T, ...]:
+def _of_starts(server: ArmServer, name: str, read: Callable[[object], _T | None]) -> tuple[_T, ...]:
     """Return what each start of a server that tells it says of this fact."""
     found = (read(each.get(name)) for each in server.starts)
     return tuple(value for value in found if value is not None)
 
 
 def deployment(
-    arms: Sequence[Server], reference: str, profile: ArmProfile | None, price: Price | None
+    arms: Sequence[ArmServer], reference: str, profile: ArmProfile | None, price: Price | None
 ) -> Deployment:
     """Describe what all arms share; where they differ in hardware, the reference's counts and `differences` tells."""
     own = next(each for each in arms if each.arm == reference)
@@ -98,7 +98,7 @@ def deployment(
     )
 
 
-def differences(arms: Sequence[Server]) -> tuple[str, ...]:
+def differences(arms: Sequence[ArmServer]) -> tuple[str, ...]:
     """Say where arms do not stand on the same hardware, and what of it is not known here."""
     built = {
         each.arm: f"{each.gpu_count or 1} × {each.gpu}" for each in arms if each.gpu is not None
@@ -117,7 +117,7 @@ def differences(arms: Sequence[Server]) -> tuple[str, ...]:
     return tuple(told)
 
 
-def model(name: str | None, arms: Sequence[Server], profile: ArmProfile | None) -> Model:
+def model(name: str | None, arms: Sequence[ArmServer], profile: ArmProfile | None) -> Model:
     """Describe the served model."""
     served = name or _first(each.model or None for each in arms) or "unknown model"
     shape = _first(each.shape for each in arms) or (profile.model if profile else None)
@@ -163,14 +163,14 @@ def _kernel(facts: Mapping[str, object]) -> str | None:
     return f"{backend}(FA{version})"
 
 
-def _weights(server: Server) -> str | None:
+def _weights(server: ArmServer) -> str | None:
     found = text(server.settings.get("weights")) or next(
         iter(server.arguments.get("--model", ())), None
     )
     return None if found == server.model else found
 
 
-def _scales(server: Server) -> Scales | None:
+def _scales(server: ArmServer) -> Scales | None:
     """Say where an FP8 cache takes its scales from.
 
     vLLM 0.32.0: weights without a quantisation of their own have none (model_executor/layers/attention/attention.py), those with one are
@@ -188,13 +188,13 @@ def _scales(server: Server) -> Scales | None:
     return "calibrated" if has_own and said else None
 
 
-def _cache_dtype(server: Server) -> str:
+def _cache_dtype(server: ArmServer) -> str:
     """Return the dtype of the cache, as the server says or else as the arms file does."""
     told, expected = (each.get("kv_cache_dtype") for each in (server.facts, server.expected))
     return text(told) or text(expected) or ""
 
 
-def _kv_bytes(server: Server, profile: ArmProfile | None) -> float | None:
+def _kv_bytes(server: ArmServer, profile: ArmProfile | None) -> float | None:
     """Return what a decode step reads for each cached token, by the dtype that the server says it keeps."""
     dtype = DTYPES.get(_cache_dtype(server))
     if server.shape is not None and dtype is not None:
@@ -211,7 +211,7 @@ def _kv_bytes(server: Server, profile: ArmProfile | None) -> float | None:
     )
 
 
-def _gpu(server: Server, profile: ArmProfile | None, price: Price | None) -> Gpu:
+def _gpu(server: ArmServer, profile: ArmProfile | None, price: Price | None) -> Gpu:
     peaks: GpuPeaks | None = profile.gpu if profile else None
     if server.gpu is not None:
         peaks = gpu_named(server.gpu)
@@ -229,7 +229,7 @@ def _gpu(server: Server, profile: ArmProfile | None, price: Price | None) -> Gpu
     )
 
 
-def _pool_of_blocks(server: Server, profile: ArmProfile | None) -> float | None:
+def _pool_of_blocks(server: ArmServer, profile: ArmProfile | None) -> float | None:
     """Return the pool that an older server counts in blocks alone: tokens, where every layer keeps all of them."""
     shape = server.shape or (profile.model if profile else None)
     blocks, block = number(server.facts.get("pool_blocks")), number(server.facts.get("block_size"))

@@ -22,18 +22,18 @@ from agentload.errors import EvidenceError
 from agentload.evidence import (
     capacity,
     described,
+    fill,
     grades,
     hardware,
     health,
     observations,
     plays,
-    pool,
     starts,
     telemetry,
 )
-from agentload.evidence.plays import Machines, Play
+from agentload.evidence.plays import Machines, PlayedBlock
 from agentload.evidence.screen import screen
-from agentload.evidence.servers import Server
+from agentload.evidence.servers import ArmServer
 from agentload.evidence.trace import own_calls, with_contexts
 from agentload.evidence.view import RunView
 from agentload.model.controls import SAME, is_control
@@ -50,7 +50,7 @@ class _Subject:
     view: RunView
     study: Study | None
     noted: Notes
-    servers: tuple[Server, ...]
+    servers: tuple[ArmServer, ...]
     """Controls included."""
     arms: list[str]
     reference: str
@@ -62,7 +62,7 @@ class _Subject:
         return self.profiles.get(self.reference) or next(iter(self.profiles.values()), None)
 
     @property
-    def compared(self) -> list[Server]:
+    def compared(self) -> list[ArmServer]:
         """Return the servers of the arms, without controls."""
         return [each for each in self.servers if not is_control(each.arm)]
 
@@ -77,7 +77,7 @@ class _Calls:
     """Those that count, of the workloads."""
     swept: pl.DataFrame
     """Those that count, of a context sweep."""
-    plays: tuple[Play, ...]
+    plays: tuple[PlayedBlock, ...]
     """All but those that measured something apart."""
     notes: tuple[str, ...]
 
@@ -134,18 +134,18 @@ def gather(
         accuracy=answers,
         aa_accuracy=same_answers,
         canary=grades.canary(view),
-        followed=grades.followed(connection, view.name, subject.arms, subject.reference),
+        followed=grades.recorded_replies(connection, view.name, subject.arms, subject.reference),
         screen=screened,
         aa=observations.controls(calls.counted, where.names, subject.servers),
         starts=_starts(subject),
         looks=starts.looks(
-            view.plays, _planned_pairs(subject.study), starts.pairs_wanted(view.legs)
+            view.plays, _planned_pairs(subject.study), starts.pairs_by_part(view.legs)
         ),
         planned_answers=grades.came_in_sequence(view),
         capacity=points,
         pair_load=_pair_load(subject.study, subject.noted),
         twin_changes=capacity.twin_changes(view),
-        alone=capacity.alone(view, subject.arms),
+        alone=capacity.single_sessions(view, subject.arms),
         probes=capacity.isolation(view, subject.arms),
         health=health.health(connection, view, calls.counted),
         dated=_dated(view),
@@ -194,12 +194,12 @@ def _calls(connection: duckdb.DuckDBPyConnection, view: RunView) -> _Calls:
         plays.attempts(connection, view.name, view.plays), view.plays
     )
     everything = observations.counted(attempts)
-    swept, counted = observations.parted(everything)
+    swept, counted = observations.sweep_and_workloads(everything)
     return _Calls(
         attempts=attempts,
         counted=counted,
         swept=swept,
-        plays=observations.without(view.plays, everything, counted),
+        plays=observations.plays_under_load(view.plays, everything, counted),
         notes=health.notes(view.plays, everything),
     )
 
@@ -273,17 +273,17 @@ def _capacity(
     if not isinstance(study, Replay) or study.capacity is None:
         return told, points, ()
     pools = {
-        arm.name: pool.pool(arm, calls.attempts, view.plays, figures[arm.name]) for arm in arms
+        arm.name: fill.pool_fill(arm, calls.attempts, view.plays, figures[arm.name]) for arm in arms
     }
     for arm, found in pools.items():
         own = figures[arm]
-        points += (pool.point(study, arm, calls.counted, view.plays, figures=own, found=found),)
+        points += (fill.point(study, arm, calls.counted, view.plays, figures=own, found=found),)
         told[arm] = replace(
             own,
             pool_filled_share=own.pool_filled_share if found.is_full is None else found.share,
             fill_minutes=subject.noted.fill_minutes.get(arm),
         )
-    return told, points, tuple(pool.notes(pools))
+    return told, points, tuple(fill.notes(pools))
 
 
 def _starts(subject: _Subject) -> StartHistory | None:

@@ -62,7 +62,7 @@ def canary(view: RunView) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class TaskScore:
     """One arm's answers to one task at one length."""
 
     task: str
@@ -106,28 +106,28 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class Evaluation:
     """An evaluation at a glance."""
 
     run_id: str
-    cells: tuple[Cell, ...]
+    cells: tuple[TaskScore, ...]
     curves: tuple[Curve, ...]
     """Only of tasks that were asked at several lengths."""
     arms: tuple[ArmTotal, ...]
 
 
-def summarise(database: Path, run_id: str) -> Summary:
+def summarise(database: Path, run_id: str) -> Evaluation:
     """Read what was answered."""
     with reading(database) as connection:
         order = [row.arm for row in tables.rows(connection, ArmRow, run_id=run_id)]
-        cells = tables.records(connection, Cell, _CELLS, {"run": run_id, "recorded": RECORDED})
+        cells = tables.records(connection, TaskScore, _CELLS, {"run": run_id, "recorded": RECORDED})
         arms = tables.records(
             connection, ArmTotal, _ARMS, {"run": run_id, "arms": order, "recorded": RECORDED}
         )
-    return Summary(run_id=run_id, cells=cells, curves=tuple(curves(cells, order)), arms=arms)
+    return Evaluation(run_id=run_id, cells=cells, curves=tuple(curves(cells, order)), arms=arms)
 
 
-def curves(cells: Sequence[Cell], arms: Sequence[str]) -> Iterator[Curve]:
+def curves(cells: Sequence[TaskScore], arms: Sequence[str]) -> Iterator[Curve]:
     """Yield the curve of every task and arm; the first arm is the reference."""
     scores = {
         (cell.task, cell.arm, cell.context_tokens): cell.score
@@ -184,7 +184,7 @@ def accuracy(
     return tuple(chain.from_iterable(challenging)), tuple(chain.from_iterable(controlling))
 
 
-def followed(
+def recorded_replies(
     connection: duckdb.DuckDBPyConnection, run_id: str, arms: Sequence[str], reference: str
 ) -> tuple[AccuracyBucket, ...]:
     """Return one bucket an arm: replies of the arm and of the reference, each graded by the recorded one; sessions are the clusters."""

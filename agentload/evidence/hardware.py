@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import duckdb
 
-from agentload.evidence.plays import Play, counted, tabled
-from agentload.evidence.servers import Server
+from agentload.evidence.plays import PlayedBlock, plays_table, valid_plays
+from agentload.evidence.servers import ArmServer
 from agentload.evidence.view import RunView
 
 # Bits of NVML's clocks event reasons (nvml.h), which DCGM hands on.
@@ -52,11 +52,11 @@ class Clocks:
 def power(
     connection: duckdb.DuckDBPyConnection,
     run_id: str,
-    servers: Sequence[Server],
-    played: Sequence[Play],
+    servers: Sequence[ArmServer],
+    played: Sequence[PlayedBlock],
 ) -> tuple[dict[str, float], list[str]]:
     """Return the mean watts of each arm's GPUs together in the plays that count, and notes about arms whose draw is not known."""
-    rows = _sampled(_POWER, connection, run_id, counted(played), ["gpu_power_w"])
+    rows = _sampled(_POWER, connection, run_id, valid_plays(played), ["gpu_power_w"])
     drawn: dict[str, list[float]] = {}
     for arm, _, mean in rows:
         drawn.setdefault(arm, []).append(mean)
@@ -84,17 +84,17 @@ def power(
     return watts, notes
 
 
-def _gpus(server: Server) -> int:
+def _gpus(server: ArmServer) -> int:
     return (server.gpu_count or 1) * server.replicas
 
 
 def clocks(
-    connection: duckdb.DuckDBPyConnection, run_id: str, played: Sequence[Play]
+    connection: duckdb.DuckDBPyConnection, run_id: str, played: Sequence[PlayedBlock]
 ) -> Mapping[str, Clocks]:
     """Read by arm how its GPUs ran in the plays that count; arms whose GPUs were not sampled are left out."""
     names = ["gpu_throttle_reasons", "gpu_clock_mhz"]
     found = _sampled(
-        _CLOCKS, connection, run_id, counted(played), names, slowed=SLOWED, capped=CAPPED
+        _CLOCKS, connection, run_id, valid_plays(played), names, slowed=SLOWED, capped=CAPPED
     )
     return {
         arm: Clocks(slowed=slowed, capped=capped, mhz=mhz) for arm, slowed, capped, mhz in found
@@ -112,12 +112,12 @@ def _sampled(
     query: str,
     connection: duckdb.DuckDBPyConnection,
     run_id: str,
-    played: Sequence[Play],
+    played: Sequence[PlayedBlock],
     names: Sequence[str],
     **bits: int,
 ) -> list[tuple[Any, ...]]:
     """Ask of the samples of these names that were taken in plays."""
-    with tabled(connection, played):
+    with plays_table(connection, played):
         return connection.execute(
             _SAMPLED + query, {"run": run_id, "names": names, **bits}
         ).fetchall()

@@ -14,7 +14,7 @@ import duckdb
 import polars as pl
 
 from advisor.evidence import ClientHealth
-from agentload.evidence.plays import Play, counted, tabled, total
+from agentload.evidence.plays import PlayedBlock, plays_table, total, valid_plays
 from agentload.evidence.view import RunView
 from agentload.model.metrics import p99
 
@@ -23,10 +23,10 @@ def health(
     connection: duckdb.DuckDBPyConnection, view: RunView, rows: pl.DataFrame
 ) -> tuple[ClientHealth, ...]:
     """Return one health record an arm; *rows* are the counted ones."""
-    kept = counted(view.plays)
+    kept = valid_plays(view.plays)
     legs = {play.leg for play in kept}
     said = [json.loads(row.health) for row in view.legs if row.leg in legs and row.health]
-    with tabled(connection, kept):
+    with plays_table(connection, kept):
         limits = dict(connection.execute(_LIMITED, {"run": view.name}).fetchall())
     records = (
         _health(arm, view.plays, rows.filter(pl.col("arm") == arm), said) for arm in view.arm_names
@@ -35,7 +35,7 @@ def health(
 
 
 def _health(
-    arm: str, plays: Sequence[Play], rows: pl.DataFrame, said: Sequence[Mapping[str, Any]]
+    arm: str, plays: Sequence[PlayedBlock], rows: pl.DataFrame, said: Sequence[Mapping[str, Any]]
 ) -> ClientHealth:
     own = [play for play in plays if play.arm == arm]
     lags = map(_lag_p99_ms, rows.partition_by("leg"))
@@ -97,12 +97,12 @@ ALIKE: Final = 0.2
 MAX_FAILED: Final = 0.01
 
 
-def notes(plays: Sequence[Play], rows: pl.DataFrame) -> tuple[str, ...]:
+def notes(plays: Sequence[PlayedBlock], rows: pl.DataFrame) -> tuple[str, ...]:
     """Return one sentence a fact; *rows* are the counted ones."""
     return (*_left_out(plays), *_failures(rows), *_lengths(rows), *_stretched(rows))
 
 
-def _left_out(plays: Sequence[Play]) -> Iterator[str]:
+def _left_out(plays: Sequence[PlayedBlock]) -> Iterator[str]:
     reasons = Counter(play.left_out for play in plays if play.left_out is not None)
     for reason, count in sorted(reasons.items()):
         yield f"{count} of {len(plays)} blocks left out: {reason}"

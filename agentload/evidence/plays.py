@@ -11,7 +11,7 @@ from typing import Final
 import duckdb
 import polars as pl
 
-from agentload.evidence.servers import Server
+from agentload.evidence.servers import ArmServer
 from agentload.model.blocks import pair_faults
 from agentload.model.controls import is_control, is_replica
 from agentload.model.rows import ArmRow, BlockRow, FingerprintRow, LegRow
@@ -20,7 +20,7 @@ WARM_UP: Final = "warm-up"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Play:
+class PlayedBlock:
     """One block played on one arm."""
 
     number: int
@@ -49,7 +49,7 @@ def plays(
     arms: Sequence[ArmRow],
     fingerprints: Sequence[FingerprintRow],
     blocks: Sequence[BlockRow],
-) -> tuple[Play, ...]:
+) -> tuple[PlayedBlock, ...]:
     """Return the plays of a run in order of time."""
     anchors = {row.leg: row.wall_ns - row.monotonic_ns for row in legs}
     # A block of a part that nobody knows has no place in time.
@@ -59,7 +59,7 @@ def plays(
     machines = {row.arm: row.machine for row in arms}
     starts = _Starts(fingerprints)
     return tuple(
-        Play(
+        PlayedBlock(
             number=number,
             leg=row.leg,
             arm=row.arm,
@@ -119,7 +119,7 @@ def _restarts(
     return changes
 
 
-def counted(plays: Iterable[Play]) -> list[Play]:
+def valid_plays(plays: Iterable[PlayedBlock]) -> list[PlayedBlock]:
     """Return the plays that are evidence."""
     return [play for play in plays if play.left_out is None]
 
@@ -140,7 +140,9 @@ _TABLE: Final = {
 
 
 @contextmanager
-def tabled(connection: duckdb.DuckDBPyConnection, plays: Sequence[Play]) -> Iterator[None]:
+def plays_table(
+    connection: duckdb.DuckDBPyConnection, plays: Sequence[PlayedBlock]
+) -> Iterator[None]:
     """Let queries read when each arm was played from a table `plays`; `ended_ns` is null for a play that was never closed."""
     rows = [[getattr(play, name) for name in _TABLE] for play in plays]
     connection.register("plays", pl.DataFrame(rows, schema=_TABLE, orient="row"))
@@ -175,10 +177,10 @@ WHERE c.run_id = $run
 
 
 def attempts(
-    connection: duckdb.DuckDBPyConnection, run_id: str, plays: Sequence[Play]
+    connection: duckdb.DuckDBPyConnection, run_id: str, plays: Sequence[PlayedBlock]
 ) -> pl.DataFrame:
     """Read every attempt of a run as one frame of plain columns, a row an attempt; `play` is null for a call outside of all plays."""
-    with tabled(connection, plays):
+    with plays_table(connection, plays):
         found: pl.DataFrame = connection.sql(_ATTEMPTS, params={"run": run_id}).pl()
         return found
 
@@ -200,10 +202,10 @@ class Machines:
     """Every arm ran on every machine."""
 
 
-def machines(arms: Sequence[Server], plays: Sequence[Play]) -> Machines:
+def machines(arms: Sequence[ArmServer], plays: Sequence[PlayedBlock]) -> Machines:
     """Say who ran where, from the plays that count; from what the arms were said to be where none was played."""
     seen: dict[str, set[str]] = defaultdict(set)
-    for play in counted(plays):
+    for play in valid_plays(plays):
         if play.machine is not None:
             seen[play.arm].add(play.machine)
     if not seen:

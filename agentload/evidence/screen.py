@@ -61,7 +61,7 @@ class Scored:
     """Share of it that was read from the cache; servers compute such a prompt anew."""
 
 
-def scored(view: RunView, arms: Collection[str]) -> tuple[Scored, ...]:
+def scored_prompts(view: RunView, arms: Collection[str]) -> tuple[Scored, ...]:
     """Return what scored prompts showed."""
     found = (
         (row.arm, json.loads(row.settings), _detail(row))

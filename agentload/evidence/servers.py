@@ -38,7 +38,7 @@ _OPTIONS: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class ArmServer:
     """One arm as the run describes it."""
 
     arm: str
@@ -108,7 +108,9 @@ class Server:
         return found if isinstance(found, Mapping) else {}
 
 
-def servers(arms: Sequence[ArmRow], fingerprints: Sequence[FingerprintRow]) -> tuple[Server, ...]:
+def servers(
+    arms: Sequence[ArmRow], fingerprints: Sequence[FingerprintRow]
+) -> tuple[ArmServer, ...]:
     """Describe the arms of a run in their order."""
     told: dict[str, dict[object, dict[str, Any]]] = defaultdict(dict)
     for each in fingerprints:
@@ -116,7 +118,7 @@ def servers(arms: Sequence[ArmRow], fingerprints: Sequence[FingerprintRow]) -> t
         told[each.arm].pop(said.get("process_start_s"), None)  # what comes last stands last
         told[each.arm][said.get("process_start_s")] = said
     return tuple(
-        Server(
+        ArmServer(
             **{name: getattr(row, name) for name in _AS_STORED},
             expected=json.loads(row.expected or "{}"),
             facts=next(reversed(told[row.arm].values()), {}),

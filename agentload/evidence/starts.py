@@ -22,8 +22,8 @@ import numpy as np
 
 from advisor.evidence import StartHistory
 from advisor.statistics.starts import ENOUGH_STARTS
-from agentload.evidence.plays import Play, counted, tabled
-from agentload.evidence.servers import Server
+from agentload.evidence.plays import PlayedBlock, plays_table, valid_plays
+from agentload.evidence.servers import ArmServer
 from agentload.evidence.view import RunView, run_view
 from agentload.model.controls import is_control
 from agentload.model.profile import ArmProfile
@@ -132,7 +132,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def checks_ms(
-    connection: duckdb.DuckDBPyConnection, run: RunRow, server: Server
+    connection: duckdb.DuckDBPyConnection, run: RunRow, server: ArmServer
 ) -> tuple[float, ...]:
     """Return what a short request took after the starts of equal servers in other runs."""
     before = starts(connection, model=run.model, but=run.run_id, latest=LATEST)
@@ -147,7 +147,7 @@ def _of_run(connection: duckdb.DuckDBPyConnection, view: RunView) -> Iterator[_R
     """Yield what each pair of starts of a run showed, of every arm against the first by name; nothing of a run of a few pairs."""
     told = _told(view)
     first, *others = sorted({arm for arm, _ in told if not is_control(arm)}) or [""]
-    with tabled(connection, view.plays):
+    with plays_table(connection, view.plays):
         for other in others:
             rows = connection.execute(
                 _RATIOS, {"run": view.name, "first": first, "other": other}
@@ -197,7 +197,7 @@ def _told(view: RunView) -> dict[tuple[str, int], Told]:
     for row in view.fingerprints:
         said[row.arm].append((row.leg, row.at_ns, json.loads(row.facts)))
     out: dict[tuple[str, int], Told] = {}
-    for play in counted(view.plays):
+    for play in valid_plays(view.plays):
         own = sorted(said[play.arm], key=lambda each: each[:2])
         before = bisect_right(own, (play.leg, play.started_ns), key=lambda each: each[:2])
         facts = own[max(0, before - 1)][2] if own else {}
@@ -222,21 +222,23 @@ def _load(view: RunView) -> Hashable:
     )
 
 
-def pairs_wanted(legs: Sequence[LegRow]) -> dict[int, int]:
+def pairs_by_part(legs: Sequence[LegRow]) -> dict[int, int]:
     """Return how many pairs the run was to have, by part; none of a part that was killed."""
     said = {row.leg: json.loads(row.health).get("pairs") for row in legs if row.health}
     return {leg: pairs for leg, pairs in said.items() if pairs is not None}
 
 
 def looks(
-    played: Sequence[Play], planned: int | None, wanted: Mapping[int, int] = MappingProxyType({})
+    played: Sequence[PlayedBlock],
+    planned: int | None,
+    wanted: Mapping[int, int] = MappingProxyType({}),
 ) -> int:
     """Count how often a run was as long as it was asked to be: once, and once more for each part that went beyond what had been planned.
 
     *wanted* is how long the run was to be, by part: one command may play several.
     """
     last: dict[int, int] = {}
-    for play in counted(played):
+    for play in valid_plays(played):
         last[play.leg] = max(play.pair, last.get(play.leg, 0))
     count, reached = 1, planned if planned is not None else max(last.values(), default=0) + 1
     for leg in sorted(last):

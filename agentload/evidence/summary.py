@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentload.evidence.plays import WARM_UP, Play, counted, tabled
+from agentload.evidence.plays import WARM_UP, PlayedBlock, plays_table, valid_plays
 from agentload.evidence.view import run_view
 from agentload.store.database import reading
 
@@ -54,7 +54,7 @@ class ArmSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class RunFigures:
     """A run at a glance."""
 
     run_id: str
@@ -75,15 +75,15 @@ class Summary:
         return "\n".join(lines)
 
 
-def summarise(database: Path, run_id: str) -> Summary:
+def summarise(database: Path, run_id: str) -> RunFigures:
     """Read the figures of a run."""
     with reading(database) as connection:
         view = run_view(connection, run_id)
         arms = [row.arm for row in view.arms]
-        with tabled(connection, counted(view.plays)):
+        with plays_table(connection, valid_plays(view.plays)):
             rows = connection.execute(COUNTED + QUERY, {"run": run_id, "arms": arms}).fetchall()
             failed = connection.execute(COUNTED + STATUSES, {"run": run_id}).fetchall()
-    return Summary(
+    return RunFigures(
         run_id=run_id,
         arms=tuple(
             ArmSummary(
@@ -106,7 +106,7 @@ def summarise(database: Path, run_id: str) -> Summary:
     )
 
 
-def _left_out(plays: Sequence[Play], arm: str) -> dict[str, int]:
+def _left_out(plays: Sequence[PlayedBlock], arm: str) -> dict[str, int]:
     """Count the plays of an arm that do not count, by the reason; a warm-up was never meant to."""
     reasons = (play.left_out for play in plays if play.arm == arm)
     return dict(Counter(each for each in reasons if each is not None and each != WARM_UP))

@@ -7,7 +7,7 @@ import duckdb
 import polars as pl
 
 from advisor.evidence import Phase, Telemetry
-from agentload.evidence.plays import Play, counted, tabled, total
+from agentload.evidence.plays import PlayedBlock, plays_table, total, valid_plays
 from agentload.model.controls import control_of
 
 BEFORE_SALT: Final = 32  # tokens with which a request's first tool or message begins, whatever its words: a block or two may be cached
@@ -47,13 +47,13 @@ def of_servers(
     connection: duckdb.DuckDBPyConnection,
     run_id: str,
     arms: Sequence[str],
-    plays: Sequence[Play],
+    plays: Sequence[PlayedBlock],
     rows: pl.DataFrame,
     *,
     is_cold: bool,
 ) -> tuple[tuple[str, Telemetry], ...]:
     """Return the figures of each arm's whole server; *rows* are the counted ones."""
-    kept = counted(plays)
+    kept = valid_plays(plays)
     samples, sent = _samples(connection, run_id, kept), _sent(connection, run_id)
     out = []
     for arm in arms:
@@ -128,10 +128,10 @@ class _Samples(dict[str, _Figures]):
 
 
 def _samples(
-    connection: duckdb.DuckDBPyConnection, run_id: str, plays: Sequence[Play]
+    connection: duckdb.DuckDBPyConnection, run_id: str, plays: Sequence[PlayedBlock]
 ) -> Mapping[str, _Samples]:
     found: dict[str, _Samples] = {}
-    with tabled(connection, plays):
+    with plays_table(connection, plays):
         for arm, name, *figures in connection.execute(
             _QUERY, {"run": run_id, "full": FULL}
         ).fetchall():

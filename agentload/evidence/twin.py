@@ -19,8 +19,8 @@ from agentload.emulator.fit import Fitted, Observed, fit
 from agentload.emulator.profile import parse, read
 from agentload.errors import ProfileError
 from agentload.evidence.described import DTYPES
-from agentload.evidence.plays import tabled
-from agentload.evidence.servers import Server, count, names, number, text
+from agentload.evidence.plays import plays_table
+from agentload.evidence.servers import ArmServer, count, names, number, text
 from agentload.evidence.view import RunView, run_view
 from agentload.kvmath.layout import layout
 from agentload.kvmath.pool import pool_of
@@ -106,7 +106,7 @@ def _arms(database: Path, run_id: str) -> dict[str, ArmProfile]:
     return {each.arm: _geometry(each) for each in view.servers() if not is_control(each.arm)}
 
 
-def _geometry(server: Server) -> ArmProfile:
+def _geometry(server: ArmServer) -> ArmProfile:
     """Return an arm with everything but its step times: of the profile that it plays, else of what its server tells."""
     if server.profile is not None:
         name, _, arm = server.profile.rpartition("/")
@@ -124,7 +124,7 @@ def _geometry(server: Server) -> ArmProfile:
     return _told(server)
 
 
-def _check_steps_are_seen(server: Server) -> None:
+def _check_steps_are_seen(server: ArmServer) -> None:
     """Raise ProfileError where a chunk is no step."""
     if text(server.settings.get("speculative")) or "--speculative-config" in server.arguments:
         raise ProfileError(
@@ -138,7 +138,7 @@ def _check_steps_are_seen(server: Server) -> None:
         )
 
 
-def _window_and_pool(server: Server) -> tuple[int, float]:
+def _window_and_pool(server: ArmServer) -> tuple[int, float]:
     """Return how long a context the server takes, and the tokens of its pool; raise ProfileError where it does not say."""
     window = count(server.facts.get("max_model_len"))
     pool = number(server.facts.get("pool_tokens"))
@@ -151,7 +151,7 @@ def _window_and_pool(server: Server) -> tuple[int, float]:
     return window, pool
 
 
-def _told(server: Server) -> ArmProfile:
+def _told(server: ArmServer) -> ArmProfile:
     _check_steps_are_seen(server)
     window, pool = _window_and_pool(server)
     facts = server.facts
@@ -190,11 +190,11 @@ def _told(server: Server) -> ArmProfile:
     )
 
 
-def _setting(server: Server, name: str) -> int | None:
+def _setting(server: ArmServer, name: str) -> int | None:
     return count(server.settings.get(name)) or _argument(server, f"--{name.replace('_', '-')}")
 
 
-def _argument(server: Server, option: str) -> int | None:
+def _argument(server: ArmServer, option: str) -> int | None:
     """Return the number that a server was started with."""
     return count(next(iter(server.arguments.get(option, ())), None))
 
@@ -245,7 +245,7 @@ def profile_of_run(
     return made, fits
 
 
-def observed(connection: duckdb.DuckDBPyConnection, run_id: str, arm: str) -> Observed:
+def observation(connection: duckdb.DuckDBPyConnection, run_id: str, arm: str) -> Observed:
     """Read the calls of an arm, on one axis of time. Raises ProfileError where its steps cannot be told from its chunks."""
     rows = connection.execute(CALLS, [run_id, arm]).fetchall()
     legs, sent, prompt, cached, output, stamps = zip(*rows, strict=True) if rows else ((),) * 6
@@ -280,14 +280,14 @@ def _fits(
     connection: duckdb.DuckDBPyConnection, view: RunView, arms: Mapping[str, ArmProfile]
 ) -> dict[str, Fitted]:
     """Fit every arm to its calls, those of void blocks left out."""
-    with tabled(connection, [play for play in view.plays if play.is_void]):
+    with plays_table(connection, [play for play in view.plays if play.is_void]):
         return {name: fit_of(connection, view.name, arm) for name, arm in arms.items()}
 
 
 def fit_of(connection: duckdb.DuckDBPyConnection, run_id: str, arm: ArmProfile) -> Fitted:
     """Fit what was seen of an arm; what reading its weights takes is its step time's, where it has one."""
     weights_ms = None if arm.step is None else arm.step.weights_ms
-    seen = observed(connection, run_id, arm.name)
+    seen = observation(connection, run_id, arm.name)
     return fit(
         seen,
         weights_ms=weights_ms,

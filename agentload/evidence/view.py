@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import duckdb
 
 from agentload.errors import EvidenceError
-from agentload.evidence.plays import Play, plays
-from agentload.evidence.servers import Server, servers
+from agentload.evidence.plays import PlayedBlock, plays
+from agentload.evidence.servers import ArmServer, servers
 from agentload.model.controls import is_control
 from agentload.model.rows import ArmRow, BlockRow, FingerprintRow, LegRow, ProbeRow, RunRow
 from agentload.store import tables
@@ -28,7 +28,7 @@ class RunView:
     fingerprints: tuple[FingerprintRow, ...]
     blocks: tuple[BlockRow, ...]
     probes: tuple[ProbeRow, ...]
-    plays: tuple[Play, ...]
+    plays: tuple[PlayedBlock, ...]
     """Blocks in order of time, each with its reason not to count."""
 
     @property
@@ -49,7 +49,7 @@ class RunView:
         """Read what was noted when the run began."""
         return notes(self.run.options)
 
-    def servers(self) -> tuple[Server, ...]:
+    def servers(self) -> tuple[ArmServer, ...]:
         """Describe each arm's server, controls included, in the order of the arms."""
         return servers(self.arms, self.fingerprints)
 

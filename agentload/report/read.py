@@ -11,7 +11,7 @@ from typing import Any, Final
 import duckdb
 
 from agentload.endpoints.facts import LASTING, VERIFIES, Facts, changed, told
-from agentload.evidence.plays import Play, counted, tabled
+from agentload.evidence.plays import PlayedBlock, plays_table, valid_plays
 from agentload.evidence.view import RunView
 from agentload.exposition.scrape import Scrape
 from agentload.model.rows import ArmRow
@@ -43,7 +43,7 @@ def facts(
             study=study,
             timelines=_timelines(connection, view),
             blocks=_blocks(view.plays),
-            session=_session(connection, view.name, counted(view.plays)),
+            session=_session(connection, view.name, valid_plays(view.plays)),
             retrieval=_retrieval(connection, view.name),
             production=production,
             spelled=spelled,
@@ -133,7 +133,7 @@ def _served(arm: ArmRow, machine: str | None, said: list[Facts]) -> Served:
     )
 
 
-def _blocks(played: Sequence[Play]) -> tuple[Block, ...]:
+def _blocks(played: Sequence[PlayedBlock]) -> tuple[Block, ...]:
     return tuple(
         Block(
             arm=play.arm,
@@ -157,7 +157,7 @@ _WHOLE: Final = """
 
 
 def _session(
-    connection: duckdb.DuckDBPyConnection, run: str, played: Sequence[Play]
+    connection: duckdb.DuckDBPyConnection, run: str, played: Sequence[PlayedBlock]
 ) -> tuple[Turn, ...]:
     """Read the session that most arms finished, of those with the most turns that a chart can show the longest."""
     pick = f"""
@@ -169,7 +169,7 @@ def _session(
         SELECT arm, turn, due_ns, released_ns, coalesce(first_ns, done_ns), done_ns, status, prompt_tokens, cached_tokens, output_tokens
         {_WHOLE} WHERE pair = $pair AND session = $session ORDER BY arm, turn
     """
-    with tabled(connection, played):
+    with plays_table(connection, played):
         most = f"SELECT pair, session FROM ({pick})"  # noqa: S608  # the same
         row = connection.execute(most, {"run": run, "most": TURNS}).fetchone()
         if row is None:

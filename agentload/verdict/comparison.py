@@ -71,7 +71,7 @@ class Comparison:
 
     def verdict(self, arm: str) -> Verdict:
         """Decide whether the later run is better or worse than the earlier one on an arm."""
-        evidence = joined(self.before, self.after, arm)
+        evidence = side_by_side(self.before, self.after, arm)
         decision = decide(evidence, self.setting.policy)
         return Verdict(
             view=self.views[1], decision=decision, evidence=evidence, setting=self.setting
@@ -148,7 +148,7 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:12]}…"
 
 
-def joined(before: Evidence, after: Evidence, arm: str) -> Evidence:
+def side_by_side(before: Evidence, after: Evidence, arm: str) -> Evidence:
     """Put one arm of two runs side by side, each called by its run; raise `EvidenceError` when too few pairs are left in both."""
     _check_pairs(before, after, arm)
     sides = (before, replace(after, observations=_behind(before, after.observations)))

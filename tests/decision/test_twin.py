@@ -14,7 +14,7 @@ from agentload.decision.means import Means
 from agentload.decision.sequence import PAIRS, TRIED, Stage, following
 from agentload.decision.twin import Twins
 from agentload.emulator.steptime import StepClock
-from agentload.evidence.capacity import capacity, held
+from agentload.evidence.capacity import capacity, concurrency
 from agentload.evidence.gather import gather
 from agentload.evidence.twin import repeats, twins
 from agentload.evidence.view import run_view
@@ -180,7 +180,7 @@ def test_what_twins_say_is_measured_and_kept_as_a_search(
     )
     assert all(point.error > 0 for point in points)
     with reading(made.means.place.database) as connection:
-        limits = {each.arm: each.holds for each in held(run_view(connection, "r"), ["chat"])}
+        limits = {each.arm: each.holds for each in concurrency(run_view(connection, "r"), ["chat"])}
         ((trials,),) = connection.execute(
             "SELECT count(*) FROM probes WHERE probe = 'capacity'"
         ).fetchall()

@@ -15,10 +15,10 @@ from advisor.assess.capacity import capacities
 from advisor.evidence import CapacityPoint, Evidence, Telemetry
 from advisor.gates import impossible_hits
 from advisor.policy import Policy
-from agentload.evidence.capacity import Held, capacity, held, next_search
+from agentload.evidence.capacity import Concurrency, capacity, concurrency, next_search
+from agentload.evidence.fill import PoolFill, point
 from agentload.evidence.gather import gather
-from agentload.evidence.plays import Play
-from agentload.evidence.pool import Pool, point
+from agentload.evidence.plays import PlayedBlock
 from agentload.evidence.view import run_view
 from agentload.kvmath.pool import GIB, pool_of
 from agentload.layout.long_run import long_run
@@ -84,34 +84,37 @@ def tried(agents: int, **changed: Any) -> CapacityPoint:
 @pytest.mark.parametrize(
     ("steps", "expected"),
     [
-        ([step(4)], [Held(arm="bf16", workload=None, holds=4, breaks=None)]),
-        ([step(4, within=40)], [Held(arm="bf16", workload=None, holds=None, breaks=4)]),
-        ([step(4), step(8, void=True)], [Held(arm="bf16", workload=None, holds=4, breaks=None)]),
+        ([step(4)], [Concurrency(arm="bf16", workload=None, holds=4, breaks=None)]),
+        ([step(4, within=40)], [Concurrency(arm="bf16", workload=None, holds=None, breaks=4)]),
+        (
+            [step(4), step(8, void=True)],
+            [Concurrency(arm="bf16", workload=None, holds=4, breaks=None)],
+        ),
         (
             [step(4), step(2, at_ns=6)],
-            [Held(arm="bf16", workload=None, holds=2, breaks=None)],
+            [Concurrency(arm="bf16", workload=None, holds=2, breaks=None)],
         ),  # the search was made again
         (
             [step(4), step(2, at_ns=6, classes=("rag",)), step(3, at_ns=7, arm="fp8", classes=())],
             [
-                Held(arm="bf16", workload="rag", holds=2, breaks=None),
-                Held(arm="bf16", workload=None, holds=4, breaks=None),
-                Held(arm="fp8", workload=None, holds=3, breaks=None),
+                Concurrency(arm="bf16", workload="rag", holds=2, breaks=None),
+                Concurrency(arm="bf16", workload=None, holds=4, breaks=None),
+                Concurrency(arm="fp8", workload=None, holds=3, breaks=None),
             ],
         ),
         (
             [step(4, classes=("chat", "rag", "code"))],
-            [Held(arm="bf16", workload=None, holds=4, breaks=None)],
+            [Concurrency(arm="bf16", workload=None, holds=4, breaks=None)],
         ),
     ],
 )
 def test_the_last_search_of_each_arm_and_class_says_what_holds_and_what_breaks(
-    tmp_path: Path, steps: list[ProbeRow], expected: list[Held]
+    tmp_path: Path, steps: list[ProbeRow], expected: list[Concurrency]
 ) -> None:
     with stored(tmp_path, steps) as connection:
         assert (
             sorted(
-                held(run_view(connection, "r1"), CLASSES),
+                concurrency(run_view(connection, "r1"), CLASSES),
                 key=lambda each: (each.arm, each.workload or "~"),
             )
             == expected
@@ -126,7 +129,7 @@ def test_a_search_holds_what_the_fit_through_its_trials_says_at_its_own_share(
         for agents, within in ((4, 99), (8, 99), (10, 97), (11, 96), (12, 92), (16, 40))
     ]
     with stored(tmp_path, trials) as connection:
-        (found,) = held(run_view(connection, "r1"), CLASSES)
+        (found,) = concurrency(run_view(connection, "r1"), CLASSES)
     assert found.holds is not None
     assert found.breaks is not None
     assert 8 <= found.holds < 12 <= found.breaks <= 16
@@ -288,7 +291,7 @@ def test_a_turn_that_gave_no_token_holds_no_limit() -> None:
     ).with_columns(
         tpot_ms=pl.lit(None, pl.Float64), turn_ms=pl.lit(600.0), hit_rate=pl.lit(None, pl.Float64)
     )
-    play = Play(
+    play = PlayedBlock(
         number=0,
         leg=1,
         arm="a",
@@ -308,6 +311,6 @@ def test_a_turn_that_gave_no_token_holds_no_limit() -> None:
         rows,
         [play],
         figures=Telemetry(),
-        found=Pool(tokens=None, written=None, full_from_s={}, share=0.0, is_full=None),
+        found=PoolFill(tokens=None, written=None, full_from_s={}, share=0.0, is_full=None),
     )
     assert (found.turns, found.within_slo) == (4, 1)

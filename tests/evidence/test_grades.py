@@ -8,7 +8,7 @@ import pytest
 
 from advisor.evidence import AccuracyBucket, Evidence
 from agentload.evidence.gather import gather
-from agentload.evidence.grades import Cell, Curve, area, curves, summarise
+from agentload.evidence.grades import Curve, TaskScore, area, curves, summarise
 from agentload.evidence.view import run_view
 from agentload.model.rows import AnswerRow
 from tests.evidence.runs import ARMS, pair_of_blocks, stored
@@ -60,8 +60,8 @@ def test_one_length_is_no_curve() -> None:
     assert (area({4096: 1.0}), area({})) == (None, None)
 
 
-def cell(arm: str, length: int, score: float | None) -> Cell:
-    return Cell(
+def cell(arm: str, length: int, score: float | None) -> TaskScore:
+    return TaskScore(
         task="t", context_tokens=length, arm=arm, right=0, answered=1, failed=0, score=score
     )
 

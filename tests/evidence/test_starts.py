@@ -12,7 +12,7 @@ from advisor.evidence import StartHistory
 from agentload.builtin import find
 from agentload.emulator.profile import parse
 from agentload.evidence.gather import gather
-from agentload.evidence.plays import Play
+from agentload.evidence.plays import PlayedBlock
 from agentload.evidence.starts import looks, of_history, of_profile
 from agentload.evidence.view import run_view
 from agentload.model.rows import CallRow, FingerprintRow, Row, RunRow
@@ -165,8 +165,8 @@ def test_emulated_servers_start_as_their_profile_has_it_and_as_noise_is_on() -> 
     assert of_profile(study, None) is None
 
 
-def _play(leg_number: int, pair: int, **changed: object) -> Play:
-    made = Play(
+def _play(leg_number: int, pair: int, **changed: object) -> PlayedBlock:
+    made = PlayedBlock(
         number=0, leg=leg_number, arm="a", pair=pair, started_ns=0, clock_ns=0, drain_ns=None, ended_ns=1, start_s=0.0, restart=0,
         left_out=None,
         is_void=False,

@@ -15,7 +15,7 @@ from advisor.policy import Slo as Level
 from agentload.cli import main as cli
 from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import EndpointError
-from agentload.evidence.capacity import capacity, held
+from agentload.evidence.capacity import capacity, concurrency
 from agentload.evidence.view import run_view
 from agentload.layout.windows import steady
 from agentload.model.plan import Load
@@ -290,7 +290,7 @@ def test_the_steps_of_a_search_become_evidence_of_how_many_agents_a_gpu_carries(
         points = capacity(run_view(connection, run), ["bf16"], ["chat"])
         ((_, workload, holds, breaks),) = [
             (each.arm, each.workload, each.holds, each.breaks)
-            for each in held(run_view(connection, run), ["chat"])
+            for each in concurrency(run_view(connection, run), ["chat"])
         ]
     assert workload is None
     assert holds is not None
@@ -330,7 +330,7 @@ def test_a_search_that_is_made_again_takes_the_place_of_the_one_before(tmp_path:
         classes={"chat"},
     )
     with reading(database) as connection:
-        bf16, fp8 = held(run_view(connection, "r"), ["chat"])
+        bf16, fp8 = concurrency(run_view(connection, "r"), ["chat"])
         assert (bf16.arm, fp8.arm) == ("bf16", "fp8")
         assert bf16.holds is not None
         assert fp8.holds is not None
@@ -348,7 +348,7 @@ def test_a_search_that_is_made_again_takes_the_place_of_the_one_before(tmp_path:
         classes={"chat"},
     )
     with reading(database) as connection:
-        assert held(run_view(connection, "r"), ["chat"])[0].holds in (1, 2)
+        assert concurrency(run_view(connection, "r"), ["chat"])[0].holds in (1, 2)
 
 
 def test_trials_of_one_load_are_all_kept(tmp_path: Path) -> None:
@@ -389,14 +389,14 @@ def test_a_search_is_of_the_whole_server_only_with_sessions_of_all_its_classes(
             classes=classes,
         )
     with reading(database) as connection:
-        found = held(run_view(connection, "r"), ["chat", "code", "rag"])
+        found = concurrency(run_view(connection, "r"), ["chat", "code", "rag"])
         assert sorted((each.workload or "", each.holds) for each in found) == [
             ("", 3),
             ("chat + code", 2),
             ("rag", 1),
         ]
         assert {
-            (each.workload, each.holds) for each in held(run_view(connection, "r"), ["chat"])
+            (each.workload, each.holds) for each in concurrency(run_view(connection, "r"), ["chat"])
         } == {(None, 3), ("rag", 1)}
 
 

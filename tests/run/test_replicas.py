@@ -13,7 +13,7 @@ from advisor.assess.speed import speeds
 from advisor.policy import Policy
 from agentload.errors import EndpointError
 from agentload.evidence.gather import gather
-from agentload.evidence.plays import counted
+from agentload.evidence.plays import valid_plays
 from agentload.evidence.view import run_view
 from agentload.model.profile import ArmProfile
 from agentload.run.foreground import Audience, measure, probe
@@ -68,7 +68,7 @@ def test_a_slower_pair_of_replicas_is_another_start_and_a_resumed_run_knows_both
         run = replayed(endpoints, Place(database=database), pairs=3, said=said)
         replayed(endpoints, Place(database=database, resume=run), pairs=6)
     with reading(database) as connection:
-        played = counted(run_view(connection, run).plays)
+        played = valid_plays(run_view(connection, run).plays)
         rows = connection.execute(
             "SELECT DISTINCT pair, machine FROM blocks ORDER BY pair"
         ).fetchall()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentload.evidence.screen import scored, screen
+from agentload.evidence.screen import scored_prompts, screen
 from agentload.evidence.view import run_view
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.report.advise import advise
@@ -33,7 +33,7 @@ def test_a_kernel_that_breaks_is_found_on_three_prompts_in_virtual_time(tmp_path
     assert screened(VIRTUAL, Place(database=database), notice=lambda _: None) == run
     with reading(database) as connection:
         rows, excused = screen(run_view(connection, run), ["bf16", "fp8"])
-        (whole,) = scored(run_view(connection, run), ["fp8"])
+        (whole,) = scored_prompts(run_view(connection, run), ["fp8"])
     assert ([row.prompt for row in rows if row.length == 98_304], excused) == ([0, 1, 2], ())
     assert (whole.length, whole.cached) == (2048, 0.0)
     assert all(row.cached is not None and row.cached > 0.98 for row in rows)

@@ -21,7 +21,7 @@ from agentload.store.journal import Writer
 from agentload.store.loader import load
 from agentload.study.change import extended
 from agentload.study.document import json_text
-from agentload.verdict.comparison import IN_TIME, Comparison, _versions, comparison, joined
+from agentload.verdict.comparison import IN_TIME, Comparison, _versions, comparison, side_by_side
 from agentload.verdict.policy import Setting
 from tests.advisor.cases import H100, bare
 from tests.evidence.runs import ARMS, STUDY, arm, fingerprint, leg, pair_of_blocks, run, view
@@ -150,7 +150,7 @@ def test_the_arm_of_each_run_becomes_an_arm_by_the_runs_name_the_later_one_behin
     tmp_path: Path,
 ) -> None:
     earlier, later = both(tmp_path, (0, 1), (0, 1))
-    found = joined(earlier, later, "fp8")
+    found = side_by_side(earlier, later, "fp8")
     assert (found.run, found.reference, [each.name for each in found.arms]) == (
         "r2",
         "r1",
@@ -199,7 +199,7 @@ def test_sweeps_and_searches_of_the_arm_alone_are_taken_along(tmp_path: Path) ->
         )
 
     earlier, later = both(tmp_path, (0, 1), (0, 1))
-    found = joined(with_both(earlier), with_both(later), "fp8")
+    found = side_by_side(with_both(earlier), with_both(later), "fp8")
     assert [each.arm for each in found.sweeps] == ["r1", "r2"]
     assert [(each.arm, each.agents) for each in found.capacity] == [("r1", 2), ("r2", 2)]
 
@@ -210,7 +210,7 @@ def test_what_the_arms_of_one_run_do_on_twins_says_nothing_of_two_runs(tmp_path:
     earlier, later = (
         replace(each, twin_changes=(change,)) for each in both(tmp_path, (0, 1), (0, 1))
     )
-    assert joined(earlier, later, "fp8").twin_changes == ()
+    assert side_by_side(earlier, later, "fp8").twin_changes == ()
 
 
 def side(run: str, *arms: str, version: str | None = None) -> Evidence:
@@ -277,8 +277,8 @@ def test_half_of_all_pairs_have_to_be_whole_in_both_runs(
 ) -> None:
     earlier, later = both(tmp_path, before, after)
     if says is None:
-        assert joined(earlier, later, "bf16").reference == "r1"
+        assert side_by_side(earlier, later, "bf16").reference == "r1"
         return
     with pytest.raises(EvidenceError) as caught:
-        joined(earlier, later, "bf16")
+        side_by_side(earlier, later, "bf16")
     assert caught.value.message == f"runs r1 and r2 cannot be compared: {says}"

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import polars as pl
 
 from advisor.evidence import Arm, CapacityPoint, Telemetry
-from agentload.evidence.plays import Play
+from agentload.evidence.plays import PlayedBlock
 from agentload.evidence.telemetry import hit_rate
 from agentload.study.kinds import Replay
 
@@ -20,7 +20,7 @@ _Written: TypeAlias = pl.DataFrame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
+class PoolFill:
     """How far one arm's pool filled in its plays."""
 
     tokens: float | None
@@ -34,7 +34,9 @@ class Pool:
     """In every play; None: nobody could tell."""
 
 
-def pool(arm: Arm, frame: pl.DataFrame, plays: Sequence[Play], figures: Telemetry) -> Pool:
+def pool_fill(
+    arm: Arm, frame: pl.DataFrame, plays: Sequence[PlayedBlock], figures: Telemetry
+) -> PoolFill:
     """Say how far an arm's pool filled; *frame* has all attempts, priming ones included."""
     own = [each for each in plays if each.arm == arm.name and each.left_out is None]
     ended = {each.number: each for each in own if each.ended_ns is not None}
@@ -52,7 +54,7 @@ def pool(arm: Arm, frame: pl.DataFrame, plays: Sequence[Play], figures: Telemetr
         is_full = True
     elif tokens is not None and len(written) == len(ended) > 0:
         is_full = len(full_from) == len(ended)
-    return Pool(
+    return PoolFill(
         tokens=tokens,
         written=min((_total(found) for found in written.values()), default=None),
         full_from_s=full_from,
@@ -65,10 +67,10 @@ def point(
     study: Replay,
     arm: str,
     rows: pl.DataFrame,
-    plays: Sequence[Play],
+    plays: Sequence[PlayedBlock],
     *,
     figures: Telemetry,
-    found: Pool,
+    found: PoolFill,
 ) -> CapacityPoint:
     """Return a long run as one step of a search for capacity: of turns that were released while the pool was full, where it ever was.
 
@@ -92,7 +94,7 @@ def point(
     )
 
 
-def notes(pools: Mapping[str, Pool]) -> Iterator[str]:
+def notes(pools: Mapping[str, PoolFill]) -> Iterator[str]:
     """Say where capacity is not tested, and why."""
     for arm, found in pools.items():
         if found.is_full is None:
@@ -104,7 +106,7 @@ def notes(pools: Mapping[str, Pool]) -> Iterator[str]:
             yield f"{arm}: the KV pool never filled{share}: capacity is not tested; play longer, or with more sessions"
 
 
-def _written(rows: pl.DataFrame, play: Play) -> _Written | None:
+def _written(rows: pl.DataFrame, play: PlayedBlock) -> _Written | None:
     """Return what a play wrote; None where the server says nothing of its cache."""
     answered = rows.filter(pl.col("done_ns").is_not_null() & pl.col("prompt_tokens").is_not_null())
     if not answered.height or answered["cached_tokens"].null_count() == answered.height:
@@ -135,7 +137,7 @@ def _full_from(written: Mapping[int, _Written], tokens: float) -> dict[int, floa
     return full_from
 
 
-def _share_of_time(full_from: Mapping[int, float], ended: Mapping[int, Play]) -> float:
+def _share_of_time(full_from: Mapping[int, float], ended: Mapping[int, PlayedBlock]) -> float:
     """Return the share of all plays' time that lies behind the instants at which their pools were full."""
     seconds = {
         number: ((play.ended_ns or play.started_ns) - play.started_ns) / 1e9
