@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from advisor import words
-from advisor.assess.coverage import SLACK, refused
-from advisor.case import Beyond, Case, Reach
+from advisor.assess.coverage import SLACK, refusal
+from advisor.case import Beyond, Case, TestedReach
 from advisor.legs import questions
 from advisor.verdict import Need, Word
 
@@ -31,7 +31,7 @@ def bound(
     follows_from_load = word in ("use", "no difference") or (word == "avoid" and is_by_load)
     timed = reach.timed if follows_from_load else None
     asked = reach.asked if word == "use" else None
-    taken = refused(case.evidence, arm) if word in ("use", "no difference") else None
+    taken = refusal(case.evidence, arm) if word in ("use", "no difference") else None
     known = [each for each in (timed, asked, taken) if each is not None]
     ends = [each for each in known if each is taken or each.bound(case.policy) is not None]
     if not ends:
@@ -66,7 +66,7 @@ def _could_go_on(case: Case, end: Beyond) -> bool:
     return window is None or window > SLACK * end.to
 
 
-def _more_pairs(reach: Reach, end: Beyond) -> Need:
+def _more_pairs(reach: TestedReach, end: Beyond) -> Need:
     to = f"{words.length(end.to)} to {words.length(reach.longest or end.to)}"
     return Need(
         what=f"block pairs of {words.scope(reach.workload)} on {reach.arm} at contexts of {to}"

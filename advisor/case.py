@@ -52,7 +52,7 @@ def answer_level(evidence: Evidence, policy: Policy) -> float:
     )
 
 
-def doubled(shortest: int, longest: int) -> tuple[int, ...]:
+def doubling(shortest: int, longest: int) -> tuple[int, ...]:
     """Return lengths that double from the shortest, as far as the longest."""
     out = []
     while shortest < longest:
@@ -71,7 +71,7 @@ class Control:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Speed:
+class SpeedComparison:
     """Hold one comparison of latencies with its sampling distribution (log ratio, arm over reference)."""
 
     change: Change
@@ -95,7 +95,7 @@ class Speed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accuracy:
+class PooledAccuracy:
     """Hold the pooled paired accuracy of one arm over the buckets that matter to one workload (None: all of them)."""
 
     arm: str
@@ -114,7 +114,7 @@ class Accuracy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Broken:
+class BrokenAnswers:
     """Say where the answers of one arm are wrong altogether: that is no matter of scales."""
 
     arm: str
@@ -163,7 +163,7 @@ class Beyond:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
+class TestedReach:
     """Say how much of the user's load lies outside what was tested on an arm."""
 
     arm: str
@@ -188,20 +188,20 @@ class Case:
     policy: Policy
     shares: tuple[tuple[str, float], ...]  # weight of each workload in the mix, adding up to 1
     gates: tuple[Gate, ...]
-    speeds: tuple[Speed, ...]
+    speeds: tuple[SpeedComparison, ...]
     itl: tuple[ItlLine, ...]
     ttft: tuple[TtftCurve, ...]
     break_even: tuple[BreakEven, ...]
     buckets: tuple[BucketResult, ...]
-    accuracy: tuple[Accuracy, ...]
-    broken: tuple[Broken, ...]
+    accuracy: tuple[PooledAccuracy, ...]
+    broken: tuple[BrokenAnswers, ...]
     # arms that may be so at one depth: too few answers were asked there
-    suspects: tuple[Broken, ...]
+    suspects: tuple[BrokenAnswers, ...]
     # of arms that were asked twice: what equal servers lose and win
-    same_answers: tuple[Accuracy, ...]
+    same_answers: tuple[PooledAccuracy, ...]
     capacity: tuple[Capacity, ...]
     rooms: tuple[Room, ...]
-    reach: tuple[Reach, ...]
+    reach: tuple[TestedReach, ...]
     coverage: tuple[Coverage, ...] = ()
     service_levels: tuple[ServiceLevel, ...] = ()
 
@@ -224,13 +224,17 @@ class Case:
         """Return what arms within the service level are compared by."""
         return self.policy.decider(self.evidence.deployment.peak_agents)
 
-    def speed(self, arm: str, workload: str | None, metric: Metric = "turn_ms") -> Speed | None:
+    def speed(
+        self, arm: str, workload: str | None, metric: Metric = "turn_ms"
+    ) -> SpeedComparison | None:
         """Return the comparison of *metric*, or None when there is none or a gate spoils it."""
-        if self.spoiled(SPOILED_BY[metric], arm, workload) is not None:
+        if self.spoiler(SPOILED_BY[metric], arm, workload) is not None:
             return None
-        return self.measured(arm, workload, metric)
+        return self.comparison(arm, workload, metric)
 
-    def measured(self, arm: str, workload: str | None, metric: Metric = "turn_ms") -> Speed | None:
+    def comparison(
+        self, arm: str, workload: str | None, metric: Metric = "turn_ms"
+    ) -> SpeedComparison | None:
         """Return the comparison of *metric*, whatever the gates say, with the interval that decides."""
         wanted = (arm, workload, metric)
         found = next(
@@ -280,7 +284,7 @@ class Case:
             )
         return whole / rivals(self.evidence) / either
 
-    def spoiled(self, what: Spoiled, arm: str, workload: str | None) -> Gate | None:
+    def spoiler(self, what: Spoiled, arm: str, workload: str | None) -> Gate | None:
         """Return the failed gate that makes *what* unusable for *arm* against the reference, if any.
 
         The whole server is spoiled by what spoils a workload that carries a tenth of it or more.
@@ -299,13 +303,13 @@ class Case:
                 return gate
         return None
 
-    def accuracy_of(self, arm: str, workload: str | None) -> Accuracy | None:
+    def accuracy_of(self, arm: str, workload: str | None) -> PooledAccuracy | None:
         """Return the pooled accuracy of *arm* for *workload*."""
         return next(
             (each for each in self.accuracy if (each.arm, each.workload) == (arm, workload)), None
         )
 
-    def broken_of(self, arm: str) -> Broken | None:
+    def broken_of(self, arm: str) -> BrokenAnswers | None:
         """Return where *arm* is broken, at its longest lengths first; None: nowhere that was asked."""
         return next((each for each in self.broken if each.arm == arm), None)
 
@@ -327,7 +331,7 @@ class Case:
         """Return whether the pool can limit *workload*."""
         return next(each for each in self.rooms if each.workload == workload)
 
-    def reach_of(self, arm: str, workload: str | None) -> Reach:
+    def reach_of(self, arm: str, workload: str | None) -> TestedReach:
         """Return how far the tests of *arm* cover *workload*."""
         return next(each for each in self.reach if (each.arm, each.workload) == (arm, workload))
 
@@ -378,7 +382,7 @@ class Case:
         """Return a measurement of latencies against context, up to the longest that the servers take."""
         window = self.evidence.deployment.max_model_len
         return Lengths(
-            lengths=doubled(
+            lengths=doubling(
                 SHORTEST, LONGEST if window is None else max(2 * SHORTEST, window // 1024 * 1024)
             )
         )

@@ -146,7 +146,7 @@ def _next_replica(case: Case, choice: Choice) -> tuple[str, ...]:
 def _changes(case: Case) -> tuple[Change, ...]:
     """Return every comparison with the interval that decides about it."""
     names = ((each.change.arm, each.change.workload, each.change.metric) for each in case.speeds)
-    return tuple(found.change for name in names if (found := case.measured(*name)) is not None)
+    return tuple(found.change for name in names if (found := case.comparison(*name)) is not None)
 
 
 def _only_reference(case: Case) -> Choice:

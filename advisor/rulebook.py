@@ -27,7 +27,7 @@ _ORDER = {"blocks": 0, "opposes": 1, "supports": 2, "informs": 3}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class RuleFile:
     """Hold a rule, or say why one of another package cannot be used."""
 
     name: str
@@ -43,21 +43,24 @@ def modules(package: ModuleType) -> tuple[ModuleType, ...]:
 
 
 @cache
-def all_rules() -> tuple[Rule, ...]:
+def all_rules() -> tuple[RuleFile, ...]:
     """Return ours, then those of other packages by their names: none may have a name that is taken, and each defines what it needs to."""
     found = [
-        Rule(name=module.__name__.rpartition(".")[2], module=module) for module in modules(rules)
+        RuleFile(name=module.__name__.rpartition(".")[2], module=module)
+        for module in modules(rules)
     ]
     for entry in sorted(entry_points(group=GROUP), key=lambda each: (each.name, each.value)):
         package = f"the package {entry.dist.name if entry.dist else '?'}"
         if entry.name in {each.name for each in found}:
-            found.append(Rule(name=entry.name, problem=f"another name: that of {package} is taken"))
+            found.append(
+                RuleFile(name=entry.name, problem=f"another name: that of {package} is taken")
+            )
             continue
         try:
             module = entry.load()
         except Exception as error:  # noqa: BLE001  # whatever a package does wrong, it is named, and no other rule suffers
             found.append(
-                Rule(
+                RuleFile(
                     name=entry.name,
                     problem=f"{package}, which cannot be loaded: {type(error).__name__}: {error}",
                 )
@@ -65,7 +68,7 @@ def all_rules() -> tuple[Rule, ...]:
             continue
         lacks = [each for each in NEEDED if not hasattr(module, each)]
         problem = f"{' and '.join(lacks)}, which {package} does not define" if lacks else None
-        found.append(Rule(name=entry.name, module=module, problem=problem))
+        found.append(RuleFile(name=entry.name, module=module, problem=problem))
     return tuple(found)
 
 

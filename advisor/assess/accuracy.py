@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from advisor.assess import reach
-from advisor.case import Accuracy, Broken, answer_level, rivals, weighty
+from advisor.case import BrokenAnswers, PooledAccuracy, answer_level, rivals, weighty
 from advisor.estimate import Estimate
 from advisor.evidence import AccuracyBucket, Bools, Evidence, Floats, Ints
 from advisor.policy import Policy
@@ -151,12 +151,12 @@ def _own(
     return [each for each in mine if each.context_tokens in lengths]
 
 
-def pooled(evidence: Evidence, policy: Policy) -> tuple[Accuracy, ...]:
+def pooled(evidence: Evidence, policy: Policy) -> tuple[PooledAccuracy, ...]:
     """Return the pooled accuracy of every challenger for each workload, and for the server over all that its weighty workloads need."""
     between = {each.name: reach.usual(evidence, each.name) for each in evidence.workloads}
     mix = reach.shares(evidence)
     binding, level = weighty(mix), answer_level(evidence, policy)
-    out: list[Accuracy | None] = []
+    out: list[PooledAccuracy | None] = []
     for arm in evidence.challengers:
         able = telling(tuple(each for each in evidence.accuracy if each.arm == arm.name), policy)
         own = {name: _own(able, name, ends) for name, ends in between.items()}
@@ -203,7 +203,7 @@ def _shares(
     return dict(zip(tested, np.sum(stands, axis=0).tolist(), strict=True))
 
 
-def controls(evidence: Evidence, policy: Policy) -> tuple[Accuracy, ...]:
+def controls(evidence: Evidence, policy: Policy) -> tuple[PooledAccuracy, ...]:
     """Return, pooled over all lengths, how the second answers of each arm that was asked twice differ from its first."""
     arms = dict.fromkeys(each.arm for each in evidence.aa_accuracy)
     again = {
@@ -227,7 +227,7 @@ def _pool(
     asked: Sequence[AccuracyBucket],
     rivals: int = 1,
     shares: Mapping[float, float] | None = None,
-) -> Accuracy | None:
+) -> PooledAccuracy | None:
     found = _judged(buckets, policy, level / rivals, shares) if buckets else None
     if found is None:
         return None
@@ -243,7 +243,7 @@ def _pool(
     difference, p_not_worse, p_worse = found
     worst_result = _result(worst[0], worst[1][0])
     reference, answers, clusters = _rows(buckets)
-    return Accuracy(
+    return PooledAccuracy(
         arm=arm,
         workload=workload,
         estimate=difference,
@@ -251,7 +251,7 @@ def _pool(
         p_worse=p_worse,
         worst=worst_result,
         good_to=_good_to(buckets, policy, level),
-        worst_p=min(planning.adjusted([judged[2] for _, judged in each_judged])),
+        worst_p=min(planning.holm_adjusted([judged[2] for _, judged in each_judged])),
         # The mean square difference is, for right and wrong answers, the share of items that differ.
         discordance=float(np.mean((answers - reference) ** 2)),
         items=int(np.unique(clusters).size),
@@ -362,8 +362,8 @@ def _answers(buckets: tuple[AccuracyBucket, ...]) -> _Answers:
 class Faults:
     """Hold where arms are broken, and the single depths at which they may be."""
 
-    broken: tuple[Broken, ...]
-    suspects: tuple[Broken, ...]
+    broken: tuple[BrokenAnswers, ...]
+    suspects: tuple[BrokenAnswers, ...]
 
 
 def faults(evidence: Evidence, policy: Policy) -> Faults:
@@ -374,8 +374,8 @@ def faults(evidence: Evidence, policy: Policy) -> Faults:
     that the interval says so. What is gone at single depths alone has to be so at each of them by itself.
     """
     level = answer_level(evidence, policy)
-    broken: list[Broken] = []
-    suspects: list[Broken] = []
+    broken: list[BrokenAnswers] = []
+    suspects: list[BrokenAnswers] = []
     for arm in evidence.challengers:
         asked = tuple(each for each in evidence.accuracy if each.arm == arm.name and _scores(each))
         able = telling(asked, policy)
@@ -400,7 +400,7 @@ def faults(evidence: Evidence, policy: Policy) -> Faults:
     return Faults(broken=tuple(broken), suspects=tuple(suspects))
 
 
-def _gone(answers: _Answers, arm: str) -> Iterator[tuple[Broken, _Answers]]:
+def _gone(answers: _Answers, arm: str) -> Iterator[tuple[BrokenAnswers, _Answers]]:
     """Yield each run of lengths at which most right answers are gone, at every depth: the longest lengths first."""
     lengths = [float(each) for each in np.unique(answers.lengths)]
     gone = {each: answers.only(answers.lengths == each).is_mostly_lost for each in lengths}
@@ -410,7 +410,7 @@ def _gone(answers: _Answers, arm: str) -> Iterator[tuple[Broken, _Answers]]:
         within = answers.only(np.isin(answers.lengths, run))
         if not is_gone or {*within.depths[within.lost]} != {*within.depths}:
             continue
-        found = Broken(
+        found = BrokenAnswers(
             arm=arm,
             lengths=run,
             depths=(),
@@ -423,7 +423,7 @@ def _gone(answers: _Answers, arm: str) -> Iterator[tuple[Broken, _Answers]]:
         yield found, within
 
 
-def _at_depths(answers: _Answers, arm: str) -> Iterator[tuple[Broken, _Answers]]:
+def _at_depths(answers: _Answers, arm: str) -> Iterator[tuple[BrokenAnswers, _Answers]]:
     """Yield the same of each depth by itself, where other depths of these lengths are sound."""
     for depth in np.unique(answers.depths):
         for found, within in _gone(answers.only(answers.depths == depth), arm):

@@ -90,7 +90,7 @@ def together(parts: Sequence[tuple[OwnCalls, Beyond | None]]) -> Beyond | None:
     )
 
 
-def refused(evidence: Evidence, arm: str) -> Beyond | None:
+def refusal(evidence: Evidence, arm: str) -> Beyond | None:
     """Return what of the whole trace is longer than *arm* takes; None where the reference takes no more of it, or nobody tells."""
     mine, theirs = (_beyond_window(evidence, each) for each in evidence.both(arm))
     return mine if mine is not None and theirs is not None and mine.calls > theirs.calls else None

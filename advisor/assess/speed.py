@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from advisor.case import Control, Speed
+from advisor.case import Control, SpeedComparison
 from advisor.evidence import Calls, Evidence, Ints
 from advisor.policy import Metric, Policy
 from advisor.statistics import paired, planning, starts
@@ -63,7 +63,7 @@ def controls(
             seen[each.workload] += 1
             found[each.workload, metric] += _control(table, across=across, position=position)
         for tables in mixes.values():
-            mixed = paired.mixed(
+            mixed = paired.mixture(
                 tuple(table for table, _ in tables.values()),
                 tuple(dict(shares).get(name, 0.0) for name in tables),
             )
@@ -139,7 +139,7 @@ def _speed(
     policy: Policy,
     minutes: float,
     known: tuple[Control, ...],
-) -> Speed | None:
+) -> SpeedComparison | None:
     scale = start_scale(evidence, policy)
     spread = estimated(table, scale, known, position=policy.position_spread)
     if spread is None:
@@ -162,7 +162,7 @@ def _speed(
         by_pair=tuple(np.expm1(table.value).tolist()) if own else (),
         pair_ids=tuple(table.pair.tolist()) if own else (),
     )
-    return Speed(
+    return SpeedComparison(
         change=change,
         spread=spread,
         calls_per_pair=calls / max(pairs, 1),
@@ -180,13 +180,13 @@ def _speed(
 
 def speeds(
     evidence: Evidence, shares: tuple[tuple[str, float], ...], policy: Policy
-) -> tuple[Speed, ...]:
+) -> tuple[SpeedComparison, ...]:
     """Return every comparison that the evidence allows."""
     known, minutes = (
         controls(evidence, shares, METRICS, position=policy.position_spread),
         _minutes_per_pair(evidence),
     )
-    out: list[Speed | None] = []
+    out: list[SpeedComparison | None] = []
     for arm in evidence.challengers:
         matched: dict[str, tuple[Calls, Calls, tuple[Ints, Ints]]] = {}
         for workload in evidence.workloads:
@@ -198,7 +198,7 @@ def speeds(
                 table = paired.pair_table(reference, calls, metric, rows=rows)
                 if table is not None and len(table) >= paired.MIN_PAIRS:
                     tables[name] = table
-            mixed = paired.mixed(
+            mixed = paired.mixture(
                 tuple(tables.values()),
                 tuple(dict(shares)[name] for name in tables if name is not None),
             )
@@ -236,5 +236,5 @@ def between(
         if table is not None:
             tables.append(table)
             weights.append(share)
-    mixed = paired.mixed(tuple(tables), tuple(weights))
+    mixed = paired.mixture(tuple(tables), tuple(weights))
     return None if mixed is None else estimated(mixed, start_scale(evidence, policy))

@@ -136,7 +136,7 @@ def _judged(case: Case, arm: str, workload: str | None, mine: Estimate, theirs: 
 
 def capacity_leg(case: Case, arm: str, workload: str | None) -> Leg:
     """Return whether the arm carries more, fewer or as many agents, or that nothing can be said yet."""
-    spoiled, measured = case.spoiled("capacity", arm, workload), _measured(case, arm, workload)
+    spoiled, measured = case.spoiler("capacity", arm, workload), _measured(case, arm, workload)
     if measured is not None and spoiled is None:
         return _judged(case, arm, workload, *measured)
     gain = case.policy.min_capacity_gain
@@ -147,7 +147,7 @@ def capacity_leg(case: Case, arm: str, workload: str | None) -> Leg:
         )
     mixed = (
         None
-        if workload is None or case.spoiled("capacity", arm, None) is not None
+        if workload is None or case.spoiler("capacity", arm, None) is not None
         else _measured(case, arm, None)
     )
     if mixed is not None:  # the flag is one for the server that the class shares

@@ -29,7 +29,7 @@ def _alone(case: Case, arm: str, workload: str | None) -> Tested:
     if same_numbers(*case.evidence.both(arm)):
         reason = "same KV dtype and kernel: nothing that touches the answers changed"
         return Tested(leg=Leg(name="safe", state="yes", margin=margin, reason=reason))
-    found, spoiled = case.accuracy_of(arm, workload), case.spoiled("accuracy", arm, workload)
+    found, spoiled = case.accuracy_of(arm, workload), case.spoiler("accuracy", arm, workload)
     if spoiled is not None:
         reason = f"answers cannot be judged, because a validity check failed ({spoiled.name}: {spoiled.message})"
         needs = (Need(what=f"answers that pass the check '{spoiled.name}'"),)

@@ -74,7 +74,7 @@ def _mixed(
     case: Case, tables: Iterable[tuple[PairTable | None, float]], controls: Sequence[Control] = ()
 ) -> Spread | None:
     known = [(table, share) for table, share in tables if table is not None]
-    table = paired.mixed(tuple(table for table, _ in known), tuple(share for _, share in known))
+    table = paired.mixture(tuple(table for table, _ in known), tuple(share for _, share in known))
     scale, position = start_scale(case.evidence, case.policy), case.policy.position_spread
     return None if table is None else estimated(table, scale, controls, position=position)
 

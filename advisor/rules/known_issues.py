@@ -136,7 +136,7 @@ def _is_about_version(when: When, running: tuple[int, ...]) -> bool:
 
 
 def _shown_good(case: Case, arm: str) -> bool:
-    found = None if case.spoiled("accuracy", arm, None) else case.accuracy_of(arm, None)
+    found = None if case.spoiler("accuracy", arm, None) else case.accuracy_of(arm, None)
     return found is not None and found.p_not_worse <= case.policy.alpha / 2 < found.worst_p
 
 

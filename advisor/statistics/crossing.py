@@ -66,14 +66,14 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
+class CarriedLoad:
     """The load that an arm carries, between the ends of its interval; no upper end where no trial broke, 0 where none held."""
 
     low: float
     value: float
     high: float | None
 
-    def widened(self, error: float) -> "Limit":
+    def widened(self, error: float) -> "CarriedLoad":
         """Return the limit with an error (half width of its interval, on the log scale) that all its trials share."""
         if not error or not self.low:
             return self
@@ -83,7 +83,7 @@ class Limit:
             if self.high is None
             else self.value * math.exp(math.hypot(math.log(self.high / self.value), error))
         )
-        return Limit(low=low, value=self.value, high=high)
+        return CarriedLoad(low=low, value=self.value, high=high)
 
     def is_within(self, width: float) -> bool:
         """Tell whether each end is at most a factor of 1 + *width* away, on the log scale."""
@@ -108,17 +108,17 @@ class Crossing:
         found = min(int(np.searchsorted(reached, probability * reached[-1])), order.size - 1)
         return float(self.loads.ravel()[order[found]])
 
-    def limit(self, arm: str, *, level: float = LEVEL) -> Limit:
+    def limit(self, arm: str, *, level: float = LEVEL) -> CarriedLoad:
         """Return the load that an arm carries, with its interval at *level*."""
         held = [each.load for each in self.trials[arm] if each.within >= self.share * each.turns]
         low, value, high = (
             self.at(arm, probability) for probability in ((1 - level) / 2, 0.5, (1 + level) / 2)
         )
         if not held:
-            return Limit(low=0.0, value=0.0, high=high)
+            return CarriedLoad(low=0.0, value=0.0, high=high)
         if len(held) == len(self.trials[arm]):
-            return Limit(low=min(low, max(held)), value=max(held), high=None)
-        return Limit(low=low, value=value, high=high)
+            return CarriedLoad(low=min(low, max(held)), value=max(held), high=None)
+        return CarriedLoad(low=low, value=value, high=high)
 
 
 def crossing(trials: Mapping[str, Sequence[Tried]], *, share: float) -> Crossing:

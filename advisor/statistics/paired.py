@@ -170,7 +170,7 @@ def change(table: PairTable, *, scale: float, draws: tuple[Draw, ...] = ()) -> S
     )
 
 
-def mixed(tables: tuple[PairTable, ...], shares: tuple[float, ...]) -> PairTable | None:
+def mixture(tables: tuple[PairTable, ...], shares: tuple[float, ...]) -> PairTable | None:
     """Return the pairs of a whole mix, class means weighted by *shares*.
 
     A pair in which a class did not play has that class's mean there; one in which it did counts for those too, so that the scatter of the

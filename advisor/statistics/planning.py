@@ -107,7 +107,7 @@ def _least(settles: Callable[[int], bool]) -> int:
     return high
 
 
-def adjusted(p_values: Sequence[float]) -> tuple[float, ...]:
+def holm_adjusted(p_values: Sequence[float]) -> tuple[float, ...]:
     """Return Holm's adjusted p-values in the order given; reject those at or below the family's level."""
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     out = [0.0] * len(p_values)

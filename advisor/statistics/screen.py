@@ -15,7 +15,7 @@ import numpy as np
 import scipy
 
 from advisor.evidence import Screened
-from advisor.statistics.planning import adjusted
+from advisor.statistics.planning import holm_adjusted
 
 FLOOR = 1e-4  # total variation below which numbers count as equal: on a CPU a server may equal itself exactly
 LEAST_PROMPTS = 8  # 2^-8 = 0.4 %: with five, no test passes where six lengths are looked at
@@ -93,7 +93,7 @@ def screening(rows: Sequence[Screened], *, alpha: float) -> Screening:
         for length, own in by_length.items()
         if len(own) >= LEAST_PROMPTS
     }
-    p = dict(zip(tested, adjusted(tuple(tested.values())), strict=True))
+    p = dict(zip(tested, holm_adjusted(tuple(tested.values())), strict=True))
     lengths = tuple(
         AtLength(
             length=length,
@@ -129,7 +129,7 @@ def _step(by_length: dict[float, list[Screened]], *, alpha: float) -> float | No
         ]
         if len(own) >= LEAST_PROMPTS:
             jumps[after] = own
-    p = dict(zip(jumps, adjusted([_p(own) for own in jumps.values()]), strict=True))
+    p = dict(zip(jumps, holm_adjusted([_p(own) for own in jumps.values()]), strict=True))
     large = [
         length
         for length, own in jumps.items()

@@ -13,7 +13,7 @@ from advisor.assess.capacity import SHARE, limits
 from advisor.estimate import Estimate
 from advisor.evidence import CapacityPoint, Probe, TwinChange
 from advisor.policy import Slo
-from advisor.statistics.crossing import Crossing, Limit, Tried, crossing
+from advisor.statistics.crossing import CarriedLoad, Crossing, Tried, crossing
 from agentload.evidence.view import RunView
 from agentload.model.apart import ISOLATION
 from agentload.model.rows import ProbeRow
@@ -73,7 +73,7 @@ def concurrency(view: RunView, workloads: Collection[str]) -> tuple[Concurrency,
     )
 
 
-def _held(arm: str, workload: str | None, limit: Limit) -> Concurrency:
+def _held(arm: str, workload: str | None, limit: CarriedLoad) -> Concurrency:
     breaks = None if limit.high is None else math.floor(limit.high) + 1
     return Concurrency(
         arm=arm, workload=workload, holds=math.floor(limit.value) or None, breaks=breaks
