@@ -4,8 +4,9 @@ Absent is None (a whole column, a whole figure) or NaN (one row of a float colum
 otherwise, shares and rates lie in 0..1, lengths are tokens.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,14 @@ Bools = npt.NDArray[np.bool_]
 Kind = Literal["measured", "emulated", "simulated"]
 Scales = Literal["calibrated", "default", "dynamic"]
 """Where an FP8 cache takes its scales from: the checkpoint, the constant 1.0, or per token and head at run time."""
+
+
+_T = TypeVar("_T")
+
+
+def present(values: Iterable[_T | None]) -> list[_T]:
+    """Return the values that are not absent."""
+    return [value for value in values if value is not None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -449,6 +458,12 @@ class Evidence:
         )
         calls = next(found, None)
         return calls if calls is not None and len(calls) else None
+
+    def calls_of(self, arm: str, workload: str | None = None) -> dict[str, Calls]:
+        """Return the calls of *arm* by workload, of one or (None) of all that were played on it."""
+        names = [each.name for each in self.workloads if workload in (None, each.name)]
+        found = {name: self.calls(name, arm) for name in names}
+        return {name: calls for name, calls in found.items() if calls is not None}
 
     def sides(
         self, workload: str, arm: str, *, against: str | None = None

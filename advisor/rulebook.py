@@ -84,7 +84,7 @@ def findings(
     for scope in product(*(known[name] for name in names)):
         found = check(case, *scope)
         of = {name: each.name for name, each in zip(names, scope, strict=True)}
-        for each in () if found is None else (found,) if isinstance(found, Finding) else found:
+        for each in [found] if isinstance(found, Finding) else found or ():
             yield replace(
                 each, arm=of.get("arm", each.arm), workload=of.get("workload", each.workload)
             )

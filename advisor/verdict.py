@@ -23,6 +23,13 @@ LegState = Literal["yes", "no", "equal", "unclear", "untested"]
 """yes: shown to pay (or to be safe); no: shown not to; equal: shown to differ by less than the margin; unclear: looked at, not settled."""
 
 
+def weight(change: Estimate) -> Weight:
+    """Return what a change of latency is for an arm: against it where it is surely longer."""
+    if change.is_above(0.0):
+        return "opposes"
+    return "supports" if change.is_below(0.0) else "informs"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inequality:
     """Keep the comparison that decided, in parts, so that a report can set it in its own way."""

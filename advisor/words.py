@@ -16,13 +16,9 @@ def interval(low: str | None, high: str | None) -> str:
     """Return an interval from the words for its ends; one that has no end on a side says what it has."""
     if low is not None and high is not None:
         return f"[{low}, {high}]"
-    return (
-        f"(at least {low})"
-        if low is not None
-        else f"(at most {high})"
-        if high is not None
-        else "(no bound)"
-    )
+    if low is not None:
+        return f"(at least {low})"
+    return "(no bound)" if high is None else f"(at most {high})"
 
 
 def _spread(estimate: Estimate, say: Callable[[float], str]) -> str:

@@ -231,11 +231,8 @@ def _pool(
     found = _judged(buckets, policy, level / rivals, shares) if buckets else None
     if found is None:
         return None
-    each_judged = [
-        (bucket, judged)
-        for bucket in buckets
-        if (judged := _judged([bucket], policy, level)) is not None
-    ]
+    judged_alone = ((bucket, _judged([bucket], policy, level)) for bucket in buckets)
+    each_judged = [(bucket, judged) for bucket, judged in judged_alone if judged is not None]
     if not each_judged:
         return None
     # The surest loss, not the largest: ten items may fall by 20 points and show nothing.
@@ -274,11 +271,8 @@ def _result_of(buckets: list[AccuracyBucket], difference: Estimate) -> BucketRes
 
 def _good_to(buckets: list[AccuracyBucket], policy: Policy, level: float) -> BucketResult | None:
     """Return the answers up to the longest length beyond which they are surely worse, and up to which none of them are."""
-    surely_worse = [
-        each.context_tokens
-        for each in buckets
-        if (found := _judged([each], policy, level)) is not None and found[2] <= level
-    ]
+    alone = ((each.context_tokens, _judged([each], policy, level)) for each in buckets)
+    surely_worse = [length for length, found in alone if found is not None and found[2] <= level]
     for length in sorted({each.context_tokens for each in buckets}, reverse=True)[1:]:
         below, beyond = (
             [each for each in buckets if (each.context_tokens <= length) == is_below]

@@ -7,7 +7,7 @@ import numpy as np
 import scipy
 
 from advisor.estimate import Estimate
-from advisor.evidence import Arm, Calls, Evidence, Floats, Observation, Telemetry
+from advisor.evidence import Arm, Calls, Evidence, Floats, Observation, Telemetry, present
 from advisor.policy import Metric, Policy, Slo
 from advisor.statistics.quantiles import quantile
 from advisor.statistics.resampling import cluster_variance
@@ -106,8 +106,7 @@ def output_rate(calls: list[Calls]) -> Estimate | None:
 
 
 def _throughput(evidence: Evidence, arm: Arm, policy: Policy) -> Iterator[tuple[str, Estimate]]:
-    found = {each.name: evidence.calls(each.name, arm.name) for each in evidence.workloads}
-    observed = {name: calls for name, calls in found.items() if calls is not None}
+    observed = evidence.calls_of(arm.name)
     calls = list(observed.values())
     if not calls or not under_load(calls):
         return
@@ -127,7 +126,7 @@ def _throughput(evidence: Evidence, arm: Arm, policy: Policy) -> Iterator[tuple[
 def _goodput_rate(observed: Mapping[str, Calls], policy: Policy) -> Estimate | None:
     """Return the rate of turns within the service level; None where a class has none."""
     calls, slos = list(observed.values()), [policy.slo(name) for name in observed]
-    known = [slo for slo in slos if slo is not None]
+    known = present(slos)
     if len(known) < len(slos):
         return None
     within = [_within(each, slo) for each, slo in zip(calls, known, strict=True)]

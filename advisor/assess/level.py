@@ -6,7 +6,7 @@ from dataclasses import replace
 from statistics import median
 
 from advisor import words
-from advisor.evidence import CapacityPoint, Evidence
+from advisor.evidence import CapacityPoint, Evidence, present
 from advisor.policy import Policy, Slo
 from advisor.statistics.quantiles import quantile
 from advisor.verdict import Capacity, LegState, ServiceLevel
@@ -75,7 +75,7 @@ def _reason(points: Sequence[CapacityPoint], slo: Slo) -> str:
     """Name the limit that is missed by most, and by how much; empty where each is met or nobody knows."""
     worst, said = 1.0, ""
     for metric, limit in slo.limits():
-        seen = [took for each in points if (took := getattr(each, metric)) is not None]
+        seen: list[float] = present(getattr(each, metric) for each in points)
         beyond = median(seen) / limit if seen else 1.0
         if beyond > worst:
             name = f"{metric.removesuffix('_ms').upper()} p{100 * slo.share:.0f}"

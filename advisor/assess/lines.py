@@ -165,16 +165,11 @@ def break_evens(
                 if found is not None:
                     out.append(found)
             continue
-        sides = [
-            [
-                calls
-                for each in evidence.workloads
-                if (calls := evidence.calls(each.name, name)) is not None
-            ]
-            for name in (evidence.reference, arm.name)
-        ]
+        theirs, mine = (
+            list(evidence.calls_of(name).values()) for name in (evidence.reference, arm.name)
+        )
         found = break_even_from_calls(
-            arm.name, sides[0], sides[1], spread=spread, own_users=own, prior_tokens=prior
+            arm.name, theirs, mine, spread=spread, own_users=own, prior_tokens=prior
         )
         if found is not None:
             out.append(found)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.case import Room
-from advisor.evidence import Calls, Evidence, Telemetry
+from advisor.evidence import Calls, Evidence, Telemetry, present
 from advisor.policy import Policy
 from advisor.statistics.paired import session_numbers
 
@@ -56,11 +56,8 @@ def working_set(calls: list[Calls]) -> LiveContexts:
 
 
 def _replayed(evidence: Evidence, workload: str | None) -> LiveContexts | None:
-    names = [each.name for each in evidence.workloads if workload in (None, each.name)]
-    calls = [
-        found for name in names if (found := evidence.calls(name, evidence.reference)) is not None
-    ]
-    return working_set(calls) if calls else None
+    calls = evidence.calls_of(evidence.reference, workload)
+    return working_set(list(calls.values())) if calls else None
 
 
 def _alive(
@@ -113,12 +110,8 @@ def _misses_alike(evidence: Evidence, workload: str | None) -> bool:
         for arm in evidence.challengers
         if arm.pool_tokens and arm.pool_tokens >= LARGER * reference.pool_tokens
     ]
-    theirs = [
-        figures.hit_rate
-        for arm in larger
-        if (figures := evidence.telemetry(workload, arm)) is not None
-    ]
-    known = [rate for rate in theirs if rate is not None]
+    theirs = present(evidence.telemetry(workload, arm) for arm in larger)
+    known = present(each.hit_rate for each in theirs)
     return bool(known) and max(known) - ours.hit_rate < HIT_GAP
 
 

@@ -79,7 +79,8 @@ def _where(lengths: tuple[float, ...]) -> str:
 
 def _with(own: Tested, parts: dict[str, Tested], *, level: float) -> Tested:
     """Return the server's leg: its own pool, and each part that binds it."""
-    against = [(name, each, p) for name, each in parts.items() if (p := each.p_against) is not None]
+    tested = [(name, each, each.p_against) for name, each in parts.items()]
+    against = [(name, each, p) for name, each, p in tested if p is not None]
     for name, each, p in against:
         if p * len(against) <= level:
             leg = replace(each.leg, state="no", reason=f"{name}: {each.leg.reason}", needs=())

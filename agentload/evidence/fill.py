@@ -4,7 +4,7 @@ A pool is full once as many tokens as it holds were written: what was not found 
 that are kept for later readers as free, so their gauge alone does not see it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -41,19 +41,15 @@ def pool_fill(
     own = [each for each in plays if each.arm == arm.name and each.left_out is None]
     ended = {each.number: each for each in own if each.ended_ns is not None}
     tokens = arm.pool_tokens or arm.expected_pool_tokens
-    written: dict[int, _Written] = {}
-    for number, play in ended.items():
-        found = _written(frame.filter(pl.col("play") == number), play)
-        if found is not None:
-            written[number] = found
+    written = _by_play(frame, ended.values())
     full_from = {} if tokens is None else _full_from(written, tokens)
     by_tokens = _share_of_time(full_from, ended)
     by_gauge = figures.pool_filled_share or 0.0
     is_full: bool | None = None
+    if tokens is not None and len(written) == len(ended) > 0:
+        is_full = len(full_from) == len(ended)
     if figures.preemptions or by_gauge > 0:
         is_full = True
-    elif tokens is not None and len(written) == len(ended) > 0:
-        is_full = len(full_from) == len(ended)
     return PoolFill(
         tokens=tokens,
         written=min((_total(found) for found in written.values()), default=None),
@@ -104,6 +100,14 @@ def notes(pools: Mapping[str, PoolFill]) -> Iterator[str]:
             if found.tokens and found.written is not None:
                 share = f" ({found.written / found.tokens:.0%} of {found.tokens:,.0f} tokens)"
             yield f"{arm}: the KV pool never filled{share}: capacity is not tested; play longer, or with more sessions"
+
+
+def _by_play(frame: pl.DataFrame, plays: Iterable[PlayedBlock]) -> dict[int, _Written]:
+    """Return by play what it wrote, where the server tells."""
+    found = {
+        play.number: _written(frame.filter(pl.col("play") == play.number), play) for play in plays
+    }
+    return {number: each for number, each in found.items() if each is not None}
 
 
 def _written(rows: pl.DataFrame, play: PlayedBlock) -> _Written | None:

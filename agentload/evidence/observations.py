@@ -135,9 +135,8 @@ def plays_under_load(
 def sweeps(swept: pl.DataFrame, arms: Sequence[str]) -> tuple[Sweep, ...]:
     """Return a sweep an arm that has calls of one."""
     alone = swept.filter(pl.col("status").eq("ok") & pl.col("tpot_ms").is_not_null())
-    return tuple(
-        _sweep(arm, own) for arm in arms if (own := alone.filter(pl.col("arm").eq(arm))).height
-    )
+    by_arm = ((arm, alone.filter(pl.col("arm").eq(arm))) for arm in arms)
+    return tuple(_sweep(arm, own) for arm, own in by_arm if own.height)
 
 
 def _sweep(arm: str, own: pl.DataFrame) -> Sweep:
