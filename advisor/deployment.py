@@ -1,4 +1,6 @@
-"""What all arms of a comparison share: the model, the machines and the load at the user's peak, as far as each is known."""
+"""What all arms of a comparison share: the model, the machines
+and the load at the user's peak, as far as each is known.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -48,7 +50,8 @@ class Deployment:
     max_model_len: int | None = None
     machines: tuple[str, ...] = ()  # distinct machines that served an arm
     swapped: bool = False  # each arm ran on each machine
-    # that a further paired question takes, by what earlier ones took; None: by the length of its prompt
+    # that a further paired question takes, by what
+    # earlier ones took; None: by the length of its prompt
     question_s: float | None = None
     peak_agents: int | None = None  # concurrent agents at the user's peak
     load_growth_per_month: float | None = None  # share, 0.05 is five percent

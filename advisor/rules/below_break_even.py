@@ -1,4 +1,5 @@
-"""Contexts shorter than the break-even of their batch: the arm's dearer step is not yet paid for by cheaper reads.
+"""Contexts shorter than the break-even of their batch: the
+arm's dearer step is not yet paid for by cheaper reads.
 
 Break-even is in KV tokens of the whole batch, so requests that decode together share it.
 """
@@ -21,7 +22,9 @@ KINDS: dict[bool | None, Weight] = {True: "supports", False: "opposes", None: "i
 
 
 def _held(case: Case, workload: WorkloadClass) -> float | None:
-    """Return the KV tokens of the batches that a class decodes in: with their neighbours of other classes, where those were seen."""
+    """Return the KV tokens of the batches that a class decodes in:
+    with their neighbours of other classes, where those were seen.
+    """
     calls = case.evidence.calls(workload.name, case.evidence.reference)
     seen = None if calls is None else calls.batch_kv_tokens
     if seen is not None and np.isfinite(seen).any():
@@ -57,7 +60,9 @@ def _ends(found: BreakEven) -> str:
 
 
 def check(case: Case, arm: Arm, workload: WorkloadClass) -> Finding | None:
-    """Return on which side of a bounded set or a half-line the workload is; the largest batch measured speaks."""
+    """Return on which side of a bounded set or a half-line
+    the workload is; the largest batch measured speaks.
+    """
     sets = [
         each
         for each in case.break_even
@@ -84,7 +89,8 @@ def check(case: Case, arm: Arm, workload: WorkloadClass) -> Finding | None:
     is_below = side == "below" and found.high is not None
     return Finding(
         kind=KINDS[is_ahead],
-        message=f"{workload.name} decodes in batches of {words.tokens(held)} KV tokens: {where} {_ends(found)}.",
+        message=f"{workload.name} decodes in batches of {words.tokens(held)} KV tokens: {where} "
+        f"{_ends(found)}.",
         estimates=(bound,),
         inequality=_inequality(workload.name, held, found, holds=is_ahead),
         flips=f"batches of {words.tokens(found.high or 0.0)}" if is_below else None,

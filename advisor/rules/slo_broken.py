@@ -1,4 +1,6 @@
-"""The arm breaks a service level that the reference holds: a faster mean does not help the turn that comes too late."""
+"""The arm breaks a service level that the reference holds:
+a faster mean does not help the turn that comes too late.
+"""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -39,7 +41,9 @@ def _looks(case: Case) -> Iterator[_Look]:
 
 
 def check(case: Case) -> Iterator[Finding]:
-    """Yield one finding an arm, workload and limit that the arm breaks: a veto where that is sure and the arm's doing."""
+    """Yield one finding an arm, workload and limit that the
+    arm breaks: a veto where that is sure and the arm's doing.
+    """
     looks = list(_looks(case))
     for look in looks:
         sides = case.evidence.sides(look.workload, look.arm)
@@ -52,7 +56,8 @@ def check(case: Case) -> Iterator[Finding]:
         )
         if mine is None or theirs is None or mine.value <= look.limit:
             continue
-        # Two tails near a limit may lie on either side of it by chance; the same turns do not get longer by chance.
+        # Two tails near a limit may lie on either side of it by
+        # chance; the same turns do not get longer by chance.
         is_longer = speed.spread.p_above(0.0) * len(looks) <= case.policy.alpha / 2
         yield _finding(case, look, mine, theirs, is_longer=is_longer)
 
@@ -63,7 +68,8 @@ def _finding(
     limit = look.limit
     is_above = mine.is_above(limit)
     is_sure = is_above and theirs.value <= limit and is_longer
-    # Faster outside the level is of no use; where GPUs decide, each arm runs at a load that is within it.
+    # Faster outside the level is of no use; where GPUs
+    # decide, each arm runs at a load that is within it.
     is_useless = case.decided_by == "latency" and is_above and theirs.value > limit
     kind: Weight = "opposes" if is_useless or theirs.value <= limit else "informs"
     word: Word | None = "test further" if is_useless else None
@@ -73,7 +79,8 @@ def _finding(
         arm=look.arm,
         workload=look.workload,
         message=(
-            f"{look.name} of {look.workload} is {words.latency(mine)} on {look.arm} and {words.latency(theirs)} on "
+            f"{look.name} of {look.workload} is {words.latency(mine)} on {look.arm} and "
+            f"{words.latency(theirs)} on "
             f"{case.evidence.reference}; the limit is {limit:.0f} ms{doubt}."
         ),
         estimates=(mine, theirs),

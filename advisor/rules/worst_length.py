@@ -1,6 +1,7 @@
 """One length falls far below the others, or the loss grows with length: the pooled figure hides it.
 
-Looked for among all buckets and unadjusted, so a screening: what the worst bucket proves, the criterion *safe* says.
+Looked for among all buckets and unadjusted, so a screening:
+what the worst bucket proves, the criterion *safe* says.
 """
 
 from advisor import words
@@ -38,13 +39,22 @@ def check(case: Case, arm: Arm) -> Finding | None:
     falls = trend is not None and trend[0] < 0 and trend[1] < GROWS
     if not falls and not worst.difference.is_below(0.0):
         return None
-    said = f"Worst bucket: {words.bucket(worst.task, worst.context_tokens)}, {words.points(worst.difference)}."
+    said = (
+        f"Worst bucket: {words.bucket(worst.task, worst.context_tokens)}, "
+        f"{words.points(worst.difference)}."
+    )
     if trend is not None and falls:
-        said += f" The loss grows by {-100 * trend[0]:.1f} pp each time the context doubles (p {trend[1]:.3f}, screening)."
+        said += (
+            f" The loss grows by {-100 * trend[0]:.1f} pp each time the context doubles (p "
+            f"{trend[1]:.3f}, screening)."
+        )
     pooled = case.accuracy_of(arm.name, None)
     good = None if pooled is None else pooled.good_to
     if good is not None:
-        said += f" Up to {words.length(good.context_tokens)} no loss is shown: {words.points(good.difference)}."
+        said += (
+            f" Up to {words.length(good.context_tokens)} no loss is shown: "
+            f"{words.points(good.difference)}."
+        )
     return Finding(
         kind="opposes",
         context_tokens=worst.context_tokens,

@@ -1,4 +1,6 @@
-"""Read what was tried beside a run: steps of searches for capacity, trials of one session, twins, combinations of features."""
+"""Read what was tried beside a run: steps of searches for
+capacity, trials of one session, twins, combinations of features.
+"""
 
 import json
 import math
@@ -22,25 +24,33 @@ from agentload.study.quantity import limits as stated
 
 PROBE: Final = "capacity"
 ALONE: Final = "service level"
-"""Trials of a single session, whose waits are cut short: is an arm within the service level at all?"""
+"""Trials of a single session, whose waits are cut
+short: is an arm within the service level at all?
+"""
 TWINS: Final = "twins"
 """Changes of turn latency in long runs of both arms' twins."""
 VOID: Final = "void"
 """Outcome of a step that says nothing of the server."""
 FULL: Final = 0.95  # a pool this full evicts for every prompt that comes
-EVICTED: Final = 0.02  # of what later turns could find again: more than the share moves from one load to the next while everything fits
+# of what later turns could find again: more than the share
+# moves from one load to the next while everything fits
+EVICTED: Final = 0.02
 OF_THE_TURNS: Final = frozenset({None, "errors", "slo"})
 """Trouble that the share of turns within the service level tells by itself."""
 
 Step: TypeAlias = tuple[float, int, int, str | None, float | None]
-"""A trial's load, its turns, those within the service level, its trouble, and what each of its sessions is worth."""
+"""A trial's load, its turns, those within the service
+level, its trouble, and what each of its sessions is worth.
+"""
 _Scope: TypeAlias = tuple[str, str | None]
 """An arm, and the workload that its sessions were of; None: all that the run has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Concurrency:
-    """What a search for concurrency ended with: the most sessions that hold, and the fewest that surely do not. None: its own bound."""
+    """What a search for concurrency ended with: the most sessions
+    that hold, and the fewest that surely do not. None: its own bound.
+    """
 
     arm: str
     workload: str | None
@@ -60,7 +70,9 @@ class _Step:
 
 
 def concurrency(view: RunView, workloads: Collection[str]) -> tuple[Concurrency, ...]:
-    """Return the concurrency that each search beside a run ended with; *workloads* are the run's classes."""
+    """Return the concurrency that each search beside a
+    run ended with; *workloads* are the run's classes.
+    """
     together: dict[tuple[str | None, float], dict[str, tuple[CapacityPoint, ...]]] = defaultdict(
         dict
     )
@@ -94,7 +106,9 @@ def capacity(
 
 
 def single_sessions(view: RunView, arms: Collection[str]) -> tuple[CapacityPoint, ...]:
-    """Return the trials of a single session on these arms, of the last time that it was asked for."""
+    """Return the trials of a single session on these
+    arms, of the last time that it was asked for.
+    """
     searches = _searches(view, ALONE, ())
     return tuple(
         point
@@ -105,7 +119,9 @@ def single_sessions(view: RunView, arms: Collection[str]) -> tuple[CapacityPoint
 
 
 def twin_changes(view: RunView) -> tuple[TwinChange, ...]:
-    """Return how turn latencies compare on the twins of a run, under each load as it was said last."""
+    """Return how turn latencies compare on the twins
+    of a run, under each load as it was said last.
+    """
     found: dict[tuple[str, str], TwinChange] = {}
     for row in view.probes_of(TWINS):
         relative = Estimate(**json.loads(row.detail or "{}"))
@@ -136,7 +152,9 @@ def next_search(connection: duckdb.DuckDBPyConnection, run_id: str) -> int:
 def _searches(
     view: RunView, probe: str, workloads: Collection[str]
 ) -> Mapping[_Scope, tuple[_Step, ...]]:
-    """Return the last search of each scope: one that was made again, of a changed server or with other limits, is another search."""
+    """Return the last search of each scope: one that was made again,
+    of a changed server or with other limits, is another search.
+    """
     tried = [
         (row, json.loads(row.settings)) for row in view.probes_of(probe) if row.outcome != VOID
     ]
@@ -193,11 +211,15 @@ def _points(arm: str, workload: str | None, steps: Collection[_Step]) -> Iterato
 
 
 def _filled(detail: Mapping[str, Any], *, best: float) -> bool | None:
-    """Tell whether a trial filled the pool; *best* is the largest share that any trial found again. None: nobody could tell."""
+    """Tell whether a trial filled the pool; *best* is the largest share that any trial found again.
+
+    None: nobody could tell.
+    """
     peak, found_again = detail["peak_kv_usage"], detail.get("found_again")
     if peak is None and found_again is None:
         return None
-    # Servers count cached pages that nobody uses as free; that they were evicted shows in contexts that are no longer found.
+    # Servers count cached pages that nobody uses as free; that
+    # they were evicted shows in contexts that are no longer found.
     evicted = found_again is not None and found_again < best - EVICTED
     return (peak or 0.0) >= FULL or bool(detail["preemptions"]) or evicted
 

@@ -1,4 +1,6 @@
-"""Describe model, hardware and arms to the advisor: by what the rows say, and by a profile where they are silent."""
+"""Describe model, hardware and arms to the advisor: by
+what the rows say, and by a profile where they are silent.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -85,7 +87,9 @@ def _of_starts(server: ArmServer, name: str, read: Callable[[object], _T | None]
 def deployment(
     arms: Sequence[ArmServer], reference: str, profile: ArmProfile | None, price: Price | None
 ) -> Deployment:
-    """Describe what all arms share; where they differ in hardware, the reference's counts and `differences` tells."""
+    """Describe what all arms share; where they differ in
+    hardware, the reference's counts and `differences` tells.
+    """
     own = next(each for each in arms if each.arm == reference)
     return Deployment(
         version=_first(text(each.facts.get("version")) for each in arms),
@@ -173,8 +177,10 @@ def _weights(server: ArmServer) -> str | None:
 def _scales(server: ArmServer) -> Scales | None:
     """Say where an FP8 cache takes its scales from.
 
-    vLLM 0.32.0: weights without a quantisation of their own have none (model_executor/layers/attention/attention.py), those with one are
-    warned of where it brings none (layers/quantization/kv_cache.py). Only a log that says something else shows that it was read.
+    vLLM 0.32.0: weights without a quantisation of their own have none
+    (model_executor/layers/attention/attention.py), those with one are warned of
+    where it brings none (layers/quantization/kv_cache.py). Only a log that says
+    something else shows that it was read.
     """
     dtype = _cache_dtype(server)
     said = " ".join(map(str, server.facts.get("warnings") or ()))
@@ -195,7 +201,9 @@ def _cache_dtype(server: ArmServer) -> str:
 
 
 def _kv_bytes(server: ArmServer, profile: ArmProfile | None) -> float | None:
-    """Return what a decode step reads for each cached token, by the dtype that the server says it keeps."""
+    """Return what a decode step reads for each cached
+    token, by the dtype that the server says it keeps.
+    """
     dtype = DTYPES.get(_cache_dtype(server))
     if server.shape is not None and dtype is not None:
         try:
@@ -215,7 +223,8 @@ def _gpu(server: ArmServer, profile: ArmProfile | None, price: Price | None) -> 
     peaks: GpuPeaks | None = profile.gpu if profile else None
     if server.gpu is not None:
         peaks = gpu_named(server.gpu)
-    # What a user pays wins over what a profile was listed at; a policy's price comes as *price* and was written for this report.
+    # What a user pays wins over what a profile was listed at; a
+    # policy's price comes as *price* and was written for this report.
     paid = price.usd_per_gpu_hour if price is not None else server.usd_per_gpu_hour
     if peaks is None:
         return Gpu(name=server.gpu or UNKNOWN_GPU, usd_per_hour=paid)
@@ -230,7 +239,9 @@ def _gpu(server: ArmServer, profile: ArmProfile | None, price: Price | None) -> 
 
 
 def _pool_of_blocks(server: ArmServer, profile: ArmProfile | None) -> float | None:
-    """Return the pool that an older server counts in blocks alone: tokens, where every layer keeps all of them."""
+    """Return the pool that an older server counts in blocks
+    alone: tokens, where every layer keeps all of them.
+    """
     shape = server.shape or (profile.model if profile else None)
     blocks, block = number(server.facts.get("pool_blocks")), number(server.facts.get("block_size"))
     if blocks is None or block is None or shape is None:
@@ -240,7 +251,9 @@ def _pool_of_blocks(server: ArmServer, profile: ArmProfile | None) -> float | No
 
 
 def _pool(profile: ArmProfile | None) -> Pool | None:
-    """Return what fits beside the weights of a profile; None where they are unknown: nothing to compare the server with."""
+    """Return what fits beside the weights of a profile; None
+    where they are unknown: nothing to compare the server with.
+    """
     with suppress(ProfileError):
         return None if profile is None else pool_of(profile)
     return None

@@ -1,7 +1,9 @@
-"""How far a long run filled each arm's KV pool, and what the run is worth as one step of a search for capacity.
+"""How far a long run filled each arm's KV pool, and what
+the run is worth as one step of a search for capacity.
 
-A pool is full once as many tokens as it holds were written: what was not found in the cache, and what was answered. Servers count pages
-that are kept for later readers as free, so their gauge alone does not see it.
+A pool is full once as many tokens as it holds were written: what was not found
+in the cache, and what was answered. Servers count pages that are kept for later
+readers as free, so their gauge alone does not see it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +27,9 @@ class PoolFill:
 
     tokens: float | None
     written: float | None
-    """In the play that wrote least; None where the server does not say what it found in its cache."""
+    """In the play that wrote least; None where the
+    server does not say what it found in its cache.
+    """
     full_from_s: Mapping[int, float]
     """By play that filled it: how long after its begin."""
     share: float
@@ -68,7 +72,8 @@ def point(
     figures: Telemetry,
     found: PoolFill,
 ) -> CapacityPoint:
-    """Return a long run as one step of a search for capacity: of turns that were released while the pool was full, where it ever was.
+    """Return a long run as one step of a search for capacity: of turns
+    that were released while the pool was full, where it ever was.
 
     *rows* are the counted ones.
     """
@@ -99,7 +104,10 @@ def notes(pools: Mapping[str, PoolFill]) -> Iterator[str]:
             share = ""
             if found.tokens and found.written is not None:
                 share = f" ({found.written / found.tokens:.0%} of {found.tokens:,.0f} tokens)"
-            yield f"{arm}: the KV pool never filled{share}: capacity is not tested; play longer, or with more sessions"
+            yield (
+                f"{arm}: the KV pool never filled{share}: capacity is not tested; play longer, "
+                "or with more sessions"
+            )
 
 
 def _by_play(frame: pl.DataFrame, plays: Iterable[PlayedBlock]) -> dict[int, _Written]:
@@ -142,7 +150,9 @@ def _full_from(written: Mapping[int, _Written], tokens: float) -> dict[int, floa
 
 
 def _share_of_time(full_from: Mapping[int, float], ended: Mapping[int, PlayedBlock]) -> float:
-    """Return the share of all plays' time that lies behind the instants at which their pools were full."""
+    """Return the share of all plays' time that lies
+    behind the instants at which their pools were full.
+    """
     seconds = {
         number: ((play.ended_ns or play.started_ns) - play.started_ns) / 1e9
         for number, play in ended.items()

@@ -165,7 +165,9 @@ def _subject(
     reference: str | None,
     profiles: Mapping[str, ArmProfile],
 ) -> _Subject:
-    """Describe what is decided on; raise `EvidenceError` where the reference is no arm of the run."""
+    """Describe what is decided on; raise `EvidenceError`
+    where the reference is no arm of the run.
+    """
     names = view.arm_names
     if not names and reference is None:
         raise EvidenceError(
@@ -218,7 +220,9 @@ def _arms(subject: _Subject, where: Machines) -> tuple[Arm, ...]:
 
 
 def _is_twin(arm: str, subject: _Subject) -> bool:
-    """Tell whether an arm is the reference under another name: as the run found when it met the servers, or by the profiles they follow."""
+    """Tell whether an arm is the reference under another name: as the
+    run found when it met the servers, or by the profiles they follow.
+    """
     reference, profiles = subject.reference, subject.profiles
     if arm == reference:
         return False
@@ -230,7 +234,9 @@ def _is_twin(arm: str, subject: _Subject) -> bool:
 
 
 def _figures(subject: _Subject, calls: _Calls) -> tuple[dict[str, Telemetry], Sequence[str]]:
-    """Return the figures of each arm's servers and GPUs, and notes about those whose energy is not known."""
+    """Return the figures of each arm's servers and GPUs,
+    and notes about those whose energy is not known.
+    """
     connection, run = subject.connection, subject.view.name
     # The first call behind a priming one is meant to find its context.
     is_cold = not isinstance(subject.study, Replay) or subject.study.cache == "cold"
@@ -264,7 +270,8 @@ def _with_gpus(figures: Telemetry, watts: float | None, found: hardware.Clocks) 
 def _capacity(
     subject: _Subject, calls: _Calls, arms: Sequence[Arm], figures: Mapping[str, Telemetry]
 ) -> tuple[dict[str, Telemetry], tuple[CapacityPoint, ...], tuple[str, ...]]:
-    """Return figures that know how far pools filled, the steps of searches, and notes about what is not tested.
+    """Return figures that know how far pools filled, the
+    steps of searches, and notes about what is not tested.
 
     A run that was to fill its pools is a step of its own.
     """
@@ -287,7 +294,9 @@ def _capacity(
 
 
 def _starts(subject: _Subject) -> StartHistory | None:
-    """Return what starts add: an emulated server's as its profile draws them, a real one's as other runs showed."""
+    """Return what starts add: an emulated server's as its
+    profile draws them, a real one's as other runs showed.
+    """
     if subject.view.run.kind == "measured":
         return starts.of_history(subject.connection, subject.view.run)
     return starts.of_profile(subject.study, subject.profile)
@@ -329,7 +338,9 @@ def _planned_pairs(study: Study | None) -> int | None:
 
 
 def _begins_midway(study: Study | None) -> bool:
-    """Tell whether blocks are windows, which begin in the middle of sessions and end before their plan."""
+    """Tell whether blocks are windows, which begin in
+    the middle of sessions and end before their plan.
+    """
     return isinstance(study, Replay) and (study.capacity, study.windows) != (None, None)
 
 

@@ -1,4 +1,6 @@
-"""Which plays of blocks count: whole pairs that nothing invalidated, each with its place in time, its server's start and its machine."""
+"""Which plays of blocks count: whole pairs that nothing invalidated,
+each with its place in time, its server's start and its machine.
+"""
 
 import json
 from bisect import bisect_right
@@ -103,7 +105,9 @@ class _Starts:
 def _restarts(
     fingerprints: Sequence[FingerprintRow],
 ) -> Mapping[str, Sequence[tuple[int, int, int]]]:
-    """Return by arm (leg, ns, number of the start) of each change of its server's process, in order."""
+    """Return by arm (leg, ns, number of the start)
+    of each change of its server's process, in order.
+    """
     known: dict[str, list[object]] = defaultdict(list)
     last: dict[str, object] = {}
     changes: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
@@ -143,7 +147,9 @@ _TABLE: Final = {
 def plays_table(
     connection: duckdb.DuckDBPyConnection, plays: Sequence[PlayedBlock]
 ) -> Iterator[None]:
-    """Let queries read when each arm was played from a table `plays`; `ended_ns` is null for a play that was never closed."""
+    """Let queries read when each arm was played from a table
+    `plays`; `ended_ns` is null for a play that was never closed.
+    """
     rows = [[getattr(play, name) for name in _TABLE] for play in plays]
     connection.register("plays", pl.DataFrame(rows, schema=_TABLE, orient="row"))
     try:
@@ -155,17 +161,23 @@ def plays_table(
 # Sessions are numbered inside the database, and no list leaves it: a million calls are 200 MB.
 _ATTEMPTS: Final = """
 WITH own AS (SELECT session, retry_of FROM attempts WHERE run_id = $run),
-sessions AS (SELECT session, row_number() OVER (ORDER BY session) - 1 AS number FROM (SELECT DISTINCT session FROM own)),
+sessions AS (SELECT session, row_number() OVER (ORDER BY session) - 1 AS number
+    FROM (SELECT DISTINCT session FROM own)),
 retried AS (SELECT DISTINCT retry_of FROM own WHERE retry_of IS NOT NULL),
 -- One that never ended was over when its pair was played again.
 bounded AS (
-    SELECT *, coalesce(ended_ns, lead(started_ns) OVER (PARTITION BY leg, arm, pair ORDER BY started_ns) - 1) AS until_ns FROM plays
+    SELECT *, coalesce(ended_ns, lead(started_ns) OVER (PARTITION BY leg, arm, pair
+        ORDER BY started_ns) - 1) AS until_ns FROM plays
 )
-SELECT p.number AS play, p.number IS NOT NULL AND p.left_out IS NULL AS counts, p.restart, p.machine,
+SELECT p.number AS play, p.number IS NOT NULL AND p.left_out IS NULL AS counts, p.restart,
+    p.machine,
     p.start_s + (c.began_ns - p.started_ns) / 1e9 AS start_s, c.pair,
-    c.leg, c.arm, c.workload, s.number AS session, c.turn, c.status, c.tail, c.prime, r.retry_of IS NULL AS is_last,
-    c.began_ns, c.sent_ns, c.first_ns, c.last_ns, c.done_ns, c.ttft_ms, c.tpot_ms, c.turn_ms, c.lag_ms,
-    c.prompt_tokens, c.context_tokens, c.cached_tokens, c.hit_rate, c.asked_tokens, coalesce(c.output_tokens, c.streamed_tokens) AS tokens,
+    c.leg, c.arm, c.workload, s.number AS session, c.turn, c.status, c.tail, c.prime,
+        r.retry_of IS NULL AS is_last,
+    c.began_ns, c.sent_ns, c.first_ns, c.last_ns, c.done_ns, c.ttft_ms, c.tpot_ms, c.turn_ms,
+        c.lag_ms,
+    c.prompt_tokens, c.context_tokens, c.cached_tokens, c.hit_rate, c.asked_tokens,
+        coalesce(c.output_tokens, c.streamed_tokens) AS tokens,
     c.coalesced_reads, c.stamp_source, c.chunk_count
 FROM turns AS c
 JOIN sessions AS s USING (session)
@@ -179,7 +191,9 @@ WHERE c.run_id = $run
 def attempts(
     connection: duckdb.DuckDBPyConnection, run_id: str, plays: Sequence[PlayedBlock]
 ) -> pl.DataFrame:
-    """Read every attempt of a run as one frame of plain columns, a row an attempt; `play` is null for a call outside of all plays."""
+    """Read every attempt of a run as one frame of plain columns, a
+    row an attempt; `play` is null for a call outside of all plays.
+    """
     with plays_table(connection, plays):
         found: pl.DataFrame = connection.sql(_ATTEMPTS, params={"run": run_id}).pl()
         return found
@@ -203,7 +217,9 @@ class Machines:
 
 
 def machines(arms: Sequence[ArmServer], plays: Sequence[PlayedBlock]) -> Machines:
-    """Say who ran where, from the plays that count; from what the arms were said to be where none was played."""
+    """Say who ran where, from the plays that count; from
+    what the arms were said to be where none was played.
+    """
     seen: dict[str, set[str]] = defaultdict(set)
     for play in valid_plays(plays):
         if play.machine is not None:

@@ -1,7 +1,9 @@
-"""One run as its small tables hold it: how it was made, who served it, what was asked beside it, and when each arm played.
+"""One run as its small tables hold it: how it was made, who
+served it, what was asked beside it, and when each arm played.
 
-A view is read once. Everything else that evidence, a verdict or a report takes from these tables is computed from it; only calls, chunks,
-answers and samples, which are many, are queried where they are used.
+A view is read once. Everything else that evidence, a verdict or a report takes
+from these tables is computed from it; only calls, chunks, answers and samples,
+which are many, are queried where they are used.
 """
 
 from dataclasses import dataclass
@@ -42,7 +44,10 @@ class RunView:
         return [row.arm for row in self.arms if not is_control(row.arm)]
 
     def study(self) -> Study | None:
-        """Read the stored study; None where an older version stored none. Raises UsageError for one of a newer version."""
+        """Read the stored study; None where an older version stored none.
+
+        Raises UsageError for one of a newer version.
+        """
         return study_of(self.run)
 
     def notes(self) -> Notes:

@@ -31,7 +31,10 @@ class Recheck:
 
 
 def recheck(database: Path, run: str, *, setting: Setting) -> Recheck:
-    """Read what a run's decision leaves to ask. Raises UsageError where it asks for something else than calibration."""
+    """Read what a run's decision leaves to ask.
+
+    Raises UsageError where it asks for something else than calibration.
+    """
     judged = verdict(database, run, setting=setting)
     decision, view = judged.decision, judged.view
     found = {each.arm: each.verdict for each in decision.server if each.arm != decision.reference}
@@ -65,7 +68,9 @@ def recheck(database: Path, run: str, *, setting: Setting) -> Recheck:
 
 
 def _open_lengths(decision: Decision, arm: str, *, margin: float) -> tuple[int, ...]:
-    """Return the lengths at which an arm may lose more than the margin; all that were asked where none is left open."""
+    """Return the lengths at which an arm may lose more than
+    the margin; all that were asked where none is left open.
+    """
     own = [each for each in decision.accuracy if each.arm == arm]
     lows = ((each, each.difference.low) for each in own)
     open_ = [each for each, low in lows if low is None or low <= -margin]
