@@ -5,8 +5,8 @@ timed, or asked, says nothing of calls that are longer.
 from dataclasses import dataclass
 
 from advisor import words
-from advisor.assess.coverage import SLACK, refused
-from advisor.case import Case
+from advisor.assess.coverage import SLACK, refusal
+from advisor.case import Beyond, Case, TestedReach
 from advisor.legs import questions
 from advisor.verdict import Need, Word
 
@@ -32,31 +32,23 @@ def bound(
     timed, and "use" for those at which answers were compared as well. Wrong
     answers, and a rule that refuses an arm, are enough anywhere.
     """
-    reach, policy, window = (
-        case.reach_of(arm, workload),
-        case.policy,
-        case.evidence.deployment.max_model_len,
-    )
+    reach = case.reach_of(arm, workload)
     follows_from_load = word in ("use", "no difference") or (word == "avoid" and is_by_load)
     timed = reach.timed if follows_from_load else None
     asked = reach.asked if word == "use" else None
-    taken = refused(case.evidence, arm) if word in ("use", "no difference") else None
+    taken = refusal(case.evidence, arm) if word in ("use", "no difference") else None
     known = [each for each in (timed, asked, taken) if each is not None]
-    ends = [each for each in known if each is taken or each.bound(policy) is not None]
+    ends = [each for each in known if each is taken or each.bound(case.policy) is not None]
+    if not ends:
+        return None
+    further = [each for each in ends if each is not taken and _could_go_on(case, each)]
     found = case.accuracy_of(arm, workload)
     needs = []
-    for each in ends:
-        if each is taken or (window is not None and window <= SLACK * each.to):
-            continue  # the servers take no longer contexts
+    for each in further:
         if each is asked and found is not None:
             needs.append(questions.longer(case, found))
         elif each is timed:
-            to = f"{words.length(each.to)} to {words.length(reach.longest or each.to)}"
-            needs.append(
-                Need(what=f"block pairs of {words.scope(workload)} on {arm} at contexts of {to}")
-            )
-    if not ends:
-        return None
+            needs.append(_more_pairs(reach, each))
     least = min(ends, key=lambda each: each.to)
     if taken is not None and least is taken:
         reaches = min(each.to for each in known)
@@ -66,10 +58,23 @@ def bound(
             f"{taken.calls:.0%} of your calls."
         )
         return Bound(to=reaches, calls=taken.calls, reason=reason, needs=tuple(needs))
-    further = "" if reach.longest is None else f", up to {words.length(reach.longest)}"
+    up_to = "" if reach.longest is None else f", up to {words.length(reach.longest)}"
     reason = (
         f"This holds for contexts up to {words.length(least.to)}: {least.calls:.0%} of your "
-        f"calls are longer{further}, and need further "
+        f"calls are longer{up_to}, and need further "
         "testing."
     )
     return Bound(to=least.to, calls=least.calls, reason=reason, needs=tuple(needs))
+
+
+def _could_go_on(case: Case, end: Beyond) -> bool:
+    """Say whether the servers take contexts that are longer than this end."""
+    window = case.evidence.deployment.max_model_len
+    return window is None or window > SLACK * end.to
+
+
+def _more_pairs(reach: TestedReach, end: Beyond) -> Need:
+    to = f"{words.length(end.to)} to {words.length(reach.longest or end.to)}"
+    return Need(
+        what=f"block pairs of {words.scope(reach.workload)} on {reach.arm} at contexts of {to}"
+    )

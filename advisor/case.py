@@ -7,9 +7,8 @@ from typing import Literal
 
 from advisor.estimate import Estimate
 from advisor.evidence import Evidence
-from advisor.policy import DecideBy, Policy
+from advisor.policy import DecideBy, Metric, Policy
 from advisor.statistics import planning
-from advisor.statistics.paired import Metric
 from advisor.statistics.spread import Spread
 from advisor.statistics.starts import Draw, Scatter
 from advisor.steps import Lengths, Search
@@ -57,7 +56,7 @@ def answer_level(evidence: Evidence, policy: Policy) -> float:
     )
 
 
-def doubled(shortest: int, longest: int) -> tuple[int, ...]:
+def doubling(shortest: int, longest: int) -> tuple[int, ...]:
     """Return lengths that double from the shortest, as far as the longest."""
     out = []
     while shortest < longest:
@@ -71,15 +70,13 @@ class Control:
     """Hold what copies of one configuration differed by: on one server, or with a server each."""
 
     spread: Spread  # inside the run
-    draws: tuple[
-        Draw, ...
-        # of starts; none where both copies were one server,
-        # and as alike as their places in the order allow
-    ]
+    # of starts; none where both copies were one server,
+    # and as alike as their places in the order allow
+    draws: tuple[Draw, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Speed:
+class SpeedComparison:
     """Hold one comparison of latencies with its sampling
     distribution (log ratio, arm over reference).
     """
@@ -89,18 +86,14 @@ class Speed:
     calls_per_pair: float
     minutes_per_pair: float  # of the whole run: all arms and the control
     scatter: Scatter
-    mildest: tuple[
-        float, float
-        # quartiles of the pairs' relative changes: a quarter
-        # of them is below the first, and above the second
-    ]
+    # quartiles of the pairs' relative changes: a quarter
+    # of them is below the first, and above the second
+    mildest: tuple[float, float]
     starts: int = 1  # pairs of starts that share no server's start
-    in_turn: int | None = (
-        None  # of these, those that pairs take turns on; None: no start is returned to
-    )
-    doubted: Estimate | None = (
-        None  # the same had a start added twice as much; None: the starts themselves tell
-    )
+    # of these, those that pairs take turns on; None: no start is returned to
+    in_turn: int | None = None
+    # the same had a start added twice as much; None: the starts themselves tell
+    doubted: Estimate | None = None
     controls: tuple[Control, ...] = ()  # of the same figure and scope
 
     @property
@@ -110,7 +103,7 @@ class Speed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accuracy:
+class PooledAccuracy:
     """Hold the pooled paired accuracy of one arm over the
     buckets that matter to one workload (None: all of them).
     """
@@ -121,9 +114,8 @@ class Accuracy:
     p_not_worse: float
     p_worse: float
     worst: BucketResult
-    good_to: (
-        BucketResult | None
-    )  # where all of the loss lies beyond a length: the answers up to there
+    # where all of the loss lies beyond a length: the answers up to there
+    good_to: BucketResult | None
     worst_p: float  # that some bucket loses more than the margin, after Holm over the buckets
     discordance: float
     items: int  # different ones; `estimate.n` counts what they are worth
@@ -132,7 +124,7 @@ class Accuracy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Broken:
+class BrokenAnswers:
     """Say where the answers of one arm are wrong altogether: that is no matter of scales."""
 
     arm: str
@@ -185,7 +177,7 @@ class Beyond:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
+class TestedReach:
     """Say how much of the user's load lies outside what was tested on an arm."""
 
     arm: str
@@ -193,9 +185,8 @@ class Reach:
     usual: tuple[float, float] | None  # contexts between which the user's calls usually lie
     longest: float | None  # the user's longest context
     asked: Beyond | None = None  # the longest context at which answers were compared
-    timed: Beyond | None = (
-        None  # and at which latencies were; None: what could have been played is not known
-    )
+    # and at which latencies were; None: what could have been played is not known
+    timed: Beyond | None = None
 
     @property
     def beyond_share(self) -> float | None:
@@ -213,22 +204,20 @@ class Case:
     policy: Policy
     shares: tuple[tuple[str, float], ...]  # weight of each workload in the mix, adding up to 1
     gates: tuple[Gate, ...]
-    speeds: tuple[Speed, ...]
+    speeds: tuple[SpeedComparison, ...]
     itl: tuple[ItlLine, ...]
     ttft: tuple[TtftCurve, ...]
     break_even: tuple[BreakEven, ...]
     buckets: tuple[BucketResult, ...]
-    accuracy: tuple[Accuracy, ...]
-    broken: tuple[Broken, ...]
-    suspects: tuple[
-        Broken, ...
-    ]  # arms that may be so at one depth: too few answers were asked there
-    same_answers: tuple[
-        Accuracy, ...
-    ]  # of arms that were asked twice: what equal servers lose and win
+    accuracy: tuple[PooledAccuracy, ...]
+    broken: tuple[BrokenAnswers, ...]
+    # arms that may be so at one depth: too few answers were asked there
+    suspects: tuple[BrokenAnswers, ...]
+    # of arms that were asked twice: what equal servers lose and win
+    same_answers: tuple[PooledAccuracy, ...]
     capacity: tuple[Capacity, ...]
     rooms: tuple[Room, ...]
-    reach: tuple[Reach, ...]
+    reach: tuple[TestedReach, ...]
     coverage: tuple[Coverage, ...] = ()
     service_levels: tuple[ServiceLevel, ...] = ()
 
@@ -251,13 +240,17 @@ class Case:
         """Return what arms within the service level are compared by."""
         return self.policy.decider(self.evidence.deployment.peak_agents)
 
-    def speed(self, arm: str, workload: str | None, metric: Metric = "turn_ms") -> Speed | None:
+    def speed(
+        self, arm: str, workload: str | None, metric: Metric = "turn_ms"
+    ) -> SpeedComparison | None:
         """Return the comparison of *metric*, or None when there is none or a gate spoils it."""
-        if self.spoiled(SPOILED_BY[metric], arm, workload) is not None:
+        if self.spoiler(SPOILED_BY[metric], arm, workload) is not None:
             return None
-        return self.measured(arm, workload, metric)
+        return self.comparison(arm, workload, metric)
 
-    def measured(self, arm: str, workload: str | None, metric: Metric = "turn_ms") -> Speed | None:
+    def comparison(
+        self, arm: str, workload: str | None, metric: Metric = "turn_ms"
+    ) -> SpeedComparison | None:
         """Return the comparison of *metric*, whatever
         the gates say, with the interval that decides.
         """
@@ -310,7 +303,7 @@ class Case:
             )
         return whole / rivals(self.evidence) / either
 
-    def spoiled(self, what: Spoiled, arm: str, workload: str | None) -> Gate | None:
+    def spoiler(self, what: Spoiled, arm: str, workload: str | None) -> Gate | None:
         """Return the failed gate that makes *what*
         unusable for *arm* against the reference, if any.
 
@@ -330,13 +323,13 @@ class Case:
                 return gate
         return None
 
-    def accuracy_of(self, arm: str, workload: str | None) -> Accuracy | None:
+    def accuracy_of(self, arm: str, workload: str | None) -> PooledAccuracy | None:
         """Return the pooled accuracy of *arm* for *workload*."""
         return next(
             (each for each in self.accuracy if (each.arm, each.workload) == (arm, workload)), None
         )
 
-    def broken_of(self, arm: str) -> Broken | None:
+    def broken_of(self, arm: str) -> BrokenAnswers | None:
         """Return where *arm* is broken, at its longest
         lengths first; None: nowhere that was asked.
         """
@@ -362,7 +355,7 @@ class Case:
         """Return whether the pool can limit *workload*."""
         return next(each for each in self.rooms if each.workload == workload)
 
-    def reach_of(self, arm: str, workload: str | None) -> Reach:
+    def reach_of(self, arm: str, workload: str | None) -> TestedReach:
         """Return how far the tests of *arm* cover *workload*."""
         return next(each for each in self.reach if (each.arm, each.workload) == (arm, workload))
 
@@ -419,7 +412,7 @@ class Case:
         """
         window = self.evidence.deployment.max_model_len
         return Lengths(
-            lengths=doubled(
+            lengths=doubling(
                 SHORTEST, LONGEST if window is None else max(2 * SHORTEST, window // 1024 * 1024)
             )
         )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from advisor import words
-from advisor.assess.coverage import refused
+from advisor.assess.coverage import refusal
 from advisor.assess.speed import METHOD, between
 from advisor.case import Case
 from advisor.rules.broken import description
@@ -44,7 +44,7 @@ def _end(verdict: ArmVerdict) -> float:
 def _headline(case: Case, best: ArmVerdict) -> str:
     if best.holds_to is None:
         return _said(case, best, "")
-    found = refused(case.evidence, best.arm)
+    found = refusal(case.evidence, best.arm)
     then = (
         "test it further beyond"
         if found is None

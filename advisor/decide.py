@@ -12,7 +12,7 @@ from advisor.assess.figures import figures
 from advisor.assess.level import service_levels
 from advisor.case import Case, rivals
 from advisor.choice import choose
-from advisor.evidence import Evidence
+from advisor.evidence import Evidence, present
 from advisor.judge import judge
 from advisor.legs.level import missed
 from advisor.legs.speed import confounded
@@ -122,10 +122,9 @@ def _shares_that_flip(case: Case, choice: Choice) -> tuple[str, ...]:
     if choice.verdict != "use":
         return ()
     out = []
+    speeds = {name: case.speed(choice.arm, name) for name, _ in case.shares}
     known = {
-        name: speed.change.relative.value
-        for name, _ in case.shares
-        if (speed := case.speed(choice.arm, name)) is not None
+        name: speed.change.relative.value for name, speed in speeds.items() if speed is not None
     }
     for name, change in known.items():
         rest = [
@@ -157,7 +156,7 @@ def _next_replica(case: Case, choice: Choice) -> tuple[str, ...]:
 def _changes(case: Case) -> tuple[Change, ...]:
     """Return every comparison with the interval that decides about it."""
     names = ((each.change.arm, each.change.workload, each.change.metric) for each in case.speeds)
-    return tuple(found.change for name in names if (found := case.measured(*name)) is not None)
+    return tuple(each.change for each in present(case.comparison(*name) for name in names))
 
 
 def _only_reference(case: Case) -> Choice:

@@ -24,10 +24,8 @@ class Model:
 
     name: str
     params: float | None = None  # all weights
-    active_params: float | None = (
-        # weights that one token is multiplied with; a dense model's params less its embedding table
-        None
-    )
+    # weights that one token is multiplied with; a dense model's params less its embedding table
+    active_params: float | None = None
     weight_bits: int | None = None  # 16, 8, 4
     layers: int | None = None
     full_layers: int | None = None  # layers that attend to the whole context
@@ -52,11 +50,9 @@ class Deployment:
     max_model_len: int | None = None
     machines: tuple[str, ...] = ()  # distinct machines that served an arm
     swapped: bool = False  # each arm ran on each machine
-    question_s: float | None = (
-        # that a further paired question takes, by what
-        # earlier ones took; None: by the length of its prompt
-        None
-    )
+    # that a further paired question takes, by what
+    # earlier ones took; None: by the length of its prompt
+    question_s: float | None = None
     peak_agents: int | None = None  # concurrent agents at the user's peak
     load_growth_per_month: float | None = None  # share, 0.05 is five percent
     spare_replicas: int = 0

@@ -2,11 +2,8 @@
 
 from advisor.evidence import Arm
 
-_SAME = {
-    "fp8": "fp8_e4m3",  # vLLM reads fp8 as fp8_e4m3
-    "bf16": "bfloat16",
-    "fp16": "float16",
-}
+# vLLM reads fp8 as fp8_e4m3
+_SAME = {"fp8": "fp8_e4m3", "bf16": "bfloat16", "fp16": "float16"}
 _WIDE = frozenset({"auto", "bfloat16", "float16", "float32"})
 HOPPER = 90
 

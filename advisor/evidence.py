@@ -5,8 +5,9 @@ Absent is None (a whole column, a whole figure) or NaN (one row of a float colum
 are milliseconds unless the name says otherwise, shares and rates lie in 0..1, lengths are tokens.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,14 @@ the constant 1.0, or per token and head at run time.
 """
 
 
+_T = TypeVar("_T")
+
+
+def present(values: Iterable[_T | None]) -> list[_T]:
+    """Return the values that are not absent."""
+    return [value for value in values if value is not None]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
     """Describe one server configuration under comparison."""
@@ -32,35 +41,28 @@ class Arm:
     name: str
     expected_dtype: str | None = None  # what the arms file says: auto, bfloat16, fp8_e4m3, …
     observed_dtype: str | None = None  # what the server says, bfloat16 rather than auto
-    kernel: str | None = (
-        None  # attention backend read from the server: FLASH_ATTN(FA3), FLASHINFER, …
-    )
+    # attention backend read from the server: FLASH_ATTN(FA3), FLASHINFER, …
+    kernel: str | None = None
     skip_layers: tuple[str, ...] = ()  # --kv-cache-dtype-skip-layers
     scales: Scales | None = None  # None for an unquantised cache or when unknown
     prefix_caching: bool | None = None
-    flags: tuple[
-        str, ...
-    ] = ()  # what else it was started with, word by word, as far as that is known
+    # what else it was started with, word by word, as far as that is known
+    flags: tuple[str, ...] = ()
     all_flags: bool = False  # its log or launch told: what is not among the flags was not set
-    weights: str | None = (
-        None  # what it was started with, where the model is served under another name
-    )
-    kv_bytes_per_token: float | None = (
-        # bytes read per cached token and step, growing layers only, over all GPUs of the replica
-        None
-    )
+    # what it was started with, where the model is served under another name
+    weights: str | None = None
+    # bytes read per cached token and step, growing layers only, over all GPUs of the replica
+    kv_bytes_per_token: float | None = None
     page_bytes: float | None = None  # bytes of one page over all layers of one rank
     pool_tokens: float | None = None  # KV pool as the server reports it
     expected_pool_tokens: float | None = None  # KV pool as the page formula gives it
     max_concurrency: float | None = None  # as the server reports it
     max_model_len: int | None = None  # longest context that it takes, answer included
     machine: str | None = None  # None when the arm moved between machines
-    checks_ms: tuple[
-        float, ...
-    ] = ()  # what a short request took alone on the server, once for each start of this run
-    past_checks_ms: tuple[
-        float, ...
-    ] = ()  # the same of other runs' starts with this model, version and cache
+    # what a short request took alone on the server, once for each start of this run
+    checks_ms: tuple[float, ...] = ()
+    # the same of other runs' starts with this model, version and cache
+    past_checks_ms: tuple[float, ...] = ()
     compile_cache: tuple[str, ...] = ()  # of each start that told: hit, missed
     gpus: int | None = None  # of one replica; None: as many as the deployment's
     # told apart from the reference by nothing that either says: a control, whatever it is called
@@ -72,19 +74,14 @@ class WorkloadClass:
     """Describe one class of the user's mix and what its own traffic looks like."""
 
     name: str
-    gpu_time_share: float | None = (
-        # share of the time in which the reference's server was busy,
-        # split equally among the calls that were open; None: not seen
-        None
-    )
-    context_tokens: Floats | None = (
-        None  # contexts of the user's own calls, for the share that lies outside the tested range
-    )
+    # share of the time in which the reference's server was busy,
+    # split equally among the calls that were open; None: not seen
+    gpu_time_share: float | None = None
+    # contexts of the user's own calls, for the share that lies outside the tested range
+    context_tokens: Floats | None = None
     batch: float | None = None  # sequences that decode together under this user's load
-    working_set_tokens: float | None = (
-        # KV tokens of all sessions alive at the user's peak on one replica, shared prefixes once
-        None
-    )
+    # KV tokens of all sessions alive at the user's peak on one replica, shared prefixes once
+    working_set_tokens: float | None = None
 
     def __post_init__(self) -> None:
         assert self.gpu_time_share is None or 0 <= self.gpu_time_share <= 1, self.gpu_time_share
@@ -148,9 +145,8 @@ class Calls:
     turn) names the same bytes on every arm. A float is NaN where a row lacks it.
     """
 
-    restart: (
-        Ints  # which start of this arm's server: what it adds is drawn once for all of its pairs
-    )
+    # which start of this arm's server: what it adds is drawn once for all of its pairs
+    restart: Ints
     pair: Ints  # block pair; the same number on two arms is the two halves of one pair
     block: Ints  # position of the block in time, over all arms
     session: Ints  # of the trace: the same number in two pairs is the same session, played again
@@ -164,16 +160,13 @@ class Calls:
     output_tokens: Floats
     computed_tokens: Floats | None = None  # prompt minus cached
     asked_tokens: Floats | None = None  # output tokens that the trace asked for
-    batch_kv_tokens: Floats | None = (
-        None  # mean KV tokens of the whole batch while this call decoded
-    )
+    # mean KV tokens of the whole batch while this call decoded
+    batch_kv_tokens: Floats | None = None
     machine: Ints | None = None  # index into Deployment.machines
-    wait_s: Floats | None = (
-        None  # from the end of the session's turn before to this one's start; NaN for a first turn
-    )
-    tail: Bools | None = (
-        None  # released when the block's load had begun to drain; None: nobody knows
-    )
+    # from the end of the session's turn before to this one's start; NaN for a first turn
+    wait_s: Floats | None = None
+    # released when the block's load had begun to drain; None: nobody knows
+    tail: Bools | None = None
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -200,9 +193,8 @@ class Sweep:
     arm: str
     pair: Ints
     users: Ints  # calls that decode together
-    context_tokens: (
-        Floats  # the call's own mean KV tokens while decoding (prompt + half the output)
-    )
+    # the call's own mean KV tokens while decoding (prompt + half the output)
+    context_tokens: Floats
     itl_ms: Floats  # mean token latency of the call
     ttft_ms: Floats | None = None
     prompt_tokens: Floats | None = None
@@ -232,9 +224,8 @@ class Telemetry:
     """
 
     peak_kv_usage: float | None = None
-    pool_filled_share: float | None = (
-        None  # share of the time with the pool full (usage >= 0.95 or evictions running)
-    )
+    # share of the time with the pool full (usage >= 0.95 or evictions running)
+    pool_filled_share: float | None = None
     preemptions: float | None = None  # counted over the observation
     minutes: float | None = None  # length of the observation
     hit_rate: float | None = None  # cached prompt tokens / prompt tokens, measured
@@ -242,29 +233,21 @@ class Telemetry:
     impossible_hits: float | None = None  # cached tokens where the salt rules any hit out
     running_max: float | None = None
     waiting_max: float | None = None
-    fill_minutes: float | None = (
-        None  # time this load needs to fill the pool, when the plan could tell
-    )
-    external_hit_rate: float | None = (
-        None  # of what was asked of a cache outside the server (KV offload, other servers)
-    )
+    # time this load needs to fill the pool, when the plan could tell
+    fill_minutes: float | None = None
+    # of what was asked of a cache outside the server (KV offload, other servers)
+    external_hit_rate: float | None = None
     rejections: float | None = None  # requests that the server declined because its queue was full
     phases: tuple[Phase, ...] = ()
     acceptance_rate: float | None = None  # speculative decoding
     watts: float | None = None  # mean draw of the replica's GPUs
-    throttled_share: float | None = (
-        None  # of the time, of the GPU that was slowed most: by heat, or by a brake of the hardware
-    )
-    power_capped_share: float | None = (
-        # of the time, at the limit of its power: slower
-        # than its clocks, as its maker means it to be
-        None
-    )
+    # of the time, of the GPU that was slowed most: by heat, or by a brake of the hardware
+    throttled_share: float | None = None
+    # of the time, at the limit of its power: slower than its clocks, as its maker means it to be
+    power_capped_share: float | None = None
     clock_mhz: float | None = None  # of the slowest GPU, median under load
-    sent_tokens: float | None = (
-        # prompts and answers of all that was sent to the server, whether or not it is evidence
-        None
-    )
+    # prompts and answers of all that was sent to the server, whether or not it is evidence
+    sent_tokens: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,9 +275,8 @@ class CapacityPoint:
     preemptions: float | None = None
     hit_rate: float | None = None
     output_tokens_per_s: float | None = None
-    worth: float | None = (
-        None  # agents of an ordinary draw that each of its own is, where a model has played both
-    )
+    # agents of an ordinary draw that each of its own is, where a model has played both
+    worth: float | None = None
     # of what they are worth, on the log scale: half width of an interval that the arm's steps share
     error: float = 0.0
     slo: Slo | None = None  # what its turns had to hold; None: not told
@@ -315,22 +297,18 @@ same: windows hold more than said once in twenty.
 class PairLoad:
     """Say under which load block pairs were played, where each is a window of a long day."""
 
-    sessions: int | None = (
-        None  # kept going at once; None: they begin at a rate, or as the trace says
-    )
+    # kept going at once; None: they begin at a rate, or as the trace says
+    sessions: int | None = None
     rate_per_s: float | None = None
     speed: float = 1.0  # of the trace's own starts
-    user_wait_s: float | None = (
-        None  # longest that users take to answer; None: as long as in the trace
-    )
+    # longest that users take to answer; None: as long as in the trace
+    user_wait_s: float | None = None
     user_wait_scale: float = 1.0
-    cuts_waits: bool = (
-        False  # trials of capacity have the waits of the user's own load, which are longer
-    )
+    # trials of capacity have the waits of the user's own load, which are longer
+    cuts_waits: bool = False
     held_tokens: float | None = None  # contexts alive at once, in nineteen of twenty windows
-    sessions_of_hours: float | None = (
-        None  # which are at work over hours as often as those of windows, where long waits are cut
-    )
+    # which are at work over hours as often as those of windows, where long waits are cut
+    sessions_of_hours: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,9 +344,8 @@ class AccuracyBucket:
     clusters: Ints | None = None  # rows with the same number share a context
     depths: Floats | None = None  # how deep in its context each row's answer stands, 0..1
     workload: str | None = None  # None: the task stands for all
-    garbage: int | None = (
-        None  # answers of the arm that trip the guards (repetition, non-printing, cut short)
-    )
+    # answers of the arm that trip the guards (repetition, non-printing, cut short)
+    garbage: int | None = None
     reference_garbage: int | None = None
 
     @property
@@ -396,9 +373,8 @@ class Screened:
     prompt: int
     length: float  # tokens
     variation: float  # mean total variation of what comes next, what is not listed as one
-    own: tuple[
-        float, ...
-    ]  # of the reference against itself on this prompt: behind another salt, in another batch, both
+    # of the reference against itself on this prompt: behind another salt, in another batch, both
+    own: tuple[float, ...]
     agreement: float  # share of the places with the same likeliest token
     cached: float | None = None  # share of the prompt that was read from the arm's cache
 
@@ -411,9 +387,8 @@ class ClientHealth:
     send_lag_p99_ms: float | None = None
     loop_stall_max_ms: float | None = None
     coalesced_share: float | None = None  # reads that held more than one chunk under one stamp
-    clock_steps: float | None = (
-        None  # how often the wall clock, whose time the kernel's stamps are, was stepped
-    )
+    # how often the wall clock, whose time the kernel's stamps are, was stepped
+    clock_steps: float | None = None
     dropped_share: float | None = None  # of reads, those that the kernel gave no stamp
     stamp_source: Literal["kernel", "user"] | None = None
     void_blocks: int | None = None
@@ -456,9 +431,8 @@ class Evidence:
     reference: str  # name of the arm that is in use today
     arms: tuple[Arm, ...]
     workloads: tuple[WorkloadClass, ...]
-    trace: tuple[
-        OwnCalls, ...
-    ] = ()  # by class; empty where the run does not say what it could have played
+    # by class; empty where the run does not say what it could have played
+    trace: tuple[OwnCalls, ...] = ()
     observations: tuple[Observation, ...] = ()
     server: tuple[tuple[str, Telemetry], ...] = ()  # (arm, figures of the whole server)
     sweeps: tuple[Sweep, ...] = ()
@@ -470,12 +444,10 @@ class Evidence:
     health: tuple[ClientHealth, ...] = ()
     aa: tuple[AaControl, ...] = ()
     aa_accuracy: tuple[AccuracyBucket, ...] = ()  # answers of an arm against its own, asked twice
-    canary: tuple[
-        float, ...
-    ] = ()  # lengths that the user's trace has, at which a few questions were asked beforehand
-    followed: tuple[
-        AccuracyBucket, ...
-    ] = ()  # replies graded by the recorded ones: agreement with them, not whether they are right
+    # lengths that the user's trace has, at which a few questions were asked beforehand
+    canary: tuple[float, ...] = ()
+    # replies graded by the recorded ones: agreement with them, not whether they are right
+    followed: tuple[AccuracyBucket, ...] = ()
     screen: tuple[Screened, ...] = ()
     priors: tuple[Prior, ...] = ()
     probes: tuple[Probe, ...] = ()
@@ -521,6 +493,12 @@ class Evidence:
         )
         calls = next(found, None)
         return calls if calls is not None and len(calls) else None
+
+    def calls_of(self, arm: str, workload: str | None = None) -> dict[str, Calls]:
+        """Return the calls of *arm* by workload, of one or (None) of all that were played on it."""
+        names = [each.name for each in self.workloads if workload in (None, each.name)]
+        found = {name: self.calls(name, arm) for name in names}
+        return {name: calls for name, calls in found.items() if calls is not None}
 
     def sides(
         self, workload: str, arm: str, *, against: str | None = None

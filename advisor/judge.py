@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from advisor import words
-from advisor.bound import bound
+from advisor.bound import Bound, bound
 from advisor.case import Case, Tested
 from advisor.dtypes import is_quantised
 from advisor.estimate import Estimate
@@ -57,18 +57,13 @@ def _word(
     pays: Leg, safe: Leg, findings: Sequence[Finding], *, uncalibrated: bool
 ) -> tuple[Word, str]:
     """Return the verdict and the sentence that carries it."""
-    words: tuple[Word, ...] = ("avoid", "calibrate", "test further", "no difference")
-    veto, calibrate, cap, same = (_asked(findings, word) for word in words)
     broken = _asked([each for each in findings if each.rule == BROKEN], "avoid")
-    slow = next(
-        (each for each in findings if _is_about_speed(each) and each.asks_for == "test further"),
-        None,
-    )
-    both = f"{_sentence(pays.reason)}; {safe.reason}."
+    veto = _asked(findings, "avoid")
+    same = _asked(findings, "no difference")
     if broken is not None:
         return "avoid", broken.message
     if veto is None and safe.state == "no" and pays.state == "yes" and uncalibrated:
-        return "calibrate", f"{both} Its scales were not calibrated."
+        return "calibrate", f"{_both(pays, safe)} Its scales were not calibrated."
     if safe.state == "no":
         return "avoid", f"Answers are worse: {safe.reason}."
     if veto is not None:
@@ -77,19 +72,30 @@ def _word(
         return "no difference", same.message
     if pays.state == "no":
         return "avoid", f"It {_harm(pays)}: {pays.reason}."
+    return _word_without_veto(pays, safe, findings)
+
+
+def _word_without_veto(pays: Leg, safe: Leg, findings: Sequence[Finding]) -> tuple[Word, str]:
+    """Return the verdict on an arm that nothing speaks against for certain."""
+    about_speed = [each for each in findings if _is_about_speed(each)]
+    slow, calibrate = _asked(about_speed, "test further"), _asked(findings, "calibrate")
     if pays.state == "equal":
-        told = f"{_sentence(pays.reason)}."
-        return (
-            ("no difference", told)
-            if slow is None
-            else ("test further", f"{told} But {slow.message}")
-        )
+        equal = f"{_sentence(pays.reason)}."
+        if slow is not None:
+            return "test further", f"{equal} But {slow.message}"
+        return "no difference", equal
     if calibrate is not None:
         return "calibrate", calibrate.message
-    if pays.state == "yes" and safe.state == "yes":
-        cap = slow or cap
-        return ("test further", f"{both} But {cap.message}") if cap is not None else ("use", both)
-    return "test further", both
+    if pays.state != "yes" or safe.state != "yes":
+        return "test further", _both(pays, safe)
+    cap = slow or _asked(findings, "test further")
+    if cap is not None:
+        return "test further", f"{_both(pays, safe)} But {cap.message}"
+    return "use", _both(pays, safe)
+
+
+def _both(pays: Leg, safe: Leg) -> str:
+    return f"{_sentence(pays.reason)}; {safe.reason}."
 
 
 def _harm(pays: Leg) -> str:
@@ -201,44 +207,15 @@ def judge(case: Case, findings: Sequence[Finding], arm: str, workload: str | Non
     speed = _proven(with_total(case, arm, workload, speed_leg(case, arm, workload)))
     capacity = capacity_leg(case, arm, workload)
     level = level_leg(case, arm, speed)
-    if level is not None:
-        paid = level
-    elif case.decided_by == "gpus":
-        paid = pays_by_gpus(speed, gpus_leg(case, arm, workload, capacity))
-    else:
-        paid = pays_leg(speed, capacity, case.room(workload), least_change=case.policy.min_change)
-    pays, safe = _vetoed(paid, mine), _vetoed(_proven(safe_leg(case, arm, workload)), mine)
+    pays = _vetoed(level or _paid(case, arm, workload, speed, capacity), mine)
+    safe = _vetoed(_proven(safe_leg(case, arm, workload)), mine)
     word, reason = _word(pays, safe, mine, uncalibrated=_is_uncalibrated(case, arm, workload))
     # What a rule, an answer or a single session decides holds at every length.
     is_by_rule = _asked(mine, "avoid") is not None or case.evidence.arm(arm).twin
     is_by_load = level is None and safe.state != "no" and not is_by_rule
     limit = bound(case, arm, workload, word, is_by_load=is_by_load)
+    remedy = _remedy(mine) if word == "avoid" or safe.state == "no" else None
     missed = [each.message for each in mine if each.rule == MISSED and each.message not in reason]
-    remedy = (
-        next((each.remedy for each in mine if each.remedy is not None), None)
-        if word == "avoid" or safe.state == "no"
-        else None
-    )
-    beyond = case.reach_of(arm, workload).beyond_share
-    doubts = [
-        each
-        for each in mine
-        if each.kind == "opposes" and (each.leg in ("safe", "validity") or each.rule == MISSED)
-    ]
-    needs: tuple[Need, ...] = ()
-    if word == "test further":
-        asked = (each.need for each in mine if each.asks_for == word and each.need is not None)
-        needs = tuple(dict.fromkeys((*pays.needs, *safe.needs, *asked)))
-    elif word == "calibrate":
-        needs = (
-            Need(
-                what=f"calibrate the scales of {arm} on prompts of the trace, then ask it the "
-                "same questions",
-                step=Calibrate(),
-            ),
-        )
-    elif limit is not None:
-        needs = limit.needs
     said = [reason, *missed]
     if limit is not None:
         said.append(limit.reason)
@@ -246,21 +223,63 @@ def judge(case: Case, findings: Sequence[Finding], arm: str, workload: str | Non
         said += _decider(case)
     if remedy is not None:
         said.append(f"{_sentence(remedy)}, then test it again.")
+    beyond = case.reach_of(arm, workload).beyond_share
+    is_unbounded = bool(beyond) and limit is None
     verdict = ArmVerdict(
         arm=arm,
         workload=workload,
         verdict=word,
-        canary=word == "use" and (bool(doubts) or (bool(beyond) and limit is None)),
+        canary=word == "use" and (is_unbounded or any(map(_is_doubt, mine))),
         pays=pays,
         safe=safe,
         capacity=capacity,
         reason=" ".join(said),
         remedy=remedy,
-        needs=needs,
+        needs=_needs(word, arm, (pays, safe), mine, limit),
         untested_share=beyond if limit is None else limit.calls,
         holds_to=None if limit is None else limit.to,
     )
     return replace(verdict, inequality=inequality(case, verdict), flips=_flips(case, verdict, mine))
+
+
+def _paid(case: Case, arm: str, workload: str | None, speed: Leg, capacity: Leg) -> Leg:
+    """Return whether an arm pays, in what decides: GPUs at the peak, or the latency of turns."""
+    if case.decided_by == "gpus":
+        return pays_by_gpus(speed, gpus_leg(case, arm, workload, capacity))
+    return pays_leg(speed, capacity, case.room(workload), least_change=case.policy.min_change)
+
+
+def _remedy(findings: Sequence[Finding]) -> str | None:
+    return next((each.remedy for each in findings if each.remedy is not None), None)
+
+
+def _is_doubt(finding: Finding) -> bool:
+    """Say whether a finding is a reason to let few users try an arm first."""
+    is_about_answers = finding.leg in ("safe", "validity")
+    return finding.kind == "opposes" and (is_about_answers or finding.rule == MISSED)
+
+
+def _needs(
+    word: Word,
+    arm: str,
+    criteria: tuple[Leg, Leg],
+    findings: Sequence[Finding],
+    limit: Bound | None,
+) -> tuple[Need, ...]:
+    """Return what would settle or widen a verdict."""
+    match word:
+        case "test further":
+            asked = [each.need for each in findings if each.asks_for == word]
+            needs = (*criteria[0].needs, *criteria[1].needs, *asked)
+            return tuple(dict.fromkeys(need for need in needs if need is not None))
+        case "calibrate":
+            what = (
+                f"calibrate the scales of {arm} on prompts of the trace, then ask it the same "
+                "questions"
+            )
+            return (Need(what=what, step=Calibrate()),)
+        case _:
+            return () if limit is None else limit.needs
 
 
 def _flips(case: Case, verdict: ArmVerdict, findings: Sequence[Finding]) -> tuple[str, ...]:

@@ -3,9 +3,11 @@ a loss, a healthy client, and the service levels to hold.
 """
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 DecideBy: TypeAlias = Literal["gpus", "latency"]
+Metric: TypeAlias = Literal["ttft_ms", "tpot_ms", "turn_ms"]
+"""A latency of one turn, on which a limit can be set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +21,16 @@ class Slo:
     tpot_ms: float | None = None
     turn_ms: float | None = None
     share: float = 0.95  # of turns that have to hold it
+
+    def limit(self, metric: Metric) -> float | None:
+        """Return the limit on a latency."""
+        limit: float | None = getattr(self, metric)
+        return limit
+
+    def limits(self) -> tuple[tuple[Metric, float], ...]:
+        """Return the limits that are set, each with its latency."""
+        each = ((metric, self.limit(metric)) for metric in get_args(Metric))
+        return tuple((metric, limit) for metric, limit in each if limit is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ _ORDER = {"blocks": 0, "opposes": 1, "supports": 2, "informs": 3}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class RuleFile:
     """Hold a rule, or say why one of another package cannot be used."""
 
     name: str
@@ -47,24 +47,27 @@ def modules(package: ModuleType) -> tuple[ModuleType, ...]:
 
 
 @cache
-def all_rules() -> tuple[Rule, ...]:
+def all_rules() -> tuple[RuleFile, ...]:
     """Return ours, then those of other packages by their names: none
     may have a name that is taken, and each defines what it needs to.
     """
     found = [
-        Rule(name=module.__name__.rpartition(".")[2], module=module) for module in modules(rules)
+        RuleFile(name=module.__name__.rpartition(".")[2], module=module)
+        for module in modules(rules)
     ]
     for entry in sorted(entry_points(group=GROUP), key=lambda each: (each.name, each.value)):
         package = f"the package {entry.dist.name if entry.dist else '?'}"
         if entry.name in {each.name for each in found}:
-            found.append(Rule(name=entry.name, problem=f"another name: that of {package} is taken"))
+            found.append(
+                RuleFile(name=entry.name, problem=f"another name: that of {package} is taken")
+            )
             continue
         try:
             module = entry.load()
         # whatever a package does wrong, it is named, and no other rule suffers
         except Exception as error:  # noqa: BLE001
             found.append(
-                Rule(
+                RuleFile(
                     name=entry.name,
                     problem=f"{package}, which cannot be loaded: {type(error).__name__}: {error}",
                 )
@@ -72,7 +75,7 @@ def all_rules() -> tuple[Rule, ...]:
             continue
         lacks = [each for each in NEEDED if not hasattr(module, each)]
         problem = f"{' and '.join(lacks)}, which {package} does not define" if lacks else None
-        found.append(Rule(name=entry.name, module=module, problem=problem))
+        found.append(RuleFile(name=entry.name, module=module, problem=problem))
     return tuple(found)
 
 
@@ -88,7 +91,7 @@ def findings(
     for scope in product(*(known[name] for name in names)):
         found = check(case, *scope)
         of = {name: each.name for name, each in zip(names, scope, strict=True)}
-        for each in () if found is None else (found,) if isinstance(found, Finding) else found:
+        for each in [found] if isinstance(found, Finding) else found or ():
             yield replace(
                 each, arm=of.get("arm", each.arm), workload=of.get("workload", each.workload)
             )

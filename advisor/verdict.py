@@ -27,6 +27,13 @@ to differ by less than the margin; unclear: looked at, not settled.
 """
 
 
+def weight(change: Estimate) -> Weight:
+    """Return what a change of latency is for an arm: against it where it is surely longer."""
+    if change.is_above(0.0):
+        return "opposes"
+    return "supports" if change.is_below(0.0) else "informs"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inequality:
     """Keep the comparison that decided, in parts, so that a report can set it in its own way."""
@@ -58,9 +65,8 @@ class Finding:
     kind: Weight
     arm: str | None = None  # None: all arms
     workload: str | None = None  # None: the whole server
-    context_tokens: float | None = (
-        None  # seen at this length: it concerns workloads that reach as far
-    )
+    # seen at this length: it concerns workloads that reach as far
+    context_tokens: float | None = None
     message: str
     estimates: tuple[Estimate, ...] = ()
     inequality: Inequality | None = None
@@ -139,14 +145,11 @@ class ArmVerdict:
     inequality: Inequality | None = None
     flips: tuple[str, ...] = ()
     needs: tuple[Need, ...] = ()
-    untested_share: float | None = (
-        None  # share of the user's calls whose context lies beyond what was tested
-    )
-    holds_to: float | None = (
-        # context up to which the verdict holds: too much
-        # of the load lies beyond it, untested; None: all
-        None
-    )
+    # share of the user's calls whose context lies beyond what was tested
+    untested_share: float | None = None
+    # context up to which the verdict holds: too much
+    # of the load lies beyond it, untested; None: all
+    holds_to: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,13 +176,10 @@ class Change:
     pairs: int
     calls: int
     floor: float | None = None  # A/A noise floor of the same figure, half width
-    overfull: tuple[
-        str, ...
-        # arms whose KV pool does not hold the contexts of the pairs: what is sure is then a bound
-    ] = ()
-    by_pair: tuple[
-        float, ...
-    ] = ()  # relative change of each block pair, in the order of `pair_ids`
+    # arms whose KV pool does not hold the contexts of the pairs: what is sure is then a bound
+    overfull: tuple[str, ...] = ()
+    # relative change of each block pair, in the order of `pair_ids`
+    by_pair: tuple[float, ...] = ()
     pair_ids: tuple[int, ...] = ()
 
 
@@ -231,12 +231,10 @@ class BreakEven:
     own_low: float | None = None
     own_high: float | None = None
     prior_tokens: float | None = None  # published figure, for comparison only
-    ahead: Literal["above", "below"] = (
-        "above"  # the side of the break-even on which the arm is ahead
-    )
-    pairs: int | None = (
-        None  # block pairs behind it; below three the residuals had to stand in for them
-    )
+    # the side of the break-even on which the arm is ahead
+    ahead: Literal["above", "below"] = "above"
+    # block pairs behind it; below three the residuals had to stand in for them
+    pairs: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,9 +259,8 @@ class Capacity:
     workload: str | None
     agents_per_gpu: Estimate | None  # None: the pool never filled, nothing can be said
     replicas_at_peak: int | None
-    gpus_at_peak: Estimate | None = (
-        None  # at the value and both ends of the agents, spare ones included
-    )
+    # at the value and both ends of the agents, spare ones included
+    gpus_at_peak: Estimate | None = None
     next_replica_at_agents: int | None  # the load at which one more is due
     reason: str
 
@@ -275,9 +272,8 @@ class ServiceLevel:
     arm: str
     limits: str  # ttft=2s,tpot=40ms
     state: LegState  # yes: a single session is within it; no: not even that
-    is_missed_as_played: (
-        bool  # a limit is surely broken at the load of the pairs, and latency decides
-    )
+    # a limit is surely broken at the load of the pairs, and latency decides
+    is_missed_as_played: bool
     reason: str  # the limit that is missed by most; empty where nobody knows
     agents_per_gpu: Estimate | None  # up to which it is met, as far as that was measured
 
@@ -326,9 +322,8 @@ class Choice:
     runner_up: str | None
     why_it_lost: str | None
     split_pools: str  # one flag for all, or split? with its figure
-    holds_to: float | None = (
-        None  # context up to which the choice holds; None: for all of the user's calls
-    )
+    # context up to which the choice holds; None: for all of the user's calls
+    holds_to: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,9 +344,8 @@ class Decision:
     skipped: tuple[Skipped, ...]
     figures: tuple[Figure, ...]
     changes: tuple[Change, ...]
-    pair_load: PairLoad | None = (
-        None  # under which the changes were measured; None: pairs are whole sessions
-    )
+    # under which the changes were measured; None: pairs are whole sessions
+    pair_load: PairLoad | None = None
     twin_changes: tuple[TwinChange, ...] = ()  # under other loads
     itl: tuple[ItlLine, ...]
     ttft: tuple[TtftCurve, ...]

@@ -18,13 +18,9 @@ def interval(low: str | None, high: str | None) -> str:
     """
     if low is not None and high is not None:
         return f"[{low}, {high}]"
-    return (
-        f"(at least {low})"
-        if low is not None
-        else f"(at most {high})"
-        if high is not None
-        else "(no bound)"
-    )
+    if low is not None:
+        return f"(at least {low})"
+    return "(no bound)" if high is None else f"(at most {high})"
 
 
 def _spread(estimate: Estimate, say: Callable[[float], str]) -> str:

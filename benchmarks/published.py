@@ -32,6 +32,7 @@ from advisor.verdict import Decision
 from agentload.builtin import find
 from agentload.emulator.answers import succeeds
 from agentload.emulator.profile import parse
+from agentload.evidence.view import run_view
 from agentload.kvmath.pool import pool_of
 from agentload.layout.plan import plan
 from agentload.layout.traces import sweep
@@ -176,7 +177,7 @@ class Product:
             )
         )
         with reading(database) as connection:
-            evidence = evidence_of(connection, made.run, setting=Setting())
+            evidence = evidence_of(connection, run_view(connection, made.run), setting=Setting())
         return decide(evidence, Policy())
 
     @staticmethod

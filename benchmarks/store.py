@@ -165,13 +165,13 @@ def fill(folder: Path, calls: int) -> dict[str, float]:
 
 def gathered(folder: Path, calls: int) -> dict[str, float]:
     """Gather the evidence."""
-    from agentload.evidence.gather import (
-        gather,
-    )  # measured with the stage, as a verb would import it
+    # Measured with the stage, as a verb would import it.
+    from agentload.evidence.gather import gather
+    from agentload.evidence.view import run_view
 
     began = time.perf_counter()
     with reading(folder / "x.duckdb") as connection:
-        evidence = gather(connection, RUN)
+        evidence = gather(connection, run_view(connection, RUN))
     assert sum(len(each.calls) for each in evidence.observations if each.calls is not None) == calls
     return {"seconds": time.perf_counter() - began}
 

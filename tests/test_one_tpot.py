@@ -20,6 +20,7 @@ import pytest
 from agentload.cli._audience import Progress
 from agentload.evidence.gather import gather
 from agentload.evidence.summary import summarise
+from agentload.evidence.view import run_view
 from agentload.layout import traces
 from agentload.layout.cost import Cost
 from agentload.live import health
@@ -87,7 +88,7 @@ def test_the_evidence_the_summary_and_the_page_say_what_a_token_took(
         for place, arm in enumerate(ARMS)
     ]
     with runs.stored(tmp_path, [*plays, *rows(group, tokens)]) as connection:
-        evidence = gather(connection, "r1")
+        evidence = gather(connection, run_view(connection, "r1"))
         page = run_page(connection, Query(page="run", name="r1"))
     assert [each.calls.tpot_ms.tolist() for each in evidence.observations if each.calls] == [
         [TRUE] * 8
@@ -167,7 +168,7 @@ def test_a_replay_and_both_sweeps_print_what_a_token_took(
             ((run,),) = connection.execute(
                 "SELECT run_id FROM runs ORDER BY created_ns LIMIT 1"
             ).fetchall()
-            sweeps = gather(connection, run).sweeps
+            sweeps = gather(connection, run_view(connection, run)).sweeps
         printed_ms += [value for each in sweeps for value in each.itl_ms]
         # This machine's other work holds up both ends by some ms.
         assert len(printed_ms) == 8

@@ -12,16 +12,15 @@ from typing import Final
 import numpy as np
 
 from advisor.assess import reach
-from advisor.case import Accuracy, Broken, answer_level, rivals, weighty
+from advisor.case import BrokenAnswers, PooledAccuracy, answer_level, rivals, weighty
 from advisor.estimate import Estimate
 from advisor.evidence import AccuracyBucket, Bools, Evidence, Floats, Ints
 from advisor.policy import Policy
 from advisor.statistics import accuracy, planning
 from advisor.verdict import BucketResult
 
-COLLAPSED: Final = (
-    0.5  # of the right answers: scales that are off lose points, a broken kernel loses most
-)
+# of the right answers: scales that are off lose points, a broken kernel loses most
+COLLAPSED: Final = 0.5
 LEAST_LOST: Final = 10  # answers that only the reference has right, and none that only the arm has
 LEAST_SUSPECT: Final = 4  # the same at one depth: a reason to ask more
 LEAST_CONTEXTS: Final = 3  # that they stand in: the questions of one context may share its odd text
@@ -161,14 +160,14 @@ def _own(
     return [each for each in mine if each.context_tokens in lengths]
 
 
-def pooled(evidence: Evidence, policy: Policy) -> tuple[Accuracy, ...]:
+def pooled(evidence: Evidence, policy: Policy) -> tuple[PooledAccuracy, ...]:
     """Return the pooled accuracy of every challenger for each workload,
     and for the server over all that its weighty workloads need.
     """
     between = {each.name: reach.usual(evidence, each.name) for each in evidence.workloads}
     mix = reach.shares(evidence)
     binding, level = weighty(mix), answer_level(evidence, policy)
-    out: list[Accuracy | None] = []
+    out: list[PooledAccuracy | None] = []
     for arm in evidence.challengers:
         able = telling(tuple(each for each in evidence.accuracy if each.arm == arm.name), policy)
         own = {name: _own(able, name, ends) for name, ends in between.items()}
@@ -217,7 +216,7 @@ def _shares(
     return dict(zip(tested, np.sum(stands, axis=0).tolist(), strict=True))
 
 
-def controls(evidence: Evidence, policy: Policy) -> tuple[Accuracy, ...]:
+def controls(evidence: Evidence, policy: Policy) -> tuple[PooledAccuracy, ...]:
     """Return, pooled over all lengths, how the second answers
     of each arm that was asked twice differ from its first.
     """
@@ -243,15 +242,12 @@ def _pool(
     asked: Sequence[AccuracyBucket],
     rivals: int = 1,
     shares: Mapping[float, float] | None = None,
-) -> Accuracy | None:
+) -> PooledAccuracy | None:
     found = _judged(buckets, policy, level / rivals, shares) if buckets else None
     if found is None:
         return None
-    each_judged = [
-        (bucket, judged)
-        for bucket in buckets
-        if (judged := _judged([bucket], policy, level)) is not None
-    ]
+    judged_alone = ((bucket, _judged([bucket], policy, level)) for bucket in buckets)
+    each_judged = [(bucket, judged) for bucket, judged in judged_alone if judged is not None]
     if not each_judged:
         return None
     # The surest loss, not the largest: ten items may fall by 20 points and show nothing.
@@ -259,7 +255,7 @@ def _pool(
     difference, p_not_worse, p_worse = found
     worst_result = _result(worst[0], worst[1][0])
     reference, answers, clusters = _rows(buckets)
-    return Accuracy(
+    return PooledAccuracy(
         arm=arm,
         workload=workload,
         estimate=difference,
@@ -267,7 +263,7 @@ def _pool(
         p_worse=p_worse,
         worst=worst_result,
         good_to=_good_to(buckets, policy, level),
-        worst_p=min(planning.adjusted([judged[2] for _, judged in each_judged])),
+        worst_p=min(planning.holm_adjusted([judged[2] for _, judged in each_judged])),
         # The mean square difference is, for right and
         # wrong answers, the share of items that differ.
         discordance=float(np.mean((answers - reference) ** 2)),
@@ -293,11 +289,8 @@ def _good_to(buckets: list[AccuracyBucket], policy: Policy, level: float) -> Buc
     """Return the answers up to the longest length beyond which
     they are surely worse, and up to which none of them are.
     """
-    surely_worse = [
-        each.context_tokens
-        for each in buckets
-        if (found := _judged([each], policy, level)) is not None and found[2] <= level
-    ]
+    alone = ((each.context_tokens, _judged([each], policy, level)) for each in buckets)
+    surely_worse = [length for length, found in alone if found is not None and found[2] <= level]
     for length in sorted({each.context_tokens for each in buckets}, reverse=True)[1:]:
         below, beyond = (
             [each for each in buckets if (each.context_tokens <= length) == is_below]
@@ -383,8 +376,8 @@ def _answers(buckets: tuple[AccuracyBucket, ...]) -> _Answers:
 class Faults:
     """Hold where arms are broken, and the single depths at which they may be."""
 
-    broken: tuple[Broken, ...]
-    suspects: tuple[Broken, ...]
+    broken: tuple[BrokenAnswers, ...]
+    suspects: tuple[BrokenAnswers, ...]
 
 
 def faults(evidence: Evidence, policy: Policy) -> Faults:
@@ -396,8 +389,8 @@ def faults(evidence: Evidence, policy: Policy) -> Faults:
     so. What is gone at single depths alone has to be so at each of them by itself.
     """
     level = answer_level(evidence, policy)
-    broken: list[Broken] = []
-    suspects: list[Broken] = []
+    broken: list[BrokenAnswers] = []
+    suspects: list[BrokenAnswers] = []
     for arm in evidence.challengers:
         asked = tuple(each for each in evidence.accuracy if each.arm == arm.name and _scores(each))
         able = telling(asked, policy)
@@ -422,7 +415,7 @@ def faults(evidence: Evidence, policy: Policy) -> Faults:
     return Faults(broken=tuple(broken), suspects=tuple(suspects))
 
 
-def _gone(answers: _Answers, arm: str) -> Iterator[tuple[Broken, _Answers]]:
+def _gone(answers: _Answers, arm: str) -> Iterator[tuple[BrokenAnswers, _Answers]]:
     """Yield each run of lengths at which most right answers
     are gone, at every depth: the longest lengths first.
     """
@@ -434,7 +427,7 @@ def _gone(answers: _Answers, arm: str) -> Iterator[tuple[Broken, _Answers]]:
         within = answers.only(np.isin(answers.lengths, run))
         if not is_gone or {*within.depths[within.lost]} != {*within.depths}:
             continue
-        found = Broken(
+        found = BrokenAnswers(
             arm=arm,
             lengths=run,
             depths=(),
@@ -447,7 +440,7 @@ def _gone(answers: _Answers, arm: str) -> Iterator[tuple[Broken, _Answers]]:
         yield found, within
 
 
-def _at_depths(answers: _Answers, arm: str) -> Iterator[tuple[Broken, _Answers]]:
+def _at_depths(answers: _Answers, arm: str) -> Iterator[tuple[BrokenAnswers, _Answers]]:
     """Yield the same of each depth by itself, where other depths of these lengths are sound."""
     for depth in np.unique(answers.depths):
         for found, within in _gone(answers.only(answers.depths == depth), arm):

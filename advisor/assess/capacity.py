@@ -13,14 +13,14 @@ from advisor.deployment import Deployment
 from advisor.estimate import Estimate
 from advisor.evidence import CapacityPoint, Evidence
 from advisor.policy import Policy
-from advisor.statistics.crossing import LEVEL, Limit, Tried, crossing
+from advisor.statistics.crossing import LEVEL, CarriedLoad, Tried, crossing
 from advisor.verdict import Capacity
 
 SHARE = 0.95  # of turns within the service level, when nobody states one
 
 
 def _agents_per_gpu(
-    limit: Limit, *, trials: int, share: float, gpus: int, level: float
+    limit: CarriedLoad, *, trials: int, share: float, gpus: int, level: float
 ) -> Estimate:
     return Estimate(
         value=limit.value / gpus,
@@ -133,7 +133,7 @@ def _reason(found: Estimate, points: Sequence[CapacityPoint]) -> str:
 
 def limits(
     points: Mapping[str, Sequence[CapacityPoint]], *, share: float, level: float = LEVEL
-) -> dict[str, Limit]:
+) -> dict[str, CarriedLoad]:
     """Return the agents that each arm carries, from the trials of all of them together."""
     if not points:
         return {}
@@ -145,9 +145,8 @@ def limits(
         for arm, own in points.items()
     }
     fit = crossing(tried, share=share)
-    wider = float(
-        scipy.special.ndtri(0.5 + level / 2) / scipy.special.ndtri(0.5 + LEVEL / 2)
-    )  # errors are given at 95 %
+    # errors are given at 95 %
+    wider = float(scipy.special.ndtri(0.5 + level / 2) / scipy.special.ndtri(0.5 + LEVEL / 2))
     return {
         arm: fit.limit(arm, level=level).widened(wider * max(each.error for each in own))
         for arm, own in points.items()
@@ -159,7 +158,7 @@ def _capacity(
     arm: str,
     workload: str | None,
     points: Sequence[CapacityPoint],
-    limit: Limit,
+    limit: CarriedLoad,
     *,
     share: float,
     level: float,

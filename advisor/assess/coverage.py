@@ -15,9 +15,8 @@ from advisor.statistics.paired import MIN_PAIRS, same_turns
 from advisor.verdict import Coverage, Quantiles, Quantity
 
 SLACK = 1.1  # a length speaks for those up to a tenth above it
-AS_OFTEN = (
-    0.5  # of how often the trace's own calls are as long: what fails or is drawn takes some away
-)
+# of how often the trace's own calls are as long: what fails or is drawn takes some away
+AS_OFTEN = 0.5
 LEVELS = (0.10, 0.50, 0.90, 0.99, 1.0)
 
 
@@ -58,9 +57,8 @@ def _in_enough_pairs(contexts: Floats, pairs: Ints) -> float:
 def _as_often(contexts: Floats, own: Floats) -> float:
     """Return the context up to which calls are as long as often as those of the trace."""
     ordered = np.sort(contexts)
-    played = (
-        np.arange(ordered.size, 0, -1) / ordered.size
-    )  # share of calls that are at least as long
+    # share of calls that are at least as long
+    played = np.arange(ordered.size, 0, -1) / ordered.size
     wanted = 1 - np.searchsorted(np.sort(own), ordered, side="right") / own.size
     rare = np.flatnonzero(played < AS_OFTEN * wanted)
     return float(ordered[rare[0] - 1] if rare.size else ordered[-1])
@@ -101,7 +99,7 @@ def together(parts: Sequence[tuple[OwnCalls, Beyond | None]]) -> Beyond | None:
     )
 
 
-def refused(evidence: Evidence, arm: str) -> Beyond | None:
+def refusal(evidence: Evidence, arm: str) -> Beyond | None:
     """Return what of the whole trace is longer than *arm* takes;
     None where the reference takes no more of it, or nobody tells.
     """

@@ -2,16 +2,15 @@
 goodput, hits, cost, energy; each with its interval or its count.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import exp
 
 import numpy as np
 import scipy
 
 from advisor.estimate import Estimate
-from advisor.evidence import Arm, Calls, Evidence, Floats, Telemetry
-from advisor.policy import Policy, Slo
-from advisor.statistics.paired import Metric
+from advisor.evidence import Arm, Calls, Evidence, Floats, Observation, Telemetry, present
+from advisor.policy import Metric, Policy, Slo
 from advisor.statistics.quantiles import quantile
 from advisor.statistics.resampling import cluster_variance
 from advisor.verdict import Figure
@@ -117,47 +116,46 @@ def output_rate(calls: list[Calls]) -> Estimate | None:
 
 
 def _throughput(evidence: Evidence, arm: Arm, policy: Policy) -> Iterator[tuple[str, Estimate]]:
-    observed = [
-        (each.name, found)
-        for each in evidence.workloads
-        if (found := evidence.calls(each.name, arm.name)) is not None
-    ]
-    calls = [found for _, found in observed]
+    observed = evidence.calls_of(arm.name)
+    calls = list(observed.values())
     if not calls or not under_load(calls):
         return
     tokens = output_rate(calls)
-    requests = rate(
-        _by_block(calls, [each.ok.astype(np.float64) for each in calls]),
-        unit="requests/s",
-        method="blocks",
-    )
-    slos = [policy.slo(name) for name, _ in observed]
-    if all(slo is not None for slo in slos):
-        within = [
-            _within(found, slo) for found, slo in zip(calls, slos, strict=True) if slo is not None
-        ]
-        good = rate(
-            _by_block(calls, within),
-            unit="requests/s",
-            method="blocks, turns within the service level",
-        )
-        if good is not None:
-            yield "goodput_per_s", good
+    turns = _by_block(calls, [each.ok.astype(np.float64) for each in calls])
+    requests = rate(turns, unit="requests/s", method="blocks")
+    good = _goodput_rate(observed, policy)
+    if good is not None:
+        yield "goodput_per_s", good
     if requests is not None:
         yield "requests_per_s", requests
-    if tokens is None:
-        return
-    yield "output_tokens_per_s", tokens
-    price, gpus = (
-        evidence.deployment.gpu.usd_per_hour,
-        evidence.gpus(arm.name) * evidence.deployment.replicas,
-    )
-    if price is not None and tokens.low is not None and tokens.low > 0:
+    if tokens is not None:
+        yield "output_tokens_per_s", tokens
+        yield from _costs(evidence, arm, tokens, requests)
+
+
+def _goodput_rate(observed: Mapping[str, Calls], policy: Policy) -> Estimate | None:
+    """Return the rate of turns within the service level; None where a class has none."""
+    calls, slos = list(observed.values()), [policy.slo(name) for name in observed]
+    known = present(slos)
+    if len(known) < len(slos):
+        return None
+    within = [_within(each, slo) for each, slo in zip(calls, known, strict=True)]
+    method = "blocks, turns within the service level"
+    return rate(_by_block(calls, within), unit="requests/s", method=method)
+
+
+def _costs(
+    evidence: Evidence, arm: Arm, tokens: Estimate, requests: Estimate | None
+) -> Iterator[tuple[str, Estimate]]:
+    """Yield what tokens and turns cost in money and energy, where a rate is surely above zero."""
+    price = evidence.deployment.gpu.usd_per_hour
+    gpus = evidence.gpus(arm.name) * evidence.deployment.replicas
+    if price is not None and tokens.is_above(0.0):
         yield "usd_per_mtok", tokens.inverse(price * gpus / 3600 * 1e6, unit="USD/1M output tokens")
-    if price is not None and requests is not None and requests.low is not None and requests.low > 0:
+    if price is not None and requests is not None and requests.is_above(0.0):
         yield "usd_per_turn", requests.inverse(price * gpus / 3600, unit="USD/turn")
     watts = next((figures.watts for name, figures in evidence.server if name == arm.name), None)
-    if watts is not None and tokens.low is not None and tokens.low > 0:
+    if watts is not None and tokens.is_above(0.0):
         yield "joule_per_token", tokens.inverse(watts, unit="J/output token")
 
 
@@ -215,12 +213,6 @@ def figures(evidence: Evidence, policy: Policy) -> tuple[Figure, ...]:
         for each in evidence.observations:
             if each.arm != arm.name:
                 continue
-            found: list[tuple[str, Estimate]] = []
-            if each.calls is not None and len(each.calls):
-                found.extend(_latencies(each.calls))
-                found.extend(_goodput(each.calls, policy.slo(each.workload)))
-            if each.telemetry is not None:
-                found.extend(_telemetry(each.telemetry))
             out.extend(
                 Figure(
                     name=name,
@@ -229,9 +221,17 @@ def figures(evidence: Evidence, policy: Policy) -> tuple[Figure, ...]:
                     estimate=value,
                     kind=evidence.kind,
                 )
-                for name, value in found
+                for name, value in _of_workload(each, policy)
             )
     return tuple(out)
+
+
+def _of_workload(seen: Observation, policy: Policy) -> Iterator[tuple[str, Estimate]]:
+    if seen.calls is not None and len(seen.calls):
+        yield from _latencies(seen.calls)
+        yield from _goodput(seen.calls, policy.slo(seen.workload))
+    if seen.telemetry is not None:
+        yield from _telemetry(seen.telemetry)
 
 
 def _goodput(calls: Calls, slo: Slo | None) -> Iterator[tuple[str, Estimate]]:

@@ -3,15 +3,13 @@ with a single session, or at the load that was played.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
-from typing import get_args
 
 from advisor import words
-from advisor.evidence import CapacityPoint, Evidence
+from advisor.evidence import CapacityPoint, Evidence, present
 from advisor.policy import Policy, Slo
-from advisor.statistics.paired import Metric
 from advisor.statistics.quantiles import quantile
 from advisor.verdict import Capacity, LegState, ServiceLevel
 
@@ -78,20 +76,13 @@ def _lightest(evidence: Evidence, arm: str, slo: Slo) -> list[CapacityPoint]:
     return [each for each in own if each.agents == least]
 
 
-def _limits(slo: Slo) -> Iterator[tuple[Metric, float]]:
-    for metric in get_args(Metric):
-        limit = getattr(slo, metric)
-        if limit is not None:
-            yield metric, limit
-
-
 def _reason(points: Sequence[CapacityPoint], slo: Slo) -> str:
     """Name the limit that is missed by most, and by
     how much; empty where each is met or nobody knows.
     """
     worst, said = 1.0, ""
-    for metric, limit in _limits(slo):
-        seen = [took for each in points if (took := getattr(each, metric)) is not None]
+    for metric, limit in slo.limits():
+        seen: list[float] = present(getattr(each, metric) for each in points)
         beyond = median(seen) / limit if seen else 1.0
         if beyond > worst:
             name = f"{metric.removesuffix('_ms').upper()} p{100 * slo.share:.0f}"
@@ -106,8 +97,9 @@ def _is_missed(evidence: Evidence, arm: str, slo: Slo) -> bool:
     """
     for workload in evidence.workloads:
         calls = evidence.calls(workload.name, arm)
-        for metric, limit in _limits(slo) if calls is not None else ():
-            assert calls is not None
+        if calls is None:
+            continue
+        for metric, limit in slo.limits():
             took = quantile(calls.lasting(metric), calls.session, slo.share, unit="ms")
             if took is not None and took.is_above(limit) and math.isfinite(limit):
                 return True

@@ -124,9 +124,8 @@ def ttft_curve(
     found = (
         each.estimate(unit=unit, method=method) for each, unit in zip(spreads, _UNITS, strict=True)
     )
-    a, b, c = (
-        replace(each, low=max(each.low or 0.0, 0.0)) for each in found
-    )  # below zero lies no coefficient
+    # below zero lies no coefficient
+    a, b, c = (replace(each, low=max(each.low or 0.0, 0.0)) for each in found)
     return TtftCurve(
         arm=arm, a=a, b=b, c=c, range_tokens=(float(lengths.min()), float(lengths.max()))
     )
@@ -176,16 +175,11 @@ def break_evens(
                 if found is not None:
                     out.append(found)
             continue
-        sides = [
-            [
-                calls
-                for each in evidence.workloads
-                if (calls := evidence.calls(each.name, name)) is not None
-            ]
-            for name in (evidence.reference, arm.name)
-        ]
+        theirs, mine = (
+            list(evidence.calls_of(name).values()) for name in (evidence.reference, arm.name)
+        )
         found = break_even_from_calls(
-            arm.name, sides[0], sides[1], spread=spread, own_users=own, prior_tokens=prior
+            arm.name, theirs, mine, spread=spread, own_users=own, prior_tokens=prior
         )
         if found is not None:
             out.append(found)

@@ -11,7 +11,7 @@ import numpy as np
 
 from advisor.assess import coverage
 from advisor.assess.coverage import SLACK, beyond
-from advisor.case import Accuracy, Beyond, Reach
+from advisor.case import Beyond, PooledAccuracy, TestedReach
 from advisor.evidence import Evidence, Floats
 
 USUAL = (
@@ -92,11 +92,11 @@ def standing(tested: Sequence[float], contexts: Floats) -> Floats:
 
 def _one(
     evidence: Evidence, arm: str, workload: str, tested_to: float | None, timed: Beyond | None
-) -> Reach:
+) -> TestedReach:
     lengths = contexts(evidence, workload)
     if lengths is None or not lengths.size:
-        return Reach(arm=arm, workload=workload, usual=None, longest=None, timed=timed)
-    return Reach(
+        return TestedReach(arm=arm, workload=workload, usual=None, longest=None, timed=timed)
+    return TestedReach(
         arm=arm,
         workload=workload,
         usual=usual(evidence, workload),
@@ -106,7 +106,7 @@ def _one(
     )
 
 
-def _asked(parts: Sequence[tuple[float, Reach]]) -> Beyond | None:
+def _asked(parts: Sequence[tuple[float, TestedReach]]) -> Beyond | None:
     """Return what of the mix lies beyond the lengths at which answers were compared."""
     known = [(share, part.asked) for share, part in parts if part.asked is not None]
     weight = sum(share for share, _ in known)
@@ -123,8 +123,8 @@ def _asked(parts: Sequence[tuple[float, Reach]]) -> Beyond | None:
 
 
 def reaches(
-    evidence: Evidence, shares: tuple[tuple[str, float], ...], accuracy: Sequence[Accuracy]
-) -> tuple[Reach, ...]:
+    evidence: Evidence, shares: tuple[tuple[str, float], ...], accuracy: Sequence[PooledAccuracy]
+) -> tuple[TestedReach, ...]:
     """Return the reach of every challenger, for each workload
     and, weighted by their shares, for the whole mix.
     """
@@ -138,7 +138,7 @@ def reaches(
         ]
         ends = [part.usual for part in parts if part.usual is not None]
         out.append(
-            Reach(
+            TestedReach(
                 arm=arm.name,
                 workload=None,
                 usual=(min(low for low, _ in ends), max(high for _, high in ends))

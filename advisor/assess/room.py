@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.case import Room
-from advisor.evidence import Calls, Evidence, Telemetry
+from advisor.evidence import Calls, Evidence, Telemetry, present
 from advisor.policy import Policy
 from advisor.statistics.paired import session_numbers
 
@@ -18,7 +18,7 @@ FULL = 0.95  # usage at which vLLM starts to evict and preempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alive:
+class LiveContexts:
     """Hold what is in the pool of one replica at the fullest moment."""
 
     tokens: float
@@ -34,7 +34,7 @@ class Alive:
         return f"{self.sessions:,.0f} sessions{of} at once hold {self.tokens:,.0f} tokens{scaled}"
 
 
-def working_set(calls: list[Calls]) -> Alive:
+def working_set(calls: list[Calls]) -> LiveContexts:
     """Return the largest sum of contexts of sessions alive
     at the same time; shared prefixes count once for each.
     """
@@ -56,25 +56,24 @@ def working_set(calls: list[Calls]) -> Alive:
     held = np.cumsum(np.concatenate([most, -most])[order])
     count = np.cumsum(np.concatenate([np.ones(found), -np.ones(found)])[order])
     fullest = int(np.argmax(held))
-    return Alive(tokens=float(held[fullest]), sessions=float(count[fullest]))
+    return LiveContexts(tokens=float(held[fullest]), sessions=float(count[fullest]))
 
 
-def _replayed(evidence: Evidence, workload: str | None) -> Alive | None:
-    names = [each.name for each in evidence.workloads if workload in (None, each.name)]
-    calls = [
-        found for name in names if (found := evidence.calls(name, evidence.reference)) is not None
-    ]
-    return working_set(calls) if calls else None
+def _replayed(evidence: Evidence, workload: str | None) -> LiveContexts | None:
+    calls = evidence.calls_of(evidence.reference, workload)
+    return working_set(list(calls.values())) if calls else None
 
 
-def _alive(evidence: Evidence, workload: str | None, whole: Alive | None) -> Alive | None:
+def _alive(
+    evidence: Evidence, workload: str | None, whole: LiveContexts | None
+) -> LiveContexts | None:
     """Return what one replica holds at the user's peak, as told
     or scaled from the replay; without a peak what it held there.
     """
     told = [each.working_set_tokens for each in evidence.workloads if workload in (None, each.name)]
     known = [each for each in told if each is not None]
     if known and len(known) == len(told):
-        return Alive(tokens=float(sum(known)), sessions=None)
+        return LiveContexts(tokens=float(sum(known)), sessions=None)
     replayed, peak = (
         whole if workload is None else _replayed(evidence, workload),
         evidence.deployment.peak_agents,
@@ -83,10 +82,12 @@ def _alive(evidence: Evidence, workload: str | None, whole: Alive | None) -> Ali
         return replayed
     replicas = evidence.deployment.replicas
     if peak is None:
-        return Alive(tokens=replayed.tokens / replicas, sessions=replayed.sessions / replicas)
+        return LiveContexts(
+            tokens=replayed.tokens / replicas, sessions=replayed.sessions / replicas
+        )
     # Every class grows as the mix does.
     factor = peak / whole.sessions / replicas
-    return Alive(
+    return LiveContexts(
         tokens=factor * replayed.tokens,
         sessions=factor * replayed.sessions,
         played=replayed.sessions,
@@ -119,12 +120,8 @@ def _misses_alike(evidence: Evidence, workload: str | None) -> bool:
         for arm in evidence.challengers
         if arm.pool_tokens and arm.pool_tokens >= LARGER * reference.pool_tokens
     ]
-    theirs = [
-        figures.hit_rate
-        for arm in larger
-        if (figures := evidence.telemetry(workload, arm)) is not None
-    ]
-    known = [rate for rate in theirs if rate is not None]
+    theirs = present(evidence.telemetry(workload, arm) for arm in larger)
+    known = present(each.hit_rate for each in theirs)
     return bool(known) and max(known) - ours.hit_rate < HIT_GAP
 
 
@@ -151,7 +148,9 @@ def _strain(figures: Telemetry | None, *, has_room: bool) -> str | None:
     return None
 
 
-def _room(evidence: Evidence, policy: Policy, workload: str | None, whole: Alive | None) -> Room:
+def _room(
+    evidence: Evidence, policy: Policy, workload: str | None, whole: LiveContexts | None
+) -> Room:
     alive, pool = _alive(evidence, workload, whole), evidence.base.pool_tokens
     tokens = None if alive is None else alive.tokens
     has_room = _never_full(evidence) or _misses_alike(evidence, workload)

@@ -11,19 +11,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from advisor.case import Control, Speed
+from advisor.case import Control, SpeedComparison
 from advisor.evidence import Calls, Evidence, Ints
-from advisor.policy import Policy
+from advisor.policy import Metric, Policy
 from advisor.statistics import paired, planning, starts
-from advisor.statistics.paired import Metric, PairTable, same_turns
+from advisor.statistics.paired import PairTable, same_turns
 from advisor.statistics.spread import Spread
 from advisor.verdict import Change
 
 METRICS: tuple[Metric, ...] = ("turn_ms", "ttft_ms", "tpot_ms")
 METHOD = "mean log ratio of the same turns, starts of the servers included, over"
-NO_PLACE = (
-    3  # standard deviations of what a place in the order adds, above which it was something else
-)
+# standard deviations of what a place in the order adds, above which it was something else
+NO_PLACE = 3
 _SIDES = math.sqrt(2)  # a ratio has a start on each of its sides
 
 
@@ -69,7 +68,7 @@ def controls(
             seen[each.workload] += 1
             found[each.workload, metric] += _control(table, across=across, position=position)
         for tables in mixes.values():
-            mixed = paired.mixed(
+            mixed = paired.mixture(
                 tuple(table for table, _ in tables.values()),
                 tuple(dict(shares).get(name, 0.0) for name in tables),
             )
@@ -85,9 +84,8 @@ def _control(table: PairTable, *, across: bool, position: float) -> list[Control
         return []
     pairs = paired.pairs_of(table)
     spread = starts.inside(pairs)
-    odd = (
-        abs(spread.value) - 2 * spread.se > NO_PLACE * position
-    )  # whatever it is, it may be between the arms as well
+    # whatever it is, it may be between the arms as well
+    odd = abs(spread.value) - 2 * spread.se > NO_PLACE * position
     return [Control(spread=spread, draws=starts.drawn(pairs) if across or odd else ())]
 
 
@@ -150,7 +148,7 @@ def _speed(
     policy: Policy,
     minutes: float,
     known: tuple[Control, ...],
-) -> Speed | None:
+) -> SpeedComparison | None:
     scale = start_scale(evidence, policy)
     spread = estimated(table, scale, known, position=policy.position_spread)
     if spread is None:
@@ -173,7 +171,7 @@ def _speed(
         by_pair=tuple(np.expm1(table.value).tolist()) if own else (),
         pair_ids=tuple(table.pair.tolist()) if own else (),
     )
-    return Speed(
+    return SpeedComparison(
         change=change,
         spread=spread,
         calls_per_pair=calls / max(pairs, 1),
@@ -191,13 +189,13 @@ def _speed(
 
 def speeds(
     evidence: Evidence, shares: tuple[tuple[str, float], ...], policy: Policy
-) -> tuple[Speed, ...]:
+) -> tuple[SpeedComparison, ...]:
     """Return every comparison that the evidence allows."""
     known, minutes = (
         controls(evidence, shares, METRICS, position=policy.position_spread),
         _minutes_per_pair(evidence),
     )
-    out: list[Speed | None] = []
+    out: list[SpeedComparison | None] = []
     for arm in evidence.challengers:
         matched: dict[str, tuple[Calls, Calls, tuple[Ints, Ints]]] = {}
         for workload in evidence.workloads:
@@ -209,7 +207,7 @@ def speeds(
                 table = paired.pair_table(reference, calls, metric, rows=rows)
                 if table is not None and len(table) >= paired.MIN_PAIRS:
                     tables[name] = table
-            mixed = paired.mixed(
+            mixed = paired.mixture(
                 tuple(tables.values()),
                 tuple(dict(shares)[name] for name in tables if name is not None),
             )
@@ -249,5 +247,5 @@ def between(
         if table is not None:
             tables.append(table)
             weights.append(share)
-    mixed = paired.mixed(tuple(tables), tuple(weights))
+    mixed = paired.mixture(tuple(tables), tuple(weights))
     return None if mixed is None else estimated(mixed, start_scale(evidence, policy))

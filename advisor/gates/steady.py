@@ -27,9 +27,8 @@ class Warmup:
 
     drop: int
     settled: bool
-    moved: (
-        float | None
-    )  # last third minus first third of what is left; None when it was still settling half way
+    # last third minus first third of what is left; None when it was still settling half way
+    moved: float | None
 
 
 def _thirds(means: Floats) -> tuple[float, float]:

@@ -24,29 +24,23 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
     del policy  # heat is no matter of taste
     if evidence.kind != "measured":
         return
-    seen = [
-        (arm, figures, share)
-        for arm, figures in evidence.server
-        if (share := figures.throttled_share) is not None
-    ]
-    for arm, figures, share in seen:
-        capped = (
-            f", at the power limit for {figures.power_capped_share:.0%}"
-            if figures.power_capped_share
-            else ""
-        )
+    seen = False
+    for arm, figures in evidence.server:
+        share = figures.throttled_share
+        if share is None:
+            continue
+        seen, capped = True, ""
+        if figures.power_capped_share:
+            capped = f", at the power limit for {figures.power_capped_share:.0%}"
         told = f"throttled (thermal or power brake) for {share:.1%} of the time{capped}"
         told = f"GPUs were {told}" if share <= MOST else f"a GPU was {told}"
         found = Gate(
             name=NAME, arm=arm, message=told, observed=share, limit=MOST, unit="share", spoils=TIMES
         )
         yield found.judged(good=share <= MOST, but=": its cooling was measured, not the arm")
+    clocks = ((arm, figures, figures.clock_mhz) for arm, figures in evidence.server)
     yield from _clocks(
-        [
-            (arm, figures, clock)
-            for arm, figures in evidence.server
-            if (clock := figures.clock_mhz) is not None
-        ]
+        [(arm, figures, clock) for arm, figures, clock in clocks if clock is not None]
     )
     if not seen:
         yield Gate(

@@ -12,6 +12,7 @@ from advisor import words
 from advisor.case import Case, Room
 from advisor.dtypes import same_numbers
 from advisor.estimate import Estimate
+from advisor.evidence import present
 from advisor.verdict import Leg, LegState, Need
 
 AGENTS = "agents per GPU within the service level"
@@ -147,7 +148,7 @@ def capacity_leg(case: Case, arm: str, workload: str | None) -> Leg:
     """Return whether the arm carries more, fewer or
     as many agents, or that nothing can be said yet.
     """
-    spoiled, measured = case.spoiled("capacity", arm, workload), _measured(case, arm, workload)
+    spoiled, measured = case.spoiler("capacity", arm, workload), _measured(case, arm, workload)
     if measured is not None and spoiled is None:
         return _judged(case, arm, workload, *measured)
     gain = case.policy.min_capacity_gain
@@ -158,7 +159,7 @@ def capacity_leg(case: Case, arm: str, workload: str | None) -> Leg:
         )
     mixed = (
         None
-        if workload is None or case.spoiled("capacity", arm, None) is not None
+        if workload is None or case.spoiler("capacity", arm, None) is not None
         else _measured(case, arm, None)
     )
     if mixed is not None:  # the flag is one for the server that the class shares
@@ -177,16 +178,10 @@ def capacity_leg(case: Case, arm: str, workload: str | None) -> Leg:
             reason=f"the KV pool does not limit this load: {room.reason}",
         )
     reference = case.evidence.reference
-    silent = [
-        found.reason
-        for name in (arm, reference)
-        if (found := case.capacity_of(name, workload)) is not None
-    ]
-    told = "; ".join(
-        [room.reason, *dict.fromkeys(silent)]
-        if spoiled is None
-        else [f"{spoiled.name}: {spoiled.message}"]
-    )
+    silent = present(case.capacity_of(name, workload) for name in (arm, reference))
+    told = "; ".join([room.reason, *dict.fromkeys(each.reason for each in silent)])
+    if spoiled is not None:
+        told = f"{spoiled.name}: {spoiled.message}"
     need = _need(case, f"long primed runs that fill the KV pool, {reference} and {arm}")
     return Leg(name="capacity", state="untested", margin=gain, reason=told, needs=(need,))
 

@@ -16,9 +16,8 @@ from advisor.legs.capacity import finer
 from advisor.verdict import Capacity, Leg, LegState
 
 GPUS = "GPUs at the user's peak"
-TIE = (
-    0.20  # of the reference's GPUs: an arm that may need more than so many more is not tied with it
-)
+# of the reference's GPUs: an arm that may need more than so many more is not tied with it
+TIE = 0.20
 
 
 def gpus_leg(case: Case, arm: str, workload: str | None, capacity: Leg) -> Leg:

@@ -8,7 +8,7 @@ import numpy as np
 from advisor import words
 from advisor.assess.coverage import SLACK
 from advisor.assess.reach import USUAL, own, standing
-from advisor.case import LONGEST, Accuracy, Case, doubled
+from advisor.case import LONGEST, Case, PooledAccuracy, doubling
 from advisor.statistics.planning import PLANNED_DISCORDANCE, items_needed
 from advisor.steps import Questions
 from advisor.verdict import Need
@@ -33,7 +33,7 @@ def first(case: Case, arm: str, workload: str | None) -> Need:
     )
 
 
-def more(case: Case, found: Accuracy) -> Need:
+def more(case: Case, found: PooledAccuracy) -> Need:
     """Return the questions that settle what *found* leaves open:
     as many items in all, each worth what those asked are worth.
     """
@@ -50,7 +50,7 @@ def more(case: Case, found: Accuracy) -> Need:
     return _need(case, found.arm, items, lengths, already=found.items)
 
 
-def longer(case: Case, found: Accuracy) -> Need:
+def longer(case: Case, found: PooledAccuracy) -> Need:
     """Return the questions that reach the calls beyond what was asked."""
     lengths = _ladder(case, found.asked_to, case.reach_of(found.arm, found.workload).longest)
     return _need(
@@ -135,7 +135,7 @@ def ladder(first: float | None, last: float | None, *, window: int | None) -> tu
     longest = LONGEST if last is None else 1024 * max(1, math.ceil(last / 1024))
     if window is not None:
         longest = max(1024, min(longest, window // 1024 * 1024))
-    found = doubled(min(longest, max(SHORTEST, _holding(first or 0.0))), longest)
+    found = doubling(min(longest, max(SHORTEST, _holding(first or 0.0))), longest)
     # The longest speaks for one that is hardly shorter.
     return tuple(each for each in found if each == longest or SLACK * each < longest)
 

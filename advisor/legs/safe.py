@@ -31,7 +31,7 @@ def _alone(case: Case, arm: str, workload: str | None) -> Tested:
     if same_numbers(*case.evidence.both(arm)):
         reason = "same KV dtype and kernel: nothing that touches the answers changed"
         return Tested(leg=Leg(name="safe", state="yes", margin=margin, reason=reason))
-    found, spoiled = case.accuracy_of(arm, workload), case.spoiled("accuracy", arm, workload)
+    found, spoiled = case.accuracy_of(arm, workload), case.spoiler("accuracy", arm, workload)
     if spoiled is not None:
         reason = (
             f"answers cannot be judged, because a validity check failed ({spoiled.name}: "
@@ -90,7 +90,8 @@ def _where(lengths: tuple[float, ...]) -> str:
 
 def _with(own: Tested, parts: dict[str, Tested], *, level: float) -> Tested:
     """Return the server's leg: its own pool, and each part that binds it."""
-    against = [(name, each, p) for name, each in parts.items() if (p := each.p_against) is not None]
+    tested = [(name, each, each.p_against) for name, each in parts.items()]
+    against = [(name, each, p) for name, each, p in tested if p is not None]
     for name, each, p in against:
         if p * len(against) <= level:
             leg = replace(each.leg, state="no", reason=f"{name}: {each.leg.reason}", needs=())

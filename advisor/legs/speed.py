@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from advisor import words
-from advisor.case import Case, Speed, Tested
+from advisor.case import Case, SpeedComparison, Tested
 from advisor.estimate import Estimate
 from advisor.statistics.paired import MIN_PAIRS
 from advisor.statistics.planning import FAMILY, LEVEL, units_needed, z_reach
@@ -25,10 +25,8 @@ START_MINUTES = 1.5
 # ten days at a quarter of an hour each: what takes more is not settled by pairs like these
 MOST_PAIRS = 1_000
 OF_STARTS = ("one mode", "no trend")  # gates that judge starts by each other
-REPLICAS = {
-    2: (0.7, 0.85),
-    4: (0.9, 0.95),
-}  # shares that a decision settles, of equal arms and of three margins (docs/statistics.md)
+# shares that a decision settles, of equal arms and of three margins (docs/statistics.md)
+REPLICAS = {2: (0.7, 0.85), 4: (0.9, 0.95)}
 FEWEST = 6  # pairs, three a half: with fewer, the machine cannot be taken out of the difference
 
 
@@ -48,14 +46,14 @@ def swap(pairs: int) -> Swap:
     return Swap(pairs=max(FEWEST, pairs + pairs % 2))
 
 
-def more_pairs(case: Case, speed: Speed) -> Need:
+def more_pairs(case: Case, speed: SpeedComparison) -> Need:
     """Return what settles *speed* against the smallest change that
     counts: pairs, where the starts that they share leave room for it.
     """
     return _pairs(case, speed) or restarts(case, speed)
 
 
-def _pairs(case: Case, speed: Speed) -> Need | None:
+def _pairs(case: Case, speed: SpeedComparison) -> Need | None:
     have, scatter, margin = speed.change.pairs, speed.scatter, math.log1p(case.policy.min_change)
     # A simulation is made again, longer; a run is looked at once more.
     level = _planned_level(
@@ -82,14 +80,14 @@ def _pairs(case: Case, speed: Speed) -> Need | None:
     )
 
 
-def _planned_level(case: Case, speed: Speed, *, look: int) -> float:
+def _planned_level(case: Case, speed: SpeedComparison, *, look: int) -> float:
     """Return the level to plan at: that of the look that will decide,
     and never above that of two criteria that both have to stand.
     """
     return min(LEVEL / FAMILY, case.level(speed.change.arm, look=look))
 
 
-def restarts(case: Case, speed: Speed) -> Need:
+def restarts(case: Case, speed: SpeedComparison) -> Need:
     """Return what a start of both servers for every pair would take to
     settle *speed* without knowing anything of starts: in a new run.
 
@@ -118,7 +116,7 @@ def restarts(case: Case, speed: Speed) -> Need:
     )
 
 
-def more_replicas(case: Case, speed: Speed) -> Iterator[Need]:
+def more_replicas(case: Case, speed: SpeedComparison) -> Iterator[Need]:
     """Yield what twice as many servers of each arm settle, where
     some run all the time and what their starts add is what is open.
     """
@@ -142,7 +140,7 @@ def more_replicas(case: Case, speed: Speed) -> Iterator[Need]:
     yield Need(what=what, step=Replicas(pairs=pairs))
 
 
-def by_prior(case: Case, speed: Speed) -> bool:
+def by_prior(case: Case, speed: SpeedComparison) -> bool:
     """Say whether a claim about *speed* rests on what is assumed of
     starts: one start a side, or a claim that twice as much would undo.
     """
@@ -173,7 +171,7 @@ def claim(relative: Estimate, *, margin: float) -> LegState:
 
 
 def _untested(case: Case, arm: str, workload: str | None) -> Tested:
-    spoiled = case.spoiled("turn", arm, workload)
+    spoiled = case.spoiler("turn", arm, workload)
     if spoiled is not None:
         reason = (
             f"turn latency cannot be judged, because a validity check failed ({spoiled.name}: "
@@ -196,7 +194,7 @@ def _untested(case: Case, arm: str, workload: str | None) -> Tested:
     )
 
 
-def _unsized(speed: Speed) -> str:
+def _unsized(speed: SpeedComparison) -> str:
     """Say whose KV pool the pairs overfilled: capacity alone then tells how large the change is."""
     full = speed.change.overfull
     if not full:
@@ -211,7 +209,7 @@ def _checked_again(case: Case, gate: Gate, arm: str, workload: str | None) -> Ne
     """Return what mends a failed *gate*: more starts, where it
     judged too few of them to end a comparison, or another run.
     """
-    speed = case.measured(arm, gate.workload or workload)
+    speed = case.comparison(arm, gate.workload or workload)
     if (
         gate.name in OF_STARTS
         and gate.workload is not None

@@ -15,17 +15,17 @@ import numpy as np
 from advisor import words
 from advisor.assess.speed import estimated, start_scale
 from advisor.case import Case, Control, Tested
+from advisor.estimate import Estimate
 from advisor.evidence import Bools, Calls, Floats, Ints
 from advisor.legs.speed import more_pairs
 from advisor.statistics import paired
 from advisor.statistics.paired import PairTable
 from advisor.statistics.spread import Spread
-from advisor.verdict import LegState
+from advisor.verdict import Leg, LegState, Need
 
 EVERY = slice(None)
-TWICE = (
-    2  # margins, and the level: what the total has to bear out is shown by the typical turn already
-)
+# margins, and the level: what the total has to bear out is shown by the typical turn already
+TWICE = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -79,7 +79,7 @@ def _mixed(
     case: Case, tables: Iterable[tuple[PairTable | None, float]], controls: Sequence[Control] = ()
 ) -> Spread | None:
     known = [(table, share) for table, share in tables if table is not None]
-    table = paired.mixed(tuple(table for table, _ in known), tuple(share for _, share in known))
+    table = paired.mixture(tuple(table for table, _ in known), tuple(share for _, share in known))
     scale, position = start_scale(case.evidence, case.policy), case.policy.position_spread
     return None if table is None else estimated(table, scale, controls, position=position)
 
@@ -99,23 +99,20 @@ def _kinds(case: Case, matched: Sequence[_Matched]) -> Iterator[list[tuple[str, 
         ("answers", written, "tokens"),
         ("turns", taken, "s"),
     ):
-        ends = np.nanquantile(np.concatenate(values), (1 / 3, 2 / 3))
-        short, long = (words.tokens(end) if unit == "tokens" else f"{end:.3g}" for end in ends)
-        sides = (
-            (f"{kind} up to {short} {unit}", [each <= ends[0] for each in values]),
-            (f"{kind} above {long} {unit}", [each > ends[1] for each in values]),
+        short, long = np.nanquantile(np.concatenate(values), (1 / 3, 2 / 3))
+        upper, lower = (
+            words.tokens(end) if unit == "tokens" else f"{end:.3g}" for end in (short, long)
         )
-        for_each = [
-            (
-                name,
-                [
-                    (each.table(side), each.share)
-                    for each, side in zip(matched, taken_of, strict=True)
-                ],
-            )
-            for name, taken_of in sides
+        yield [
+            (f"{kind} up to {upper} {unit}", _of_some(case, matched, [v <= short for v in values])),
+            (f"{kind} above {lower} {unit}", _of_some(case, matched, [v > long for v in values])),
         ]
-        yield [(name, _mixed(case, tables)) for name, tables in for_each]
+
+
+def _of_some(case: Case, matched: Sequence[_Matched], rows: Sequence[Bools]) -> Spread | None:
+    """Compare the turns of these rows alone."""
+    some = zip(matched, rows, strict=True)
+    return _mixed(case, [(each.table(own), each.share) for each, own in some])
 
 
 def _who(case: Case, matched: Sequence[_Matched], level: float) -> str:
@@ -142,57 +139,24 @@ def with_total(case: Case, arm: str, workload: str | None, typical: Tested) -> T
     """Return the verdict on speed that the typical turn and the time
     of all turns bear out together, or the one that the policy counts.
     """
-    leg, counts, level, least = (
-        typical.leg,
-        case.policy.counts,
-        case.level(arm),
-        case.policy.min_change,
-    )
-    speed = case.speed(arm, workload)
-    matched: tuple[_Matched, ...] = ()
+    leg, counts, speed = typical.leg, case.policy.counts, case.speed(arm, workload)
     is_settled = leg.state in ("yes", "no", "equal")
-    if (
-        speed is not None
-        and leg.estimate is not None
-        and (counts == "time" or (counts == "both" and is_settled))
-    ):
-        matched = tuple(_matched(case, arm, workload))
+    is_asked = counts == "time" or (counts == "both" and is_settled)
+    if speed is None or leg.estimate is None or not is_asked:
+        return typical
+    matched = tuple(_matched(case, arm, workload))
     # What a place in the order adds, and what starts
     # differ by, a control tells of all turn times alike.
-    total = _mixed(
-        case,
-        ((each.total(), each.share) for each in matched),
-        () if speed is None else speed.controls,
-    )
-    if total is None or speed is None or leg.estimate is None:
+    total = _mixed(case, ((each.total(), each.share) for each in matched), speed.controls)
+    if total is None:
         return typical
-    whole, near = (
-        total.relative(
-            unit="relative",
-            method="log ratio of the time of all turns",
-            level=1 - 2 * times * level,
-        )
-        for times in (1, TWICE)
-    )
+    level, least = case.level(arm), case.policy.min_change
+    whole, near = (_relative(total, times * level) for times in (1, TWICE))
     if speed.change.overfull:
         whole = whole.as_bound(speed.mildest)
     needs = (more_pairs(case, speed),)
     if counts == "time":
-        margin = max(least, leg.margin or least)
-        state: LegState = (
-            "yes" if whole.is_below(-margin) else "no" if whole.is_above(margin) else "unclear"
-        )
-        state = "equal" if whole.is_within(least) else state
-        told = f"time of all turns {words.change(whole)}"
-        return Tested(
-            leg=replace(
-                leg,
-                state=state,
-                estimate=whole,
-                reason=told,
-                needs=needs if state == "unclear" else (),
-            )
-        )
+        return Tested(leg=_by_time(leg, whole, least=least, needs=needs))
     contradicts, bears = {
         "yes": (whole.is_above(-least), near.is_below(-least)),
         "no": (whole.is_below(least), True),
@@ -209,3 +173,28 @@ def with_total(case: Case, arm: str, workload: str | None, typical: Tested) -> T
         return typical
     reason = f"{leg.reason}, but the time of all turns {words.change(whole)}"
     return replace(typical, leg=replace(leg, state="unclear", reason=reason, needs=needs))
+
+
+def _relative(total: Spread, level: float) -> Estimate:
+    """Return the relative change of the total with its interval, one-sided at this level."""
+    method = "log ratio of the time of all turns"
+    return total.relative(unit="relative", method=method, level=1 - 2 * level)
+
+
+def _by_time(leg: Leg, whole: Estimate, *, least: float, needs: tuple[Need, ...]) -> Leg:
+    """Return the criterion as the total alone decides it."""
+    margin = max(least, leg.margin or least)
+    state: LegState = "unclear"
+    if whole.is_within(least):
+        state = "equal"
+    elif whole.is_below(-margin):
+        state = "yes"
+    elif whole.is_above(margin):
+        state = "no"
+    return replace(
+        leg,
+        state=state,
+        estimate=whole,
+        reason=f"time of all turns {words.change(whole)}",
+        needs=needs if state == "unclear" else (),
+    )

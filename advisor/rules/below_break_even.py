@@ -4,6 +4,8 @@ arm's dearer step is not yet paid for by cheaper reads.
 Break-even is in KV tokens of the whole batch, so requests that decode together share it.
 """
 
+from typing import Literal
+
 import numpy as np
 
 from advisor import words
@@ -11,9 +13,12 @@ from advisor.assess.reach import contexts
 from advisor.case import Case
 from advisor.estimate import Estimate
 from advisor.evidence import Arm, WorkloadClass
-from advisor.verdict import Finding, Inequality
+from advisor.verdict import BreakEven, Finding, Inequality, Weight
 
 NEEDS = frozenset({"break_even", "evidence.workloads.batch"})
+
+KINDS: dict[bool | None, Weight] = {True: "supports", False: "opposes", None: "informs"}
+"""By whether the arm is ahead where the batch is; None: too close to call."""
 
 
 def _held(case: Case, workload: WorkloadClass) -> float | None:
@@ -21,18 +26,37 @@ def _held(case: Case, workload: WorkloadClass) -> float | None:
     with their neighbours of other classes, where those were seen.
     """
     calls = case.evidence.calls(workload.name, case.evidence.reference)
-    if (
-        calls is not None
-        and calls.batch_kv_tokens is not None
-        and np.isfinite(calls.batch_kv_tokens).any()
-    ):
-        return float(np.nanmedian(calls.batch_kv_tokens))
+    seen = None if calls is None else calls.batch_kv_tokens
+    if seen is not None and np.isfinite(seen).any():
+        return float(np.nanmedian(seen))
     lengths = contexts(case.evidence, workload.name)
-    return (
-        None
-        if workload.batch is None or lengths is None or not lengths.size
-        else workload.batch * float(np.median(lengths))
+    if workload.batch is None or lengths is None or not lengths.size:
+        return None
+    return workload.batch * float(np.median(lengths))
+
+
+def _side(held: float, found: BreakEven) -> Literal["below", "above"] | None:
+    """Return on which side of the break-even a batch is; None: within its interval."""
+    if held < (found.low or 0.0):
+        return "below"
+    is_above = found.high is not None and held > found.high
+    return "above" if is_above else None
+
+
+def _inequality(workload: str, held: float, found: BreakEven, *, holds: bool | None) -> Inequality:
+    at = "" if found.tokens is None else f"{words.tokens(found.tokens)} "
+    return Inequality(
+        left=f"KV tokens of the batch on {workload}",
+        observed=Estimate(value=held, low=None, high=None, n=1, unit="KV tokens", method="median"),
+        relation=">" if found.ahead == "above" else "<",
+        right=f"break-even {at}{_ends(found)}",
+        holds=holds,
     )
+
+
+def _ends(found: BreakEven) -> str:
+    high = None if found.high is None else words.tokens(found.high)
+    return words.interval(words.tokens(found.low or 0.0), high)
 
 
 def check(case: Case, arm: Arm, workload: WorkloadClass) -> Finding | None:
@@ -56,35 +80,20 @@ def check(case: Case, arm: Arm, workload: WorkloadClass) -> Finding | None:
         unit="KV tokens",
         method="Fieller set of the paired difference",
     )
-    low, high = found.low or 0.0, found.high if found.high is not None else float("inf")
-    side = "below" if held < low else "above" if held > high else None
-    ahead = side is not None and side == found.ahead
-    if side is None:
-        told = "too close to call, within the break-even"
-    else:
-        told = (
-            f"{side} the break-even, where {arm.name} is {'ahead' if ahead else 'behind'} in "
-            "time per output token"
-        )
-    ends = words.interval(
-        words.tokens(low), None if found.high is None else words.tokens(found.high)
-    )
+    side = _side(held, found)
+    is_ahead = None if side is None else side == found.ahead
+    where = "too close to call, within the break-even"
+    if side is not None:
+        place = "ahead" if is_ahead else "behind"
+        where = f"{side} the break-even, where {arm.name} is {place} in time per output token"
+    is_below = side == "below" and found.high is not None
     return Finding(
-        kind="informs" if side is None else "supports" if ahead else "opposes",
-        message=f"{workload.name} decodes in batches of {words.tokens(held)} KV tokens: {told} "
-        f"{ends}.",
+        kind=KINDS[is_ahead],
+        message=f"{workload.name} decodes in batches of {words.tokens(held)} KV tokens: {where} "
+        f"{_ends(found)}.",
         estimates=(bound,),
-        inequality=Inequality(
-            left=f"KV tokens of the batch on {workload.name}",
-            observed=Estimate(
-                value=held, low=None, high=None, n=1, unit="KV tokens", method="median"
-            ),
-            relation=">" if found.ahead == "above" else "<",
-            right="break-even "
-            f"{'' if found.tokens is None else words.tokens(found.tokens) + ' '}{ends}",
-            holds=None if side is None else ahead,
-        ),
-        flips=f"batches of {words.tokens(high)}" if side == "below" and np.isfinite(high) else None,
+        inequality=_inequality(workload.name, held, found, holds=is_ahead),
+        flips=f"batches of {words.tokens(found.high or 0.0)}" if is_below else None,
         next_step=case.context_sweep() if side is None else None,
         leg="pays",
     )

@@ -7,7 +7,7 @@ all from a length on, or at one place of the context.
 from collections.abc import Iterator
 
 from advisor import words
-from advisor.case import Broken, Case
+from advisor.case import BrokenAnswers, Case
 from advisor.evidence import Arm
 from advisor.steps import Features, Questions
 from advisor.verdict import Finding
@@ -15,12 +15,12 @@ from advisor.verdict import Finding
 NEEDS = frozenset({"buckets"})
 
 
-def _asked(found: Broken) -> str:
+def _asked(found: BrokenAnswers) -> str:
     first, last = words.length(found.lengths[0]), words.length(found.lengths[-1])
     return first if first == last else f"{first} to {last}"
 
 
-def _where(found: Broken) -> str:
+def _where(found: BrokenAnswers) -> str:
     """Return the lengths at which the arm is broken: above the last that is sound, or all."""
     if found.sound_from is not None:
         return f"at {_asked(found)}"
@@ -31,7 +31,7 @@ def _where(found: Broken) -> str:
     )
 
 
-def _deep(found: Broken) -> str:
+def _deep(found: BrokenAnswers) -> str:
     return "".join(f", at {depth:.0%} of the context" for depth in found.depths)
 
 
@@ -48,7 +48,7 @@ def check(case: Case, arm: Arm) -> Iterator[Finding]:
     yield from (_suspicion(case, each) for each in case.suspects if each.arm == arm.name)
 
 
-def _finding(case: Case, found: Broken) -> Finding:
+def _finding(case: Case, found: BrokenAnswers) -> Finding:
     return Finding(
         kind="blocks",
         context_tokens=found.lengths[0],
@@ -64,7 +64,7 @@ def _finding(case: Case, found: Broken) -> Finding:
     )
 
 
-def _suspicion(case: Case, found: Broken) -> Finding:
+def _suspicion(case: Case, found: BrokenAnswers) -> Finding:
     return Finding(
         kind="opposes",
         context_tokens=found.lengths[0],

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from advisor import words
 from advisor.case import Case
 from advisor.dtypes import HOPPER, is_fp8
-from advisor.evidence import Arm
+from advisor.evidence import Arm, present
 from advisor.rules import BLOG, KERNELS
 from advisor.verdict import Finding
 
@@ -34,11 +34,7 @@ def check(case: Case, arm: Arm) -> Iterator[Finding]:
         "in FP8 in the published run, on a kernel that is not certain"
     )
     source = f"{BLOG}; {KERNELS}"
-    speeds = [
-        speed
-        for each in case.evidence.workloads
-        if (speed := case.speed(arm.name, each.name, "ttft_ms")) is not None
-    ]
+    speeds = present(case.speed(arm.name, each.name, "ttft_ms") for each in case.evidence.workloads)
     if not speeds:
         told, sweep = f"{published}; prefill was not measured here.", case.context_sweep()
         yield Finding(

@@ -14,6 +14,7 @@ from importlib import resources
 from typing import Any, Literal
 
 from advisor.case import Case
+from advisor.deployment import Deployment, Model
 from advisor.dtypes import dtype_of, is_quantised, kernel_of
 from advisor.evidence import Arm
 from advisor.legs import questions
@@ -89,37 +90,61 @@ def _has(text: str | None, part: str | None) -> bool:
 
 def applies(issue: Issue, case: Case, arm: Arm) -> bool:
     """Say whether *issue* is about this deployment and *arm*."""
-    when, deployment, model = issue.when, case.evidence.deployment, case.evidence.model
-    longest = max(
-        (each.longest for each in case.reach if each.arm == arm.name and each.longest is not None),
-        default=0.0,
+    when, evidence = issue.when, case.evidence
+    lengths = [each.longest for each in case.reach if each.arm == arm.name]
+    longest = max((each for each in lengths if each is not None), default=0.0)
+    return (
+        _is_about_gpus(when, evidence.deployment)
+        and _is_about_model(when, evidence.model)
+        and _is_about_arm(when, arm)
+        and _has(kernel_of(arm, evidence.deployment.gpu.sm), when.kernel)
+        and (when.context_above is None or longest > when.context_above)
+        and _is_about_version(when, version(evidence.deployment.version or ""))
     )
-    running = version(deployment.version or "")
+
+
+def _is_about_gpus(when: When, deployment: Deployment) -> bool:
+    above = when.tensor_parallel_above
     return (
         _has(deployment.gpu.name, when.gpu)
-        and _has(kernel_of(arm, deployment.gpu.sm), when.kernel)
-        and _has(model.name, when.model)
         and (when.sm is None or deployment.gpu.sm in when.sm)
-        and (when.dtype is None or (dtype_of(arm) or "").startswith(when.dtype))
+        and (above is None or deployment.tensor_parallel > above)
+    )
+
+
+def _is_about_model(when: When, model: Model) -> bool:
+    return (
+        _has(model.name, when.model)
+        and when.attention in (None, model.attention)
+        and (when.head_dim_from is None or (model.head_dim or 0) >= when.head_dim_from)
+    )
+
+
+def _is_about_arm(when: When, arm: Arm) -> bool:
+    return (
+        (when.dtype is None or (dtype_of(arm) or "").startswith(when.dtype))
         and when.quantised in (None, is_quantised(arm))
         and when.expected in (None, arm.expected_dtype)
-        and when.attention in (None, model.attention)
         and when.prefix_caching in (None, arm.prefix_caching)
-        and (when.head_dim_from is None or (model.head_dim or 0) >= when.head_dim_from)
-        and (
-            when.tensor_parallel_above is None
-            or deployment.tensor_parallel > when.tensor_parallel_above
-        )
         and (when.flag is None or any(when.flag in flag for flag in arm.flags))
-        and (when.context_above is None or longest > when.context_above)
-        and (when.version_from is None or running >= version(when.version_from))
-        and (when.version_at_most is None or () < running <= version(when.version_at_most))
     )
+
+
+def _is_about_version(when: When, running: tuple[int, ...]) -> bool:
+    first, last = when.version_from, when.version_at_most
+    is_late = first is None or running >= version(first)
+    return is_late and (last is None or () < running <= version(last))
 
 
 def _shown_good(case: Case, arm: str) -> bool:
-    found = None if case.spoiled("accuracy", arm, None) else case.accuracy_of(arm, None)
+    found = None if case.spoiler("accuracy", arm, None) else case.accuracy_of(arm, None)
     return found is not None and found.p_not_worse <= case.policy.alpha / 2 < found.worst_p
+
+
+def _ask(issue: Issue) -> Word | None:
+    if issue.certain:
+        return "avoid"
+    return "test further" if issue.state == "open" else None
 
 
 def _finding(case: Case, arm: Arm, issue: Issue, as_of: str) -> Finding:
@@ -128,7 +153,7 @@ def _finding(case: Case, arm: Arm, issue: Issue, as_of: str) -> Finding:
     asks: Word | None = None
     if harmful and not good:
         kind = "blocks" if issue.certain else "opposes"
-        asks = "avoid" if issue.certain else "test further" if issue.state == "open" else None
+        asks = _ask(issue)
     return Finding(
         kind=kind,
         message=f"{issue.id}, {issue.state} as of {as_of}: {issue.title}."

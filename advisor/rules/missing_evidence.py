@@ -18,7 +18,7 @@ FIRST_PAIRS = 12  # a first run: enough to know its own scatter within a third
 
 
 def _speed(case: Case, arm: str, workload: str) -> Finding | None:
-    speed = case.measured(arm, workload)
+    speed = case.comparison(arm, workload)
     if speed is None:
         need = Need(
             what=f"block pairs of {workload} on {arm}",

@@ -17,9 +17,8 @@ NEEDS = frozenset({"speeds"})
 def check(case: Case) -> Finding | None:
     """Return what the least certain control of the run leaves possible, or that there is none."""
     turns = [each for each in case.speeds if each.change.metric == "turn_ms"]
-    controlled = [
-        (control.se, control, each) for each in turns if (control := each.control) is not None
-    ]
+    controls = [(each.control, each) for each in turns]
+    controlled = [(control.se, control, each) for control, each in controls if control is not None]
     if not controlled:
         return Finding(
             kind="informs",

@@ -7,7 +7,7 @@ from advisor.case import Case
 from advisor.dtypes import is_quantised
 from advisor.evidence import Arm
 from advisor.steps import Features, MorePairs
-from advisor.verdict import Finding
+from advisor.verdict import Finding, weight
 
 NEEDS = frozenset({"evidence.arms.prefix_caching"})
 
@@ -38,18 +38,14 @@ def check(case: Case, arm: Arm) -> Finding | None:
         )
         return Finding(kind="opposes", message=told, next_step=MorePairs(pairs=12), leg="pays")
     relative = speed.change.relative
-    keep = (
-        f"the cache dtype of {arm.name}"
-        if relative.is_below(0.0)
-        else "prefix caching"
-        if relative.is_above(0.0)
-        else None
-    )
+    keep = {
+        "supports": f"keep the cache dtype of {arm.name}",
+        "opposes": "keep prefix caching",
+    }.get(weight(relative), "neither is shown to be worth more")
     return Finding(
         kind="supports" if relative.is_below(0.0) else "opposes",
         message=f"{arm.name} cannot have both: {why}. Turn time changes by "
-        f"{words.change(relative)}: "
-        + (f"keep {keep}." if keep else "neither is shown to be worth more."),
+        f"{words.change(relative)}: {keep}.",
         estimates=(relative,),
         flips="a version in which both work",
         next_step=Features(),

@@ -12,9 +12,8 @@ from advisor.statistics import accuracy
 from advisor.steps import Questions
 from advisor.verdict import Finding
 
-NEEDS = frozenset(
-    {"evidence.challengers"}
-)  # most traces carry no recorded words, and lack nothing by that
+# most traces carry no recorded words, and lack nothing by that
+NEEDS = frozenset({"evidence.challengers"})
 LEVEL = 0.05  # two-sided
 
 

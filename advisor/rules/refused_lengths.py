@@ -5,7 +5,7 @@ Few such calls bound what is said of the arm; with more, it does not serve this 
 """
 
 from advisor import words
-from advisor.assess.coverage import refused
+from advisor.assess.coverage import refusal
 from advisor.case import Case
 from advisor.evidence import Arm
 from advisor.verdict import Finding
@@ -15,7 +15,7 @@ NEEDS = frozenset({"evidence.workloads"})
 
 def check(case: Case, arm: Arm) -> Finding | None:
     """Return that the arm refuses more of the calls than may be left untested."""
-    found = refused(case.evidence, arm.name)
+    found = refusal(case.evidence, arm.name)
     if found is None or found.bound(case.policy) is None:
         return None
     return Finding(

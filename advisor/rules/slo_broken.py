@@ -3,79 +3,95 @@ a faster mean does not help the turn that comes too late.
 """
 
 from collections.abc import Iterator
-from typing import get_args
+from typing import NamedTuple
 
 from advisor import words
 from advisor.case import Case
-from advisor.statistics.paired import Metric
+from advisor.estimate import Estimate
+from advisor.policy import Metric
 from advisor.statistics.quantiles import quantile
 from advisor.verdict import Finding, Inequality, Weight, Word
 
 NEEDS = frozenset({"policy.slos", "speeds"})
 
 
-def _looks(case: Case) -> list[tuple[str, float, Metric, float, str]]:
-    """Return every limit of every workload that every arm has
-    to meet: (workload, share of turns, metric, limit, arm).
-    """
-    return [
-        (workload.name, slo.share, metric, limit, arm.name)
-        for workload in case.evidence.workloads
-        if (slo := case.policy.slo(workload.name)) is not None
-        for metric in get_args(Metric)
-        if (limit := getattr(slo, metric)) is not None
-        for arm in case.evidence.challengers
-    ]
+class _Look(NamedTuple):
+    """One limit of one workload that one arm has to meet."""
+
+    workload: str
+    share: float
+    """Of the turns."""
+    metric: Metric
+    limit: float
+    arm: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.metric.removesuffix('_ms')} p{100 * self.share:.0f}"
 
 
-def _word(*, is_sure: bool, is_useless: bool) -> Word | None:
-    if is_sure:
-        return "avoid"
-    return "test further" if is_useless else None
+def _looks(case: Case) -> Iterator[_Look]:
+    for workload in case.evidence.workloads:
+        slo = case.policy.slo(workload.name)
+        if slo is None:
+            continue
+        for metric, limit in slo.limits():
+            for arm in case.evidence.challengers:
+                yield _Look(workload.name, slo.share, metric, limit, arm.name)
 
 
 def check(case: Case) -> Iterator[Finding]:
     """Yield one finding an arm, workload and limit that the
     arm breaks: a veto where that is sure and the arm's doing.
     """
-    looks = _looks(case)
-    for workload, share, metric, limit, arm in looks:
-        sides, speed = case.evidence.sides(workload, arm), case.speed(arm, workload, metric)
+    looks = list(_looks(case))
+    for look in looks:
+        sides = case.evidence.sides(look.workload, look.arm)
+        speed = case.speed(look.arm, look.workload, look.metric)
         if sides is None or speed is None:
             continue
         theirs, mine = (
-            quantile(calls.lasting(metric), calls.session, share, unit="ms") for calls in sides
+            quantile(calls.lasting(look.metric), calls.session, look.share, unit="ms")
+            for calls in sides
         )
-        if mine is None or theirs is None or mine.value <= limit:
+        if mine is None or theirs is None or mine.value <= look.limit:
             continue
         # Two tails near a limit may lie on either side of it by
         # chance; the same turns do not get longer by chance.
         is_longer = speed.spread.p_above(0.0) * len(looks) <= case.policy.alpha / 2
-        is_sure = mine.is_above(limit) and theirs.value <= limit and is_longer
-        name = f"{metric.removesuffix('_ms')} p{100 * share:.0f}"
-        # Faster outside the level is of no use; where GPUs
-        # decide, each arm runs at a load that is within it.
-        is_useless = case.decided_by == "latency" and mine.is_above(limit) and theirs.value > limit
-        kind: Weight = "opposes" if is_useless or theirs.value <= limit else "informs"
-        yield Finding(
-            kind="blocks" if is_sure else kind,
-            arm=arm,
-            workload=workload,
-            message=(
-                f"{name} of {workload} is {words.latency(mine)} on {arm} and "
-                f"{words.latency(theirs)} on {case.evidence.reference}; "
-                f"the limit is {limit:.0f} "
-                f"ms{'' if is_sure else ', not surely broken' if mine.low is None or mine.low <= limit else ''}."
-            ),
-            estimates=(mine, theirs),
-            inequality=Inequality(
-                left=f"{name} on {arm}",
-                observed=mine,
-                relation="<=",
-                right=f"{limit:.0f} ms",
-                holds=False if mine.is_above(limit) else None,
-            ),
-            flips=f"a limit above {mine.high or mine.value:.0f} ms" if is_sure else None,
-            leg="pays",
-            asks_for=_word(is_sure=is_sure, is_useless=is_useless),
-        )
+        yield _finding(case, look, mine, theirs, is_longer=is_longer)
+
+
+def _finding(
+    case: Case, look: _Look, mine: Estimate, theirs: Estimate, *, is_longer: bool
+) -> Finding:
+    limit = look.limit
+    is_above = mine.is_above(limit)
+    is_sure = is_above and theirs.value <= limit and is_longer
+    # Faster outside the level is of no use; where GPUs
+    # decide, each arm runs at a load that is within it.
+    is_useless = case.decided_by == "latency" and is_above and theirs.value > limit
+    kind: Weight = "opposes" if is_useless or theirs.value <= limit else "informs"
+    word: Word | None = "test further" if is_useless else None
+    doubt = "" if is_above else ", not surely broken"
+    return Finding(
+        kind="blocks" if is_sure else kind,
+        arm=look.arm,
+        workload=look.workload,
+        message=(
+            f"{look.name} of {look.workload} is {words.latency(mine)} on {look.arm} and "
+            f"{words.latency(theirs)} on "
+            f"{case.evidence.reference}; the limit is {limit:.0f} ms{doubt}."
+        ),
+        estimates=(mine, theirs),
+        inequality=Inequality(
+            left=f"{look.name} on {look.arm}",
+            observed=mine,
+            relation="<=",
+            right=f"{limit:.0f} ms",
+            holds=False if is_above else None,
+        ),
+        flips=f"a limit above {mine.high or mine.value:.0f} ms" if is_sure else None,
+        leg="pays",
+        asks_for="avoid" if is_sure else word,
+    )

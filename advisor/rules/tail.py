@@ -6,6 +6,7 @@ with fewer the tail is not known, and vetoes nothing.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -13,15 +14,14 @@ import numpy as np
 from advisor.case import Case
 from advisor.legs.capacity import capacity_leg
 from advisor.legs.gpus import gpus_leg
-from advisor.statistics.paired import Metric
+from advisor.policy import Metric
 from advisor.statistics.quantiles import Tail, quantile, tails
 from advisor.verdict import Finding
 
 NEEDS = frozenset({"speeds"})
 
-WORSE = (
-    1.10  # times as long: a tail scatters more than a mean, and a tenth is what capacity counts too
-)
+# times as long: a tail scatters more than a mean, and a tenth is what capacity counts too
+WORSE = 1.10
 METRICS: tuple[Metric, ...] = ("turn_ms", "ttft_ms")
 
 
@@ -38,7 +38,7 @@ def _tails(
 def _is_held(case: Case, arm: str, workload: str, metric: Metric) -> bool:
     """Say whether a service level of the user's own covers this, and the arm surely holds it."""
     slo, calls = case.policy.slo(workload), case.evidence.calls(workload, arm)
-    limit = None if slo is None else getattr(slo, metric)
+    limit = None if slo is None else slo.limit(metric)
     if slo is None or limit is None or calls is None:
         return False
     found = quantile(calls.lasting(metric), calls.session, slo.share, unit="ms")
@@ -52,12 +52,11 @@ def _is_fact(case: Case, arm: str, workload: str, metric: Metric) -> bool:
     slo, theirs = case.policy.slo(workload), case.service_level(case.evidence.reference)
     if theirs is not None and theirs.state == "no":
         return True
-    if slo is None or getattr(slo, metric) is not None:
+    if slo is None or slo.limit(metric) is not None:
         return False
-    return (
-        case.decided_by == "gpus"
-        and gpus_leg(case, arm, workload, capacity_leg(case, arm, workload)).state == "yes"
-    )
+    if case.decided_by != "gpus":
+        return False
+    return gpus_leg(case, arm, workload, capacity_leg(case, arm, workload)).state == "yes"
 
 
 def check(case: Case) -> Iterator[Finding]:
@@ -77,37 +76,43 @@ def check(case: Case) -> Iterator[Finding]:
             unknown[workload] = min(turns, unknown.get(workload, np.inf))
             continue
         level = case.level(arm) / len(told) / len(workloads) / len(METRICS)
-        found = next(
-            (each for each in told if each.ratio > WORSE and each.p_longer(WORSE) <= level), None
-        )
-        if found is None or _is_held(case, arm, workload, metric):
-            continue
-        name = f"{'turn latency' if metric == 'turn_ms' else 'TTFT'} p{100 * found.q:.0f}"
-        longer, surely = (100 * (times - 1) for times in (found.ratio, found.least(level)))
-        is_fact = _is_fact(case, arm, workload, metric)
-        yield Finding(
-            kind="informs" if is_fact else "opposes",
-            arm=arm,
-            workload=workload,
-            message=(
-                f"{name} of {workload} is {longer:+.0f} % on {arm}, surely above "
-                f"{surely:+.0f} % ({found.turns:,.0f} independent turns): "
-                f"the slowest turns get slower by more than {WORSE - 1:.0%}."
-            ),
-            flips=f"a limit for {name} of {workload} in the policy (slos) that {arm} stays within",
-            leg="pays",
-            asks_for=None if is_fact else "test further",
-        )
+        longer = [each for each in told if each.ratio > WORSE and each.p_longer(WORSE) <= level]
+        if longer and not _is_held(case, arm, workload, metric):
+            is_fact = _is_fact(case, arm, workload, metric)
+            yield replace(
+                _longer(longer[0], metric, arm, workload, level=level),
+                kind="informs" if is_fact else "opposes",
+                asks_for=None if is_fact else "test further",
+            )
     for workload, turns in unknown.items():
-        few = (
-            f"{turns:,.0f} independent turns"
-            if turns
-            else "too few block pairs to count independent turns"
-        )
-        yield Finding(
-            kind="informs",
-            workload=workload,
-            message=f"The tail of {workload} is not known: {few}, where p95 takes 59 and p99 takes "
-            "299.",
-            leg="pays",
-        )
+        yield _unknown(workload, turns)
+
+
+def _longer(found: Tail, metric: Metric, arm: str, workload: str, *, level: float) -> Finding:
+    name = f"{'turn latency' if metric == 'turn_ms' else 'TTFT'} p{100 * found.q:.0f}"
+    longer, surely = 100 * (found.ratio - 1), 100 * (found.least(level) - 1)
+    return Finding(
+        kind="opposes",
+        arm=arm,
+        workload=workload,
+        message=(
+            f"{name} of {workload} is {longer:+.0f} % on {arm}, surely above {surely:+.0f} "
+            f"% ({found.turns:,.0f} independent turns): "
+            f"the slowest turns get slower by more than {WORSE - 1:.0%}."
+        ),
+        flips=f"a limit for {name} of {workload} in the policy (slos) that {arm} stays within",
+        leg="pays",
+    )
+
+
+def _unknown(workload: str, turns: float) -> Finding:
+    few = "too few block pairs to count independent turns"
+    if turns:
+        few = f"{turns:,.0f} independent turns"
+    return Finding(
+        kind="informs",
+        workload=workload,
+        message=f"The tail of {workload} is not known: {few}, where p95 "
+        "takes 59 and p99 takes 299.",
+        leg="pays",
+    )

@@ -7,7 +7,7 @@ import numpy as np
 from advisor import words
 from advisor.case import Case
 from advisor.evidence import Arm, WorkloadClass
-from advisor.verdict import Finding
+from advisor.verdict import Finding, weight
 
 NEEDS = frozenset({"speeds"})
 
@@ -28,11 +28,7 @@ def check(case: Case, workload: WorkloadClass, arm: Arm) -> Finding | None:
         return None
     relative = speed.change.relative
     return Finding(
-        kind="opposes"
-        if relative.is_above(0.0)
-        else "supports"
-        if relative.is_below(0.0)
-        else "informs",
+        kind=weight(relative),
         message=(
             f"{share:.0%} of the turn latency of {workload.name} passes before the first "
             f"token; TTFT changes by {words.change(relative)}."

@@ -9,11 +9,17 @@ from advisor.case import Case
 from advisor.evidence import Arm
 from advisor.statistics.accuracy import slope_per_doubling
 from advisor.steps import Questions
-from advisor.verdict import Finding
+from advisor.verdict import BucketResult, Finding
 
 NEEDS = frozenset({"buckets"})
 
 GROWS = 0.05  # two-sided level of the slope over length
+
+
+def _remedy(good: BucketResult, reference: str) -> str:
+    tokens = good.context_tokens
+    cap = f"cap the context at {words.length(tokens)} (--max-model-len {tokens:.0f})"
+    return f"{cap}, or route longer calls to {reference}"
 
 
 def check(case: Case, arm: Arm) -> Finding | None:
@@ -33,28 +39,27 @@ def check(case: Case, arm: Arm) -> Finding | None:
     falls = trend is not None and trend[0] < 0 and trend[1] < GROWS
     if not falls and not worst.difference.is_below(0.0):
         return None
-    told = (
+    said = (
         f"Worst bucket: {words.bucket(worst.task, worst.context_tokens)}, "
         f"{words.points(worst.difference)}."
     )
     if trend is not None and falls:
-        told += (
+        said += (
             f" The loss grows by {-100 * trend[0]:.1f} pp each time the context doubles (p "
             f"{trend[1]:.3f}, screening)."
         )
     pooled = case.accuracy_of(arm.name, None)
     good = None if pooled is None else pooled.good_to
-    remedy = None
     if good is not None:
-        up_to = words.length(good.context_tokens)
-        told += f" Up to {up_to} no loss is shown: {words.points(good.difference)}."
-        cap = f"cap the context at {up_to} (--max-model-len {good.context_tokens:.0f})"
-        remedy = f"{cap}, or route longer calls to {case.evidence.reference}"
+        said += (
+            f" Up to {words.length(good.context_tokens)} no loss is shown: "
+            f"{words.points(good.difference)}."
+        )
     return Finding(
         kind="opposes",
         context_tokens=worst.context_tokens,
-        message=told,
-        remedy=remedy,
+        message=said,
+        remedy=None if good is None else _remedy(good, case.evidence.reference),
         estimates=(worst.difference,),
         next_step=Questions(lengths=(round(worst.context_tokens),)),
         leg="safe",

@@ -24,14 +24,13 @@ MIN_CLUSTERS = 3
 SYMMETRIC = 1e-6  # skewness below which there is nothing to correct
 
 
-RESEMBLANCE: Final = (
-    0.3  # correlation of answers behind one context, of those that have not differed yet
-)
+# correlation of answers behind one context, of those that have not differed yet
+RESEMBLANCE: Final = 0.3
 PRIOR: Final = 10  # answers that differ, or contexts, that what is assumed of contexts is worth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
+class AnswerCounts:
     """Count paired answers; where lengths weigh differently, as many as they are worth."""
 
     reference_only: float
@@ -43,10 +42,8 @@ class Counts:
     # and what an answer that has yet to differ would add to
     # it: the others of its context, as far as they resemble it
     beside: float = 0.0
-    df: int | None = (
-        # Student's t takes the place of the normal distribution where contexts are what counts
-        None
-    )
+    # Student's t takes the place of the normal distribution where contexts are what counts
+    df: int | None = None
 
     @property
     def effect(self) -> float:
@@ -75,7 +72,7 @@ class Counts:
         )
 
 
-def counts(difference: Floats, clusters: Ints, weights: Floats | None = None) -> Counts:
+def counts(difference: Floats, clusters: Ints, weights: Floats | None = None) -> AnswerCounts:
     """Count answers of which those of one cluster share a
     context, and of which some may weigh more than others.
 
@@ -90,7 +87,7 @@ def counts(difference: Floats, clusters: Ints, weights: Floats | None = None) ->
     index = np.unique(clusters, return_inverse=True)[1]
     groups = int(index.max()) + 1
     if groups == size and weights is None:
-        return Counts(reference_only=float(lost.sum()), arm_only=float(won.sum()), n=size)
+        return AnswerCounts(reference_only=float(lost.sum()), arm_only=float(won.sum()), n=size)
     weight = np.ones(size) if weights is None else weights * (size / weights.sum())
     square = float(weight @ weight)
     unit = square / size  # Kish: so many rows are worth one that weighs as all do
@@ -101,7 +98,7 @@ def counts(difference: Floats, clusters: Ints, weights: Floats | None = None) ->
     alike = (down * (down - 1) + up * (up - 1)) / (n * (n - 1)) if n > 1 else 0.0
     chance = (float(sums @ sums) - square) * max(0.0, alike)
     seen = (float(lost_sums @ lost_sums + won_sums @ won_sums) - chance) / unit**2
-    return Counts(
+    return AnswerCounts(
         reference_only=down,
         arm_only=up,
         n=n,
@@ -111,7 +108,7 @@ def counts(difference: Floats, clusters: Ints, weights: Floats | None = None) ->
     )
 
 
-def _under(found: Counts, difference: float) -> tuple[float, float]:
+def _under(found: AnswerCounts, difference: float) -> tuple[float, float]:
     """Return the variance and third moment of won minus lost where
     the shares of right answers differ by *difference* (Tango 1998).
     """
@@ -128,7 +125,7 @@ def _under(found: Counts, difference: float) -> tuple[float, float]:
     return wider, third if variance <= 0 else third * (wider / variance) ** 2
 
 
-def tango_z(found: Counts, difference: float) -> float:
+def tango_z(found: AnswerCounts, difference: float) -> float:
     """Return Tango's score statistic for the hypothesis
     that arm - reference equals *difference*.
     """
@@ -139,7 +136,7 @@ def tango_z(found: Counts, difference: float) -> float:
     return math.copysign(math.inf, gap) if variance <= 0 else gap / math.sqrt(variance)
 
 
-def tango(found: Counts, *, level: float = 0.95) -> Estimate:
+def tango(found: AnswerCounts, *, level: float = 0.95) -> Estimate:
     """Return the difference in the share of right
     answers, arm minus reference, with Tango's interval.
     """
@@ -169,12 +166,12 @@ def tango(found: Counts, *, level: float = 0.95) -> Estimate:
     )
 
 
-def p_not_worse(found: Counts, *, margin: float) -> float:
+def p_not_worse(found: AnswerCounts, *, margin: float) -> float:
     """Return the one-sided p-value of the claim that the arm loses less than *margin*."""
     return found.tail(-tango_z(found, -margin))
 
 
-def p_worse(found: Counts, *, margin: float) -> float:
+def p_worse(found: AnswerCounts, *, margin: float) -> float:
     """Return the one-sided p-value of the claim that the
     arm loses more than *margin*; never below Tango's own.
 
@@ -207,7 +204,9 @@ def power(items: int, discordance: float, margin: float, *, level: float) -> flo
 
         def is_too_many(lost: int) -> bool:
             return (
-                tango_z(Counts(reference_only=lost, arm_only=changed - lost, n=items), -margin)
+                tango_z(
+                    AnswerCounts(reference_only=lost, arm_only=changed - lost, n=items), -margin
+                )
                 < enough
             )
 

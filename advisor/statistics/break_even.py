@@ -19,7 +19,7 @@ import numpy as np
 
 from advisor.evidence import Calls, Floats, Ints, Sweep
 from advisor.statistics import line
-from advisor.statistics.line import MIN_PAIRS, Grid, Line, on_grid
+from advisor.statistics.line import MIN_PAIRS, FittedLine, Grid, on_grid
 from advisor.verdict import BreakEven
 
 MIN_CALLS = 8  # in a pair, on each arm
@@ -41,7 +41,7 @@ class Fieller:
     high: float
 
 
-def fieller(fitted: Line, level: float = 0.95) -> Fieller:
+def fieller(fitted: FittedLine, level: float = 0.95) -> Fieller:
     """Return Fieller's set of the zero of *fitted*."""
     t2 = fitted.reach(level) ** 2
     a = fitted.slope**2 - t2 * fitted.var_slope
@@ -80,7 +80,7 @@ def difference_grid(reference: Sweep, arm: Sweep, users: int) -> tuple[Grid, Gri
     )
 
 
-def with_starts(fitted: Line, base: Floats, *, spread: float, starts: int = 1) -> Line:
+def with_starts(fitted: FittedLine, base: Floats, *, spread: float, starts: int = 1) -> FittedLine:
     """Return the line of differences with what starts add to
     either arm: a share of the *base* line, drawn *starts* times.
 
@@ -136,7 +136,13 @@ def break_even(
 
 
 def judged(
-    arm: str, fitted: Line, *, first: float, last: float, users: float, prior_tokens: float | None
+    arm: str,
+    fitted: FittedLine,
+    *,
+    first: float,
+    last: float,
+    users: float,
+    prior_tokens: float | None,
 ) -> BreakEven:
     """Return what the line of differences says about
     lengths above zero, tested from *first* to *last*.
@@ -168,7 +174,7 @@ def judged(
 
 
 def _on_tested(
-    fitted: Line, found: Fieller, first: float, last: float
+    fitted: FittedLine, found: Fieller, first: float, last: float
 ) -> tuple[
     Literal["bounded", "half-line", "none", "always", "unclear"], float | None, float | None
 ]:
@@ -289,7 +295,7 @@ def break_even_from_calls(
     )
     by_pair = np.array([other[name] - base[name] for name in shared])
     mean, covariance = by_pair.mean(axis=0), np.cov(by_pair.T) / len(shared)
-    fitted = Line(
+    fitted = FittedLine(
         intercept=float(mean[0]),
         slope=float(mean[1]) / unit,
         var_intercept=float(covariance[0, 0]),

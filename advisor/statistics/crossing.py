@@ -26,9 +26,8 @@ from advisor.evidence import Floats
 
 STEP: Final = 0.03  # of the log load; a fifth of what one trial is uncertain by
 BEYOND: Final = 1.5  # log load to both sides of what was tried that the limit may lie at
-SLOPES: Final = np.geomspace(3, 48, 7)[
-    :, None, None
-]  # share against log load: from 95 to 50 % over a factor of 2.7 to one of 1.06
+# share against log load: from 95 to 50 % over a factor of 2.7 to one of 1.06
+SLOPES: Final = np.geomspace(3, 48, 7)[:, None, None]
 SCATTER: Final = np.array([0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45])[:, None]
 # log sd of where single trials of 15 minutes see the limit:
 # 0.20 and 0.11 on two arms, ten simulated trials each
@@ -40,9 +39,8 @@ MODELLED: Final = 0.05
 FARTHEST: Final = 50
 FLOOR: Final = 0.5
 TROUBLED: Final = 20  # turns that the trouble of a server counts for, whatever its turns say
-MARGINAL: Final = (
-    16 * 3**0.5 / (15 * np.pi)
-)  # a logistic averaged over normal shifts is one of a smaller slope (Zeger et al., 1988)
+# a logistic averaged over normal shifts is one of a smaller slope (Zeger et al., 1988)
+MARGINAL: Final = 16 * 3**0.5 / (15 * np.pi)
 LEVEL: Final = 0.95
 
 
@@ -78,7 +76,7 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
+class CarriedLoad:
     """The load that an arm carries, between the ends of its
     interval; no upper end where no trial broke, 0 where none held.
     """
@@ -87,7 +85,7 @@ class Limit:
     value: float
     high: float | None
 
-    def widened(self, error: float) -> "Limit":
+    def widened(self, error: float) -> "CarriedLoad":
         """Return the limit with an error (half width of its
         interval, on the log scale) that all its trials share.
         """
@@ -99,7 +97,7 @@ class Limit:
             if self.high is None
             else self.value * math.exp(math.hypot(math.log(self.high / self.value), error))
         )
-        return Limit(low=low, value=self.value, high=high)
+        return CarriedLoad(low=low, value=self.value, high=high)
 
     def is_within(self, width: float) -> bool:
         """Tell whether each end is at most a factor of 1 + *width* away, on the log scale."""
@@ -124,17 +122,17 @@ class Crossing:
         found = min(int(np.searchsorted(reached, probability * reached[-1])), order.size - 1)
         return float(self.loads.ravel()[order[found]])
 
-    def limit(self, arm: str, *, level: float = LEVEL) -> Limit:
+    def limit(self, arm: str, *, level: float = LEVEL) -> CarriedLoad:
         """Return the load that an arm carries, with its interval at *level*."""
         held = [each.load for each in self.trials[arm] if each.within >= self.share * each.turns]
         low, value, high = (
             self.at(arm, probability) for probability in ((1 - level) / 2, 0.5, (1 + level) / 2)
         )
         if not held:
-            return Limit(low=0.0, value=0.0, high=high)
+            return CarriedLoad(low=0.0, value=0.0, high=high)
         if len(held) == len(self.trials[arm]):
-            return Limit(low=min(low, max(held)), value=max(held), high=None)
-        return Limit(low=low, value=value, high=high)
+            return CarriedLoad(low=min(low, max(held)), value=max(held), high=None)
+        return CarriedLoad(low=low, value=value, high=high)
 
 
 def crossing(trials: Mapping[str, Sequence[Tried]], *, share: float) -> Crossing:
@@ -173,9 +171,8 @@ def crossing(trials: Mapping[str, Sequence[Tried]], *, share: float) -> Crossing
         arm: scipy.special.logsumexp(found, axis=2, keepdims=True) for arm, found in likely.items()
     }
     usual = MODELLED if all(each.is_modelled for own in trials.values() for each in own) else USUAL
-    prior = scipy.stats.halfnorm.logpdf(SCATTER, scale=usual) + np.log(
-        SCATTER
-    )  # the grid is even in the log of the scatter
+    # the grid is even in the log of the scatter
+    prior = scipy.stats.halfnorm.logpdf(SCATTER, scale=usual) + np.log(SCATTER)
     together = prior + sum(evidence.values())
     joint = {arm: likely[arm] + together - evidence[arm] for arm in trials}
     return Crossing(

@@ -21,9 +21,8 @@ MIN_LENGTHS = 3
 BENT = 0.05  # lack-of-fit level
 # lengths within 2 % of their neighbour are one planned length; template tokens differ by a few
 SAME_LENGTH = 0.02
-DISAGREE = (
-    0.10  # least squares and Theil-Sen further apart than this: outliers or a bend decide the slope
-)
+# least squares and Theil-Sen further apart than this: outliers or a bend decide the slope
+DISAGREE = 0.10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -72,7 +71,7 @@ def on_grid(pair: Ints, lengths: Floats, values: Floats) -> Grid:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class FittedLine:
     """Hold intercept + slope * length with its covariance."""
 
     intercept: float
@@ -129,7 +128,7 @@ def _lack_of_fit(residuals: Floats, weights: Floats) -> float | None:
     return float(scipy.stats.f.sf(bend / noise, lengths - 2, (pairs - 1) * (lengths - 2)))
 
 
-def fit(grid: Grid, scale: Floats) -> Line | None:
+def fit(grid: Grid, scale: Floats) -> FittedLine | None:
     """Return the line through *grid*, or None with fewer than
     three lengths; *scale* is the noise scale at each length.
 
@@ -159,7 +158,7 @@ def fit(grid: Grid, scale: Floats) -> Line | None:
         covariance, df = np.cov(by_pair.T) / pairs, pairs - 1
         if bend_p is not None and bend_p < BENT:
             covariance, df = covariance + bend, min(df, lengths - 2)
-    return Line(
+    return FittedLine(
         intercept=float(mean[0]),
         slope=float(mean[1]) / unit,
         var_intercept=float(covariance[0, 0]),

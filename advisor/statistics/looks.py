@@ -11,7 +11,7 @@ import numpy as np
 
 from advisor.evidence import Floats
 from advisor.statistics import accuracy
-from advisor.statistics.accuracy import Counts
+from advisor.statistics.accuracy import AnswerCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Ends:
 
 
 @cache
-def _word(found: Counts, *, margin: float, level: float) -> int:
+def _word(found: AnswerCounts, *, margin: float, level: float) -> int:
     """Return 1 for "as accurate", -1 for "worse", 0 for neither."""
     if accuracy.p_not_worse(found, margin=margin) <= level:
         return 1

@@ -15,9 +15,8 @@ from advisor.statistics.paired import PairTable, pairs_of
 from advisor.statistics.starts import below, highest
 
 DRAWS = 200
-MOST_LOOKS = (
-    64  # pairs that are drawn, whatever is looked at: a longer sequence repeats the shorter one
-)
+# pairs that are drawn, whatever is looked at: a longer sequence repeats the shorter one
+MOST_LOOKS = 64
 
 
 def shown(

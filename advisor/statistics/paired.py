@@ -10,16 +10,14 @@ faster machine adds is taken out, not averaged over. `starts` knows what starts 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
 from advisor.evidence import Calls, Floats, Ints
+from advisor.policy import Metric
 from advisor.statistics import starts
 from advisor.statistics.spread import Spread
 from advisor.statistics.starts import Draw, Pairs
-
-Metric = Literal["ttft_ms", "tpot_ms", "turn_ms"]
 
 MIN_PAIRS = 3  # below this Student's t is wider than any effect worth finding
 MIN_FREE = 4  # residual degrees of freedom that a covariate must leave
@@ -80,9 +78,8 @@ class PairTable:
     start: Ints
     other_start: Ints  # of the arm's
     order: Ints  # +1: the arm ran after the reference, -1: before
-    machine: (
-        Ints  # sign of (arm's machine - reference's machine); 0: the same machine, or not observed
-    )
+    # sign of (arm's machine - reference's machine); 0: the same machine, or not observed
+    machine: Ints
 
     def __len__(self) -> int:
         return int(self.pair.size)
@@ -192,7 +189,7 @@ def change(table: PairTable, *, scale: float, draws: tuple[Draw, ...] = ()) -> S
     )
 
 
-def mixed(tables: tuple[PairTable, ...], shares: tuple[float, ...]) -> PairTable | None:
+def mixture(tables: tuple[PairTable, ...], shares: tuple[float, ...]) -> PairTable | None:
     """Return the pairs of a whole mix, class means weighted by *shares*.
 
     A pair in which a class did not play has that class's mean there; one in which it

@@ -18,18 +18,12 @@ POWER = 0.90
 LEVEL = 0.025  # one-sided, of a claim that no other can replace
 FAMILY = 2  # claims that any of which would do: faster turns, or more agents
 LATER_LOOKS = 0.005  # one-sided, what all looks after the first may spend together
-PLANNED_LEVEL = (
-    0.0037  # one-sided and at each of twelve looks: 2.5 % over all (simulated, docs/statistics.md)
-)
-STARTED_LEVELS = {
-    1: 0.017,
-    2: 0.0135,
-    4: 0.012,
-    8: 0.009,
-}  # by the starts that pairs take turns on (tests/advisor/one_start.py)
-PLANNED_ANSWERS = (
-    0.0045  # likewise, of twelve looks at answers, which are fewer in kind: right or wrong
-)
+# one-sided and at each of twelve looks: 2.5 % over all (simulated, docs/statistics.md)
+PLANNED_LEVEL = 0.0037
+# by the starts that pairs take turns on (tests/advisor/one_start.py)
+STARTED_LEVELS = {1: 0.017, 2: 0.0135, 4: 0.012, 8: 0.009}
+# likewise, of twelve looks at answers, which are fewer in kind: right or wrong
+PLANNED_ANSWERS = 0.0045
 MOST_UNITS = 100_000
 PLANNED_DISCORDANCE = 0.10  # share of items that differ, before any were asked
 PLANNED_CORRELATION = 0.10  # of the differences behind one context, likewise
@@ -126,7 +120,7 @@ def _least(settles: Callable[[int], bool]) -> int:
     return high
 
 
-def adjusted(p_values: Sequence[float]) -> tuple[float, ...]:
+def holm_adjusted(p_values: Sequence[float]) -> tuple[float, ...]:
     """Return Holm's adjusted p-values in the order
     given; reject those at or below the family's level.
     """

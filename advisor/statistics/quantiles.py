@@ -83,9 +83,8 @@ class Tail:
     q: float
     turns: float  # independent ones
     ratio: float  # of the arm's quantile to the reference's
-    samples: tuple[
-        tuple[Floats, Ints], tuple[Floats, Ints]
-    ]  # values and blocks (0, 1, …), reference and arm
+    # values and blocks (0, 1, …), reference and arm
+    samples: tuple[tuple[Floats, Ints], tuple[Floats, Ints]]
 
     def p_longer(self, times: float) -> float:
         """Return the one-sided p-value of the claim that the

@@ -17,7 +17,7 @@ import numpy as np
 import scipy
 
 from advisor.evidence import Screened
-from advisor.statistics.planning import adjusted
+from advisor.statistics.planning import holm_adjusted
 
 # total variation below which numbers count as equal: on a CPU a server may equal itself exactly
 FLOOR = 1e-4
@@ -40,11 +40,9 @@ class AtLength:
     prompts: int
     times: float  # median over prompts: as far from the reference as the reference is from itself
     agreement: float  # mean share of places with the same likeliest token
-    p: (
-        float | None
-        # one-sided, of being farther than the reference from
-        # itself; Holm over lengths; None: too few prompts
-    )
+    # one-sided, of being farther than the reference from
+    # itself; Holm over lengths; None: too few prompts
+    p: float | None
     is_broken: bool
 
 
@@ -107,7 +105,7 @@ def screening(rows: Sequence[Screened], *, alpha: float) -> Screening:
         for length, own in by_length.items()
         if len(own) >= LEAST_PROMPTS
     }
-    p = dict(zip(tested, adjusted(tuple(tested.values())), strict=True))
+    p = dict(zip(tested, holm_adjusted(tuple(tested.values())), strict=True))
     lengths = tuple(
         AtLength(
             length=length,
@@ -145,7 +143,7 @@ def _step(by_length: dict[float, list[Screened]], *, alpha: float) -> float | No
         ]
         if len(own) >= LEAST_PROMPTS:
             jumps[after] = own
-    p = dict(zip(jumps, adjusted([_p(own) for own in jumps.values()]), strict=True))
+    p = dict(zip(jumps, holm_adjusted([_p(own) for own in jumps.values()]), strict=True))
     large = [
         length
         for length, own in jumps.items()

@@ -22,9 +22,8 @@ class Spread:
     df: int
     units: int
     unit_name: str
-    normals: tuple[Floats, Floats, Floats] | None = field(
-        default=None, compare=False
-    )  # weight, centre and standard error of each
+    # weight, centre and standard error of each
+    normals: tuple[Floats, Floats, Floats] | None = field(default=None, compare=False)
 
     @classmethod
     def mixed(

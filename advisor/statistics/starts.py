@@ -23,13 +23,11 @@ import scipy
 from advisor.evidence import Floats, Ints
 from advisor.statistics.spread import Spread
 
-SURE_PAIRS = (
-    20  # of starts: before, a mode or a trend may be a few odd starts, and more of them tell
-)
+# of starts: before, a mode or a trend may be a few odd starts, and more of them tell
+SURE_PAIRS = 20
 OWN_STARTS = 5  # from here on t over starts needs no prior
-ENOUGH_STARTS = (
-    8  # t over starts is then as narrow as anything that knows a prior (docs/statistics.md)
-)
+# t over starts is then as narrow as anything that knows a prior (docs/statistics.md)
+ENOUGH_STARTS = 8
 
 
 def _half_normal(values: Floats) -> Floats:
@@ -38,9 +36,8 @@ def _half_normal(values: Floats) -> Floats:
     return density / density.sum()  # type: ignore[no-any-return]  # numpy's stubs
 
 
-SCATTER = np.geomspace(
-    0.003, 0.15, 18
-)  # s: from the quietest emulated server to three times a busy one
+# s: from the quietest emulated server to three times a busy one
+SCATTER = np.geomspace(0.003, 0.15, 18)
 WANDER = 0.02 * np.array([0.0, 0.35, 1.05, 1.75, 2.45])  # w, half-normal with scale 2 %
 _WANDER_WEIGHT = np.append(0.5, 0.5 * _half_normal(WANDER[1:] / 0.02))
 LASTING = (3.0, 10.0, 40.0)  # l, in pairs
@@ -51,9 +48,8 @@ _NEGLIGIBLE = 1e-6  # weight of a normal that moves no tail
 _SECANTS = 4
 
 
-Draw = tuple[
-    float, float
-]  # what two starts of one configuration differed by, log ratio, and its standard error
+# what two starts of one configuration differed by, log ratio, and its standard error
+Draw = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -231,9 +227,8 @@ def _over_starts(pairs: Pairs) -> Spread:
         np.bincount(unit, weights=column) / sizes
         for column in (pairs.values, np.ones(unit.size), *pairs.covariates)
     ]
-    varied = [
-        column for column in means[2:] if np.ptp(column) > 0
-    ]  # what was balanced within every start is gone from the means
+    # what was balanced within every start is gone from the means
+    varied = [column for column in means[2:] if np.ptp(column) > 0]
     found = _plain(means[0], np.stack([means[1], *varied], axis=1), "starts"), inside(pairs)
     return max(found, key=lambda each: each.interval()[1] - each.interval()[0])
 

@@ -12,16 +12,14 @@ from advisor.rules.screened_answers import told, worth_asking
 from advisor.statistics.screen import Screening, screening
 from agentload.cli._audience import TERMINAL
 from agentload.cli._print import ABSENT, length, print_json, print_table, table
-from agentload.evidence.grades import Summary
-from agentload.evidence.screen import scored, screen
+from agentload.evidence.grades import Evaluation
+from agentload.evidence.screen import scored_prompts, screen
+from agentload.evidence.view import run_view
 from agentload.layout.cost import about
-from agentload.model.controls import is_control
-from agentload.model.rows import ArmRow
 from agentload.run.foreground import screened
 from agentload.run.prepared import Place
 from agentload.run.questions import Question, QuestionsCost
 from agentload.run.record import again
-from agentload.store import tables
 from agentload.store.database import reading
 from agentload.study.change import extended
 from agentload.study.kinds import Ask
@@ -57,7 +55,7 @@ def describe(questions: Sequence[Question], cost: QuestionsCost, arms: Sequence[
     )
 
 
-def summary(found: Summary) -> str:
+def summary(found: Evaluation) -> str:
     """Return the share of right answers, a row a cell
     and a column an arm, with what sets each arm apart.
     """
@@ -118,13 +116,10 @@ def screen_and_tell(study: Ask, place: Place, *, as_json: bool) -> None:
     """Screen the arms of a study, and print what that says and what to ask next."""
     run = screened(study, place, TERMINAL)
     with reading(place.database) as connection:
-        arms = [
-            row.arm
-            for row in tables.rows(connection, ArmRow, run_id=run)
-            if not is_control(row.arm)
-        ]
-        rows, excused = screen(connection, run, arms)
-        paths = scored(connection, run, arms)
+        view = run_view(connection, run)
+    arms = view.arm_names
+    rows, excused = screen(view, arms)
+    paths = scored_prompts(view, arms)
     found = tuple(
         screening([row for row in rows if row.arm == arm], alpha=ALPHA)
         for arm in arms

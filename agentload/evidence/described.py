@@ -2,22 +2,26 @@
 what the rows say, and by a profile where they are silent.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from advisor.deployment import Deployment, Gpu, Model
 from advisor.evidence import Arm, Scales
 from agentload.errors import ProfileError
-from agentload.evidence.servers import Server, count, names, number, text, truth
+from agentload.evidence.servers import ArmServer, count, names, number, text, truth
 from agentload.kvmath.gpus import gpu_named
 from agentload.kvmath.layout import bytes_per_token
 from agentload.kvmath.pool import Pool, pool_of
 from agentload.model.kv import FORMATS, KvDtype
-from agentload.model.profile import ArmProfile, ModelShape, Price
+from agentload.model.profile import ArmProfile, LayerGroup, ModelShape, Price
 from agentload.model.profile import Gpu as GpuPeaks
 
+_T = TypeVar("_T")
+
 UNKNOWN_GPU: Final = "unknown GPU"
+WHOLE: Final = frozenset({"full", "mla"})
+"""Kinds of layers that keep every token."""
 DTYPES: Final[Mapping[str, KvDtype]] = {
     name: each.dtype for each in FORMATS.values() for name in (each.dtype, each.flag)
 }
@@ -36,7 +40,7 @@ _TOLD: Final = frozenset(
 """Options that the report has from elsewhere."""
 
 
-def described(server: Server, profile: ArmProfile | None) -> Arm:
+def described(server: ArmServer, profile: ArmProfile | None) -> Arm:
     """Describe an arm to the advisor."""
     facts, expected, own = server.facts, server.expected, _pool(profile)
     return Arm(
@@ -47,12 +51,7 @@ def described(server: Server, profile: ArmProfile | None) -> Arm:
         kernel=_kernel(facts),
         skip_layers=names(facts.get("skip_layers")),
         scales=_scales(server),
-        flags=tuple(
-            word
-            for option, said in server.arguments.items()
-            if option not in _TOLD
-            for word in (option, *said)
-        ),
+        flags=tuple(_flags(server)),
         all_flags=server.is_command_told,
         weights=_weights(server),
         prefix_caching=truth(facts.get("prefix_caching")),
@@ -66,41 +65,44 @@ def described(server: Server, profile: ArmProfile | None) -> Arm:
         max_concurrency=number(facts.get("max_concurrency")),
         max_model_len=count(facts.get("max_model_len")),
         machine=server.machine,
-        checks_ms=tuple(
-            found for each in server.starts if (found := number(each.get("check_ms"))) is not None
-        ),
-        compile_cache=tuple(
-            state
-            for each in server.starts
-            if (state := text(each.get("compile_cache"))) is not None
-        ),
+        checks_ms=_of_starts(server, "check_ms", number),
+        compile_cache=_of_starts(server, "compile_cache", text),
         gpus=server.gpu_count,
     )
 
 
+def _flags(server: ArmServer) -> Iterator[str]:
+    for option, values in server.arguments.items():
+        if option not in _TOLD:
+            yield option
+            yield from values
+
+
+def _of_starts(server: ArmServer, name: str, read: Callable[[object], _T | None]) -> tuple[_T, ...]:
+    """Return what each start of a server that tells it says of this fact."""
+    found = (read(each.get(name)) for each in server.starts)
+    return tuple(value for value in found if value is not None)
+
+
 def deployment(
-    arms: Sequence[Server], reference: str, profile: ArmProfile | None, price: Price | None
+    arms: Sequence[ArmServer], reference: str, profile: ArmProfile | None, price: Price | None
 ) -> Deployment:
     """Describe what all arms share; where they differ in
     hardware, the reference's counts and `differences` tells.
     """
     own = next(each for each in arms if each.arm == reference)
-    length = next(
-        (found for each in arms if (found := number(each.facts.get("max_model_len"))) is not None),
-        None,
-    )
     return Deployment(
-        version=next((said for each in arms if (said := text(each.facts.get("version")))), None),
+        version=_first(text(each.facts.get("version")) for each in arms),
         gpu=_gpu(own, profile, price),
         tensor_parallel=own.ranks or 1,
         gpus_per_replica=own.gpu_count or 1,
         replicas=own.replicas,
-        max_model_len=None if length is None else round(length),
+        max_model_len=_first(count(each.facts.get("max_model_len")) for each in arms),
         machines=tuple(sorted({each.machine for each in arms if each.machine is not None})),
     )
 
 
-def differences(arms: Sequence[Server]) -> tuple[str, ...]:
+def differences(arms: Sequence[ArmServer]) -> tuple[str, ...]:
     """Say where arms do not stand on the same hardware, and what of it is not known here."""
     built = {
         each.arm: f"{each.gpu_count or 1} × {each.gpu}" for each in arms if each.gpu is not None
@@ -119,23 +121,21 @@ def differences(arms: Sequence[Server]) -> tuple[str, ...]:
     return tuple(told)
 
 
-def model(name: str | None, arms: Sequence[Server], profile: ArmProfile | None) -> Model:
+def model(name: str | None, arms: Sequence[ArmServer], profile: ArmProfile | None) -> Model:
     """Describe the served model."""
-    served = name or next((each.model for each in arms if each.model), None) or "unknown model"
-    shape = next(
-        (each.shape for each in arms if each.shape is not None), profile.model if profile else None
-    )
+    served = name or _first(each.model or None for each in arms) or "unknown model"
+    shape = _first(each.shape for each in arms) or (profile.model if profile else None)
     if shape is None:
         return Model(name=served)
-    whole = [group for group in shape.groups if group.kind in {"full", "mla"}]
+    whole = [group for group in shape.groups if group.kind in WHOLE]
     windows = [group for group in shape.groups if group.kind == "sliding"]
     return Model(
         name=served,
         active_params=shape.active_parameters,
-        weight_bits=next((each.weight_bits for each in arms if each.weight_bits is not None), None),
-        layers=sum(group.layers for group in shape.groups),
-        full_layers=sum(group.layers for group in whole),
-        window_layers=sum(group.layers for group in windows),
+        weight_bits=_first(each.weight_bits for each in arms),
+        layers=_layers(shape.groups),
+        full_layers=_layers(whole),
+        window_layers=_layers(windows),
         heads=shape.heads,
         kv_heads=whole[0].kv_heads if whole else None,
         head_dim=whole[0].head_dim if whole else None,
@@ -143,29 +143,38 @@ def model(name: str | None, arms: Sequence[Server], profile: ArmProfile | None) 
     )
 
 
+def _first(values: Iterable[_T | None]) -> _T | None:
+    """Return the first value that is known."""
+    return next((value for value in values if value is not None), None)
+
+
+def _layers(groups: Sequence[LayerGroup]) -> int:
+    return sum(group.layers for group in groups)
+
+
 def _attention(shape: ModelShape) -> Literal["gqa", "mla", "hybrid"]:
     kinds = {group.kind for group in shape.groups}
-    return "mla" if "mla" in kinds else "hybrid" if "mamba" in kinds else "gqa"
+    if "mla" in kinds:
+        return "mla"
+    return "hybrid" if "mamba" in kinds else "gqa"
 
 
 def _kernel(facts: Mapping[str, object]) -> str | None:
     """Name the attention kernel; two versions of FlashAttention are two kernels."""
     backend, version = text(facts.get("attention_backend")), count(facts.get("flash_version"))
-    return (
-        f"{backend}(FA{version})"
-        if backend is not None and "FLASH_ATTN" in backend and version is not None
-        else backend
-    )
+    if backend is None or version is None or "FLASH_ATTN" not in backend:
+        return backend
+    return f"{backend}(FA{version})"
 
 
-def _weights(server: Server) -> str | None:
+def _weights(server: ArmServer) -> str | None:
     found = text(server.settings.get("weights")) or next(
         iter(server.arguments.get("--model", ())), None
     )
     return None if found == server.model else found
 
 
-def _scales(server: Server) -> Scales | None:
+def _scales(server: ArmServer) -> Scales | None:
     """Say where an FP8 cache takes its scales from.
 
     vLLM 0.32.0: weights without a quantisation of their own have none
@@ -173,32 +182,29 @@ def _scales(server: Server) -> Scales | None:
     where it brings none (layers/quantization/kv_cache.py). Only a log that says
     something else shows that it was read.
     """
-    dtype = (
-        text(server.facts.get("kv_cache_dtype"))
-        or text(server.expected.get("kv_cache_dtype"))
-        or ""
-    )
+    dtype = _cache_dtype(server)
     said = " ".join(map(str, server.facts.get("warnings") or ()))
     if not dtype.startswith("fp8"):
         return None
     if "per_token_head" in dtype:
         return "dynamic"
-    if "scaling factor 1.0" in said or (
-        "weights" in server.settings and "quantization" not in server.settings
-    ):
+    has_own = "quantization" in server.settings
+    if "scaling factor 1.0" in said or ("weights" in server.settings and not has_own):
         return "default"
-    return "calibrated" if "quantization" in server.settings and said else None
+    return "calibrated" if has_own and said else None
 
 
-def _kv_bytes(server: Server, profile: ArmProfile | None) -> float | None:
+def _cache_dtype(server: ArmServer) -> str:
+    """Return the dtype of the cache, as the server says or else as the arms file does."""
+    told, expected = (each.get("kv_cache_dtype") for each in (server.facts, server.expected))
+    return text(told) or text(expected) or ""
+
+
+def _kv_bytes(server: ArmServer, profile: ArmProfile | None) -> float | None:
     """Return what a decode step reads for each cached
     token, by the dtype that the server says it keeps.
     """
-    dtype = DTYPES.get(
-        text(server.facts.get("kv_cache_dtype"))
-        or text(server.expected.get("kv_cache_dtype"))
-        or ""
-    )
+    dtype = DTYPES.get(_cache_dtype(server))
     if server.shape is not None and dtype is not None:
         try:
             return float(
@@ -213,10 +219,10 @@ def _kv_bytes(server: Server, profile: ArmProfile | None) -> float | None:
     )
 
 
-def _gpu(server: Server, profile: ArmProfile | None, price: Price | None) -> Gpu:
-    peaks: GpuPeaks | None = (
-        gpu_named(server.gpu) if server.gpu is not None else profile.gpu if profile else None
-    )
+def _gpu(server: ArmServer, profile: ArmProfile | None, price: Price | None) -> Gpu:
+    peaks: GpuPeaks | None = profile.gpu if profile else None
+    if server.gpu is not None:
+        peaks = gpu_named(server.gpu)
     # What a user pays wins over what a profile was listed at; a
     # policy's price comes as *price* and was written for this report.
     paid = price.usd_per_gpu_hour if price is not None else server.usd_per_gpu_hour
@@ -232,20 +238,16 @@ def _gpu(server: Server, profile: ArmProfile | None, price: Price | None) -> Gpu
     )
 
 
-def _pool_of_blocks(server: Server, profile: ArmProfile | None) -> float | None:
+def _pool_of_blocks(server: ArmServer, profile: ArmProfile | None) -> float | None:
     """Return the pool that an older server counts in blocks
     alone: tokens, where every layer keeps all of them.
     """
     shape = server.shape or (profile.model if profile else None)
     blocks, block = number(server.facts.get("pool_blocks")), number(server.facts.get("block_size"))
-    if (
-        blocks is None
-        or block is None
-        or shape is None
-        or any(group.kind not in {"full", "mla"} for group in shape.groups)
-    ):
+    if blocks is None or block is None or shape is None:
         return None
-    return blocks * block
+    is_whole = all(group.kind in WHOLE for group in shape.groups)
+    return blocks * block if is_whole else None
 
 
 def _pool(profile: ArmProfile | None) -> Pool | None:

@@ -1,169 +1,312 @@
 """Gather all that a run's rows say into the advisor's evidence."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 
 import duckdb
 import polars as pl
 
-from advisor.evidence import Evidence, Observation, PairLoad, Telemetry, WorkloadClass
+from advisor.evidence import (
+    Arm,
+    CapacityPoint,
+    Evidence,
+    Observation,
+    PairLoad,
+    StartHistory,
+    Telemetry,
+    WorkloadClass,
+)
 from agentload.errors import EvidenceError
 from agentload.evidence import (
     capacity,
     described,
+    fill,
     grades,
     hardware,
     health,
     observations,
     plays,
-    servers,
     starts,
     telemetry,
 )
-from agentload.evidence.observations import controls
+from agentload.evidence.plays import Machines, PlayedBlock
 from agentload.evidence.screen import screen
+from agentload.evidence.servers import ArmServer
 from agentload.evidence.trace import own_calls, with_contexts
+from agentload.evidence.view import RunView
 from agentload.model.controls import SAME, is_control
 from agentload.model.profile import ArmProfile, Price
-from agentload.model.rows import RunRow
-from agentload.store import tables
 from agentload.study.kinds import Replay, Study, Sweep
-from agentload.study.stored import Notes, study_of
-from agentload.study.stored import notes as notes_of
+from agentload.study.stored import Notes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Subject:
+    """A run, and what is known of it beside its rows."""
+
+    connection: duckdb.DuckDBPyConnection
+    view: RunView
+    study: Study | None
+    noted: Notes
+    servers: tuple[ArmServer, ...]
+    """Controls included."""
+    arms: list[str]
+    reference: str
+    profiles: Mapping[str, ArmProfile]
+
+    @property
+    def profile(self) -> ArmProfile | None:
+        """Return the profile that describes what all arms share."""
+        return self.profiles.get(self.reference) or next(iter(self.profiles.values()), None)
+
+    @property
+    def compared(self) -> list[ArmServer]:
+        """Return the servers of the arms, without controls."""
+        return [each for each in self.servers if not is_control(each.arm)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Calls:
+    """The calls of a run, by what they are evidence of."""
+
+    attempts: pl.DataFrame
+    """All of them, priming ones included."""
+    counted: pl.DataFrame
+    """Those that count, of the workloads."""
+    swept: pl.DataFrame
+    """Those that count, of a context sweep."""
+    plays: tuple[PlayedBlock, ...]
+    """All but those that measured something apart."""
+    notes: tuple[str, ...]
 
 
 def gather(
     connection: duckdb.DuckDBPyConnection,
-    run_id: str,
+    view: RunView,
     *,
     reference: str | None = None,
     profiles: Mapping[str, ArmProfile] = MappingProxyType({}),
     price: Price | None = None,
     ideal_hit_rates: Mapping[str, float] = MappingProxyType({}),
 ) -> Evidence:
-    """Read a run from an open database; raise
-    `EvidenceError` when nothing in it can carry a decision.
+    """Gather the evidence of a run; raise `EvidenceError` when nothing in it can carry a decision.
 
-    `reference` is the arm in use today (default: the first). `profiles`, by arm, add what
-    no server tells: geometry, GPU, page sizes. `ideal_hit_rates`, by workload, come from
-    the trace: what a cache without bounds would hit (default: those in the run's options).
+    `connection` is the database that *view* was read from. `reference` is the arm in use today
+    (default: the first). `profiles`, by arm, add what no server tells: geometry, GPU, page sizes.
+    `ideal_hit_rates`, by workload, come from the trace: what a cache without bounds would hit
+    (default: those in the run's options).
     """
-    run = next(iter(tables.rows(connection, RunRow, run_id=run_id)), None)
-    if run is None:
-        raise EvidenceError(f"no run '{run_id}' in the database", hint="agentload runs list")
-    study, noted = study_of(run), notes_of(run.options)
-    arms = servers.servers(connection, run_id)
-    own = [each for each in arms if not is_control(each.arm)]
-    names = [each.arm for each in own]
-    first = reference or next(iter(names), None)
-    if first is None:
+    subject = _subject(connection, view, reference, profiles)
+    calls = _calls(connection, view)
+    answers, same_answers = grades.accuracy(connection, view.name, subject.arms, subject.reference)
+    screened, unscreened = screen(view, subject.arms)
+    if not (calls.counted.height or answers or screened or unscreened):
+        why = "; ".join(calls.notes) or "no block was finished"
         raise EvidenceError(
-            f"run {run_id} holds nothing to decide on: it has no arms", hint="play it again"
+            f"run {view.name} holds nothing to decide on: {why}", hint="play it again"
         )
-    if first not in names:
-        raise EvidenceError(
-            f"run {run_id} has no arm '{first}'", hint=f"its arms: {', '.join(names) or 'none'}"
-        )
-    played = plays.plays(connection, run_id)
-    frame = observations.with_batches(plays.attempts(connection, run_id, played), played)
-    counted = observations.counted(frame)
-    told = health.notes(played, counted)
-    everything = counted
-    swept, counted = observations.parted(counted)
-    loaded = observations.without(played, everything, counted)
-    answers, same_answers = grades.accuracy(connection, run_id, names, first)
-    screened, unscreened = screen(connection, run_id, names)
-    if not counted.height and not answers and not screened and not unscreened:
-        raise EvidenceError(
-            f"run {run_id} holds nothing to decide on: "
-            f"{'; '.join(told) or 'no block was finished'}",
-            hint="play it again",
-        )
-    profile = profiles.get(first) or next(iter(profiles.values()), None)
-    shared = described.deployment(arms, first, profile, price)
-    watts, unknown = hardware.power(connection, run_id, own, loaded)
-    clocks = hardware.clocks(connection, run_id, loaded)
-    where = plays.machines(arms, played)
-    compared = tuple(
-        replace(
-            described.described(each, profiles.get(each.arm)),
-            machine=where.only.get(each.arm),
-            past_checks_ms=starts.checks_ms(connection, run, each),
-            twin=_is_twin(each.arm, first, noted.caveats, profiles),
-        )
-        for each in own
-    )
-    # The first call behind a priming one is meant to find its context.
-    is_cold = (not isinstance(study, Replay) or study.cache == "cold") and not frame["prime"].any()
-    server = dict(telemetry.of_servers(connection, run_id, names, loaded, counted, is_cold=is_cold))
-    points = list(
-        capacity.capacity(connection, run_id, names, counted["workload"].unique().to_list())
-    )
-    unfilled: tuple[str, ...] = ()
-    if isinstance(study, Replay) and study.capacity is not None:
-        pools = {arm.name: capacity.pool(arm, frame, played, server[arm.name]) for arm in compared}
-        points += [
-            capacity.point(study, arm, counted, played, figures=server[arm], found=found)
-            for arm, found in pools.items()
-        ]
-        for arm, found in pools.items():
-            share = server[arm].pool_filled_share if found.is_full is None else found.share
-            server[arm] = replace(
-                server[arm], pool_filled_share=share, fill_minutes=noted.fill_minutes.get(arm)
-            )
-        unfilled = tuple(capacity.notes(pools))
-    trace = tuple(own_calls(noted.trace_shape))
+    where = plays.machines(subject.servers, view.plays)
+    arms = _arms(subject, where)
+    figures, unpowered = _figures(subject, calls)
+    figures, points, unfilled = _capacity(subject, calls, arms, figures)
+    trace = tuple(own_calls(subject.noted.trace_shape))
+    shared = described.deployment(subject.servers, subject.reference, subject.profile, price)
     return Evidence(
-        run=run_id,
-        kind=run.kind,
-        model=described.model(run.model, arms, profile),
+        run=view.name,
+        kind=view.run.kind,
+        model=described.model(view.run.model, subject.servers, subject.profile),
         deployment=replace(shared, machines=where.names, swapped=where.is_swapped),
-        reference=first,
-        arms=compared,
-        workloads=with_contexts(_workloads(counted, first), trace),
+        reference=subject.reference,
+        arms=arms,
+        workloads=with_contexts(_workloads(calls.counted, subject.reference), trace),
         trace=trace,
         observations=_observations(
-            counted,
-            names,
+            calls.counted,
+            subject.arms,
             where.names,
-            ideal_hit_rates or noted.ideal_hit_rates,
-            begins_midway=_begins_midway(study),
+            ideal_hit_rates or subject.noted.ideal_hit_rates,
+            begins_midway=_begins_midway(subject.study),
         ),
-        sweeps=observations.sweeps(swept, names),
-        server=tuple(
-            (arm, _with_gpus(figures, watts.get(arm), clocks.get(arm, hardware.Clocks())))
-            for arm, figures in server.items()
-        ),
+        sweeps=observations.sweeps(calls.swept, subject.arms),
+        server=tuple(figures.items()),
         accuracy=answers,
         aa_accuracy=same_answers,
-        canary=grades.canary(connection, run_id),
-        followed=grades.followed(connection, run_id, names, first),
+        canary=grades.canary(view),
+        followed=grades.recorded_replies(connection, view.name, subject.arms, subject.reference),
         screen=screened,
-        aa=controls(counted, where.names, arms),
-        starts=starts.of_profile(study, profile)
-        if run.kind != "measured"
-        else starts.of_history(connection, run),
-        looks=starts.looks(played, _planned_pairs(study), starts.asked(connection, run_id)),
-        planned_answers=grades.came_in_sequence(connection, run_id, study),
-        capacity=tuple(points),
-        pair_load=_pair_load(study, noted),
-        twin_changes=capacity.twin_changes(connection, run_id),
-        alone=capacity.alone(connection, run_id, names),
-        probes=capacity.isolation(connection, run_id, names),
-        health=health.health(connection, run_id, names, played, counted),
-        dated=datetime.fromtimestamp(run.created_ns / 1e9, tz=UTC).date().isoformat()
-        if run.created_ns
-        else None,
+        aa=observations.controls(calls.counted, where.names, subject.servers),
+        starts=_starts(subject),
+        looks=starts.looks(
+            view.plays, _planned_pairs(subject.study), starts.pairs_by_part(view.legs)
+        ),
+        planned_answers=grades.came_in_sequence(view),
+        capacity=points,
+        pair_load=_pair_load(subject.study, subject.noted),
+        twin_changes=capacity.twin_changes(view),
+        alone=capacity.single_sessions(view, subject.arms),
+        probes=capacity.isolation(view, subject.arms),
+        health=health.health(connection, view, calls.counted),
+        dated=_dated(view),
         notes=(
-            *noted.caveats,
+            *subject.noted.caveats,
             *unfilled,
-            *told,
-            *described.differences(arms),
-            *(unknown if run.kind == "measured" else ()),
+            *calls.notes,
+            *described.differences(subject.servers),
+            *unpowered,
         ),
     )
+
+
+def _subject(
+    connection: duckdb.DuckDBPyConnection,
+    view: RunView,
+    reference: str | None,
+    profiles: Mapping[str, ArmProfile],
+) -> _Subject:
+    """Describe what is decided on; raise `EvidenceError`
+    where the reference is no arm of the run.
+    """
+    names = view.arm_names
+    if not names and reference is None:
+        raise EvidenceError(
+            f"run {view.name} holds nothing to decide on: it has no arms", hint="play it again"
+        )
+    first = reference or names[0]
+    if first not in names:
+        raise EvidenceError(
+            f"run {view.name} has no arm '{first}'", hint=f"its arms: {', '.join(names) or 'none'}"
+        )
+    return _Subject(
+        connection=connection,
+        view=view,
+        study=view.study(),
+        noted=view.notes(),
+        servers=view.servers(),
+        arms=names,
+        reference=first,
+        profiles=profiles,
+    )
+
+
+def _calls(connection: duckdb.DuckDBPyConnection, view: RunView) -> _Calls:
+    """Read the calls of a run and part them."""
+    attempts = observations.with_batches(
+        plays.attempts(connection, view.name, view.plays), view.plays
+    )
+    everything = observations.counted(attempts)
+    swept, counted = observations.sweep_and_workloads(everything)
+    return _Calls(
+        attempts=attempts,
+        counted=counted,
+        swept=swept,
+        plays=observations.plays_under_load(view.plays, everything, counted),
+        notes=health.notes(view.plays, everything),
+    )
+
+
+def _arms(subject: _Subject, where: Machines) -> tuple[Arm, ...]:
+    """Describe the arms, each with the starts of equal servers in other runs."""
+    return tuple(
+        replace(
+            described.described(each, subject.profiles.get(each.arm)),
+            machine=where.only.get(each.arm),
+            past_checks_ms=starts.checks_ms(subject.connection, subject.view.run, each),
+            twin=_is_twin(each.arm, subject),
+        )
+        for each in subject.compared
+    )
+
+
+def _is_twin(arm: str, subject: _Subject) -> bool:
+    """Tell whether an arm is the reference under another name: as the
+    run found when it met the servers, or by the profiles they follow.
+    """
+    reference, profiles = subject.reference, subject.profiles
+    if arm == reference:
+        return False
+    mine, theirs = profiles.get(arm), profiles.get(reference)
+    if mine is not None and theirs is not None and replace(mine, name=theirs.name) == theirs:
+        return True
+    same = {f"{arm} and {reference} {SAME}", f"{reference} and {arm} {SAME}"}
+    return not same.isdisjoint(subject.noted.caveats)
+
+
+def _figures(subject: _Subject, calls: _Calls) -> tuple[dict[str, Telemetry], Sequence[str]]:
+    """Return the figures of each arm's servers and GPUs,
+    and notes about those whose energy is not known.
+    """
+    connection, run = subject.connection, subject.view.name
+    # The first call behind a priming one is meant to find its context.
+    is_cold = not isinstance(subject.study, Replay) or subject.study.cache == "cold"
+    servers = telemetry.of_servers(
+        connection,
+        run,
+        subject.arms,
+        calls.plays,
+        calls.counted,
+        is_cold=is_cold and not calls.attempts["prime"].any(),
+    )
+    watts, notes = hardware.power(connection, run, subject.compared, calls.plays)
+    clocks = hardware.clocks(connection, run, calls.plays)
+    figures = {
+        arm: _with_gpus(found, watts.get(arm), clocks.get(arm, hardware.Clocks()))
+        for arm, found in servers
+    }
+    return figures, notes if subject.view.run.kind == "measured" else ()
+
+
+def _with_gpus(figures: Telemetry, watts: float | None, found: hardware.Clocks) -> Telemetry:
+    return replace(
+        figures,
+        watts=watts,
+        throttled_share=found.slowed,
+        power_capped_share=found.capped,
+        clock_mhz=found.mhz,
+    )
+
+
+def _capacity(
+    subject: _Subject, calls: _Calls, arms: Sequence[Arm], figures: Mapping[str, Telemetry]
+) -> tuple[dict[str, Telemetry], tuple[CapacityPoint, ...], tuple[str, ...]]:
+    """Return figures that know how far pools filled, the
+    steps of searches, and notes about what is not tested.
+
+    A run that was to fill its pools is a step of its own.
+    """
+    view, study, told = subject.view, subject.study, dict(figures)
+    points = capacity.capacity(view, subject.arms, calls.counted["workload"].unique().to_list())
+    if not isinstance(study, Replay) or study.capacity is None:
+        return told, points, ()
+    pools = {
+        arm.name: fill.pool_fill(arm, calls.attempts, view.plays, figures[arm.name]) for arm in arms
+    }
+    for arm, found in pools.items():
+        own = figures[arm]
+        points += (fill.point(study, arm, calls.counted, view.plays, figures=own, found=found),)
+        told[arm] = replace(
+            own,
+            pool_filled_share=own.pool_filled_share if found.is_full is None else found.share,
+            fill_minutes=subject.noted.fill_minutes.get(arm),
+        )
+    return told, points, tuple(fill.notes(pools))
+
+
+def _starts(subject: _Subject) -> StartHistory | None:
+    """Return what starts add: an emulated server's as its
+    profile draws them, a real one's as other runs showed.
+    """
+    if subject.view.run.kind == "measured":
+        return starts.of_history(subject.connection, subject.view.run)
+    return starts.of_profile(subject.study, subject.profile)
+
+
+def _dated(view: RunView) -> str | None:
+    """Return the day of a run; a simulation has none."""
+    if not view.run.created_ns:
+        return None
+    return datetime.fromtimestamp(view.run.created_ns / 1e9, tz=UTC).date().isoformat()
 
 
 def _pair_load(study: Study | None, noted: Notes) -> PairLoad | None:
@@ -199,33 +342,6 @@ def _begins_midway(study: Study | None) -> bool:
     the middle of sessions and end before their plan.
     """
     return isinstance(study, Replay) and (study.capacity, study.windows) != (None, None)
-
-
-def _is_twin(
-    arm: str, reference: str, caveats: tuple[str, ...], profiles: Mapping[str, ArmProfile]
-) -> bool:
-    """Tell whether an arm is the reference under another name: as the
-    run found when it met the servers, or by the profiles they follow.
-    """
-    mine, theirs = profiles.get(arm), profiles.get(reference)
-    if arm == reference:
-        return False
-    if mine is not None and theirs is not None and replace(mine, name=theirs.name) == theirs:
-        return True
-    return any(
-        f"{one} and {other} {SAME}" in caveats
-        for one, other in ((arm, reference), (reference, arm))
-    )
-
-
-def _with_gpus(figures: Telemetry, watts: float | None, found: hardware.Clocks) -> Telemetry:
-    return replace(
-        figures,
-        watts=watts,
-        throttled_share=found.slowed,
-        power_capped_share=found.capped,
-        clock_mhz=found.mhz,
-    )
 
 
 def _workloads(counted: pl.DataFrame, reference: str) -> tuple[WorkloadClass, ...]:

@@ -7,7 +7,7 @@ Pairs are the same items, depths and repetitions on the reference and on another
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain, pairwise, product
 from pathlib import Path
 from typing import Final
 
@@ -17,11 +17,12 @@ import polars as pl
 
 from advisor.evidence import AccuracyBucket
 from agentload.dispatch.checking import RECORDED
+from agentload.evidence.view import RunView
 from agentload.model.controls import control_of
-from agentload.model.rows import ArmRow, ProbeRow
+from agentload.model.rows import ArmRow
 from agentload.store import tables
 from agentload.store.database import reading
-from agentload.study.kinds import Ask, Study
+from agentload.study.kinds import Ask
 
 _CELLS: Final = """
 SELECT task, context_tokens, arm, count(*) FILTER ("right"), count("right"),
@@ -50,27 +51,25 @@ IN_SEQUENCE: Final = "questions in sequence"
 """Probe that says of a run of another verb that it was asked in a sequence of planned looks."""
 
 
-def came_in_sequence(
-    connection: duckdb.DuckDBPyConnection, run_id: str, study: Study | None
-) -> bool:
+def came_in_sequence(view: RunView) -> bool:
     """Tell whether the looks at a run's answers were planned before any was asked."""
-    return (isinstance(study, Ask) and study.until_settled) or bool(
-        tables.rows(connection, ProbeRow, run_id=run_id, probe=IN_SEQUENCE)
-    )
+    study = view.study()
+    is_planned = isinstance(study, Ask) and study.until_settled
+    return is_planned or bool(view.probes_of(IN_SEQUENCE))
 
 
-def canary(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[float, ...]:
+def canary(view: RunView) -> tuple[float, ...]:
     """Return the lengths that a canary was asked at,
     the shortest first; nothing where there was none.
     """
-    rows = tables.rows(connection, ProbeRow, run_id=run_id, probe=CANARY)
-    return tuple(
-        sorted({float(each) for row in rows for each in json.loads(row.settings)["lengths"]})
-    )
+    lengths: set[float] = set()
+    for row in view.probes_of(CANARY):
+        lengths.update(map(float, json.loads(row.settings)["lengths"]))
+    return tuple(sorted(lengths))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class TaskScore:
     """One arm's answers to one task at one length."""
 
     task: str
@@ -116,52 +115,53 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class Evaluation:
     """An evaluation at a glance."""
 
     run_id: str
-    cells: tuple[Cell, ...]
+    cells: tuple[TaskScore, ...]
     curves: tuple[Curve, ...]
     """Only of tasks that were asked at several lengths."""
     arms: tuple[ArmTotal, ...]
 
 
-def summarise(database: Path, run_id: str) -> Summary:
+def summarise(database: Path, run_id: str) -> Evaluation:
     """Read what was answered."""
     with reading(database) as connection:
         order = [row.arm for row in tables.rows(connection, ArmRow, run_id=run_id)]
-        cells = tables.records(connection, Cell, _CELLS, {"run": run_id, "recorded": RECORDED})
+        cells = tables.records(connection, TaskScore, _CELLS, {"run": run_id, "recorded": RECORDED})
         arms = tables.records(
             connection, ArmTotal, _ARMS, {"run": run_id, "arms": order, "recorded": RECORDED}
         )
-    return Summary(run_id=run_id, cells=cells, curves=tuple(curves(cells, order)), arms=arms)
+    return Evaluation(run_id=run_id, cells=cells, curves=tuple(curves(cells, order)), arms=arms)
 
 
-def curves(cells: Sequence[Cell], arms: Sequence[str]) -> Iterator[Curve]:
+def curves(cells: Sequence[TaskScore], arms: Sequence[str]) -> Iterator[Curve]:
     """Yield the curve of every task and arm; the first arm is the reference."""
     scores = {
         (cell.task, cell.arm, cell.context_tokens): cell.score
         for cell in cells
         if cell.score is not None
     }
-    for task, arm in dict.fromkeys(
-        (task, arm) for task in dict.fromkeys(cell.task for cell in cells) for arm in arms
-    ):
-        own = {
-            length: score for (of, by, length), score in scores.items() if (of, by) == (task, arm)
-        }
+    for task, arm in product(dict.fromkeys(cell.task for cell in cells), dict.fromkeys(arms)):
+        own = _over_lengths(scores, task, arm)
+        theirs = {} if arm == arms[0] else _over_lengths(scores, task, arms[0])
         whole = area(own)
         if whole is None:
             continue
-        theirs = {
-            length: 1.0 if arm == arms[0] else scores.get((task, arms[0], length), 1.0)
-            for length in own
-        }
         kept = {
-            length: score / theirs[length] for length, score in own.items() if theirs[length] > 0
+            length: score / theirs.get(length, 1.0)
+            for length, score in own.items()
+            if theirs.get(length, 1.0) > 0
         }
         worst = min(kept, key=lambda length: kept[length], default=max(own))
         yield Curve(task=task, arm=arm, area=whole, worst_context=worst, worst=kept.get(worst, 1.0))
+
+
+def _over_lengths(
+    scores: Mapping[tuple[str, str, int], float], task: str, arm: str
+) -> dict[int, float]:
+    return {length: score for (of, by, length), score in scores.items() if (of, by) == (task, arm)}
 
 
 def area(scores: Mapping[int, float]) -> float | None:
@@ -194,7 +194,7 @@ def accuracy(
     return tuple(chain.from_iterable(challenging)), tuple(chain.from_iterable(controlling))
 
 
-def followed(
+def recorded_replies(
     connection: duckdb.DuckDBPyConnection, run_id: str, arms: Sequence[str], reference: str
 ) -> tuple[AccuracyBucket, ...]:
     """Return one bucket an arm: replies of the arm and of the reference,

@@ -11,13 +11,13 @@ from typing import Any, Final
 
 import duckdb
 
-from agentload.evidence.plays import Play, counted, plays, tabled
-from agentload.evidence.servers import Server
+from agentload.evidence.plays import PlayedBlock, plays_table, valid_plays
+from agentload.evidence.servers import ArmServer
+from agentload.evidence.view import RunView
 
 # Bits of NVML's clocks event reasons (nvml.h), which DCGM hands on.
-SLOWED: Final = (
-    0x8 | 0x20 | 0x40 | 0x80
-)  # hardware slowdown, heat by software, heat by hardware, power brake
+# hardware slowdown, heat by software, heat by hardware, power brake
+SLOWED: Final = 0x8 | 0x20 | 0x40 | 0x80
 CAPPED: Final = 0x4  # the limit of its power
 
 _SAMPLED: Final = """
@@ -61,35 +61,35 @@ class Clocks:
 def power(
     connection: duckdb.DuckDBPyConnection,
     run_id: str,
-    servers: Sequence[Server],
-    played: Sequence[Play],
+    servers: Sequence[ArmServer],
+    played: Sequence[PlayedBlock],
 ) -> tuple[dict[str, float], list[str]]:
     """Return the mean watts of each arm's GPUs together in the
     plays that count, and notes about arms whose draw is not known.
     """
-    rows = _sampled(_POWER, connection, run_id, counted(played), ["gpu_power_w"])
+    rows = _sampled(_POWER, connection, run_id, valid_plays(played), ["gpu_power_w"])
     drawn: dict[str, list[float]] = {}
     for arm, _, mean in rows:
         drawn.setdefault(arm, []).append(mean)
     split = {arm for arm, labels, _ in rows if labels is not None and "mig" in json.loads(labels)}
     watts: dict[str, float] = {}
     notes: list[str] = []
-    for server in servers:
-        seen = drawn.get(server.arm, [])
-        wanted = (server.gpu_count or 1) * server.replicas
-        if server.arm in split:
+    for arm, wanted in {each.arm: _gpus(each) for each in servers}.items():
+        seen = drawn.get(arm, [])
+        if arm in split:
             notes.append(
-                f"{server.arm}: its GPU is split (MIG), and the draw of one part is not "
-                "reported: energy is not known"
+                f"{arm}: its GPU is split (MIG), and the draw of one part is not reported: "
+                "energy is not known"
             )
         elif len(seen) == wanted:
-            watts[server.arm] = sum(seen)
+            watts[arm] = sum(seen)
         elif seen:
             notes.append(
-                f"{server.arm}: the power of {len(seen)} GPUs was sampled where it has "
-                f"{wanted}: set gpus, or its gpu_ids"
+                f"{arm}: the power of {len(seen)} GPUs was sampled where it has {wanted}: "
+                "set gpus, or its gpu_ids"
             )
-    if silent := [server.arm for server in servers if server.arm not in drawn]:
+    silent = [server.arm for server in servers if server.arm not in drawn]
+    if silent:
         how = "gpu_metrics names an exporter, nvidia-ml-py asks this machine"
         notes.append(
             f"no GPU power was sampled on {', '.join(silent)}: energy is not known ({how})"
@@ -97,42 +97,44 @@ def power(
     return watts, notes
 
 
+def _gpus(server: ArmServer) -> int:
+    return (server.gpu_count or 1) * server.replicas
+
+
 def clocks(
-    connection: duckdb.DuckDBPyConnection, run_id: str, played: Sequence[Play]
+    connection: duckdb.DuckDBPyConnection, run_id: str, played: Sequence[PlayedBlock]
 ) -> Mapping[str, Clocks]:
     """Read by arm how its GPUs ran in the plays that
     count; arms whose GPUs were not sampled are left out.
     """
     names = ["gpu_throttle_reasons", "gpu_clock_mhz"]
     found = _sampled(
-        _CLOCKS, connection, run_id, counted(played), names, slowed=SLOWED, capped=CAPPED
+        _CLOCKS, connection, run_id, valid_plays(played), names, slowed=SLOWED, capped=CAPPED
     )
     return {
         arm: Clocks(slowed=slowed, capped=capped, mhz=mhz) for arm, slowed, capped, mhz in found
     }
 
 
-def gpu_memory(connection: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, float]:
+def gpu_memory(connection: duckdb.DuckDBPyConnection, view: RunView) -> dict[str, float]:
     """Return the bytes that each arm's GPUs held at
     most; arms that were not sampled are left out.
     """
-    played = [play for play in plays(connection, run_id) if not play.is_void]
-    return {
-        arm: float(peak)
-        for arm, peak in _sampled(_MEMORY, connection, run_id, played, ["gpu_memory_bytes"])
-    }
+    played = [play for play in view.plays if not play.is_void]
+    found = _sampled(_MEMORY, connection, view.name, played, ["gpu_memory_bytes"])
+    return {arm: float(peak) for arm, peak in found}
 
 
 def _sampled(
     query: str,
     connection: duckdb.DuckDBPyConnection,
     run_id: str,
-    played: Sequence[Play],
+    played: Sequence[PlayedBlock],
     names: Sequence[str],
     **bits: int,
 ) -> list[tuple[Any, ...]]:
     """Ask of the samples of these names that were taken in plays."""
-    with tabled(connection, played):
+    with plays_table(connection, played):
         return connection.execute(
             _SAMPLED + query, {"run": run_id, "names": names, **bits}
         ).fetchall()

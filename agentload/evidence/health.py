@@ -16,58 +16,53 @@ import duckdb
 import polars as pl
 
 from advisor.evidence import ClientHealth
-from agentload.evidence.plays import Play, counted, tabled, total
+from agentload.evidence.plays import PlayedBlock, plays_table, total, valid_plays
+from agentload.evidence.view import RunView
 from agentload.model.metrics import p99
-from agentload.model.rows import LegRow
-from agentload.store import tables
 
 
 def health(
-    connection: duckdb.DuckDBPyConnection,
-    run_id: str,
-    arms: Sequence[str],
-    plays: Sequence[Play],
-    rows: pl.DataFrame,
+    connection: duckdb.DuckDBPyConnection, view: RunView, rows: pl.DataFrame
 ) -> tuple[ClientHealth, ...]:
     """Return one health record an arm; *rows* are the counted ones."""
-    legs = {play.leg for play in plays if play.left_out is None}
-    said = tuple(_said(connection, run_id, legs))
-    with tabled(connection, counted(plays)):
-        limits = dict(connection.execute(_LIMITED, {"run": run_id}).fetchall())
-    return tuple(
-        replace(
-            _health(arm, plays, rows.filter(pl.col("arm") == arm), said),
-            limited_share=limits.get(arm),
-        )
-        for arm in arms
+    kept = valid_plays(view.plays)
+    legs = {play.leg for play in kept}
+    said = [json.loads(row.health) for row in view.legs if row.leg in legs and row.health]
+    with plays_table(connection, kept):
+        limits = dict(connection.execute(_LIMITED, {"run": view.name}).fetchall())
+    records = (
+        _health(arm, view.plays, rows.filter(pl.col("arm") == arm), said) for arm in view.arm_names
     )
+    return tuple(replace(each, limited_share=limits.get(each.arm)) for each in records)
 
 
 def _health(
-    arm: str, plays: Sequence[Play], rows: pl.DataFrame, said: Sequence[Mapping[str, Any]]
+    arm: str, plays: Sequence[PlayedBlock], rows: pl.DataFrame, said: Sequence[Mapping[str, Any]]
 ) -> ClientHealth:
     own = [play for play in plays if play.arm == arm]
+    lags = map(_lag_p99_ms, rows.partition_by("leg"))
     reads = rows.filter(pl.col("coalesced_reads").is_not_null() & (pl.col("chunk_count") > 0))
-    sources = set(rows.filter(pl.col("chunk_count") > 0)["stamp_source"].unique())
-    source: Literal["kernel", "user"] | None = (
-        "user" if "user" in sources else "kernel" if "kernel" in sources else None
-    )
     return ClientHealth(
         arm=arm,
         # As each part of the run has judged itself
         # (`live.punctuality`): one that was late is late in the whole.
-        send_lag_p99_ms=max(
-            (lag for lag in map(_lag_p99_ms, rows.partition_by("leg")) if lag is not None),
-            default=None,
-        ),
+        send_lag_p99_ms=max((lag for lag in lags if lag is not None), default=None),
         loop_stall_max_ms=_most(said, "loop_stall_max_ms"),
         coalesced_share=max(map(_coalesced_share, reads.partition_by("leg")), default=None),
         clock_steps=_most(said, "clock_steps"),
         dropped_share=_most(said, "dropped_share"),
-        stamp_source=source,
+        stamp_source=_stamp_source(rows),
         void_blocks=sum(play.is_void for play in own),
         blocks=len(own),
     )
+
+
+def _stamp_source(rows: pl.DataFrame) -> Literal["kernel", "user"] | None:
+    """Say who stamped the chunks; one that we stamped ourselves makes all of them as coarse."""
+    sources = set(rows.filter(pl.col("chunk_count") > 0)["stamp_source"].unique())
+    if "user" in sources:
+        return "user"
+    return "kernel" if "kernel" in sources else None
 
 
 def _lag_p99_ms(rows: pl.DataFrame) -> float | None:
@@ -76,15 +71,6 @@ def _lag_p99_ms(rows: pl.DataFrame) -> float | None:
 
 def _coalesced_share(reads: pl.DataFrame) -> float:
     return total(reads, "coalesced_reads") / total(reads, "chunk_count")
-
-
-def _said(
-    connection: duckdb.DuckDBPyConnection, run_id: str, legs: set[int]
-) -> Iterator[Mapping[str, Any]]:
-    """Yield what the parts of a run said of themselves."""
-    for row in tables.rows(connection, LegRow, run_id=run_id):
-        if row.leg in legs and row.health is not None:
-            yield json.loads(row.health)
 
 
 def _most(said: Sequence[Mapping[str, Any]], name: str) -> float | None:
@@ -119,12 +105,12 @@ ALIKE: Final = 0.2
 MAX_FAILED: Final = 0.01
 
 
-def notes(plays: Sequence[Play], rows: pl.DataFrame) -> tuple[str, ...]:
+def notes(plays: Sequence[PlayedBlock], rows: pl.DataFrame) -> tuple[str, ...]:
     """Return one sentence a fact; *rows* are the counted ones."""
     return (*_left_out(plays), *_failures(rows), *_lengths(rows), *_stretched(rows))
 
 
-def _left_out(plays: Sequence[Play]) -> Iterator[str]:
+def _left_out(plays: Sequence[PlayedBlock]) -> Iterator[str]:
     reasons = Counter(play.left_out for play in plays if play.left_out is not None)
     for reason, count in sorted(reasons.items()):
         yield f"{count} of {len(plays)} blocks left out: {reason}"

@@ -14,8 +14,8 @@ import numpy as np
 import polars as pl
 
 from advisor.evidence import AaControl, Calls, Floats, Ints, Sweep
-from agentload.evidence.plays import Play
-from agentload.evidence.servers import Server
+from agentload.evidence.plays import PlayedBlock
+from agentload.evidence.servers import ArmServer
 from agentload.model.apart import CONTEXT_SWEEP, STEP_TIMES
 from agentload.model.controls import copied, is_control
 from agentload.model.metrics import NOT_OUTCOMES
@@ -88,7 +88,7 @@ def calls(rows: pl.DataFrame, machines: Sequence[str]) -> Calls:
     )
 
 
-def with_batches(frame: pl.DataFrame, plays: Sequence[Play]) -> pl.DataFrame:
+def with_batches(frame: pl.DataFrame, plays: Sequence[PlayedBlock]) -> pl.DataFrame:
     """Add what every attempt shared its server with: all that
     was in flight counts, whether or not it is evidence itself.
     """
@@ -106,7 +106,7 @@ def with_batches(frame: pl.DataFrame, plays: Sequence[Play]) -> pl.DataFrame:
         frame.select("leg", "arm").with_row_index().group_by("leg", "arm", maintain_order=True)
     ):
         at = group["index"].to_numpy()
-        kv, sequences = shared(
+        kv, sequences = batch_means(
             seconds["first_ns"][at],
             seconds["last_ns"][at],
             kv_prompt[at],
@@ -125,7 +125,7 @@ def _floats(frame: pl.DataFrame, name: str) -> Floats:
     return frame[name].cast(pl.Float64).to_numpy()
 
 
-def parted(counted: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def sweep_and_workloads(counted: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the calls of a context sweep, and those of the
     workloads: of a run that is a sweep alone, the same calls.
     """
@@ -137,7 +137,9 @@ def parted(counted: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     return swept, others if others.height else swept
 
 
-def without(plays: Sequence[Play], played: pl.DataFrame, counted: pl.DataFrame) -> tuple[Play, ...]:
+def plays_under_load(
+    plays: Sequence[PlayedBlock], played: pl.DataFrame, counted: pl.DataFrame
+) -> tuple[PlayedBlock, ...]:
     """Leave out the plays of what was measured apart: its calls
     ran as no user's do, and say nothing of a server under load.
     """
@@ -148,9 +150,8 @@ def without(plays: Sequence[Play], played: pl.DataFrame, counted: pl.DataFrame) 
 def sweeps(swept: pl.DataFrame, arms: Sequence[str]) -> tuple[Sweep, ...]:
     """Return a sweep an arm that has calls of one."""
     alone = swept.filter(pl.col("status").eq("ok") & pl.col("tpot_ms").is_not_null())
-    return tuple(
-        _sweep(arm, own) for arm in arms if (own := alone.filter(pl.col("arm").eq(arm))).height
-    )
+    by_arm = ((arm, alone.filter(pl.col("arm").eq(arm))) for arm in arms)
+    return tuple(_sweep(arm, own) for arm, own in by_arm if own.height)
 
 
 def _sweep(arm: str, own: pl.DataFrame) -> Sweep:
@@ -171,7 +172,7 @@ def _sweep(arm: str, own: pl.DataFrame) -> Sweep:
 
 
 def controls(
-    counted: pl.DataFrame, machines: Sequence[str], servers: Sequence[Server]
+    counted: pl.DataFrame, machines: Sequence[str], servers: Sequence[ArmServer]
 ) -> tuple[AaControl, ...]:
     """Return the calls of each control beside those of the arm
     that it copies, and whether each had a server of its own.
@@ -196,7 +197,7 @@ def _on(rows: pl.DataFrame) -> set[str | None]:
     return set(rows["machine"].unique())
 
 
-class Timeline:
+class Intervals:
     """All starts and ends of intervals, in order of time."""
 
     def __init__(self, start_s: Floats, end_s: Floats) -> None:
@@ -206,9 +207,8 @@ class Timeline:
         self._rank[self._order] = np.arange(instants.size)
         self.seconds: Floats = instants[self._order]
         self.length: Floats = end_s - start_s
-        self.gaps: Floats = np.diff(
-            self.seconds, append=self.seconds[-1:]
-        )  # from each instant to the next
+        # from each instant to the next
+        self.gaps: Floats = np.diff(self.seconds, append=self.seconds[-1:])
 
     def running(self, at_start: Floats) -> Floats:
         """Return, from each instant to the next, the sum
@@ -226,7 +226,7 @@ class Timeline:
         return until[self._rank[count:]] - until[self._rank[:count]]
 
 
-def shared(
+def batch_means(
     first_s: Floats, last_s: Floats, prompt_tokens: Floats, output_tokens: Floats
 ) -> tuple[Floats, Floats]:
     """Return the mean KV tokens and sequences of the batch while each
@@ -240,7 +240,7 @@ def shared(
         return kv, sequences
     origin = first_s[decodes].min()  # squares of large instants would cost digits
     start, end = first_s[decodes] - origin, last_s[decodes] - origin
-    line = Timeline(start, end)
+    line = Intervals(start, end)
     growth = output_tokens[decodes] / line.length
     level, slope = line.running(prompt_tokens[decodes] - growth * start), line.running(growth)
     kv[decodes] = (
@@ -257,7 +257,7 @@ def busy_s(sent_s: Floats, done_s: Floats) -> Floats:
     out = np.zeros(sent_s.size)
     held = np.isfinite(sent_s + done_s) & (done_s > sent_s)
     if held.any():
-        line = Timeline(sent_s[held], done_s[held])
+        line = Intervals(sent_s[held], done_s[held])
         open_calls = np.rint(line.running(np.ones(int(held.sum()))))
         out[held] = line.integral(
             np.divide(line.gaps, open_calls, out=np.zeros_like(open_calls), where=open_calls > 0)

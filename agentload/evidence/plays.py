@@ -13,17 +13,16 @@ from typing import Final
 import duckdb
 import polars as pl
 
-from agentload.evidence.servers import Server
+from agentload.evidence.servers import ArmServer
 from agentload.model.blocks import pair_faults
 from agentload.model.controls import is_control, is_replica
 from agentload.model.rows import ArmRow, BlockRow, FingerprintRow, LegRow
-from agentload.store import tables
 
 WARM_UP: Final = "warm-up"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Play:
+class PlayedBlock:
     """One block played on one arm."""
 
     number: int
@@ -47,35 +46,22 @@ class Play:
     """Where the arm's server ran meanwhile; a replica is a start, and no machine."""
 
 
-def plays(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[Play, ...]:
-    """Read the plays of a run in order of time."""
-    anchors = {
-        row.leg: row.wall_ns - row.monotonic_ns
-        for row in tables.rows(connection, LegRow, run_id=run_id)
-    }
-    machines = {row.arm: row.machine for row in tables.rows(connection, ArmRow, run_id=run_id)}
-    played = [
-        (anchors[row.leg] + row.started_ns, row)
-        for row in tables.rows(connection, BlockRow, run_id=run_id)
-        if row.leg in anchors
-    ]
-    played.sort(key=lambda each: (each[0], each[1].arm))
-    faults = pair_faults((row for _, row in played), len(machines))
-    changes = _restarts(connection, run_id)
-    starts: dict[str, dict[tuple[str | None, int], int]] = defaultdict(dict)
-
-    def start(row: BlockRow) -> int:
-        known, seen = (
-            starts[row.arm],
-            (
-                row.machine if is_replica(row.machine) else None,
-                _start_of(row, changes.get(row.arm, ())),
-            ),
-        )
-        return seen[1] if seen[0] is None else known.setdefault(seen, len(known))
-
+def plays(
+    legs: Sequence[LegRow],
+    arms: Sequence[ArmRow],
+    fingerprints: Sequence[FingerprintRow],
+    blocks: Sequence[BlockRow],
+) -> tuple[PlayedBlock, ...]:
+    """Return the plays of a run in order of time."""
+    anchors = {row.leg: row.wall_ns - row.monotonic_ns for row in legs}
+    # A block of a part that nobody knows has no place in time.
+    placed = [(anchors[row.leg] + row.started_ns, row) for row in blocks if row.leg in anchors]
+    placed.sort(key=lambda each: (each[0], each[1].arm))
+    faults = pair_faults((row for _, row in placed), len(arms))
+    machines = {row.arm: row.machine for row in arms}
+    starts = _Starts(fingerprints)
     return tuple(
-        Play(
+        PlayedBlock(
             number=number,
             leg=row.leg,
             arm=row.arm,
@@ -84,34 +70,48 @@ def plays(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[Play, ...
             clock_ns=row.started_ns if row.primed_ns is None else row.primed_ns,
             drain_ns=row.drain_ns,
             ended_ns=row.ended_ns,
-            start_s=(wall_ns - played[0][0]) / 1e9,
-            restart=start(row),
+            start_s=(wall_ns - placed[0][0]) / 1e9,
+            restart=starts.number(row),
             left_out=WARM_UP if row.warmup else faults.get((row.pair, row.salt)),
             is_void=row.void is not None,
             machine=None if is_replica(row.machine) else row.machine or machines.get(row.arm),
         )
-        for number, (wall_ns, row) in enumerate(played)
+        for number, (wall_ns, row) in enumerate(placed)
     )
 
 
-def _start_of(row: BlockRow, changes: Sequence[tuple[int, int, int]]) -> int:
-    """Return which start of its arm's server a block was played on, the first being 0."""
-    before = bisect_right(changes, (row.leg, row.started_ns), key=lambda each: each[:2])
-    return changes[before - 1][2] if before else 0
+class _Starts:
+    """Number the starts of each arm's servers as blocks meet them, the first being 0.
+
+    A process that was away, while another one answered questions, is the same start as before. Each
+    process of each replica is a start of its own.
+    """
+
+    def __init__(self, fingerprints: Sequence[FingerprintRow]) -> None:
+        self._changes = _restarts(fingerprints)
+        self._replicas: dict[str, dict[tuple[str | None, int], int]] = defaultdict(dict)
+
+    def number(self, row: BlockRow) -> int:
+        """Return the start on which a block was played; ask in order of time."""
+        changes = self._changes.get(row.arm, ())
+        before = bisect_right(changes, (row.leg, row.started_ns), key=lambda each: each[:2])
+        process = changes[before - 1][2] if before else 0
+        if not is_replica(row.machine):
+            return process
+        known = self._replicas[row.arm]
+        return known.setdefault((row.machine, process), len(known))
 
 
 def _restarts(
-    connection: duckdb.DuckDBPyConnection, run_id: str
+    fingerprints: Sequence[FingerprintRow],
 ) -> Mapping[str, Sequence[tuple[int, int, int]]]:
     """Return by arm (leg, ns, number of the start)
     of each change of its server's process, in order.
-
-    A process that was away, while another one answered questions, is the same start as before.
     """
     known: dict[str, list[object]] = defaultdict(list)
     last: dict[str, object] = {}
     changes: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
-    for row in tables.rows(connection, FingerprintRow, run_id=run_id):
+    for row in fingerprints:
         start = json.loads(row.facts).get("process_start_s")
         if start is None or last.get(row.arm) == start:
             continue
@@ -123,7 +123,7 @@ def _restarts(
     return changes
 
 
-def counted(plays: Iterable[Play]) -> list[Play]:
+def valid_plays(plays: Iterable[PlayedBlock]) -> list[PlayedBlock]:
     """Return the plays that are evidence."""
     return [play for play in plays if play.left_out is None]
 
@@ -144,7 +144,9 @@ _TABLE: Final = {
 
 
 @contextmanager
-def tabled(connection: duckdb.DuckDBPyConnection, plays: Sequence[Play]) -> Iterator[None]:
+def plays_table(
+    connection: duckdb.DuckDBPyConnection, plays: Sequence[PlayedBlock]
+) -> Iterator[None]:
     """Let queries read when each arm was played from a table
     `plays`; `ended_ns` is null for a play that was never closed.
     """
@@ -187,12 +189,12 @@ WHERE c.run_id = $run
 
 
 def attempts(
-    connection: duckdb.DuckDBPyConnection, run_id: str, plays: Sequence[Play]
+    connection: duckdb.DuckDBPyConnection, run_id: str, plays: Sequence[PlayedBlock]
 ) -> pl.DataFrame:
     """Read every attempt of a run as one frame of plain columns, a
     row an attempt; `play` is null for a call outside of all plays.
     """
-    with tabled(connection, plays):
+    with plays_table(connection, plays):
         found: pl.DataFrame = connection.sql(_ATTEMPTS, params={"run": run_id}).pl()
         return found
 
@@ -214,12 +216,12 @@ class Machines:
     """Every arm ran on every machine."""
 
 
-def machines(arms: Sequence[Server], plays: Sequence[Play]) -> Machines:
+def machines(arms: Sequence[ArmServer], plays: Sequence[PlayedBlock]) -> Machines:
     """Say who ran where, from the plays that count; from
     what the arms were said to be where none was played.
     """
     seen: dict[str, set[str]] = defaultdict(set)
-    for play in counted(plays):
+    for play in valid_plays(plays):
         if play.machine is not None:
             seen[play.arm].add(play.machine)
     if not seen:

@@ -5,27 +5,22 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import duckdb
-
 from advisor.evidence import Screened
 from advisor.statistics.screen import is_broken
+from agentload.evidence.view import RunView
 from agentload.model.rows import ProbeRow
-from agentload.store import tables
 
 SCREEN: Final = "screen"
 """Probe that compares how likely tokens are."""
 
 
 def screen(
-    connection: duckdb.DuckDBPyConnection, run_id: str, arms: Collection[str]
+    view: RunView, arms: Collection[str]
 ) -> tuple[tuple[Screened, ...], tuple[tuple[str, str], ...]]:
-    """Read a run's last screen: distances, and the arms that told none, with the reason."""
-    rows = [
-        row
-        for row in tables.rows(connection, ProbeRow, run_id=run_id, probe=SCREEN)
-        if row.arm in arms
-    ]
-    last = [row for row in rows if row.at_ns == max(each.at_ns for each in rows)]
+    """Return a run's last screen: distances, and the arms that told none, with the reason."""
+    rows = [row for row in view.probes_of(SCREEN) if row.arm in arms]
+    newest = max((row.at_ns for row in rows), default=0)
+    last = [row for row in rows if row.at_ns == newest]
     excused = (
         (row.arm, str(_detail(row).get("reason", "")))
         for row in last
@@ -66,16 +61,13 @@ class Scored:
     """Share of it that was read from the cache; servers compute such a prompt anew."""
 
 
-def scored(
-    connection: duckdb.DuckDBPyConnection, run_id: str, arms: Collection[str]
-) -> tuple[Scored, ...]:
-    """Read what scored prompts showed."""
-    rows = [
-        row
-        for row in tables.rows(connection, ProbeRow, run_id=run_id, probe=SCREEN)
+def scored_prompts(view: RunView, arms: Collection[str]) -> tuple[Scored, ...]:
+    """Return what scored prompts showed."""
+    found = (
+        (row.arm, json.loads(row.settings), _detail(row))
+        for row in view.probes_of(SCREEN)
         if row.outcome == "compared" and row.arm in arms
-    ]
-    found = ((row.arm, json.loads(row.settings), _detail(row)) for row in rows)
+    )
     return tuple(
         Scored(
             arm=arm,

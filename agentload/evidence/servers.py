@@ -16,12 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-import duckdb
 import msgspec
 
 from agentload.model.profile import ModelShape
 from agentload.model.rows import ArmRow, FingerprintRow
-from agentload.store import tables
 
 _AS_STORED: Final = (
     "arm",
@@ -43,7 +41,7 @@ _OPTIONS: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class ArmServer:
     """One arm as the run describes it."""
 
     arm: str
@@ -121,22 +119,24 @@ class Server:
         return found if isinstance(found, Mapping) else {}
 
 
-def servers(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[Server, ...]:
-    """Read the arms of a run in their order."""
+def servers(
+    arms: Sequence[ArmRow], fingerprints: Sequence[FingerprintRow]
+) -> tuple[ArmServer, ...]:
+    """Describe the arms of a run in their order."""
     told: dict[str, dict[object, dict[str, Any]]] = defaultdict(dict)
-    for each in tables.rows(connection, FingerprintRow, run_id=run_id):
+    for each in fingerprints:
         said = json.loads(each.facts)
         told[each.arm].pop(said.get("process_start_s"), None)  # what comes last stands last
         told[each.arm][said.get("process_start_s")] = said
     return tuple(
-        Server(
+        ArmServer(
             **{name: getattr(row, name) for name in _AS_STORED},
             expected=json.loads(row.expected or "{}"),
             facts=next(reversed(told[row.arm].values()), {}),
             starts=tuple(told[row.arm].values()),
             shape=None if row.shape is None else msgspec.json.decode(row.shape, type=ModelShape),
         )
-        for row in tables.rows(connection, ArmRow, run_id=run_id)
+        for row in arms
     )
 
 

@@ -14,7 +14,7 @@ import json
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, TypeAlias
@@ -24,15 +24,14 @@ import numpy as np
 
 from advisor.evidence import StartHistory
 from advisor.statistics.starts import ENOUGH_STARTS
-from agentload.evidence import plays
-from agentload.evidence.servers import Server
+from agentload.evidence.plays import PlayedBlock, plays_table, valid_plays
+from agentload.evidence.servers import ArmServer
+from agentload.evidence.view import RunView, run_view
 from agentload.model.controls import is_control
 from agentload.model.profile import ArmProfile
-from agentload.model.rows import FingerprintRow, LegRow, RunRow
-from agentload.store import tables
+from agentload.model.rows import LegRow, RunRow
 from agentload.store.runs import measured, starts
 from agentload.study.kinds import Replay, Study
-from agentload.study.stored import study_of
 
 EQUAL: Final = (
     "version",
@@ -66,6 +65,8 @@ SELECT pair, avg(ratio), avg(ratio) FILTER (half = 1) - avg(ratio) FILTER (half 
 
 Told: TypeAlias = tuple[Hashable, Hashable]
 """Which process played, and what it was by what its pace depends on."""
+_Pair: TypeAlias = tuple[int, float, float | None]
+"""A pair of blocks, its mean log ratio, and how the ratios of its two halves differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +75,7 @@ class _Ratio:
     ratio, with the variance of its own that it has.
     """
 
+    run: str
     like: Hashable
     """What other ratios have to share to be held against it."""
     servers: tuple[Hashable, Hashable]
@@ -95,33 +97,38 @@ def of_profile(made: Study | None, profile: ArmProfile | None) -> StartHistory |
 def of_history(connection: duckdb.DuckDBPyConnection, run: RunRow) -> StartHistory | None:
     """Return what starts added in other runs of the model, or None where too few were made."""
     names = measured(connection, model=run.model, but=run.run_id, latest=LATEST)
-    groups: dict[Hashable, list[_Ratio]] = defaultdict(list)
-    seen: set[Hashable] = set()
-    runs: dict[Hashable, set[str]] = defaultdict(set)
-    for name in names:
-        for ratio in _of_run(connection, name):
-            # A server that served two runs was started once.
-            if seen.isdisjoint((ratio.like, server) for server in ratio.servers):
-                seen.update((ratio.like, server) for server in ratio.servers)
-                groups[ratio.like].append(ratio)
-                runs[ratio.like].add(name)
-    several = {like: ratios for like, ratios in groups.items() if len(ratios) > 1}
-    freedom = sum(len(ratios) - 1 for ratios in several.values())
+    several = [ratios for ratios in _groups(connection, names) if len(ratios) > 1]
+    freedom = sum(len(ratios) - 1 for ratios in several)
     if freedom < ENOUGH_STARTS:
         return None
-    beyond = sum(
-        (len(ratios) - 1)
-        * (_spread([r.value for r in ratios]) - _mean([r.variance for r in ratios]))
-        for ratios in several.values()
-    )
-    told = len(frozenset[str]().union(*(runs[like] for like in several)))
-    source = (
-        f"{sum(map(len, several.values()))} starts in {told} run{'' if told == 1 else 's'} of "
-        "this database"
-    )
+    beyond = sum((len(ratios) - 1) * _beyond(ratios) for ratios in several)
+    runs = len({ratio.run for ratios in several for ratio in ratios})
     return StartHistory(
-        spread=math.sqrt(max(0.0, beyond) / freedom / 2), source=source
-    )  # a ratio has a start on each side
+        spread=math.sqrt(max(0.0, beyond) / freedom / 2),  # a ratio has a start on each side
+        source=f"{sum(map(len, several))} starts in {runs} run{'' if runs == 1 else 's'} of this "
+        "database",
+    )
+
+
+def _groups(
+    connection: duckdb.DuckDBPyConnection, names: Sequence[str]
+) -> Collection[Sequence[_Ratio]]:
+    """Return the ratios of these runs, those together that can be held against each other."""
+    groups: dict[Hashable, list[_Ratio]] = defaultdict(list)
+    seen: set[Hashable] = set()
+    for name in names:
+        for ratio in _of_run(connection, run_view(connection, name)):
+            # A server that served two runs was started once.
+            started = {(ratio.like, server) for server in ratio.servers}
+            if seen.isdisjoint(started):
+                seen |= started
+                groups[ratio.like].append(ratio)
+    return groups.values()
+
+
+def _beyond(ratios: Sequence[_Ratio]) -> float:
+    """Return by how much the variance between ratios exceeds what each has of its own."""
+    return _spread([each.value for each in ratios]) - _mean([each.variance for each in ratios])
 
 
 def _spread(values: Sequence[float]) -> float:
@@ -133,7 +140,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def checks_ms(
-    connection: duckdb.DuckDBPyConnection, run: RunRow, server: Server
+    connection: duckdb.DuckDBPyConnection, run: RunRow, server: ArmServer
 ) -> tuple[float, ...]:
     """Return what a short request took after the starts of equal servers in other runs."""
     before = starts(connection, model=run.model, but=run.run_id, latest=LATEST)
@@ -144,89 +151,86 @@ def checks_ms(
     )
 
 
-def _of_run(connection: duckdb.DuckDBPyConnection, run_id: str) -> Iterator[_Ratio]:
+def _of_run(connection: duckdb.DuckDBPyConnection, view: RunView) -> Iterator[_Ratio]:
     """Yield what each pair of starts of a run showed, of every arm
     against the first by name; nothing of a run of a few pairs.
     """
-    (run,) = tables.rows(connection, RunRow, run_id=run_id)
-    played = plays.plays(connection, run_id)
-    told = _told(connection, run_id, played)
+    told = _told(view)
     first, *others = sorted({arm for arm, _ in told if not is_control(arm)}) or [""]
-    with plays.tabled(connection, played):
+    with plays_table(connection, view.plays):
         for other in others:
             rows = connection.execute(
-                _RATIOS, {"run": run_id, "first": first, "other": other}
+                _RATIOS, {"run": view.name, "first": first, "other": other}
             ).fetchall()
             known = [row for row in rows if (first, row[0]) in told and (other, row[0]) in told]
             if len(known) >= FEWEST:
-                yield from _of_pairs(known, told, load=_load(run), arms=(first, other))
+                yield from _of_pairs(known, told, view=view, arms=(first, other))
 
 
 def _of_pairs(
-    rows: Sequence[tuple[int, float, float | None]],
+    rows: Sequence[_Pair],
     told: Mapping[tuple[str, int], Told],
     *,
-    load: Hashable,
+    view: RunView,
     arms: tuple[str, str],
 ) -> Iterator[_Ratio]:
-    units: dict[tuple[Hashable, Hashable], list[tuple[int, float, float | None]]] = defaultdict(
-        list
-    )
+    units: dict[tuple[Hashable, Hashable], list[_Pair]] = defaultdict(list)
     for row in rows:
         units[told[arms[0], row[0]][0], told[arms[1], row[0]][0]].append(row)
-    left = len(rows) - len(units)
-    halves = [(half / 2) ** 2 for _, _, half in rows if half is not None]
-    if left:
-        squares = sum(
-            (ratio - _mean([value for _, value, _ in own])) ** 2
-            for own in units.values()
-            for _, ratio, _ in own
-        )
-        within = squares / left
-    elif len(halves) == len(rows):
-        within = _mean(halves)
-    else:
+    within = _within(rows, units.values())
+    if within is None:
         return
+    load = _load(view)
     for servers, own in units.items():
-        like = (load, *((arm, told[arm, own[0][0]][1]) for arm in arms))
         yield _Ratio(
-            like=like,
+            run=view.name,
+            like=(load, *((arm, told[arm, own[0][0]][1]) for arm in arms)),
             servers=servers,
             value=_mean([value for _, value, _ in own]),
             variance=within / len(own),
         )
 
 
-def _told(
-    connection: duckdb.DuckDBPyConnection, run_id: str, played: Sequence[plays.Play]
-) -> dict[tuple[str, int], Told]:
+def _within(rows: Sequence[_Pair], units: Collection[Sequence[_Pair]]) -> float | None:
+    """Return how pairs of equal starts scatter, else how
+    the halves of pairs do; None where nothing tells.
+    """
+    freedom = len(rows) - len(units)
+    if freedom:
+        means = ((own, _mean([value for _, value, _ in own])) for own in units)
+        return sum((value - mean) ** 2 for own, mean in means for _, value, _ in own) / freedom
+    halves = [(half / 2) ** 2 for _, _, half in rows if half is not None]
+    return _mean(halves) if len(halves) == len(rows) else None
+
+
+def _told(view: RunView) -> dict[tuple[str, int], Told]:
     """Return which process played each pair that counts on each arm,
     and what it was; where nobody told when it began, it is this run's.
     """
     said: dict[str, list[tuple[int, int, dict[str, object]]]] = defaultdict(list)
-    for row in tables.rows(connection, FingerprintRow, run_id=run_id):
+    for row in view.fingerprints:
         said[row.arm].append((row.leg, row.at_ns, json.loads(row.facts)))
     out: dict[tuple[str, int], Told] = {}
-    for play in plays.counted(played):
+    for play in valid_plays(view.plays):
         own = sorted(said[play.arm], key=lambda each: each[:2])
         before = bisect_right(own, (play.leg, play.started_ns), key=lambda each: each[:2])
         facts = own[max(0, before - 1)][2] if own else {}
         began = facts.get("process_start_s")
-        process = (run_id, play.arm, play.restart) if began is None else (play.arm, began)
+        process = (view.name, play.arm, play.restart) if began is None else (play.arm, began)
         out[play.arm, play.pair] = process, json.dumps([facts.get(name) for name in EQUAL])
     return out
 
 
-def _load(run: RunRow) -> Hashable:
+def _load(view: RunView) -> Hashable:
     """Return what a ratio depends on beside its servers: the trace and how it was played.
 
     A run that does not say it is like no other.
     """
-    study = study_of(run)
-    if not isinstance(study, Replay) or run.trace_hash is None:
-        return run.run_id
+    study = view.study()
+    if not isinstance(study, Replay) or view.run.trace_hash is None:
+        return view.name
     return (
-        run.trace_hash,
+        view.run.trace_hash,
         repr(study.load),
         study.windows,
         study.capacity,
@@ -235,18 +239,14 @@ def _load(run: RunRow) -> Hashable:
     )
 
 
-def asked(connection: duckdb.DuckDBPyConnection, run_id: str) -> dict[int, int]:
+def pairs_by_part(legs: Sequence[LegRow]) -> dict[int, int]:
     """Return how many pairs the run was to have, by part; none of a part that was killed."""
-    said = {
-        row.leg: json.loads(row.health).get("pairs")
-        for row in tables.rows(connection, LegRow, run_id=run_id)
-        if row.health
-    }
+    said = {row.leg: json.loads(row.health).get("pairs") for row in legs if row.health}
     return {leg: pairs for leg, pairs in said.items() if pairs is not None}
 
 
 def looks(
-    played: Sequence[plays.Play],
+    played: Sequence[PlayedBlock],
     planned: int | None,
     wanted: Mapping[int, int] = MappingProxyType({}),
 ) -> int:
@@ -256,7 +256,7 @@ def looks(
     *wanted* is how long the run was to be, by part: one command may play several.
     """
     last: dict[int, int] = {}
-    for play in plays.counted(played):
+    for play in valid_plays(played):
         last[play.leg] = max(play.pair, last.get(play.leg, 0))
     count, reached = 1, planned if planned is not None else max(last.values(), default=0) + 1
     for leg in sorted(last):

@@ -1,12 +1,12 @@
 """The few figures that tell whether a run went well; decisions are the advisor's."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentload.evidence.plays import WARM_UP, counted, plays, tabled
-from agentload.model.rows import ArmRow
-from agentload.store import tables
+from agentload.evidence.plays import WARM_UP, PlayedBlock, plays_table, valid_plays
+from agentload.evidence.view import run_view
 from agentload.store.database import reading
 
 # A play that is void was played again: only what came
@@ -59,7 +59,7 @@ class ArmSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class RunFigures:
     """A run at a glance."""
 
     run_id: str
@@ -80,18 +80,15 @@ class Summary:
         return "\n".join(lines)
 
 
-def summarise(database: Path, run_id: str) -> Summary:
+def summarise(database: Path, run_id: str) -> RunFigures:
     """Read the figures of a run."""
     with reading(database) as connection:
-        played = plays(connection, run_id)
-        arms = [row.arm for row in tables.rows(connection, ArmRow, run_id=run_id)]
-        with tabled(connection, counted(played)):
+        view = run_view(connection, run_id)
+        arms = [row.arm for row in view.arms]
+        with plays_table(connection, valid_plays(view.plays)):
             rows = connection.execute(COUNTED + QUERY, {"run": run_id, "arms": arms}).fetchall()
             failed = connection.execute(COUNTED + STATUSES, {"run": run_id}).fetchall()
-    left_out = Counter(
-        (play.arm, play.left_out) for play in played if play.left_out not in {None, WARM_UP}
-    )
-    return Summary(
+    return RunFigures(
         run_id=run_id,
         arms=tuple(
             ArmSummary(
@@ -107,13 +104,17 @@ def summarise(database: Path, run_id: str) -> Summary:
                 token_p50_ms=token,
                 output_tokens_per_s=tokens / seconds if tokens and seconds else None,
                 cached_share=cached,
-                left_out={
-                    reason or "": count for (name, reason), count in left_out.items() if name == arm
-                },
+                left_out=_left_out(view.plays, arm),
             )
             for arm, calls, ok, p50, p95, token, tokens, cached, seconds in rows
         ),
     )
+
+
+def _left_out(plays: Sequence[PlayedBlock], arm: str) -> dict[str, int]:
+    """Count the plays of an arm that do not count, by the reason; a warm-up was never meant to."""
+    reasons = (play.left_out for play in plays if play.arm == arm)
+    return dict(Counter(each for each in reasons if each is not None and each != WARM_UP))
 
 
 def _failed(arm: ArmSummary, status: str, count: int) -> str:

@@ -9,15 +9,14 @@ import duckdb
 import polars as pl
 
 from advisor.evidence import Phase, Telemetry
-from agentload.evidence.plays import Play, counted, tabled, total
+from agentload.evidence.plays import PlayedBlock, plays_table, total, valid_plays
 from agentload.model.controls import control_of
 
 # tokens with which a request's first tool or message
 # begins, whatever its words: a block or two may be cached
 BEFORE_SALT: Final = 32
-FULL: Final = (
-    0.95  # a pool is as good as full a little below 1: a request that needs more than is left waits
-)
+# a pool is as good as full a little below 1: a request that needs more than is left waits
+FULL: Final = 0.95
 PHASES: Final[Mapping[str, str]] = {
     "queue": "queue_s", "prefill": "prefill_s", "decode": "decode_s", "first-token": "ttft_s", "token": "itl_s", "answer": "e2e_s",
 }  # fmt: skip
@@ -58,22 +57,19 @@ def of_servers(
     connection: duckdb.DuckDBPyConnection,
     run_id: str,
     arms: Sequence[str],
-    plays: Sequence[Play],
+    plays: Sequence[PlayedBlock],
     rows: pl.DataFrame,
     *,
     is_cold: bool,
 ) -> tuple[tuple[str, Telemetry], ...]:
     """Return the figures of each arm's whole server; *rows* are the counted ones."""
-    kept = counted(plays)
+    kept = valid_plays(plays)
     samples, sent = _samples(connection, run_id, kept), _sent(connection, run_id)
     out = []
     for arm in arms:
         own = samples.get(arm, _Samples())
-        seconds = (
-            sum(
-                (play.ended_ns or play.clock_ns) - play.clock_ns for play in kept if play.arm == arm
-            )
-            / 1e9
+        lasted_ns = (
+            (play.ended_ns or play.clock_ns) - play.clock_ns for play in kept if play.arm == arm
         )
         calls = rows.filter(pl.col("arm") == arm)
         told = hit_rate(calls)
@@ -81,7 +77,7 @@ def of_servers(
             peak_kv_usage=own["kv_usage"].highest,
             pool_filled_share=own["kv_usage"].full_share or 0.0 if "kv_usage" in own else None,
             preemptions=own["preemptions"].counted,
-            minutes=seconds / 60,
+            minutes=sum(lasted_ns) / 1e9 / 60,
             # Samples begin and end beside the blocks; what was
             # said of each call is of the calls that count.
             hit_rate=told if told is not None else _ratio(own, "prefix_hits", "prefix_queries"),
@@ -147,10 +143,10 @@ class _Samples(dict[str, _Figures]):
 
 
 def _samples(
-    connection: duckdb.DuckDBPyConnection, run_id: str, plays: Sequence[Play]
+    connection: duckdb.DuckDBPyConnection, run_id: str, plays: Sequence[PlayedBlock]
 ) -> Mapping[str, _Samples]:
     found: dict[str, _Samples] = {}
-    with tabled(connection, plays):
+    with plays_table(connection, plays):
         for arm, name, *figures in connection.execute(
             _QUERY, {"run": run_id, "full": FULL}
         ).fetchall():

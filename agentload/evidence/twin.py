@@ -4,7 +4,9 @@ A fit has the coefficients of each arm, with the error on what was left out. A t
 has the pool that an arm's server reports, and the step times that were seen on it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import Final
@@ -17,8 +19,9 @@ from agentload.emulator.fit import Fitted, Observed, fit
 from agentload.emulator.profile import parse, read
 from agentload.errors import ProfileError
 from agentload.evidence.described import DTYPES
-from agentload.evidence.plays import plays, tabled
-from agentload.evidence.servers import Server, count, names, number, servers, text
+from agentload.evidence.plays import plays_table
+from agentload.evidence.servers import ArmServer, count, names, number, text
+from agentload.evidence.view import RunView, run_view
 from agentload.kvmath.layout import layout
 from agentload.kvmath.pool import pool_of
 from agentload.layout.step_times import Bounds
@@ -35,8 +38,6 @@ from agentload.model.profile import (
     Source,
 )
 from agentload.model.profile import Server as Settings
-from agentload.model.rows import ArmRow
-from agentload.store import tables
 from agentload.store.database import reading
 
 PLAIN: Final = LayerGroup(kind="full", layers=1, kv_heads=1, head_dim=1)
@@ -86,11 +87,8 @@ def twins(database: Path, run_id: str) -> dict[str, Twin]:
     Raises ProfileError where one cannot be had; the rest would compare nothing.
     """
     arms = _arms(database, run_id)
-    with (
-        reading(database) as connection,
-        tabled(connection, [play for play in plays(connection, run_id) if play.is_void]),
-    ):
-        fits = {name: fit_of(connection, run_id, arm) for name, arm in arms.items()}
+    with reading(database) as connection:
+        fits = _fits(connection, run_view(connection, run_id), arms)
     for name, each in fits.items():
         worst = max(each.itl_error.median, each.ttft_error.median)
         if worst > LARGEST_ERROR:
@@ -108,14 +106,11 @@ def _fitted(known: ArmProfile, found: Fitted) -> ArmProfile:
 
 def _arms(database: Path, run_id: str) -> dict[str, ArmProfile]:
     with reading(database) as connection:
-        return {
-            each.arm: _geometry(each)
-            for each in servers(connection, run_id)
-            if not is_control(each.arm)
-        }
+        view = run_view(connection, run_id)
+    return {each.arm: _geometry(each) for each in view.servers() if not is_control(each.arm)}
 
 
-def _geometry(server: Server) -> ArmProfile:
+def _geometry(server: ArmServer) -> ArmProfile:
     """Return an arm with everything but its step times: of
     the profile that it plays, else of what its server tells.
     """
@@ -135,41 +130,48 @@ def _geometry(server: Server) -> ArmProfile:
     return _told(server)
 
 
-def _told(server: Server) -> ArmProfile:
-    facts, arguments = server.facts, server.arguments
-    if text(server.settings.get("speculative")) or "--speculative-config" in arguments:
+def _check_steps_are_seen(server: ArmServer) -> None:
+    """Raise ProfileError where a chunk is no step."""
+    if text(server.settings.get("speculative")) or "--speculative-config" in server.arguments:
         raise ProfileError(
             f"{server.arm} speculates: what is accepted depends on the text",
             hint="capacity is searched instead",
         )
-    if (count(next(iter(arguments.get("--stream-interval", ())), None)) or 1) > 1:
+    if (_argument(server, "--stream-interval") or 1) > 1:
         raise ProfileError(
             f"{server.arm} streams several tokens at a time, which hides its steps",
             hint="--stream-interval 1",
         )
-    window, pool = count(facts.get("max_model_len")), number(facts.get("pool_tokens"))
-    if (
-        window is None
-        or pool is None
-        or server.replicas > 1
-        or (count(facts.get("engines")) or 1) > 1
-    ):
+
+
+def _window_and_pool(server: ArmServer) -> tuple[int, float]:
+    """Return how long a context the server takes, and the tokens
+    of its pool; raise ProfileError where it does not say.
+    """
+    window = count(server.facts.get("max_model_len"))
+    pool = number(server.facts.get("pool_tokens"))
+    engines = server.replicas * (count(server.facts.get("engines")) or 1)
+    if window is None or pool is None or engines > 1:
         raise ProfileError(
             f"{server.arm} is no single server that tells its window and its pool",
             hint="capacity is searched instead",
         )
+    return window, pool
+
+
+def _told(server: ArmServer) -> ArmProfile:
+    _check_steps_are_seen(server)
+    window, pool = _window_and_pool(server)
+    facts = server.facts
     block = count(facts.get("block_size")) or BLOCK
     dtype = DTYPES.get(text(facts.get("kv_cache_dtype")) or "auto", "auto")
     shape = server.shape if server.shape is not None and server.shape.groups else None
     model = shape or ModelShape(name=server.model or server.arm, groups=(PLAIN,), max_len=window)
     skipped = names(facts.get("skip_layers")) if shape is not None else ()
+    cut_by = partial(layout, model, dtype, skip_layers=skipped)
     # What is told is the block of those layers whose blocks
     # grew; without it the server's own is the usual one.
-    grown = (
-        each
-        for each in (BLOCK, block)
-        if layout(model, dtype, skip_layers=skipped, block_tokens=each).block_tokens == block
-    )
+    grown = (each for each in (BLOCK, block) if cut_by(block_tokens=each).block_tokens == block)
     settings = Settings(
         software=f"vLLM {text(facts.get('version')) or ''}",
         max_model_len=window,
@@ -177,7 +179,7 @@ def _told(server: Server) -> ArmProfile:
         max_num_batched_tokens=_setting(server, "max_num_batched_tokens") or BUDGET,
         max_num_seqs=_setting(server, "max_num_seqs") or SEQUENCES,
     )
-    cut = layout(model, dtype, skip_layers=skipped, block_tokens=settings.block_tokens)
+    cut = cut_by(block_tokens=settings.block_tokens)
     # As many pages as the server says tokens: by its own
     # count, a request of the whole window over and over.
     pages = ceil(pool / window * cut.peak_pages(window, settings.max_num_batched_tokens))
@@ -198,11 +200,13 @@ def _told(server: Server) -> ArmProfile:
     )
 
 
-def _setting(server: Server, name: str) -> int | None:
-    option = f"--{name.replace('_', '-')}"
-    return count(server.settings.get(name)) or count(
-        next(iter(server.arguments.get(option, ())), None)
-    )
+def _setting(server: ArmServer, name: str) -> int | None:
+    return count(server.settings.get(name)) or _argument(server, f"--{name.replace('_', '-')}")
+
+
+def _argument(server: ArmServer, option: str) -> int | None:
+    """Return the number that a server was started with."""
+    return count(next(iter(server.arguments.get(option, ())), None))
 
 
 # Void blocks and failed calls say nothing of the model; retries stand for themselves.
@@ -233,7 +237,8 @@ def profile_of_run(
     model = read(like)
     known = {arm.name: arm for arm in model.arms if arm.step is not None}
     with reading(database) as connection:
-        arms = [row.arm for row in tables.rows(connection, ArmRow, run_id=run_id)]
+        view = run_view(connection, run_id)
+        arms = [row.arm for row in view.arms]
         shared = [arm for arm in arms if arm in known]
         if not shared:
             raise ProfileError(
@@ -241,8 +246,7 @@ def profile_of_run(
                 f"{', '.join(arms) or 'no arm at all'}",
                 hint=f"{like} has: {', '.join(known)}",
             )
-        with tabled(connection, [play for play in plays(connection, run_id) if play.is_void]):
-            fits = {arm: fit_of(connection, run_id, known[arm]) for arm in shared}
+        fits = _fits(connection, view, {arm: known[arm] for arm in shared})
     made = Profile(
         name=name,
         title=f"{model.title}, fitted to run {run_id}",
@@ -258,7 +262,7 @@ def profile_of_run(
     return made, fits
 
 
-def observed(connection: duckdb.DuckDBPyConnection, run_id: str, arm: str) -> Observed:
+def observation(connection: duckdb.DuckDBPyConnection, run_id: str, arm: str) -> Observed:
     """Read the calls of an arm, on one axis of time.
 
     Raises ProfileError where its steps cannot be told from its chunks.
@@ -293,12 +297,20 @@ def observed(connection: duckdb.DuckDBPyConnection, run_id: str, arm: str) -> Ob
     )
 
 
+def _fits(
+    connection: duckdb.DuckDBPyConnection, view: RunView, arms: Mapping[str, ArmProfile]
+) -> dict[str, Fitted]:
+    """Fit every arm to its calls, those of void blocks left out."""
+    with plays_table(connection, [play for play in view.plays if play.is_void]):
+        return {name: fit_of(connection, view.name, arm) for name, arm in arms.items()}
+
+
 def fit_of(connection: duckdb.DuckDBPyConnection, run_id: str, arm: ArmProfile) -> Fitted:
     """Fit what was seen of an arm; what reading its
     weights takes is its step time's, where it has one.
     """
     weights_ms = None if arm.step is None else arm.step.weights_ms
-    seen = observed(connection, run_id, arm.name)
+    seen = observation(connection, run_id, arm.name)
     return fit(
         seen,
         weights_ms=weights_ms,

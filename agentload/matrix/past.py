@@ -17,7 +17,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from agentload.errors import StoreError, UsageError
-from agentload.evidence.plays import plays
+from agentload.evidence.view import run_view
 from agentload.matrix.described import LeftOut
 from agentload.matrix.parts import document
 from agentload.matrix.steps import Part
@@ -163,7 +163,7 @@ def sweep_pairs(database: Path, before: ModelRun) -> int:
     """Count the length-sweep pairs that a run has on all arms."""
     found = defaultdict(set)
     with reading(database) as connection:
-        for play in plays(connection, before.run):
+        for play in run_view(connection, before.run).plays:
             if play.pair >= BESIDE and play.left_out is None:
                 found[play.pair].add(play.arm)
     return sum(arms >= set(before.arms) for arms in found.values())

@@ -8,6 +8,7 @@ from typing import Final
 
 from agentload import __version__
 from agentload.errors import AgentloadError
+from agentload.evidence.view import RunView
 from agentload.exposition.scrape import Scrape
 from agentload.model.rows import VerdictRow
 from agentload.report.document import document
@@ -42,8 +43,8 @@ def advise(
 
 def document_of(found: Verdict, database: Path, *, production: Scrape | None = None) -> Document:
     """Say the verdict on a run, with the facts that its database holds."""
-    setting, run = found.setting, found.evidence.run
-    known = facts(database, run, production=production, spelled=setting.spelled)
+    setting = found.setting
+    known = facts(database, found.view, production=production, spelled=setting.spelled)
     return document(found.decision, found.evidence, known, policy=setting.policy)
 
 
@@ -60,16 +61,16 @@ def compare(
     both = comparison(database, before, after, setting=setting, profile=profile)
     chosen = both.arm(arm)
     found = both.verdict(chosen)
-    known = _facts(database, both.before.run, both.after.run, chosen)
+    known = _facts(database, both.views, chosen)
     return document(found.decision, found.evidence, known, policy=setting.policy)
 
 
-def _facts(database: Path, before: str, after: str, arm: str) -> RunFacts:
+def _facts(database: Path, views: tuple[RunView, RunView], arm: str) -> RunFacts:
     """Join the facts of both runs about the arm.
 
     The later run's making, and each run's server and series under its own name.
     """
-    sides = tuple((run, facts(database, run)) for run in (before, after))
+    sides = tuple((view.name, facts(database, view)) for view in views)
     servers = tuple(
         replace(each, arm=run)
         for run, side in sides
@@ -81,7 +82,7 @@ def _facts(database: Path, before: str, after: str, arm: str) -> RunFacts:
     )
     later = sides[1][1]
     return RunFacts(
-        made=replace(later.made, servers=servers, compared_with=before),
+        made=replace(later.made, servers=servers, compared_with=views[0].name),
         study=later.study,
         timelines=timelines,
     )

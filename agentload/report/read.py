@@ -13,16 +13,15 @@ from typing import Any, Final
 import duckdb
 
 from agentload.endpoints.facts import LASTING, VERIFIES, Facts, changed, told
-from agentload.evidence.plays import Play, counted, plays, tabled
+from agentload.evidence.plays import PlayedBlock, plays_table, valid_plays
+from agentload.evidence.view import RunView
 from agentload.exposition.scrape import Scrape
-from agentload.model.rows import ArmRow, BlockRow, FingerprintRow, LegRow, RunRow
+from agentload.model.rows import ArmRow
 from agentload.report import format as say
 from agentload.report.parts import Block, Made, Retrieval, RunFacts, Served, Timeline, Turn
-from agentload.store import tables
 from agentload.store.database import reading
 from agentload.study.document import json_text
 from agentload.study.kinds import Replay, Study
-from agentload.study.stored import notes, study_of
 
 SECOND: Final = 1_000_000_000
 TURNS: Final = 12
@@ -33,35 +32,31 @@ LENGTHS: Final = 10
 
 def facts(
     database: Path,
-    run: str,
+    view: RunView,
     *,
     production: Scrape | None = None,
     spelled: frozenset[str] = frozenset(),
 ) -> RunFacts:
-    """Read the facts of a run, with what production reports;
-    raise `StoreError` if the database has no such run.
-    """
+    """Return the facts of a run of this database, with what production reports."""
     with reading(database) as connection:
-        made, study = _made(connection, database, run)
+        study = view.study()
         return RunFacts(
-            made=made,
+            made=_made(connection, database, view, study),
             study=study,
-            timelines=_timelines(connection, run),
-            blocks=_blocks(played := plays(connection, run)),
-            session=_session(connection, run, counted(played)),
-            retrieval=_retrieval(connection, run),
+            timelines=_timelines(connection, view),
+            blocks=_blocks(view.plays),
+            session=_session(connection, view.name, valid_plays(view.plays)),
+            retrieval=_retrieval(connection, view.name),
             production=production,
             spelled=spelled,
         )
 
 
 def _made(
-    connection: duckdb.DuckDBPyConnection, database: Path, run: str
-) -> tuple[Made, Study | None]:
-    (row,) = tables.rows(connection, RunRow, run_id=run)
-    legs = tables.rows(connection, LegRow, run_id=run)
+    connection: duckdb.DuckDBPyConnection, database: Path, view: RunView, study: Study | None
+) -> Made:
+    row, legs = view.run, view.legs
     spent = [leg.ended_ns - leg.monotonic_ns for leg in legs if leg.ended_ns is not None]
-    study = study_of(row)
     traces = (
         [each.path for each in study.traces]
         if isinstance(study, Replay)
@@ -74,10 +69,12 @@ def _made(
         "AS of, count(DISTINCT session) "
     )
     sessions = dict(
-        connection.execute(query + "FROM attempts WHERE run_id = ? GROUP BY of", [run]).fetchall()
+        connection.execute(
+            query + "FROM attempts WHERE run_id = ? GROUP BY of", [view.name]
+        ).fetchall()
     )
-    made = Made(
-        run=run,
+    return Made(
+        run=view.name,
         tool_version=row.version,
         name=row.name,
         model=row.model,
@@ -95,24 +92,23 @@ def _made(
         hosts=tuple(dict.fromkeys(leg.host for leg in legs)),
         legs=len(legs),
         minutes=sum(spent) / SECOND / 60 if spent else None,
-        servers=_servers(connection, run),
-        origin=origin(notes(row.options).source, sessions),
+        servers=_servers(view),
+        origin=origin(view.notes().source, sessions),
     )
-    return made, study
 
 
-def _servers(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Served, ...]:
+def _servers(view: RunView) -> tuple[Served, ...]:
     said: dict[str, list[Facts]] = {}
-    for row in tables.rows(connection, FingerprintRow, run_id=run):
+    for row in view.fingerprints:
         said.setdefault(row.arm, []).append(json.loads(row.facts))
     # An arm may change machines within a run: then its blocks know where it was.
     on: dict[str, dict[str, None]] = {}
-    for block in tables.rows(connection, BlockRow, run_id=run):
+    for block in view.blocks:
         if block.machine is not None:
             on.setdefault(block.arm, {})[block.machine] = None
     return tuple(
         _served(arm, ", then ".join(on.get(arm.arm, ())) or arm.machine, said.get(arm.arm, []))
-        for arm in tables.rows(connection, ArmRow, run_id=run)
+        for arm in view.arms
     )
 
 
@@ -142,7 +138,7 @@ def _served(arm: ArmRow, machine: str | None, said: list[Facts]) -> Served:
     )
 
 
-def _blocks(played: Sequence[Play]) -> tuple[Block, ...]:
+def _blocks(played: Sequence[PlayedBlock]) -> tuple[Block, ...]:
     return tuple(
         Block(
             arm=play.arm,
@@ -167,7 +163,7 @@ _WHOLE: Final = """
 
 
 def _session(
-    connection: duckdb.DuckDBPyConnection, run: str, played: Sequence[Play]
+    connection: duckdb.DuckDBPyConnection, run: str, played: Sequence[PlayedBlock]
 ) -> tuple[Turn, ...]:
     """Read the session that most arms finished, of those
     with the most turns that a chart can show the longest.
@@ -183,7 +179,7 @@ def _session(
             prompt_tokens, cached_tokens, output_tokens
         {_WHOLE} WHERE pair = $pair AND session = $session ORDER BY arm, turn
     """
-    with tabled(connection, played):
+    with plays_table(connection, played):
         most = f"SELECT pair, session FROM ({pick})"  # noqa: S608  # the same
         row = connection.execute(most, {"run": run, "most": TURNS}).fetchone()
         if row is None:
@@ -207,18 +203,17 @@ def _session(
     )
 
 
-def _timelines(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Timeline, ...]:
+def _timelines(connection: duckdb.DuckDBPyConnection, view: RunView) -> tuple[Timeline, ...]:
     # Legs have a monotonic clock each; the wall clock says how far apart they are.
     query = """
         SELECT arm, name, (wall_ns - $origin_ns) / 1e9 AS second, value FROM readings
         WHERE run_id = $run AND name IN ('kv_usage', 'preemptions', 'running')
         ORDER BY arm, second
     """
-    first = next(iter(tables.rows(connection, LegRow, run_id=run)), None)
-    origin_ns = first.wall_ns if first is not None else 0
+    origin_ns = view.legs[0].wall_ns if view.legs else 0
     seen: dict[str, dict[str, dict[float, float]]] = {}
     for arm, name, second, value in connection.execute(
-        query, {"run": run, "origin_ns": origin_ns}
+        query, {"run": view.name, "origin_ns": origin_ns}
     ).fetchall():
         # A server of several engines reports each: the pool
         # is as full as its fullest part, preemptions add up.

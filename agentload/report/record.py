@@ -11,7 +11,7 @@ from advisor.estimate import Estimate
 from advisor.evidence import Evidence, Kind
 from advisor.verdict import ArmVerdict, Word
 from agentload.dispatch.checking import RECORDED
-from agentload.evidence.capacity import Held, held
+from agentload.evidence.capacity import Concurrency, concurrency
 from agentload.evidence.hardware import gpu_memory
 from agentload.report.advise import document_of
 from agentload.report.parts import Document, Listing, Table
@@ -27,7 +27,7 @@ class Measured:
     model: str
     document: Document
     evidence: Evidence
-    held: tuple[Held, ...] = ()
+    held: tuple[Concurrency, ...] = ()
     right: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """By arm: how many of the questions that it answered it got right, and how many those were."""
     gpu_memory: Mapping[str, float] = field(default_factory=dict)
@@ -195,13 +195,13 @@ def measured(
     found = verdict(database, run, setting=setting)
     workloads = [each.name for each in found.evidence.workloads]
     with reading(database) as connection:
-        steps, memory = held(connection, run, workloads), gpu_memory(connection, run)
+        memory = gpu_memory(connection, found.view)
         answers = connection.execute(_RIGHT, [run, RECORDED]).fetchall()
     return Measured(
         model=model,
         document=document_of(found, database),
         evidence=found.evidence,
-        held=steps,
+        held=concurrency(found.view, workloads),
         right={arm: (right, asked) for arm, right, asked in answers if asked},
         gpu_memory=memory,
         report=report,

@@ -4,23 +4,22 @@ An arm of the later run is compared with the same arm of the earlier one, turn b
 same bytes. What lies between the runs in time is in the difference, and the document says so.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import duckdb
 import numpy as np
 
 from advisor.decide import decide
-from advisor.evidence import Calls, Evidence, Ints
+from advisor.evidence import Calls, CapacityPoint, ClientHealth, Evidence, Ints, Observation, Sweep
 from agentload.errors import EvidenceError
-from agentload.model.rows import RunRow
-from agentload.store import tables
+from agentload.evidence.view import RunView, run_view
 from agentload.store.database import reading
 from agentload.store.runs import run_named
 from agentload.study.change import changes
-from agentload.study.stored import study_of
 from agentload.verdict.policy import Setting
 from agentload.verdict.verdict import Verdict, evidence_of
 
@@ -50,10 +49,15 @@ WHERE run_id = ? AND status = 'ok' AND token_rule IS NOT NULL ORDER BY ALL
 """
 
 
+_Row = TypeVar("_Row", CapacityPoint, ClientHealth, Observation, Sweep)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """Two runs of one plan, each gathered once, whichever of their arms are compared."""
 
+    views: tuple[RunView, RunView]
+    """The earlier and the later run."""
     before: Evidence
     after: Evidence
     setting: Setting
@@ -73,9 +77,11 @@ class Comparison:
 
     def verdict(self, arm: str) -> Verdict:
         """Decide whether the later run is better or worse than the earlier one on an arm."""
-        evidence = joined(self.before, self.after, arm)
+        evidence = side_by_side(self.before, self.after, arm)
         decision = decide(evidence, self.setting.policy)
-        return Verdict(decision=decision, evidence=evidence, setting=self.setting)
+        return Verdict(
+            view=self.views[1], decision=decision, evidence=evidence, setting=self.setting
+        )
 
 
 def comparison(
@@ -87,24 +93,26 @@ def comparison(
         if runs[0] == runs[1]:
             both = f"'{before}' and '{after}' both name run {runs[0]}"
             raise EvidenceError(both, hint="--runs BEFORE,AFTER")
-        _check_comparable(runs, [_settings(connection, run) for run in runs])
+        views = (run_view(connection, runs[0]), run_view(connection, runs[1]))
+        _check_comparable(runs, [_settings(connection, view) for view in views])
         gathered = partial(evidence_of, connection, setting=setting, profile=profile)
-        earlier, later = map(gathered, runs)
-    return Comparison(before=earlier, after=later, setting=setting)
+        earlier, later = map(gathered, views)
+    return Comparison(views=views, before=earlier, after=later, setting=setting)
 
 
-def _settings(connection: duckdb.DuckDBPyConnection, run: str) -> dict[str, Any]:
-    (row,) = tables.rows(connection, RunRow, run_id=run)
+def _settings(connection: duckdb.DuckDBPyConnection, view: RunView) -> dict[str, Any]:
+    row, run = view.run, view.name
     rules = connection.execute(_RULES, [run]).fetchall()
     sessions = (
         "SELECT count(DISTINCT session), bit_xor(hash(session)) FROM (SELECT DISTINCT session "
         "FROM attempts WHERE run_id = ?)"
     )
+    (counted,) = connection.execute(sessions, [run]).fetchall()
     return {
         **{name: getattr(row, name) for name in ("trace_hash", "model", "kind", "design", "seed")},
-        "study": study_of(row),
+        "study": view.study(),
         "token_rule": [rule for (rule,) in rules],
-        "sessions": connection.execute(sessions, [run]).fetchone(),
+        "sessions": counted,
     }
 
 
@@ -149,75 +157,54 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:12]}…"
 
 
-def joined(before: Evidence, after: Evidence, arm: str) -> Evidence:
+def side_by_side(before: Evidence, after: Evidence, arm: str) -> Evidence:
     """Put one arm of two runs side by side, each called by its
     run; raise `EvidenceError` when too few pairs are left in both.
     """
     _check_pairs(before, after, arm)
-    sides = (before, after)
-    played = [
-        each.calls for each in before.observations if each.calls is not None and len(each.calls)
-    ]
-    blocks = max(int(calls.block.max()) for calls in played) + 1
-    end_s = max(float(calls.start_s.max()) for calls in played)
-    observations = [
-        replace(each, arm=before.run) for each in before.observations if each.arm == arm
-    ]
-    observations += [
-        replace(
-            each,
-            arm=after.run,
-            calls=None if each.calls is None else _later(each.calls, blocks, end_s),
-        )
-        for each in after.observations
-        if each.arm == arm
-    ]
+    sides = (before, replace(after, observations=_behind(before, after.observations)))
     return replace(
         before,
         run=after.run,
         reference=before.run,
         arms=tuple(replace(side.arm(arm), name=side.run) for side in sides),
         deployment=replace(before.deployment, version=_versions(before, after)),
-        observations=tuple(observations),
+        observations=_of_arm(arm, [(side.run, side.observations) for side in sides]),
         server=tuple(
             (side.run, figures) for side in sides for name, figures in side.server if name == arm
         ),
-        sweeps=tuple(
-            replace(sweep, arm=side.run)
-            for side in sides
-            for sweep in side.sweeps
-            if sweep.arm == arm
-        ),
-        capacity=tuple(
-            replace(point, arm=side.run)
-            for side in sides
-            for point in side.capacity
-            if point.arm == arm
-        ),
+        sweeps=_of_arm(arm, [(side.run, side.sweeps) for side in sides]),
+        capacity=_of_arm(arm, [(side.run, side.capacity) for side in sides]),
         twin_changes=(),
         accuracy=(),
         aa=(*before.aa, *after.aa),
-        health=tuple(
-            replace(each, arm=side.run)
-            for side in sides
-            for each in side.health
-            if each.arm in (None, arm)
-        ),
+        health=_of_arm(arm, [(side.run, side.health) for side in sides]),
         dated=after.dated,
         notes=(IN_TIME, *(f"{side.run}: {note}" for side in sides for note in side.notes)),
     )
 
 
+def _of_arm(arm: str, sides: Iterable[tuple[str, Iterable[_Row]]]) -> tuple[_Row, ...]:
+    """Return what is known of an arm, or of all arms, in these runs, each called by its run."""
+    return tuple(
+        replace(each, arm=run) for run, rows in sides for each in rows if each.arm in (None, arm)
+    )
+
+
+def _behind(before: Evidence, observations: Iterable[Observation]) -> tuple[Observation, ...]:
+    """Move the calls of these observations behind those of the earlier run."""
+    seen = [each.calls for each in before.observations]
+    played = [calls for calls in seen if calls is not None and len(calls)]
+    blocks = max(int(calls.block.max()) for calls in played) + 1
+    end_s = max(float(calls.start_s.max()) for calls in played)
+    return tuple(
+        replace(each, calls=None if each.calls is None else _later(each.calls, blocks, end_s))
+        for each in observations
+    )
+
+
 def _check_pairs(before: Evidence, after: Evidence, arm: str) -> None:
-    pairs = [
-        {
-            int(pair)
-            for each in side.observations
-            if each.arm == arm and each.calls is not None
-            for pair in np.unique(each.calls.pair)
-        }
-        for side in (before, after)
-    ]
+    pairs = [_pairs(side, arm) for side in (before, after)]
     common, played = pairs[0] & pairs[1], pairs[0] | pairs[1]
     if len(common) < max(1, len(played) / 2):
         told = " and ".join(
@@ -230,13 +217,16 @@ def _check_pairs(before: Evidence, after: Evidence, arm: str) -> None:
         )
 
 
+def _pairs(side: Evidence, arm: str) -> set[int]:
+    own = [each.calls for each in side.observations if each.arm == arm]
+    return set().union(*(np.unique(calls.pair).tolist() for calls in own if calls is not None))
+
+
 def _versions(before: Evidence, after: Evidence) -> str | None:
-    versions = [side.deployment.version for side in (before, after)]
-    return (
-        versions[1]
-        if versions[0] == versions[1] or None in versions
-        else f"{versions[0]} and {versions[1]}"
-    )
+    then, now = before.deployment.version, after.deployment.version
+    if then is None or now is None or then == now:
+        return now
+    return f"{then} and {now}"
 
 
 def _later(calls: Calls, blocks: int, seconds: float) -> Calls:

@@ -6,13 +6,13 @@ from typing import Final
 
 import msgspec
 
+from advisor.verdict import Decision
 from agentload.errors import UsageError
-from agentload.model.rows import AnswerRow, ArmRow, RunRow
+from agentload.model.rows import AnswerRow
 from agentload.store import tables
 from agentload.store.database import reading
 from agentload.study.kinds import Ask, Replay
 from agentload.study.parts import Live
-from agentload.study.stored import study_of
 from agentload.verdict.policy import Setting
 from agentload.verdict.verdict import verdict
 
@@ -35,7 +35,8 @@ def recheck(database: Path, run: str, *, setting: Setting) -> Recheck:
 
     Raises UsageError where it asks for something else than calibration.
     """
-    decision = verdict(database, run, setting=setting).decision
+    judged = verdict(database, run, setting=setting)
+    decision, view = judged.decision, judged.view
     found = {each.arm: each.verdict for each in decision.server if each.arm != decision.reference}
     arm = next((name for name, verdict in found.items() if verdict == "calibrate"), None)
     hint = f"agentload advise {database} --run {run}"
@@ -44,36 +45,33 @@ def recheck(database: Path, run: str, *, setting: Setting) -> Recheck:
         raise UsageError(
             f"the decision on run {run} does not ask for calibration ({said})", hint=hint
         )
-    with reading(database) as connection:
-        (row,) = tables.rows(connection, RunRow, run_id=run)
-        arms = {each.arm: each for each in tables.rows(connection, ArmRow, run_id=run)}
-        tasks = {
-            each.task for each in tables.rows(connection, AnswerRow, run_id=run) if each.arm == arm
-        }
+    arms = {each.arm: each for each in view.arms}
     first, other = arms[decision.reference], arms[arm]
     if first.url is None or other.url is None:
         raise UsageError(f"run {run} was simulated: there is no server to ask again", hint=hint)
-    margin = setting.policy.accuracy_margin
-    open_ = [
-        each
-        for each in decision.accuracy
-        if each.arm == arm and (each.difference.low is None or each.difference.low <= -margin)
-    ]
-    lengths = sorted(
-        {
-            round(each.context_tokens)
-            for each in open_ or [each for each in decision.accuracy if each.arm == arm]
-        }
-    )
-    began = study_of(row)
+    with reading(database) as connection:
+        answers = tables.rows(connection, AnswerRow, run_id=view.name, arm=arm)
+    tasks = {each.task for each in answers}
+    lengths = _open_lengths(decision, arm, margin=setting.policy.accuracy_margin)
+    began = view.study()
     base = began if isinstance(began, Ask) else Ask(servers=Live(endpoints=""))
     endpoints = f"{decision.reference}={first.url},{CALIBRATED}={other.url}"
     study = msgspec.structs.replace(
         base, servers=Live(endpoints=endpoints), until_settled=True, items=None, traces=(), aa=None
     )
     if tasks and base.own is None:
-        study = msgspec.structs.replace(study, tasks=tuple(sorted(tasks)), contexts=tuple(lengths))
+        study = msgspec.structs.replace(study, tasks=tuple(sorted(tasks)), contexts=lengths)
     traces = began.traces if isinstance(began, Replay | Ask) else ()
     return Recheck(
-        arm=arm, model=row.model, traces=tuple(each.path for each in traces), study=study
+        arm=arm, model=view.run.model, traces=tuple(each.path for each in traces), study=study
     )
+
+
+def _open_lengths(decision: Decision, arm: str, *, margin: float) -> tuple[int, ...]:
+    """Return the lengths at which an arm may lose more than
+    the margin; all that were asked where none is left open.
+    """
+    own = [each for each in decision.accuracy if each.arm == arm]
+    lows = ((each, each.difference.low) for each in own)
+    open_ = [each for each, low in lows if low is None or low <= -margin]
+    return tuple(sorted({round(each.context_tokens) for each in open_ or own}))

@@ -15,9 +15,8 @@ from agentload.builtin import find
 from agentload.emulator import profile as profiles
 from agentload.errors import AgentloadError
 from agentload.evidence.gather import gather
+from agentload.evidence.view import RunView, run_view
 from agentload.model.profile import ArmProfile, Profile
-from agentload.model.rows import ArmRow, ProbeRow
-from agentload.store import tables
 from agentload.store.database import reading
 from agentload.store.runs import run_named
 from agentload.verdict.policy import DECISION, Setting
@@ -27,6 +26,8 @@ from agentload.verdict.policy import DECISION, Setting
 class Verdict:
     """A decision, with what it was made from and by which rules."""
 
+    view: RunView
+    """The run that was decided on; of two that were compared, the later one."""
     decision: Decision
     evidence: Evidence
     setting: Setting
@@ -49,14 +50,15 @@ def verdict(
     """
     with reading(database) as connection:  # kept open: those who open it meanwhile share it
         wanted = run_named(database, run)
-        own = _decided_with(connection, wanted) if setting.name == Setting().name else None
+        view = run_view(connection, wanted)
+        own = _decided_with(view) if setting.name == Setting().name else None
         if own is not None:
             setting = replace(own, spelled=setting.spelled)
         evidence = evidence_of(
-            connection, wanted, setting=setting, reference=reference, profile=profile
+            connection, view, setting=setting, reference=reference, profile=profile
         )
     decision = decide(evidence, setting.policy)
-    return Verdict(decision=decision, evidence=evidence, setting=setting)
+    return Verdict(view=view, decision=decision, evidence=evidence, setting=setting)
 
 
 def with_question_time(found: Verdict, *, question_s: float | None) -> Verdict:
@@ -72,27 +74,26 @@ def with_question_time(found: Verdict, *, question_s: float | None) -> Verdict:
     )
 
 
-def _decided_with(connection: duckdb.DuckDBPyConnection, run: str) -> Setting | None:
+def _decided_with(view: RunView) -> Setting | None:
     """Return what `decide` decided a run with, as it wrote it down last; None where it did not."""
-    asked = tables.rows(connection, ProbeRow, run_id=run, probe=DECISION)
+    asked = view.probes_of(DECISION)
     own = loads(asked[-1].detail or "{}").get("setting") if asked else None
     return None if own is None else msgspec.convert(own, Setting)
 
 
 def evidence_of(
     connection: duckdb.DuckDBPyConnection,
-    run: str,
+    view: RunView,
     *,
     setting: Setting,
     reference: str | None = None,
     profile: str | None = None,
 ) -> Evidence:
     """Gather a run's evidence, with what profiles and the user's own load add to it."""
-    rows = [(row.arm, row.profile) for row in tables.rows(connection, ArmRow, run_id=run)]
-    known, missing = _profiles(rows, profile)
+    known, missing = _profiles(((row.arm, row.profile) for row in view.arms), profile)
     evidence = gather(
         connection,
-        run,
+        view,
         reference=reference,
         profiles={arm: found for arm, (_, found) in known.items()},
         price=setting.price,
@@ -130,9 +131,8 @@ def _profiles(
 ) -> tuple[dict[str, tuple[Profile, ArmProfile]], tuple[str, ...]]:
     """Return the profile of each arm that names one, and the names that were not found."""
     if fallback is not None:
-        find(
-            "profiles", fallback
-        )  # asked for by the user, just now: refused though every arm names its own
+        # asked for by the user, just now: refused though every arm names its own
+        find("profiles", fallback)
     read: dict[str, Profile] = {}
     found, missing = {}, []
     for arm, named in arms:

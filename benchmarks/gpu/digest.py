@@ -30,7 +30,7 @@ from scipy import stats
 from advisor.statistics.starts import ENOUGH_STARTS
 from agentload.emulator.profile import read, text
 from agentload.emulator.steptime import prefill_s
-from agentload.evidence import plays
+from agentload.evidence.view import run_view
 from agentload.model.profile import ArmProfile
 from agentload.store.database import reading
 from benchmarks.gpu import plan
@@ -148,7 +148,7 @@ def start_levels(connection: duckdb.DuckDBPyConnection, run: str) -> list[list[t
     """Return, for each arm of a run, the start and the mean log latency of each of its pairs."""
     began = {
         (play.arm, play.pair): play.restart
-        for play in plays.plays(connection, run)
+        for play in run_view(connection, run).plays
         if not play.is_void
     }
     rows = connection.execute(LEVELS, [run]).fetchall()

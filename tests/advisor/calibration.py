@@ -29,7 +29,7 @@ from pathlib import Path
 from scipy import stats
 
 from advisor.statistics import paired
-from advisor.statistics.planning import LATER_LOOKS, LEVEL, adjusted
+from advisor.statistics.planning import LATER_LOOKS, LEVEL, holm_adjusted
 from agentload.remote.cores import cores
 from tests.advisor.grading import (
     CROSSINGS,
@@ -80,7 +80,7 @@ def broken(promises: Sequence[Promise]) -> list[Promise]:
     return [
         each
         for family in by_name.values()
-        for each, p in zip(family, adjusted([each.p for each in family]), strict=True)
+        for each, p in zip(family, holm_adjusted([each.p for each in family]), strict=True)
         if p <= POLICY.alpha
     ]
 

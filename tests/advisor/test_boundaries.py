@@ -376,7 +376,7 @@ def test_what_invalidates_one_class_leaves_the_others_and_a_tenth_of_the_mix_the
 
     def invalid(gate: Gate) -> list[bool]:
         case = replace(assess(bare(workloads=classes), Policy()), gates=(gate,))
-        return [case.spoiled("turn", "fp8", scope) is not None for scope in (None, "chat", "code")]
+        return [case.spoiler("turn", "fp8", scope) is not None for scope in (None, "chat", "code")]
 
     assert invalid(gate) == [True, True, False]
     assert invalid(replace(gate, workload="code")) == [False, False, True]

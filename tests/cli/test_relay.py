@@ -11,6 +11,7 @@ import yaml
 
 from agentload.errors import UsageError
 from agentload.evidence.gather import gather
+from agentload.evidence.view import run_view
 from agentload.store.database import reading
 from agentload.tracefile.files import write
 from tests.cli.verbs import agentload
@@ -68,7 +69,7 @@ def test_arms_that_cannot_run_side_by_side_are_started_in_turn_and_each_pair_car
     )
     with reading(database) as connection:
         ((run, study),) = connection.execute("SELECT run_id, study FROM runs").fetchall()
-        evidence = gather(connection, run)
+        evidence = gather(connection, run_view(connection, run))
         assert connection.execute("SELECT count(*), count(void) FROM blocks").fetchall() == [(8, 0)]
     starts = {
         each.arm: sorted(

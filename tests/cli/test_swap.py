@@ -19,6 +19,7 @@ from advisor.assess.speed import speeds
 from advisor.policy import Policy
 from agentload.emulator.steptime import StepClock
 from agentload.evidence.gather import gather
+from agentload.evidence.view import run_view
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.servers import arms_of
 from agentload.serve.processes import Servers, start
@@ -81,7 +82,7 @@ def change(folder: Path) -> tuple[float, float, float]:
     with duckdb.connect(str(folder / "x.duckdb"), read_only=True) as connection:
         ((run,),) = connection.execute("SELECT run_id FROM runs").fetchall()
     with reading(folder / "x.duckdb") as connection:
-        found = gather(connection, run)
+        found = gather(connection, run_view(connection, run))
     relative = next(
         each.change.relative
         for each in speeds(found, (("chat", 1.0),), Policy())

@@ -6,6 +6,7 @@ import pytest
 
 from agentload.errors import PlanError, UsageError
 from agentload.evidence.gather import gather
+from agentload.evidence.view import run_view
 from agentload.layout import traces as contexts
 from agentload.live import health
 from agentload.store.database import reading
@@ -27,7 +28,7 @@ def test_a_context_sweep_is_a_run_whose_evidence_has_the_lines_of_each_arm(
     assert "6       6" in capsys.readouterr().out
     with reading(database) as connection:
         ((run,),) = connection.execute("SELECT run_id FROM runs").fetchall()
-        evidence = gather(connection, run)
+        evidence = gather(connection, run_view(connection, run))
     assert [(each.arm, sorted(each.context_tokens.tolist())) for each in evidence.sweeps] == [
         (arm, [516.0, 516.0, 1028.0, 1028.0, 2052.0, 2052.0]) for arm in ("bf16", "fp8")
     ]
@@ -60,7 +61,7 @@ def test_a_context_sweep_beside_a_replay_gives_its_report_lines_and_is_none_of_i
         assert connection.execute(
             "SELECT leg, count(DISTINCT pair) FROM blocks GROUP BY leg ORDER BY leg"
         ).fetchall() == [(1, 2), (2, 2)]
-        evidence = gather(connection, run)
+        evidence = gather(connection, run_view(connection, run))
     assert [each.name for each in evidence.workloads] == ["w"]
     assert [
         (each.arm, len(each.itl_ms), sorted(set(each.pair.tolist()))) for each in evidence.sweeps

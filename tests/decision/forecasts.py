@@ -30,8 +30,8 @@ from advisor.statistics.paired import PairTable, pair_table
 from advisor.statistics.planning import (
     PLANNED_CORRELATION,
     PLANNED_DISCORDANCE,
-    adjusted,
     answer_level,
+    holm_adjusted,
     planned_level,
 )
 from advisor.steps import MorePairs, Restarts, Step
@@ -210,7 +210,7 @@ def _judged(difference: Floats, context: Ints, *, level: float) -> tuple[int, Le
         counts(difference[own], context[own])
         for own in (context % len(LENGTHS) == place for place in range(len(LENGTHS)))
     ]
-    worst = min(adjusted([p_worse(each, margin=margin) for each in lengths]))
+    worst = min(holm_adjusted([p_worse(each, margin=margin) for each in lengths]))
     estimate = tango(whole, level=1 - 2 * level) if difference.size >= TOLD else None
     leg = Leg(name="safe", state="unclear", reason="", estimate=estimate, margin=margin)
     if min(p_worse(whole, margin=margin), 2 * worst) <= level:

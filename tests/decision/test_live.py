@@ -19,7 +19,7 @@ import pytest
 
 from agentload.decision.play import Deciding, Outcome
 from agentload.errors import AgentloadError
-from agentload.evidence.plays import plays
+from agentload.evidence.view import run_view
 from agentload.live import health
 from agentload.model.commands import Send
 from agentload.model.rows import CallRow
@@ -231,4 +231,4 @@ def test_emulated_servers_are_started_once_for_all_that_is_asked(tmp_path: Path)
     assert asked
     # Servers that are only asked questions need not take the time of real ones, and are others.
     with reading(place.database) as connection:
-        assert {play.restart for play in plays(connection, outcome.run_id)} == {0}
+        assert {play.restart for play in run_view(connection, outcome.run_id).plays} == {0}

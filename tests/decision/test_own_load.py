@@ -18,6 +18,7 @@ from agentload.decision import own_load
 from agentload.decision.own_load import OwnLoad, rows
 from agentload.emulator.steptime import off
 from agentload.evidence.capacity import TWINS, twin_changes
+from agentload.evidence.view import run_view
 from agentload.layout.windows import fitting, sessions_of_hours, steady
 from agentload.model.profile import ArmProfile
 from agentload.model.trace import Trace
@@ -62,7 +63,7 @@ def test_changes_on_twins_are_kept_beside_a_run_and_the_last_of_each_load_counts
     for found in ((first,), others):
         keep(rows(found, run_id="r"), tmp_path / "x.duckdb", run_id="r", name=TWINS)
     with reading(tmp_path / "x.duckdb") as connection:
-        assert twin_changes(connection, "r") == others
+        assert twin_changes(run_view(connection, "r")) == others
 
 
 def test_twins_bound_a_change_and_each_call_weighs_the_same() -> None:

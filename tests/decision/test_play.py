@@ -45,7 +45,7 @@ from agentload.study.parts import Live, Load, TraceRef, Virtual
 from agentload.study.stored import Notes
 from agentload.verdict.policy import Setting
 from agentload.verdict.verdict import Verdict, verdict
-from tests.evidence.runs import block
+from tests.evidence.runs import block, view
 from tests.report import sample
 
 P = ParamSpec("P")
@@ -128,7 +128,9 @@ def test_a_pair_is_whole_where_every_arm_has_a_valid_block_of_it() -> None:
 
 
 def test_what_is_known_follows_from_a_verdict_and_the_questions_that_were_answered() -> None:
-    found = Verdict(decision=sample.decision(), evidence=sample.evidence(), setting=Setting())
+    found = Verdict(
+        view=view(), decision=sample.decision(), evidence=sample.evidence(), setting=Setting()
+    )
     asked = [(8192, 0), (8192, 1), (4096, 0), (4096, 0)]
     answers = [answer(context, item) for context, item in asked]
     known = knowledge(found, answers, pairs=6, tried=2)

@@ -14,9 +14,10 @@ from agentload.decision.means import Means
 from agentload.decision.sequence import PAIRS, TRIED, Stage, following
 from agentload.decision.twin import Twins
 from agentload.emulator.steptime import StepClock
-from agentload.evidence.capacity import capacity, held
+from agentload.evidence.capacity import capacity, concurrency
 from agentload.evidence.gather import gather
 from agentload.evidence.twin import repeats, twins
+from agentload.evidence.view import run_view
 from agentload.model.apart import STEP_TIMES
 from agentload.run.capacity import Found
 from agentload.run.foreground import Audience, simulate
@@ -123,7 +124,7 @@ def test_step_times_lie_beside_the_run_and_are_none_of_its_evidence(
     assert made.twins.wanted() == 0
     with reading(made.means.place.database) as connection:
         assert repeats(connection, "r") == 1
-        evidence = gather(connection, "r")
+        evidence = gather(connection, run_view(connection, "r"))
         ((calls,),) = connection.execute(
             "SELECT count(*) FROM calls WHERE workload = ?", [STEP_TIMES]
         ).fetchall()
@@ -174,13 +175,13 @@ def test_what_twins_say_is_measured_and_kept_as_a_search(
             "as many below what the twin carries as above it"
         )
     with reading(made.means.place.database) as connection:
-        points = capacity(connection, "r", ["bf16", "fp8"], ["chat"])
+        points = capacity(run_view(connection, "r"), ["bf16", "fp8"], ["chat"])
     assert len({point.worth for point in points}) > 2, (
         "what each draw is worth is kept with its trials"
     )
     assert all(point.error > 0 for point in points)
     with reading(made.means.place.database) as connection:
-        limits = {each.arm: each.holds for each in held(connection, "r", ["chat"])}
+        limits = {each.arm: each.holds for each in concurrency(run_view(connection, "r"), ["chat"])}
         ((trials,),) = connection.execute(
             "SELECT count(*) FROM probes WHERE probe = 'capacity'"
         ).fetchall()

@@ -3,12 +3,13 @@
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
+from agentload.evidence.view import RunView
 from agentload.model.rows import ArmRow, BlockRow, CallRow, FingerprintRow, LegRow, Row, RunRow
 from agentload.model.stamps import stamps
 from agentload.store.database import reading
@@ -43,6 +44,12 @@ def run(study: Replay = STUDY, **noted: object) -> RunRow:
         options=json.dumps(noted),
         study=json_text(study),
     )
+
+
+def view(**rows: Any) -> RunView:  # fields of the view
+    """Return a run with these rows and no others."""
+    none: dict[str, Any] = {each.name: () for each in fields(RunView)}
+    return RunView(**{**none, "run": run(), **rows})
 
 
 def leg(number: int = 1, health: dict[str, object] | None = None) -> LegRow:

@@ -15,9 +15,11 @@ from advisor.assess.capacity import capacities
 from advisor.evidence import CapacityPoint, Evidence, Telemetry
 from advisor.gates import impossible_hits
 from advisor.policy import Policy
-from agentload.evidence.capacity import Held, Pool, capacity, held, next_search, point
+from agentload.evidence.capacity import Concurrency, capacity, concurrency, next_search
+from agentload.evidence.fill import PoolFill, point
 from agentload.evidence.gather import gather
-from agentload.evidence.plays import Play
+from agentload.evidence.plays import PlayedBlock
+from agentload.evidence.view import run_view
 from agentload.kvmath.pool import GIB, pool_of
 from agentload.layout.long_run import long_run
 from agentload.layout.plan import plan
@@ -82,34 +84,38 @@ def tried(agents: int, **changed: Any) -> CapacityPoint:
 @pytest.mark.parametrize(
     ("steps", "expected"),
     [
-        ([step(4)], [Held(arm="bf16", workload=None, holds=4, breaks=None)]),
-        ([step(4, within=40)], [Held(arm="bf16", workload=None, holds=None, breaks=4)]),
-        ([step(4), step(8, void=True)], [Held(arm="bf16", workload=None, holds=4, breaks=None)]),
+        ([step(4)], [Concurrency(arm="bf16", workload=None, holds=4, breaks=None)]),
+        ([step(4, within=40)], [Concurrency(arm="bf16", workload=None, holds=None, breaks=4)]),
+        (
+            [step(4), step(8, void=True)],
+            [Concurrency(arm="bf16", workload=None, holds=4, breaks=None)],
+        ),
         (
             [step(4), step(2, at_ns=6)],
-            [Held(arm="bf16", workload=None, holds=2, breaks=None)],
+            [Concurrency(arm="bf16", workload=None, holds=2, breaks=None)],
         ),  # the search was made again
         (
             [step(4), step(2, at_ns=6, classes=("rag",)), step(3, at_ns=7, arm="fp8", classes=())],
             [
-                Held(arm="bf16", workload="rag", holds=2, breaks=None),
-                Held(arm="bf16", workload=None, holds=4, breaks=None),
-                Held(arm="fp8", workload=None, holds=3, breaks=None),
+                Concurrency(arm="bf16", workload="rag", holds=2, breaks=None),
+                Concurrency(arm="bf16", workload=None, holds=4, breaks=None),
+                Concurrency(arm="fp8", workload=None, holds=3, breaks=None),
             ],
         ),
         (
             [step(4, classes=("chat", "rag", "code"))],
-            [Held(arm="bf16", workload=None, holds=4, breaks=None)],
+            [Concurrency(arm="bf16", workload=None, holds=4, breaks=None)],
         ),
     ],
 )
 def test_the_last_search_of_each_arm_and_class_says_what_holds_and_what_breaks(
-    tmp_path: Path, steps: list[ProbeRow], expected: list[Held]
+    tmp_path: Path, steps: list[ProbeRow], expected: list[Concurrency]
 ) -> None:
     with stored(tmp_path, steps) as connection:
         assert (
             sorted(
-                held(connection, "r1", CLASSES), key=lambda each: (each.arm, each.workload or "~")
+                concurrency(run_view(connection, "r1"), CLASSES),
+                key=lambda each: (each.arm, each.workload or "~"),
             )
             == expected
         )
@@ -123,7 +129,7 @@ def test_a_search_holds_what_the_fit_through_its_trials_says_at_its_own_share(
         for agents, within in ((4, 99), (8, 99), (10, 97), (11, 96), (12, 92), (16, 40))
     ]
     with stored(tmp_path, trials) as connection:
-        (found,) = held(connection, "r1", CLASSES)
+        (found,) = concurrency(run_view(connection, "r1"), CLASSES)
     assert found.holds is not None
     assert found.breaks is not None
     assert 8 <= found.holds < 12 <= found.breaks <= 16
@@ -153,11 +159,11 @@ def test_a_step_is_a_point_with_a_full_pool_where_pages_preemptions_or_lost_cont
 ) -> None:
     before = step(4, found_again=0.9) if "found_again" in seen else step(4, peak_kv_usage=0.5)
     with stored(tmp_path, [before, step(8, **seen)]) as connection:
-        assert capacity(connection, "r1", ["bf16"], CLASSES) == (
+        assert capacity(run_view(connection, "r1"), ["bf16"], CLASSES) == (
             tried(4, pool_filled=False),
             tried(8, **expected),
         )
-        assert capacity(connection, "r1", ["fp8"], CLASSES) == ()
+        assert capacity(run_view(connection, "r1"), ["fp8"], CLASSES) == ()
 
 
 def test_a_search_without_a_date_is_numbered_behind_all_others(tmp_path: Path) -> None:
@@ -222,7 +228,7 @@ def played(folder: Path, on: dict[str, ArmProfile], *, seconds: float = 120.0) -
             "SELECT count(*) FROM calls_row WHERE prime AND turn = 0 AND NOT tail"
         ).fetchall()
         assert primes >= 2 * AGENTS
-        return gather(connection, "r")
+        return gather(connection, run_view(connection, "r"))
 
 
 @pytest.fixture(scope="module")
@@ -286,7 +292,7 @@ def test_a_turn_that_gave_no_token_holds_no_limit() -> None:
     ).with_columns(
         tpot_ms=pl.lit(None, pl.Float64), turn_ms=pl.lit(600.0), hit_rate=pl.lit(None, pl.Float64)
     )
-    play = Play(
+    play = PlayedBlock(
         number=0,
         leg=1,
         arm="a",
@@ -306,6 +312,6 @@ def test_a_turn_that_gave_no_token_holds_no_limit() -> None:
         rows,
         [play],
         figures=Telemetry(),
-        found=Pool(tokens=None, written=None, full_from_s={}, share=0.0, is_full=None),
+        found=PoolFill(tokens=None, written=None, full_from_s={}, share=0.0, is_full=None),
     )
     assert (found.turns, found.within_slo) == (4, 1)

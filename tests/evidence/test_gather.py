@@ -11,6 +11,7 @@ import pytest
 from advisor.evidence import Calls, ClientHealth, Evidence, Phase, Telemetry
 from agentload.errors import EvidenceError
 from agentload.evidence.gather import gather
+from agentload.evidence.view import run_view
 from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.controls import SAME, control_of
 from agentload.model.profile import ArmProfile
@@ -41,7 +42,7 @@ def evidence(
     folder: Path, rows: Sequence[object], *, described: bool = True, **options: Any
 ) -> Evidence:
     with stored(folder, rows, described=described) as connection:
-        return gather(connection, "r1", **options)
+        return gather(connection, run_view(connection, "r1"), **options)
 
 
 def calls(found: Evidence, name: str = "bf16") -> Calls:
@@ -571,12 +572,12 @@ def test_a_run_of_which_only_its_name_was_kept_holds_nothing(tmp_path: Path) -> 
         stored(tmp_path, [run()], described=False) as connection,
         pytest.raises(EvidenceError, match="nothing to decide on: it has no arms"),
     ):
-        gather(connection, "r1")
+        gather(connection, run_view(connection, "r1"))
 
 
 def test_a_run_that_is_not_there_is_named(tmp_path: Path) -> None:
     with stored(tmp_path, []) as connection, pytest.raises(EvidenceError, match="no run 'other'"):
-        gather(connection, "other")
+        gather(connection, run_view(connection, "other"))
 
 
 def test_arms_that_are_one_configuration_under_two_names_are_known_as_such(tmp_path: Path) -> None:

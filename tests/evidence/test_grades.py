@@ -8,7 +8,8 @@ import pytest
 
 from advisor.evidence import AccuracyBucket, Evidence
 from agentload.evidence.gather import gather
-from agentload.evidence.grades import Cell, Curve, area, curves, summarise
+from agentload.evidence.grades import Curve, TaskScore, area, curves, summarise
+from agentload.evidence.view import run_view
 from agentload.model.rows import AnswerRow
 from tests.evidence.runs import ARMS, pair_of_blocks, stored
 
@@ -60,8 +61,8 @@ def test_one_length_is_no_curve() -> None:
     assert (area({4096: 1.0}), area({})) == (None, None)
 
 
-def cell(arm: str, length: int, score: float | None) -> Cell:
-    return Cell(
+def cell(arm: str, length: int, score: float | None) -> TaskScore:
+    return TaskScore(
         task="t", context_tokens=length, arm=arm, right=0, answered=1, failed=0, score=score
     )
 
@@ -124,7 +125,7 @@ def answers(**marks: str) -> list[AnswerRow]:
 
 def evidence(folder: Path, rows: Sequence[AnswerRow]) -> Evidence:
     with stored(folder, [*pair_of_blocks(), *rows], described=True) as connection:
-        return gather(connection, "r1")
+        return gather(connection, run_view(connection, "r1"))
 
 
 def test_answers_are_paired_item_by_item(tmp_path: Path) -> None:

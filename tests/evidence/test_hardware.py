@@ -17,6 +17,7 @@ from advisor.evidence import Evidence
 from advisor.gates import compute_floor, throttled
 from advisor.policy import Policy
 from agentload.evidence.gather import gather
+from agentload.evidence.view import run_view
 from agentload.kvmath.config import model_shape
 from agentload.model.profile import Price
 from agentload.model.rows import CallRow, SampleRow
@@ -49,7 +50,7 @@ def found(
         *(arm(name, place, **hardware) for place, name in enumerate(ARMS)),
     ]
     with stored(folder, [*before, *rows], described=False) as connection:
-        return gather(connection, "r1", price=price)
+        return gather(connection, run_view(connection, "r1"), price=price)
 
 
 def power(name: str, at_s: float, watts: float, gpu: str = "0") -> SampleRow:
@@ -256,7 +257,7 @@ def test_an_emulated_run_has_no_gpu_to_miss(tmp_path: Path) -> None:
 def test_gpus_that_differ_or_are_not_known_are_told(tmp_path: Path) -> None:
     rows = [arm("bf16", 0, gpu="H100"), arm("fp8", 1, gpu="TPU v6"), *pair_of_blocks()]
     with stored(tmp_path, [run(), leg(), *rows], described=False) as connection:
-        notes = gather(connection, "r1").notes
+        notes = gather(connection, run_view(connection, "r1")).notes
     assert "arms run on different GPUs: bf16 on 1 × H100, fp8 on 1 × TPU v6" in notes
     assert "the peaks of 'TPU v6' are not known: its figures are not compared with them" in notes
 

@@ -9,6 +9,7 @@ import pytest
 
 from agentload.evidence.gather import gather
 from agentload.evidence.health import notes
+from agentload.evidence.view import run_view
 from tests.evidence.runs import call, pair_of_blocks, stored
 
 
@@ -25,7 +26,7 @@ def test_the_share_of_attempts_answered_429_is_known(
 ) -> None:
     again = call("fp8", 0, 202, turn=1, status="busy", **refused)
     with stored(tmp_path, [*pair_of_blocks(), again]) as connection:
-        found = gather(connection, "r1")
+        found = gather(connection, run_view(connection, "r1"))
     assert {health.arm: health.limited_share for health in found.health} == {
         "bf16": 0.0,
         "fp8": share,

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.evidence import Floats
-from agentload.evidence.observations import busy_s, parted, shared, sweeps
+from agentload.evidence.observations import batch_means, busy_s, sweep_and_workloads, sweeps
 from agentload.model.apart import CONTEXT_SWEEP
 
 FRAME = pl.DataFrame(
@@ -34,7 +34,7 @@ FRAME = pl.DataFrame(
 
 
 def test_a_sweep_has_one_row_for_each_call_that_went_well_at_its_mean_length() -> None:
-    bf16, fp8 = sweeps(parted(FRAME)[0], ["bf16", "fp8"])
+    bf16, fp8 = sweeps(sweep_and_workloads(FRAME)[0], ["bf16", "fp8"])
     assert (bf16.arm, bf16.pair.tolist(), bf16.users.tolist(), bf16.context_tokens.tolist()) == (
         "bf16",
         [0, 1],
@@ -51,13 +51,13 @@ def test_a_sweep_has_one_row_for_each_call_that_went_well_at_its_mean_length() -
 
 
 def test_a_sweep_beside_other_workloads_is_none_of_them_and_one_alone_is_the_workload() -> None:
-    swept, others = parted(FRAME)
+    swept, others = sweep_and_workloads(FRAME)
     assert (swept["workload"].to_list(), others["workload"].to_list()) == (
         [CONTEXT_SWEEP] * 4,
         ["other"],
     )
-    assert parted(swept)[1].equals(swept)
-    assert sweeps(parted(others)[0], ["bf16", "fp8"]) == ()
+    assert sweep_and_workloads(swept)[1].equals(swept)
+    assert sweeps(sweep_and_workloads(others)[0], ["bf16", "fp8"]) == ()
 
 
 SPAN = st.tuples(
@@ -89,7 +89,7 @@ def test_a_calls_batch_is_the_mean_over_its_own_decoding_of_all_that_decodes(
     spans: list[tuple[int, int, int, int]],
 ) -> None:
     first, last, prompt, output = columns(spans)
-    kv_tokens, sequences = shared(first, last, prompt, output)
+    kv_tokens, sequences = batch_means(first, last, prompt, output)
     for i in range(len(spans)):
         if last[i] <= first[i]:
             assert np.isnan(kv_tokens[i])
@@ -102,13 +102,13 @@ def test_a_calls_batch_is_the_mean_over_its_own_decoding_of_all_that_decodes(
 
 
 def test_a_call_alone_sees_its_prompt_and_half_its_answer() -> None:
-    found = shared(np.array([1e5]), np.array([1e5 + 2]), np.array([1000.0]), np.array([100.0]))
+    found = batch_means(np.array([1e5]), np.array([1e5 + 2]), np.array([1000.0]), np.array([100.0]))
     np.testing.assert_allclose(found, ([1050.0], [1.0]), rtol=1e-9)
 
 
 def test_calls_without_an_answer_take_no_part() -> None:
     nan = np.nan
-    kv_tokens, _ = shared(
+    kv_tokens, _ = batch_means(
         np.array([0.0, nan]), np.array([1.0, 0.5]), np.array([10.0, 99.0]), np.array([2.0, 5.0])
     )
     np.testing.assert_array_equal(kv_tokens, [11.0, nan])

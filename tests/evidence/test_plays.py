@@ -3,14 +3,15 @@ from pathlib import Path
 
 import pytest
 
-from agentload.evidence.plays import attempts, plays
+from agentload.evidence.plays import attempts
+from agentload.evidence.view import run_view
 from agentload.store.runs import summary
-from tests.evidence.runs import S, arm, block, call, fingerprint, leg, stored
+from tests.evidence.runs import S, arm, block, call, fingerprint, leg, run, stored
 
 
 def fates(folder: Path, rows: Sequence[object]) -> list[tuple[str, int, str | None]]:
     with stored(folder, rows) as connection:
-        return [(play.arm, play.pair, play.left_out) for play in plays(connection, "r1")]
+        return [(play.arm, play.pair, play.left_out) for play in run_view(connection, "r1").plays]
 
 
 @pytest.mark.parametrize(
@@ -65,10 +66,9 @@ def test_which_plays_are_evidence(
 
 
 def test_the_only_arm_of_a_run_needs_no_partner(tmp_path: Path) -> None:
-    with stored(
-        tmp_path, [leg(), arm("bf16", 0), block("bf16", 0, 0)], described=False
-    ) as connection:
-        assert [play.left_out for play in plays(connection, "r1")] == [None]
+    rows = [run(), leg(), arm("bf16", 0), block("bf16", 0, 0)]
+    with stored(tmp_path, rows, described=False) as connection:
+        assert [play.left_out for play in run_view(connection, "r1").plays] == [None]
 
 
 def test_plays_are_ordered_by_wall_clock_across_legs(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_plays_are_ordered_by_wall_clock_across_legs(tmp_path: Path) -> None:
         block("bf16", 1, 200, leg=2),
     ]
     with stored(tmp_path, rows) as connection:
-        found = plays(connection, "r1")
+        found = run_view(connection, "r1").plays
     assert [(play.number, play.leg, play.arm, play.start_s) for play in found] == [
         (0, 1, "bf16", 0.0),
         (1, 1, "fp8", 200.0),
@@ -107,7 +107,7 @@ def test_a_server_that_was_started_again_begins_a_new_restart_of_its_own_arm(
         ),
     ]
     with stored(tmp_path, rows) as connection:
-        assert [(play.arm, play.restart) for play in plays(connection, "r1")] == [
+        assert [(play.arm, play.restart) for play in run_view(connection, "r1").plays] == [
             ("bf16", 0),
             ("fp8", 0),
             ("fp8", 1),
@@ -129,12 +129,16 @@ def test_a_server_that_comes_back_after_another_answered_questions_is_the_start_
         ),
     ]
     with stored(tmp_path, rows) as connection:
-        assert [play.restart for play in plays(connection, "r1") if play.arm == "fp8"] == [0, 0, 2]
+        assert [play.restart for play in run_view(connection, "r1").plays if play.arm == "fp8"] == [
+            0,
+            0,
+            2,
+        ]
 
 
 def test_blocks_keep_their_bounds(tmp_path: Path) -> None:
     with stored(tmp_path, [block("bf16", 0, 3), block("fp8", 0, 200)]) as connection:
-        first = plays(connection, "r1")[0]
+        first = run_view(connection, "r1").plays[0]
     assert (first.started_ns, first.drain_ns, first.ended_ns) == (3 * S, 53 * S, 103 * S)
 
 
@@ -146,7 +150,7 @@ def test_a_play_that_never_ended_takes_no_calls_of_the_next_one_of_its_pair(tmp_
         call("bf16", 0, 401),
     ]
     with stored(tmp_path, rows) as connection:
-        found = attempts(connection, "r1", plays(connection, "r1"))
+        found = attempts(connection, "r1", run_view(connection, "r1").plays)
         blocks = summary(connection, "r1").blocks
     assert sorted(found.select("play", "start_s").iter_rows()) == [(0, 1.03), (1, 401.03)]
     assert [each.calls for each in blocks] == [1, 1]

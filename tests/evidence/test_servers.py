@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
-from agentload.evidence.servers import Server
+from agentload.evidence.servers import ArmServer
 
 
-def server(facts: dict[str, Any], **told: Any) -> Server:
-    return Server(arm="a", model=None, machine=None, profile=None, expected={}, facts=facts, **told)
+def server(facts: dict[str, Any], **told: Any) -> ArmServer:
+    return ArmServer(
+        arm="a", model=None, machine=None, profile=None, expected={}, facts=facts, **told
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ from advisor.evidence import StartHistory
 from agentload.builtin import find
 from agentload.emulator.profile import parse
 from agentload.evidence.gather import gather
-from agentload.evidence.plays import Play
+from agentload.evidence.plays import PlayedBlock
 from agentload.evidence.starts import looks, of_history, of_profile
+from agentload.evidence.view import run_view
 from agentload.model.rows import CallRow, FingerprintRow, Row, RunRow
 from agentload.store import tables
 from agentload.study.kinds import Replay
@@ -168,8 +169,8 @@ def test_emulated_servers_start_as_their_profile_has_it_and_as_noise_is_on() -> 
     assert of_profile(study, None) is None
 
 
-def _play(leg_number: int, pair: int, **changed: object) -> Play:
-    made = Play(
+def _play(leg_number: int, pair: int, **changed: object) -> PlayedBlock:
+    made = PlayedBlock(
         number=0, leg=leg_number, arm="a", pair=pair, started_ns=0, clock_ns=0, drain_ns=None, ended_ns=1, start_s=0.0, restart=0,
         left_out=None,
         is_void=False,
@@ -219,7 +220,11 @@ def test_the_checks_of_equal_servers_in_other_runs_are_the_history_of_a_start(
         "fp8", 5.0, process_start_s=9.0, check_ms=140.0, compile_cache="missed", version="0.33.0"
     )
     with stored(tmp_path, [*before, own, *pair_of_blocks()]) as connection:
-        (arm_of_run,) = (each for each in gather(connection, "r1").arms if each.name == "fp8")
+        (arm_of_run,) = (
+            each
+            for each in gather(connection, run_view(connection, "r1")).arms
+            if each.name == "fp8"
+        )
     assert arm_of_run.checks_ms == (140.0,)
     assert sorted(arm_of_run.past_checks_ms) == [100.0, 104.0]
     assert arm_of_run.compile_cache == ("missed",)

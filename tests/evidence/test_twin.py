@@ -5,11 +5,12 @@ and none is made of a server whose steps cannot be seen.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from agentload.errors import ProfileError
-from agentload.evidence.servers import Server
+from agentload.evidence.servers import ArmServer
 from agentload.evidence.twin import _geometry
 from agentload.kvmath.pool import pool_of
 from agentload.run.servers import arms_of
@@ -22,8 +23,9 @@ LLAMA, GPT = (
 FACTS = {"max_model_len": 8192, "pool_tokens": "40960", "block_size": "32", "version": "0.32.0+cpu"}
 
 
-def server(facts: dict[str, object], **other: object) -> Server:
-    return Server(arm="a", model="m", machine=None, profile=None, expected={}, facts=facts, **other)  # type: ignore[arg-type]
+def server(facts: dict[str, object], **other: object) -> ArmServer:
+    bare = ArmServer(arm="a", model="m", machine=None, profile=None, expected={}, facts=facts)
+    return replace(bare, **other)  # type: ignore[arg-type]  # fields, by name
 
 
 def test_a_server_that_tells_its_pool_has_a_twin_of_equal_pool_and_limits() -> None:

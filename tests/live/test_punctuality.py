@@ -11,6 +11,7 @@ import pytest
 from advisor.gates import client
 from advisor.policy import Policy
 from agentload.evidence.gather import gather
+from agentload.evidence.view import run_view
 from agentload.live import health
 from agentload.live.health import Monitor
 from agentload.model.rows import BlockRow, CallRow, Row
@@ -96,7 +97,7 @@ def test_a_part_of_a_run_is_as_late_as_its_rows_say(
     said = monitor.health()
     described = [run(), leg(), *(arm(name, place) for place, name in enumerate(ARMS))]
     with stored(tmp_path, [*described, *rows]) as connection:
-        found = gather(connection, "r1").health
+        found = gather(connection, run_view(connection, "r1")).health
     assert said.send_lag_p99_ms == pytest.approx(lag_ms)
     assert max(each.send_lag_p99_ms or 0.0 for each in found) == said.send_lag_p99_ms
     assert max(each.coalesced_share or 0.0 for each in found) == said.coalesced_share
@@ -108,7 +109,10 @@ def test_a_part_that_was_late_is_late_in_the_whole_run(tmp_path: Path) -> None:
     moved = [replace(row, leg=2) for rows in again for row in rows]
     described = [run(), leg(), leg(2), *(arm(name, place) for place, name in enumerate(ARMS))]
     with stored(tmp_path, [*described, *calls(0, 9.3), *blocks(0), *moved]) as connection:
-        found = {each.arm: each.send_lag_p99_ms for each in gather(connection, "r1").health}
+        found = {
+            each.arm: each.send_lag_p99_ms
+            for each in gather(connection, run_view(connection, "r1")).health
+        }
     assert found == {"bf16": pytest.approx(0.5), "fp8": pytest.approx(9.3)}
 
 

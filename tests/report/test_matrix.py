@@ -7,7 +7,7 @@ import pytest
 
 from advisor.evidence import Kind
 from advisor.policy import Policy
-from agentload.evidence.capacity import Held
+from agentload.evidence.capacity import Concurrency
 from agentload.report.document import document
 from agentload.report.matrix import html, markdown, page
 from agentload.report.matrix import json as as_json
@@ -34,9 +34,9 @@ def measured(model: str, kind: Kind = "measured") -> Measured:
         document=document(decision, evidence, sample.facts(), policy=Policy()),
         evidence=evidence,
         held=(
-            Held(arm="bf16", workload="rag", holds=12, breaks=13),
-            Held(arm="fp8", workload="rag", holds=25, breaks=None),
-            Held(arm="fp8-skip-sw", workload="rag", holds=None, breaks=1),
+            Concurrency(arm="bf16", workload="rag", holds=12, breaks=13),
+            Concurrency(arm="fp8", workload="rag", holds=25, breaks=None),
+            Concurrency(arm="fp8-skip-sw", workload="rag", holds=None, breaks=1),
         ),
         right={arm: (right, 260) for arm, right in zip(sample.ARMS, (240, 236, 239), strict=True)},
         gpu_memory={"bf16": 73.4 * GIB, "fp8": 73.5 * GIB},
@@ -72,7 +72,7 @@ def test_each_row_is_a_model_a_workload_and_a_configuration() -> None:
 
 
 def test_classes_that_were_searched_together_have_a_row_that_is_no_whole_server() -> None:
-    both = Held(arm="fp8", workload="chat + rag", holds=7, breaks=8)
+    both = Concurrency(arm="fp8", workload="chat + rag", holds=7, breaks=8)
     rows = made(replace(measured("chat"), held=(both,))).rows
     found = [
         (row.config, row.workload, row.sessions_broke)

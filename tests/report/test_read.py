@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from agentload.errors import StoreError
+from agentload.evidence.view import run_view
 from agentload.model.rows import (
     AnswerRow,
     ArmRow,
@@ -18,6 +19,7 @@ from agentload.model.rows import (
 )
 from agentload.report.parts import Block, Made, Retrieval, RunFacts, Served, Timeline
 from agentload.report.read import facts, origin
+from agentload.store.database import reading
 from agentload.store.journal import Writer
 from agentload.store.loader import load
 from agentload.store.runs import run_named
@@ -38,6 +40,12 @@ def database(folder: Path, *rows: Row) -> Path:
             journal.append(row)
     load([folder / "r.journal"], file)
     return file
+
+
+def facts_of(file: Path) -> RunFacts:
+    with reading(file) as connection:
+        view = run_view(connection, "r")
+    return facts(file, view)
 
 
 def run(name: str, *, created_ns: int = NOON) -> RunRow:
@@ -141,7 +149,7 @@ def test_a_run_is_told_as_it_was_stored(tmp_path: Path) -> None:
         answer(2, 4_096, 0.48, right=False),
         answer(3, 8_192, 0.0, right=True),
     )
-    assert facts(file, "r") == RunFacts(
+    assert facts_of(file) == RunFacts(
         made=Made(
             run="r",
             tool_version="0.1.0",
@@ -244,9 +252,8 @@ def test_blocks_are_placed_in_the_run_and_the_longest_session_of_most_arms_is_fo
         call(arm, "long", turn, at + 7 * turn) for arm, at in begins.items() for turn in range(2)
     )
     alone = tuple(call("bf16", "alone", turn, 10 + turn) for turn in range(5))
-    found = facts(
-        database(tmp_path, run("r"), leg(1, wall_ns=NOON), *arms, *played, *short, *long, *alone),
-        "r",
+    found = facts_of(
+        database(tmp_path, run("r"), leg(1, wall_ns=NOON), *arms, *played, *short, *long, *alone)
     )
     assert found.blocks == (
         Block(arm="bf16", pair=0, start_s=0.0, end_s=30.0),
@@ -269,7 +276,7 @@ def test_many_lengths_are_gathered_at_powers_of_two(tmp_path: Path) -> None:
         run("r"),
         *(answer(index, length, 0.5, right=True) for index, length in enumerate(lengths)),
     )
-    assert facts(file, "r").retrieval == (
+    assert facts_of(file).retrieval == (
         Retrieval(arm="bf16", task="needle", context_tokens=4_096.0, depth=0.5, right=12, items=12),
     )
 
@@ -283,7 +290,7 @@ def test_a_changed_identity_is_not_steady_and_a_simulation_has_no_date(tmp_path:
         said("bf16", "before", version="1"),
         said("bf16", "after", version="2"),
     )
-    made = facts(file, "r").made
+    made = facts_of(file).made
     assert (made.servers[0].steady, made.created, made.minutes) == (False, None, None)
 
 
@@ -308,7 +315,7 @@ def test_an_arm_that_changed_machines_is_named_with_both_and_may_have_another_po
                 salt=f"{number}", machine=machine,
             ),
         ]  # fmt: skip
-    (served,) = facts(database(tmp_path, *rows), "r").made.servers
+    (served,) = facts_of(database(tmp_path, *rows)).made.servers
     assert (served.machine, served.steady) == ("left, then right", True)
 
 

@@ -15,7 +15,8 @@ from advisor.policy import Slo as Level
 from agentload.cli import main as cli
 from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import EndpointError
-from agentload.evidence.capacity import capacity, held
+from agentload.evidence.capacity import capacity, concurrency
+from agentload.evidence.view import run_view
 from agentload.layout.windows import steady
 from agentload.model.plan import Load
 from agentload.model.rows import BlockRow, CallRow, Row
@@ -288,10 +289,10 @@ def test_the_steps_of_a_search_become_evidence_of_how_many_agents_a_gpu_carries(
         == 0
     )
     with reading(database) as connection:
-        points = capacity(connection, run, ["bf16"], ["chat"])
+        points = capacity(run_view(connection, run), ["bf16"], ["chat"])
         ((_, workload, holds, breaks),) = [
             (each.arm, each.workload, each.holds, each.breaks)
-            for each in held(connection, run, ["chat"])
+            for each in concurrency(run_view(connection, run), ["chat"])
         ]
     assert workload is None
     assert holds is not None
@@ -331,18 +332,14 @@ def test_a_search_that_is_made_again_takes_the_place_of_the_one_before(tmp_path:
         classes={"chat"},
     )
     with reading(database) as connection:
-        bf16, fp8 = held(connection, "r", ["chat"])
+        bf16, fp8 = concurrency(run_view(connection, "r"), ["chat"])
         assert (bf16.arm, fp8.arm) == ("bf16", "fp8")
         assert bf16.holds is not None
         assert fp8.holds is not None
         assert fp8.holds < 8 <= bf16.holds < 13
-        assert [point.agents for point in capacity(connection, "r", ["bf16"], ["chat"])] == [
-            4,
-            8,
-            12,
-            13,
-            16,
-        ]
+        assert [
+            point.agents for point in capacity(run_view(connection, "r"), ["bf16"], ["chat"])
+        ] == [4, 8, 12, 13, 16]
     # A simulated one has no date and counts as the last.
     keep_searches(
         [searched({2: None, 3: "slo"})],
@@ -353,7 +350,7 @@ def test_a_search_that_is_made_again_takes_the_place_of_the_one_before(tmp_path:
         classes={"chat"},
     )
     with reading(database) as connection:
-        assert held(connection, "r", ["chat"])[0].holds in (1, 2)
+        assert concurrency(run_view(connection, "r"), ["chat"])[0].holds in (1, 2)
 
 
 def test_trials_of_one_load_are_all_kept(tmp_path: Path) -> None:
@@ -371,7 +368,7 @@ def test_trials_of_one_load_are_all_kept(tmp_path: Path) -> None:
         classes={"chat"},
     )
     with reading(database) as connection:
-        points = capacity(connection, "r", ["bf16"], ["chat"])
+        points = capacity(run_view(connection, "r"), ["bf16"], ["chat"])
     assert sorted((each.agents, each.within_slo) for each in points) == [
         (8, 97),
         (8, 99),
@@ -394,16 +391,15 @@ def test_a_search_is_of_the_whole_server_only_with_sessions_of_all_its_classes(
             classes=classes,
         )
     with reading(database) as connection:
-        found = held(connection, "r", ["chat", "code", "rag"])
+        found = concurrency(run_view(connection, "r"), ["chat", "code", "rag"])
         assert sorted((each.workload or "", each.holds) for each in found) == [
             ("", 3),
             ("chat + code", 2),
             ("rag", 1),
         ]
-        assert {(each.workload, each.holds) for each in held(connection, "r", ["chat"])} == {
-            (None, 3),
-            ("rag", 1),
-        }
+        assert {
+            (each.workload, each.holds) for each in concurrency(run_view(connection, "r"), ["chat"])
+        } == {(None, 3), ("rag", 1)}
 
 
 def test_steps_say_what_the_servers_own_trouble_was_and_void_ones_nothing(tmp_path: Path) -> None:
@@ -425,7 +421,7 @@ def test_steps_say_what_the_servers_own_trouble_was_and_void_ones_nothing(tmp_pa
         classes={"chat"},
     )
     with reading(database) as connection:
-        points = capacity(connection, "r", ["bf16"], ["chat"])
+        points = capacity(run_view(connection, "r"), ["bf16"], ["chat"])
         outcomes = connection.execute(
             "SELECT outcome FROM probes ORDER BY (settings ->> 'agents')::INT"
         ).fetchall()

@@ -13,6 +13,7 @@ from agentload.ask.plain import Streamed
 from agentload.endpoints.endpoint import Endpoint, Launch
 from agentload.errors import GateError
 from agentload.evidence.gather import gather
+from agentload.evidence.view import run_view
 from agentload.run import isolation
 from agentload.run.isolation import Cell, Combination, combinations
 from agentload.store.database import reading
@@ -145,7 +146,7 @@ def test_a_combination_that_crashes_is_told_from_one_that_does_not_start(
     assert found[-1]["detail"] == "no kernel for this"
     assert found[1]["reuse"]["counted_hits"] == 2032
     with reading(database) as connection:
-        evidence = gather(connection, run)
+        evidence = gather(connection, run_view(connection, run))
     assert [
         (each.arm, each.prefix_caching, each.outcome)
         for each in evidence.probes

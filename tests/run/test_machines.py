@@ -13,6 +13,7 @@ from advisor.evidence import Evidence
 from advisor.policy import Policy
 from advisor.steps import Swap
 from agentload.evidence.gather import gather
+from agentload.evidence.view import run_view
 from agentload.layout.plan import plan
 from agentload.model.plan import Design
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
@@ -71,7 +72,7 @@ def played(
         )
     )
     with reading(database) as connection:
-        return gather(connection, "r", profiles=arms)
+        return gather(connection, run_view(connection, "r"), profiles=arms)
 
 
 def change(evidence: Evidence) -> tuple[float, float, float]:

@@ -15,7 +15,8 @@ from advisor.assess.speed import speeds
 from advisor.policy import Policy
 from agentload.errors import EndpointError
 from agentload.evidence.gather import gather
-from agentload.evidence.plays import counted, plays
+from agentload.evidence.plays import valid_plays
+from agentload.evidence.view import run_view
 from agentload.model.profile import ArmProfile
 from agentload.run.foreground import Audience, measure, probe
 from agentload.run.prepared import Place, prepared
@@ -69,11 +70,11 @@ def test_a_slower_pair_of_replicas_is_another_start_and_a_resumed_run_knows_both
         run = replayed(endpoints, Place(database=database), pairs=3, said=said)
         replayed(endpoints, Place(database=database, resume=run), pairs=6)
     with reading(database) as connection:
-        played = counted(plays(connection, run))
+        played = valid_plays(run_view(connection, run).plays)
         rows = connection.execute(
             "SELECT DISTINCT pair, machine FROM blocks ORDER BY pair"
         ).fetchall()
-        evidence = gather(connection, run)
+        evidence = gather(connection, run_view(connection, run))
     assert rows == [(pair, f"replica {pair % 2 + 1}") for pair in range(6)]
     assert {(each.pair, each.restart) for each in played} == {(pair, pair % 2) for pair in range(6)}
     assert (evidence.deployment.machines, {each.machine for each in evidence.arms}) == ((), {None})
@@ -121,4 +122,4 @@ def test_replicas_that_one_side_lacks_are_left_out_and_said(tmp_path: Path) -> N
         run = replayed(endpoints, Place(database=tmp_path / "x.duckdb"), pairs=2, said=said)
     assert any(each.startswith("unequal numbers of replicas (bf16 2, fp8 1)") for each in said)
     with reading(tmp_path / "x.duckdb") as connection:
-        assert {each.restart for each in plays(connection, run)} == {0}
+        assert {each.restart for each in run_view(connection, run).plays} == {0}

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agentload.evidence.screen import scored, screen
+from agentload.evidence.screen import scored_prompts, screen
+from agentload.evidence.view import run_view
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.report.advise import advise
 from agentload.run.prepared import Place
@@ -31,8 +32,8 @@ def test_a_kernel_that_breaks_is_found_on_three_prompts_in_virtual_time(tmp_path
     run = screened(VIRTUAL, Place(database=database), notice=lambda _: None)
     assert screened(VIRTUAL, Place(database=database), notice=lambda _: None) == run
     with reading(database) as connection:
-        rows, excused = screen(connection, run, ["bf16", "fp8"])
-        (whole,) = scored(connection, run, ["fp8"])
+        rows, excused = screen(run_view(connection, run), ["bf16", "fp8"])
+        (whole,) = scored_prompts(run_view(connection, run), ["fp8"])
     assert ([row.prompt for row in rows if row.length == 98_304], excused) == ([0, 1, 2], ())
     assert (whole.length, whole.cached) == (2048, 0.0)
     assert all(row.cached is not None and row.cached > 0.98 for row in rows)
@@ -79,7 +80,7 @@ def test_emulated_servers_are_screened_on_the_prompts_of_a_trace(tmp_path: Path)
     )
     run = screened(study, Place(database=database), notice=told.append)
     with reading(database) as connection:
-        rows, excused = screen(connection, run, ["bf16", "fp8", "bf16@aa"])
+        rows, excused = screen(run_view(connection, run), ["bf16", "fp8", "bf16@aa"])
     assert excused == ()
     assert {row.arm for row in rows} == {"fp8", "bf16@aa"}
     assert all(row.cached is not None and row.cached > 0.9 for row in rows)

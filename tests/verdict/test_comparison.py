@@ -14,16 +14,17 @@ from advisor.estimate import Estimate
 from advisor.evidence import Arm, CapacityPoint, Evidence, Sweep, TwinChange
 from agentload.errors import EvidenceError
 from agentload.evidence.gather import gather
+from agentload.evidence.view import RunView, run_view
 from agentload.model.rows import CallRow
 from agentload.store.database import reading
 from agentload.store.journal import Writer
 from agentload.store.loader import load
 from agentload.study.change import extended
 from agentload.study.document import json_text
-from agentload.verdict.comparison import IN_TIME, Comparison, _versions, comparison, joined
+from agentload.verdict.comparison import IN_TIME, Comparison, _versions, comparison, side_by_side
 from agentload.verdict.policy import Setting
 from tests.advisor.cases import H100, bare
-from tests.evidence.runs import ARMS, STUDY, arm, fingerprint, leg, pair_of_blocks, run
+from tests.evidence.runs import ARMS, STUDY, arm, fingerprint, leg, pair_of_blocks, run, view
 
 
 def rows(name: str, pairs: Sequence[int] = (0, 1), **of_calls: Any) -> list[Any]:
@@ -124,9 +125,9 @@ def test_whichever_arms_are_compared_each_run_is_gathered_once(
     database = stored(tmp_path, rows("r1"), rows("r2"))
     gathered: list[str] = []
 
-    def counted(connection: duckdb.DuckDBPyConnection, run: str, **options: Any) -> Evidence:
-        gathered.append(run)
-        return gather(connection, run, **options)
+    def counted(connection: duckdb.DuckDBPyConnection, view: RunView, **options: Any) -> Evidence:
+        gathered.append(view.name)
+        return gather(connection, view, **options)
 
     monkeypatch.setattr("agentload.verdict.verdict.gather", counted)
     found = comparison(database, "r1", "r2", setting=Setting())
@@ -141,14 +142,15 @@ def test_a_run_is_not_compared_with_itself(database: Path) -> None:
 
 def both(folder: Path, before: Sequence[int], after: Sequence[int]) -> tuple[Evidence, Evidence]:
     with reading(stored(folder, rows("r1", before), rows("r2", after))) as connection:
-        return gather(connection, "r1"), gather(connection, "r2")
+        earlier, later = (run_view(connection, name) for name in ("r1", "r2"))
+        return gather(connection, earlier), gather(connection, later)
 
 
 def test_the_arm_of_each_run_becomes_an_arm_by_the_runs_name_the_later_one_behind_the_earlier(
     tmp_path: Path,
 ) -> None:
     earlier, later = both(tmp_path, (0, 1), (0, 1))
-    found = joined(earlier, later, "fp8")
+    found = side_by_side(earlier, later, "fp8")
     assert (found.run, found.reference, [each.name for each in found.arms]) == (
         "r2",
         "r1",
@@ -197,7 +199,7 @@ def test_sweeps_and_searches_of_the_arm_alone_are_taken_along(tmp_path: Path) ->
         )
 
     earlier, later = both(tmp_path, (0, 1), (0, 1))
-    found = joined(with_both(earlier), with_both(later), "fp8")
+    found = side_by_side(with_both(earlier), with_both(later), "fp8")
     assert [each.arm for each in found.sweeps] == ["r1", "r2"]
     assert [(each.arm, each.agents) for each in found.capacity] == [("r1", 2), ("r2", 2)]
 
@@ -208,7 +210,7 @@ def test_what_the_arms_of_one_run_do_on_twins_says_nothing_of_two_runs(tmp_path:
     earlier, later = (
         replace(each, twin_changes=(change,)) for each in both(tmp_path, (0, 1), (0, 1))
     )
-    assert joined(earlier, later, "fp8").twin_changes == ()
+    assert side_by_side(earlier, later, "fp8").twin_changes == ()
 
 
 def side(run: str, *arms: str, version: str | None = None) -> Evidence:
@@ -239,7 +241,12 @@ def test_the_first_arm_that_both_runs_have_is_compared_unless_another_is_wanted(
     earlier: Sequence[str], later: Sequence[str], wanted: str | None, arm: str
 ) -> None:
     try:
-        both = Comparison(before=side("r1", *earlier), after=side("r2", *later), setting=Setting())
+        both = Comparison(
+            views=(view(), view()),
+            before=side("r1", *earlier),
+            after=side("r2", *later),
+            setting=Setting(),
+        )
         found = both.arm(wanted)
     except EvidenceError as error:
         found = f"{error.message}, {error.hint}"
@@ -270,8 +277,8 @@ def test_half_of_all_pairs_have_to_be_whole_in_both_runs(
 ) -> None:
     earlier, later = both(tmp_path, before, after)
     if says is None:
-        assert joined(earlier, later, "bf16").reference == "r1"
+        assert side_by_side(earlier, later, "bf16").reference == "r1"
         return
     with pytest.raises(EvidenceError) as caught:
-        joined(earlier, later, "bf16")
+        side_by_side(earlier, later, "bf16")
     assert caught.value.message == f"runs r1 and r2 cannot be compared: {says}"

@@ -27,6 +27,7 @@ from agentload.endpoints.identity import identify, identify_all
 from agentload.endpoints.launch import Running, launched
 from agentload.errors import EndpointError
 from agentload.evidence.gather import gather
+from agentload.evidence.view import run_view
 from agentload.kvmath.compare import sizes
 from agentload.kvmath.config import model_shape
 from agentload.layout.plan import plan
@@ -352,7 +353,7 @@ def test_arms_take_turns_on_one_machine_and_a_report_has_lines_workloads_and_the
     )
     agentload("probe --matrix --prompts 2", endpoints=file, into=run, db=database, logs=logs)
     with reading(database) as connection:
-        evidence = gather(connection, run)
+        evidence = gather(connection, run_view(connection, run))
         ((starts,),) = connection.execute(
             "SELECT count(DISTINCT facts ->> 'process_start_s') FROM fingerprints"
         ).fetchall()

@@ -36,8 +36,8 @@ def test_sessions_alive_together_add_up_and_others_do_not() -> None:
         output_tokens=np.zeros(3),
     )
     apart = replace(together, turn_ms=np.full(3, 500.0))
-    assert room.working_set([together]) == room.Alive(tokens=7000.0, sessions=3.0)
-    assert room.working_set([apart]) == room.Alive(tokens=4000.0, sessions=1.0)
+    assert room.working_set([together]) == room.LiveContexts(tokens=7000.0, sessions=3.0)
+    assert room.working_set([apart]) == room.LiveContexts(tokens=4000.0, sessions=1.0)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from advisor.assess import capacity
 from advisor.evidence import CapacityPoint, WorkloadClass
 from advisor.policy import Policy
-from advisor.statistics.crossing import Limit
+from advisor.statistics.crossing import CarriedLoad
 from advisor.verdict import Capacity
 from tests.advisor.cases import bare, search
 
@@ -181,7 +181,7 @@ def test_spare_replicas_come_on_top_of_those_that_the_peak_keeps_busy(spare: int
 
 
 def test_what_a_replica_carries_is_shared_by_its_gpus_value_and_ends() -> None:
-    limit = Limit(value=40.0, low=32.0, high=60.0)
+    limit = CarriedLoad(value=40.0, low=32.0, high=60.0)
     found, opened = (
         capacity._agents_per_gpu(each, trials=9, share=0.95, gpus=4, level=0.9)
         for each in (limit, replace(limit, high=None))

@@ -268,7 +268,7 @@ def test_only_an_arm_that_is_known_to_take_less_than_the_reference_is_held_to_re
     bf16: int | None, fp8: int | None
 ) -> None:
     evidence = on_trace(played(compared(effect=-0.15, restarts=12), np.linspace(5_000, 65_536, 50)))
-    assert coverage.refused(with_windows(evidence, bf16=bf16, fp8=fp8), "fp8") is None
+    assert coverage.refusal(with_windows(evidence, bf16=bf16, fp8=fp8), "fp8") is None
 
 
 def test_few_refused_calls_bound_what_is_said_of_an_arm() -> None:

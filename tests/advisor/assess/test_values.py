@@ -11,14 +11,14 @@ import pytest
 from scipy import stats
 
 from advisor.assess import accuracy, capacity, figures, lines, reach, room
-from advisor.case import doubled, weighty
+from advisor.case import doubling, weighty
 from advisor.decide import assess
 from advisor.dtypes import same_numbers
 from advisor.estimate import Estimate
 from advisor.evidence import AccuracyBucket, Calls, Evidence, Prior, Telemetry, WorkloadClass
 from advisor.gates import steady
 from advisor.policy import Policy, Slo
-from advisor.statistics.crossing import Limit
+from advisor.statistics.crossing import CarriedLoad
 from tests.advisor.cases import BF16, FP8, bare, compared, observed, search
 from tests.advisor.worlds import Noise, simulated_calls
 
@@ -53,7 +53,7 @@ def _one(count: int = 100, **columns: object) -> Calls:
 def test_lengths_double_as_far_as_the_longest(
     shortest: int, longest: int, found: tuple[int, ...]
 ) -> None:
-    assert doubled(shortest, longest) == found
+    assert doubling(shortest, longest) == found
 
 
 def test_classes_of_a_tenth_bind_the_server_or_all_where_none_is_so_large() -> None:
@@ -239,7 +239,7 @@ def test_beyond_what_a_server_carries_its_trouble_is_named() -> None:
     assert (gpus.low or 0) <= gpus.value == found.replicas_at_peak <= (gpus.high or 0)
     assert (
         capacity._agents_per_gpu(
-            Limit(low=4, value=8, high=None), trials=3, share=0.95, gpus=2, level=0.9
+            CarriedLoad(low=4, value=8, high=None), trials=3, share=0.95, gpus=2, level=0.9
         ).high
         is None
     )

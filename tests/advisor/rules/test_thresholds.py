@@ -231,7 +231,7 @@ def test_a_gain_is_lost_where_surely_less_than_four_fifths_of_what_lines_promise
             return getattr(known, name)
 
         def speed(self, *_: object) -> Any:  # noqa: ANN401  # a speed
-            found = known.measured("fp8", "chat", "tpot_ms")
+            found = known.comparison("fp8", "chat", "tpot_ms")
             assert found is not None
             return replace(
                 found, change=replace(found.change, relative=estimate(low + 0.01, low, low + 0.02))
@@ -542,8 +542,8 @@ def test_speed_is_missing_evidence_as_long_as_the_margin_is_undecided(
         def __getattr__(self, name: str) -> object:
             return getattr(known, name)
 
-        def measured(self, *_: object) -> Any:  # noqa: ANN401  # a speed
-            found = known.measured("fp8", "chat")
+        def comparison(self, *_: object) -> Any:  # noqa: ANN401  # a speed
+            found = known.comparison("fp8", "chat")
             assert found is not None
             return replace(
                 found, change=replace(found.change, relative=estimate((low + high) / 2, low, high))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import optimize, special, stats
 
 from advisor.statistics import accuracy
-from advisor.statistics.accuracy import Counts, counts
+from advisor.statistics.accuracy import AnswerCounts, counts
 from advisor.statistics.planning import PLANNED_ANSWERS
 
 COUNTS = st.integers(min_value=0, max_value=60)
@@ -17,7 +17,7 @@ COUNTS = st.integers(min_value=0, max_value=60)
 
 def test_tango_gives_the_published_interval() -> None:
     found = accuracy.tango(
-        Counts(arm_only=1, reference_only=7, n=21)
+        AnswerCounts(arm_only=1, reference_only=7, n=21)
     )  # Fagerland, Lydersen & Laake 2014
     assert found.low == pytest.approx(-0.517, abs=5e-4)
     assert found.high == pytest.approx(-0.026, abs=5e-4)
@@ -30,8 +30,8 @@ def test_tango_holds_its_value_and_mirrors_when_the_arms_change_places(
     if both + lost + won + neither == 0:
         return
     n = both + lost + won + neither
-    there = accuracy.tango(Counts(reference_only=lost, arm_only=won, n=n))
-    back = accuracy.tango(Counts(reference_only=won, arm_only=lost, n=n))
+    there = accuracy.tango(AnswerCounts(reference_only=lost, arm_only=won, n=n))
+    back = accuracy.tango(AnswerCounts(reference_only=won, arm_only=lost, n=n))
     assert there.low is not None
     assert there.high is not None
     assert -1 <= there.low <= there.value <= there.high <= 1
@@ -50,15 +50,20 @@ def test_the_interval_clears_the_margin_exactly_when_the_test_does(
     lost: int, won: int, same: int, margin: float
 ) -> None:
     n = lost + won + same
-    interval = accuracy.tango(Counts(reference_only=lost, arm_only=won, n=n))
+    interval = accuracy.tango(AnswerCounts(reference_only=lost, arm_only=won, n=n))
     assert interval.low is not None
     assert interval.high is not None
     if abs(interval.low + margin) > 1e-6:
         assert (interval.low > -margin) == (
-            accuracy.p_not_worse(Counts(reference_only=lost, arm_only=won, n=n), margin=margin)
+            accuracy.p_not_worse(
+                AnswerCounts(reference_only=lost, arm_only=won, n=n), margin=margin
+            )
             < 0.025
         )
-    if accuracy.p_worse(Counts(reference_only=lost, arm_only=won, n=n), margin=margin) < 0.025:
+    if (
+        accuracy.p_worse(AnswerCounts(reference_only=lost, arm_only=won, n=n), margin=margin)
+        < 0.025
+    ):
         assert interval.high < -margin + 1e-6
 
 
@@ -73,7 +78,7 @@ def test_an_arm_that_loses_the_margin_is_seldom_called_worse_at_one_look(
         for lost in range(count + 1) if chance > 1e-9 else ():
             if (
                 accuracy.p_worse(
-                    Counts(reference_only=lost, arm_only=count - lost, n=items), margin=margin
+                    AnswerCounts(reference_only=lost, arm_only=count - lost, n=items), margin=margin
                 )
                 <= PLANNED_ANSWERS
             ):
@@ -90,7 +95,7 @@ def test_tango_covers_the_true_difference_in_small_samples(
     rng = np.random.default_rng(1)
     runs, covered = 1000, 0
     for lost, won, _ in rng.multinomial(n, [0.03, 0.01, 0.96], size=runs):
-        found = accuracy.tango(Counts(reference_only=int(lost), arm_only=int(won), n=n))
+        found = accuracy.tango(AnswerCounts(reference_only=int(lost), arm_only=int(won), n=n))
         covered += (found.low or -1) <= -0.02 <= (found.high or 1)
     assert least <= covered / runs <= most
 
@@ -120,7 +125,7 @@ def test_graded_scores_count_contexts_not_items() -> None:
     assert accuracy.graded(np.ones(4), np.ones(4), np.array([0, 0, 1, 1])) is None
 
 
-def _behind(*contexts: tuple[int, int, int]) -> Counts:
+def _behind(*contexts: tuple[int, int, int]) -> AnswerCounts:
     """Count contexts behind each of which so many answers are lost, won and equal."""
     difference = np.concatenate([np.repeat([-1.0, 1.0, 0.0], each) for each in contexts])
     return counts(difference, np.repeat(np.arange(len(contexts)), [sum(each) for each in contexts]))
@@ -134,7 +139,9 @@ def test_answers_that_differ_together_count_for_less_the_more_of_them_are_seen()
     assert same.effect > 3.4
     assert apart.effect < 1.2
     assert _behind(*[(0, 0, 4)] * 75).effect == pytest.approx(1.9)  # by what is assumed alone
-    assert counts(np.zeros(100), np.arange(100)) == Counts(reference_only=0.0, arm_only=0.0, n=100)
+    assert counts(np.zeros(100), np.arange(100)) == AnswerCounts(
+        reference_only=0.0, arm_only=0.0, n=100
+    )
 
 
 def test_one_lost_answer_of_three_hundred_makes_no_arm_safer() -> None:
@@ -220,7 +227,7 @@ def test_a_score_has_the_moments_of_the_likeliest_shares_that_differ_by_so_much(
     )
     moments = [n * float(weights @ (values - difference) ** power) for power in (2, 3)]
     assert accuracy._under(
-        Counts(reference_only=lost, arm_only=won, n=n), difference
+        AnswerCounts(reference_only=lost, arm_only=won, n=n), difference
     ) == pytest.approx(moments, rel=1e-4)
 
 
@@ -230,10 +237,10 @@ def test_an_interval_at_any_level_ends_where_the_score_does_or_at_all_of_the_ans
 ) -> None:
     reach = float(stats.norm.ppf(0.5 + level / 2))
     for lost, won, n in ((10, 0, 10), (0, 10, 10), (3, 1, 40), (0, 0, 25), (60, 20, 300)):
-        found = accuracy.tango(Counts(reference_only=lost, arm_only=won, n=n), level=level)
+        found = accuracy.tango(AnswerCounts(reference_only=lost, arm_only=won, n=n), level=level)
         for end, edge, side in ((found.low, -1.0, reach), (found.high, 1.0, -reach)):
             assert end is not None
             if end != edge:
                 assert accuracy.tango_z(
-                    Counts(reference_only=lost, arm_only=won, n=n), end
+                    AnswerCounts(reference_only=lost, arm_only=won, n=n), end
                 ) == pytest.approx(side, abs=1e-6)

@@ -8,7 +8,7 @@ import pytest
 
 from advisor.statistics import line
 from advisor.statistics.break_even import break_even, difference_grid, fieller
-from advisor.statistics.line import Line
+from advisor.statistics.line import FittedLine
 from tests.advisor.published import ITL_MS, plotted_sweep
 from tests.advisor.worlds import simulated_sweep
 
@@ -55,8 +55,8 @@ def test_an_arm_below_the_reference_at_every_plotted_length_has_no_crossing_but_
     assert (found.shape, found.tokens, found.low, found.ahead) == ("bounded", None, 0.0, "above")
 
 
-def _line(*, intercept: float, slope: float, error: float, slope_error: float) -> Line:
-    return Line(
+def _line(*, intercept: float, slope: float, error: float, slope_error: float) -> FittedLine:
+    return FittedLine(
         intercept=intercept,
         slope=slope,
         var_intercept=error**2,
@@ -77,7 +77,7 @@ def _line(*, intercept: float, slope: float, error: float, slope_error: float) -
         (_line(intercept=0.001, slope=-1e-6, error=0.01, slope_error=2e-5), "line"),
     ],
 )
-def test_the_set_is_an_interval_two_rays_or_the_whole_line(fitted: Line, shape: str) -> None:
+def test_the_set_is_an_interval_two_rays_or_the_whole_line(fitted: FittedLine, shape: str) -> None:
     found = fieller(fitted)
     assert found.shape == shape
     assert math.isinf(found.high) == (shape == "line")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from advisor.statistics.crossing import Limit, Tried, crossing
+from advisor.statistics.crossing import CarriedLoad, Tried, crossing
 
 TRIALS = {
     "bf16": (
@@ -104,7 +104,7 @@ def test_an_interval_is_within_a_width_by_the_factor_to_each_end(
     width: float,
     within: bool,  # noqa: FBT001  # a case
 ) -> None:
-    assert Limit(low=low, value=low, high=high).is_within(width) == within
+    assert CarriedLoad(low=low, value=low, high=high).is_within(width) == within
 
 
 def test_a_server_in_trouble_carries_nothing_however_few_its_turns_were() -> None:

@@ -11,7 +11,7 @@ from scipy import stats
 
 from advisor.evidence import Calls, Ints
 from advisor.statistics.break_even import break_even_from_calls, fieller, judged, with_starts
-from advisor.statistics.line import Grid, Line, fit, itl_line, length_index
+from advisor.statistics.line import FittedLine, Grid, fit, itl_line, length_index
 
 X = np.array([1000.0, 4000.0, 16000.0, 64000.0])
 
@@ -160,8 +160,8 @@ def _line(
     error: float = 0.5,
     slope_error: float = 0.02,
     covariance: float = -0.004,
-) -> Line:
-    return Line(
+) -> FittedLine:
+    return FittedLine(
         intercept=intercept,
         slope=slope,
         var_intercept=error**2,
@@ -185,7 +185,7 @@ def _line(
 )
 @pytest.mark.parametrize("level", [0.95, 0.97])
 def test_at_the_ends_of_the_set_the_line_is_just_told_from_zero(
-    line: Line, shape: str, level: float
+    line: FittedLine, shape: str, level: float
 ) -> None:
     found = fieller(line, level)
     assert found.shape == shape
@@ -212,7 +212,7 @@ def test_at_the_ends_of_the_set_the_line_is_just_told_from_zero(
     ],
 )
 def test_a_set_is_told_over_the_lengths_that_were_tested(
-    line: Line, shape: str, ahead: str
+    line: FittedLine, shape: str, ahead: str
 ) -> None:
     found = judged("fp8", line, first=1.0, last=60.0, users=4.0, prior_tokens=7.0)
     assert (found.shape, found.ahead, found.pairs, found.prior_tokens) == (shape, ahead, 10, 7.0)
@@ -363,7 +363,7 @@ def test_a_replays_set_is_that_of_its_pairs_lines_over_the_batches_that_were_see
     by_pair = each[id(arm)] - each[id(reference)]
     covariance = np.cov(by_pair.T) / pairs
     intercept, slope = by_pair.mean(axis=0)
-    fitted = Line(
+    fitted = FittedLine(
         intercept=intercept,
         slope=slope,
         var_intercept=covariance[0, 0],

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from advisor.statistics import accuracy
-from advisor.statistics.accuracy import Counts
+from advisor.statistics.accuracy import AnswerCounts
 from advisor.statistics.looks import Ends, _word, ends
 from advisor.statistics.planning import PLANNED_ANSWERS, questions_a_context
 
@@ -62,11 +62,11 @@ def test_eight_questions_a_context_read_a_quarter_of_the_contexts() -> None:
 
 def test_few_contexts_are_less_sure_than_as_many_independent_items() -> None:
     normal, few = (
-        accuracy.tango(Counts(reference_only=5, arm_only=4, n=300, df=df)) for df in (None, 4)
+        accuracy.tango(AnswerCounts(reference_only=5, arm_only=4, n=300, df=df)) for df in (None, 4)
     )
     assert (few.low or 0) < (normal.low or 0)
     alone, five, many = (
-        accuracy.p_not_worse(Counts(reference_only=5, arm_only=4, n=300, df=df), margin=0.03)
+        accuracy.p_not_worse(AnswerCounts(reference_only=5, arm_only=4, n=300, df=df), margin=0.03)
         for df in (None, 4, 100_000)
     )
     assert five > alone

@@ -211,9 +211,9 @@ def test_three_pairs_are_the_least_and_a_mix_takes_them_from_each_class() -> Non
     three, two = _table([1, -1, 1]), _table([1, -1])
     assert paired.change(three, scale=0.02) is not None
     assert paired.change(two, scale=0.02) is None
-    assert paired.mixed((two,), (1.0,)) is None
-    assert paired.mixed((three,), (0.0,)) is None
-    both = paired.mixed(
+    assert paired.mixture((two,), (1.0,)) is None
+    assert paired.mixture((three,), (0.0,)) is None
+    both = paired.mixture(
         (three, replace(three, value=three.value + 0.4, pair=three.pair + 2)), (1.0, 3.0)
     )
     assert both is not None
@@ -256,7 +256,7 @@ def test_a_mix_is_the_weighted_mean_of_its_classes_and_covers_the_truth() -> Non
         ]
         assert tables[0] is not None
         assert tables[1] is not None
-        mixed = paired.mixed((tables[0], tables[1]), (0.3, 0.1))
+        mixed = paired.mixture((tables[0], tables[1]), (0.3, 0.1))
         assert mixed is not None
         found = paired.change(mixed, scale=0.0)
         assert found is not None

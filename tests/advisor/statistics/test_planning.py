@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from scipy import stats
 
-from advisor.statistics.accuracy import Counts, sign_test, slope_per_doubling, tango
+from advisor.statistics.accuracy import AnswerCounts, sign_test, slope_per_doubling, tango
 from advisor.statistics.planning import (
-    adjusted,
     answer_level,
+    holm_adjusted,
     look_level,
     planned_level,
     units_needed,
@@ -57,9 +57,9 @@ def test_the_planned_pairs_are_the_least_that_reach_the_margin(
 
 
 def test_holm_is_holm() -> None:
-    assert adjusted((0.01, 0.04, 0.03)) == pytest.approx((0.03, 0.06, 0.06))
-    assert adjusted((0.9, 0.8)) == (1.0, 1.0)
-    assert adjusted(()) == ()
+    assert holm_adjusted((0.01, 0.04, 0.03)) == pytest.approx((0.03, 0.06, 0.06))
+    assert holm_adjusted((0.9, 0.8)) == (1.0, 1.0)
+    assert holm_adjusted(()) == ()
 
 
 @pytest.mark.parametrize("items", [(100.0,) * 5, (10.0, 200.0, 50.0, 400.0, 30.0)])
@@ -98,7 +98,7 @@ def test_a_trend_takes_three_lengths_and_a_difference() -> None:
 
 def test_no_difference_of_shares_is_larger_than_one() -> None:
     all_won, all_lost = (
-        tango(Counts(reference_only=lost, arm_only=10 - lost, n=10)) for lost in (0, 10)
+        tango(AnswerCounts(reference_only=lost, arm_only=10 - lost, n=10)) for lost in (0, 10)
     )
     assert (all_won.value, all_won.high, all_lost.value, all_lost.low) == (1.0, 1.0, -1.0, -1.0)
     assert all_won.low == pytest.approx(-(all_lost.high or 0.0))

@@ -8,7 +8,7 @@ from scipy import signal, stats
 
 from advisor.gates import steady
 from advisor.statistics import accuracy, planning, quantiles
-from advisor.statistics.accuracy import Counts
+from advisor.statistics.accuracy import AnswerCounts
 from advisor.statistics.spread import Spread
 
 
@@ -16,14 +16,14 @@ from advisor.statistics.spread import Spread
 def test_holm_is_statsmodels_holm(count: int) -> None:
     oracle = import_module("statsmodels.stats.multitest")
     for p_values in np.random.default_rng(count).random((5, count)) ** 3:
-        assert planning.adjusted(p_values.tolist()) == pytest.approx(
+        assert planning.holm_adjusted(p_values.tolist()) == pytest.approx(
             oracle.multipletests(p_values, method="holm")[1]
         )
 
 
 def test_holm_multiplies_by_the_claims_that_are_left_and_never_falls() -> None:
-    assert planning.adjusted([0.01, 0.04, 0.03]) == pytest.approx((0.03, 0.06, 0.06))
-    assert planning.adjusted([]) == ()
+    assert planning.holm_adjusted([0.01, 0.04, 0.03]) == pytest.approx((0.03, 0.06, 0.06))
+    assert planning.holm_adjusted([]) == ()
 
 
 def test_six_of_six_buckets_down_is_no_chance() -> None:
@@ -135,7 +135,7 @@ def test_the_power_is_the_share_of_drawn_answers_that_pass() -> None:
     rng, items, level = np.random.default_rng(11), 400, 0.025
     lost, won, _ = rng.multinomial(items, [0.015, 0.015, 0.97], size=3000).T
     drawn = (
-        Counts(reference_only=down, arm_only=up, n=items)
+        AnswerCounts(reference_only=down, arm_only=up, n=items)
         for down, up in zip(lost, won, strict=True)
     )
     passed = [accuracy.p_not_worse(each, margin=0.03) <= level for each in drawn]
@@ -227,7 +227,9 @@ def test_twelve_planned_looks_at_answers_err_in_one_run_of_forty() -> None:
         lost, won = (drawn < 0).cumsum(), (drawn > 0).cumsum()
         shown = (
             accuracy.p_not_worse(
-                Counts(reference_only=float(lost[n - 1]), arm_only=float(won[n - 1]), n=float(n)),
+                AnswerCounts(
+                    reference_only=float(lost[n - 1]), arm_only=float(won[n - 1]), n=float(n)
+                ),
                 margin=0.03,
             )
             <= level
