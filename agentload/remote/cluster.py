@@ -14,8 +14,9 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final, TypeVar
 
 from agentload.errors import LaunchError, UsageError
-from agentload.live.workers.messages import NodeOrder, NodeReport, Play
-from agentload.remote.post import Post
+from agentload.live.workers.messages import Order, Report
+from agentload.live.workers.node import NodeProcess
+from agentload.live.workers.process import Work
 from agentload.study.kinds import Replay
 
 NAME: Final = "ray"
@@ -48,15 +49,17 @@ class Actor:
         self._actor = actor
         self._resume = resume
 
-    async def say(self, order: NodeOrder) -> None:
-        """Tell it to play, to go on, or to stop."""
-        await self._answer(
-            self._actor.say.remote(order), within_s=START_S if isinstance(order, Play) else ANSWER_S
-        )
+    async def start(self, work: Work) -> None:
+        """Start its process, and tell it what to work at."""
+        await self._answer(self._actor.start.remote(work), within_s=START_S)
 
-    async def heard(self) -> tuple[NodeReport, ...]:
-        """Return what it has said since the last time; wait a few seconds for something."""
-        said: tuple[NodeReport, ...] = await self._answer(self._actor.heard.remote())
+    def say(self, order: Order) -> None:
+        """Give the process an order; who waits for its reports hears when the node is lost."""
+        self._actor.say.remote(order)
+
+    async def reports(self) -> tuple[Report, ...]:
+        """Return what the process has said since the last time; wait a few seconds for a report."""
+        said: tuple[Report, ...] = await self._answer(self._actor.reports.remote())
         return said
 
     async def clock_ns(self) -> int:
@@ -65,7 +68,7 @@ class Actor:
         return at_ns
 
     async def end(self) -> None:
-        """Let the node's process go."""
+        """Let the process go."""
         await self._answer(self._actor.end.remote())
 
     async def _answer(self, answer: Any, *, within_s: float = ANSWER_S) -> Any:  # noqa: ANN401  # as above
@@ -150,7 +153,7 @@ async def _placed(ray: Any, count: int, resume: str) -> AsyncIterator[tuple[Acto
                 f"{count} nodes had no core to give within {PLACING_S:g} s",
                 hint="end what runs there, or --nodes with fewer",
             )
-        made = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(Post)
+        made = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(NodeProcess)
         found = []
         for place in range(count):
             where = strategies.PlacementGroupSchedulingStrategy(
