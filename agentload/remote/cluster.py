@@ -1,7 +1,7 @@
 """Nodes of a Ray cluster as seats: one actor on each, and what is said goes as calls of actors.
 
-Ray starts the actors, each on a node of its own, carries messages and notices nodes that are gone. It repeats nothing: a call of a run that
-were made twice would be measured twice.
+Ray starts the actors, each on a node of its own, carries messages and notices nodes that are
+gone. It repeats nothing: a call of a run that were made twice would be measured twice.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def check(study: Replay) -> None:
-    """Raise UsageError for a study that asks for another cluster than Ray's, or for what nodes cannot do."""
+    """Raise UsageError for a study of another cluster than Ray's, or of what nodes cannot do."""
     if study.on is not None and study.on.partition(":")[0] != NAME:
         raise UsageError(
             f"--on is ray or ray:ADDRESS, got '{study.on}'", hint="--on ray:10.0.0.1:6379"
@@ -97,7 +97,10 @@ class Actor:
 
 @asynccontextmanager
 async def seats(on: str, *, nodes: int | None, resume: str) -> AsyncIterator[tuple[Actor, ...]]:
-    """Give an actor on each of so many nodes, or on all. Raises LaunchError where the cluster has fewer, or one is lost; see *resume*."""
+    """Give an actor on each of so many nodes, or on all; *resume* is the hint for a lost one.
+
+    Raises LaunchError where the cluster has fewer, or a node is lost.
+    """
     with joined(on) as ray:
         alive = [
             each for each in ray.nodes() if each["Alive"] and each["Resources"].get("CPU", 0) >= 1
@@ -114,7 +117,7 @@ async def seats(on: str, *, nodes: int | None, resume: str) -> AsyncIterator[tup
 
 @contextmanager
 def joined(on: str) -> Iterator[Any]:
-    """Give Ray, with this process as a driver in its cluster. Raises LaunchError where there is none."""
+    """Give Ray, with this process as a driver in its cluster. Raises LaunchError."""
     ray = _ray()
     address = on.removeprefix(NAME).removeprefix(":") or os.environ.get("RAY_ADDRESS") or "auto"
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"

@@ -1,10 +1,11 @@
-"""The driver's side of a run from several nodes: who starts when, what came back, and whether it is whole.
+"""The driver of a run from several nodes: has them start, and checks what comes back.
 
-Nothing passes here while load runs. At a barrier every node hands over what it measured; the shards are checked
-against each other and written into the run's own journal, on the driver's clock; then the barrier of any run follows,
-and all nodes go on at one instant. A block is invalid and played again if a shard is not whole or a node's clock moved.
-It is invalid, and left at that, if a node could not keep up: neither would it the next time. A node that is lost ends
-the run, as a worker does; `--resume` divides what is left over those that remain.
+Nothing passes here while load runs. At a barrier every node hands over what it measured; the
+shards are checked against each other and written into the run's own journal, on the driver's
+clock; then the barrier of any run follows, and all nodes go on at one instant. A block is invalid
+and played again if a shard is not whole or a node's clock moved. It is invalid, and left at that,
+if a node could not keep up: neither would it the next time. A node that is lost ends the run, as
+a worker does; `--resume` divides what is left over those that remain.
 """
 
 import asyncio
@@ -20,8 +21,8 @@ from agentload.dispatch.dispatcher import PlayEnd
 from agentload.errors import AgentloadError, LaunchError
 from agentload.layout.division import divided
 from agentload.live.health import Health, Monitor, together, worst_of
-from agentload.live.workers.messages import Broken, Go, Gone, Order, Over, Reached, Ready, Report
-from agentload.live.workers.process import Work
+from agentload.live.workers.messages import Go, Order, Over, Reached, Ready, Report
+from agentload.live.workers.node import Seat, listen
 from agentload.model.commands import Lost, Open, Settle, Stopped
 from agentload.model.plan import Plan
 from agentload.model.rows import CallRow, Row
@@ -33,37 +34,18 @@ AHEAD_NS: Final = 300 * MS
 """How long before the instant nodes hear of it: a message takes some ms."""
 PINGS: Final = 9
 MOVED_NS: Final = 5 * MS
-"""A clock that moves by more than this within a block, beyond what its readings are uncertain by, is not one axis with ours."""
+"""A clock that moves by more within a block, beyond the error of readings, is no axis of ours."""
 LATE_NS: Final = 250 * MS
-"""A node that begins so much later than another played another load; a stall as long makes timings invalid as well."""
+"""A node that begins so much later than another played another load.
+
+A stall as long makes timings invalid as well.
+"""
 ENDING_S: Final = 30.0
 """What survivors of a lost node have to hand over what they measured."""
 
 
-class Seat(Protocol):
-    """A node as the driver sees it: beside it, or an actor. Raises LaunchError when it is lost."""
-
-    number: int
-
-    async def start(self, work: Work) -> None:
-        """Start its process, and tell it what to work at."""
-        ...
-
-    def say(self, order: Order) -> None:
-        """Give the process an order; one that is gone hears nothing."""
-        ...
-
-    async def reports(self) -> tuple[Report, ...]:
-        """Return what the process has said since the last time; wait a few seconds for a report."""
-        ...
-
-    async def clock_ns(self) -> int:
-        """Read its monotonic clock."""
-        ...
-
-
 class Settling(Protocol):
-    """The barrier of a run, told what the nodes found wrong with the round, and whether that has it played again."""
+    """The barrier of a run, with the fault of a round, and whether the round is played again."""
 
     def __call__(
         self, settle: Settle, ends: tuple[PlayEnd, ...], *, fault: str | None, again: bool
@@ -94,14 +76,14 @@ async def reading(seat: Seat) -> Reading:
 
 
 def drift(before: Reading, after: Reading) -> int | None:
-    """Return by how much a clock moved against ours between two readings; None where that is no more than it may."""
+    """Return by how much a clock moved against ours between two readings; None where it may."""
     by_ns = abs(after.ahead_ns - before.ahead_ns)
     return by_ns if by_ns > MOVED_NS + before.error_ns + after.error_ns else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A node that has reached the end of a round, and how its clock stood when the round began and now."""
+    """A node at the end of a round, and how its clock stood when the round began and now."""
 
     name: str
     share: str
@@ -146,16 +128,19 @@ class Crew:
         self._rounds: list[Health] = []
 
     def stop(self, *, drain: bool = True) -> None:
-        """Have nodes release nothing more; with *drain* what is in flight comes to its end, otherwise it is cancelled."""
+        """Have nodes release nothing more; without *drain* what is in flight is cancelled."""
         self._is_stopping = True
         self._spread(Stopped(at_ns=0, drain=drain))
 
     def lose(self, arm: str, *, for_good: bool) -> None:
-        """Have nodes release nothing more on an arm whose endpoint is dead: in this round, or ever."""
+        """Have nodes release nothing more on a dead arm: in this round, or ever."""
         self._spread(Lost(at_ns=0, arm=arm, for_good=for_good))
 
     async def play(self) -> Health:
-        """Play the plan to its end, or to the end of what is in flight after `stop`. Raises LaunchError when a node is lost."""
+        """Play the plan to its end, or to the end of what is in flight after `stop`.
+
+        Raises LaunchError when a node is lost.
+        """
         await asyncio.gather(*map(self._ready, self._seats))
         if self._is_stopping:
             return self._health()
@@ -217,7 +202,7 @@ class Crew:
         }
 
     async def _go(self, void: tuple[tuple[int, str], ...]) -> dict[Seat, Reading]:
-        """Have all nodes go on at one instant; return the readings of their clocks that say when that is."""
+        """Have all nodes go on at one instant; return the readings of their clocks."""
         readings = await asyncio.gather(*map(reading, self._seats))
         at_ns = time.monotonic_ns() + AHEAD_NS
         for seat, each in zip(self._seats, readings, strict=True):
@@ -252,7 +237,7 @@ class Crew:
         return arrivals, lost
 
     async def _arrival(self, seat: Seat, before: Reading) -> Arrival | None:
-        """Wait until a node waits, and compare its clock once more; None when it has played its share to the end."""
+        """Wait until a node waits, and compare its clock again; None when its share is played."""
         said = await self._report(seat)
         if isinstance(said, Over):
             return None
@@ -278,21 +263,17 @@ class Crew:
             )
 
     async def _report(self, seat: Seat) -> Report:
-        """Wait for what a node says: it says one thing, and waits. Raises LaunchError when it is lost."""
+        """Wait for the one thing that a node says before it waits. Raises LaunchError."""
+
+        def loss(how: str) -> LaunchError:
+            return LaunchError(
+                f"{self._names[seat]} is lost: its process {how}",
+                hint=f"agentload replay … --resume {self._plan.run}",
+            )
+
         said: tuple[Report, ...] = ()
         while not said:
-            said = await seat.reports()
-        for each in said:
-            match each:
-                case Broken(message=message, hint=hint):
-                    raise AgentloadError(message, hint=hint)
-                case Gone(how=how):
-                    raise LaunchError(
-                        f"{self._names[seat]} is lost: its process {how}",
-                        hint=f"agentload replay … --resume {self._plan.run}",
-                    )
-                case _:
-                    pass
+            said = await listen(seat, loss)
         return said[0]
 
     def _health(self) -> Health:
@@ -316,7 +297,8 @@ def _jump(arrivals: Sequence[Arrival]) -> str | None:
     for each in arrivals:
         by_ns = drift(each.before, each.after)
         if by_ns is not None:
-            return f"the clock of {each.name} moved by {by_ns / MS:.0f} ms against ours during the block"
+            moved = f"the clock of {each.name} moved by {by_ns / MS:.0f} ms"
+            return f"{moved} against ours during the block"
     return None
 
 
@@ -348,7 +330,10 @@ def _of(share: Plan, order: PlayShare, number: int) -> PlayShare:
 def join_ends(
     parts: Sequence[tuple[Sequence[PlayEnd], int]], *, is_whole: bool
 ) -> tuple[PlayEnd, ...]:
-    """Join the ends of a round's plays on nodes, each with how far its clock is ahead: from the first start and drain to the last end."""
+    """Join the ends of a round's plays on nodes, from the first start and drain to the last end.
+
+    Each part comes with how far its node's clock is ahead.
+    """
     plays: dict[tuple[int, str], list[tuple[PlayEnd, int]]] = {}
     for part, ahead_ns in parts:
         for end in part:

@@ -1,6 +1,7 @@
-"""A player: the node's work is to play a share of a plan, and to wait for the driver between blocks.
+"""A player: the work of a node that plays a share of a plan, and waits between blocks.
 
-It has a dispatcher, callers and journals of its own, and while it plays a block it hears of a stop alone.
+It has a dispatcher, callers and journals of its own, and while it plays a block it hears of a
+stop alone.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ class PlayShare:
     done: frozenset[int] = frozenset()
     voided: Mapping[int, int] = field(default_factory=dict)
     folder: Path | None = None
-    """Where journals go, seen by every node; None: each node keeps its own, and sends its shards."""
+    """Where journals go, seen by every node; None: each node keeps its own and sends shards."""
     share: bytes = b""
     """The node's share of the plan, pickled; its name is the digest of these bytes."""
     name: str = ""
@@ -104,7 +105,7 @@ class _Rounds:
     async def reach(
         self, command: Settle | Open, ends: tuple[PlayEnd, ...] = ()
     ) -> tuple[tuple[int, str], ...]:
-        """Say what was measured in a round, and wait for the next; return the pairs that are void."""
+        """Say what was measured in a round, and wait for the next; return the void pairs."""
         self._writer.sync()
         shard = await asyncio.to_thread(self._shards.cut)
         self._pipe.say(Reached(command=command, ends=ends, health=self.runner.taken(), shard=shard))

@@ -1,8 +1,8 @@
 """What a node measured in a round, and how the shards of all nodes become rows of one run.
 
-A shard is a part of the node's journals. Where all see one folder, the driver reads it there; else it is sent.
-The driver checks the shards against each other and writes their rows into its own journal, on its own clock: a run
-from many nodes is read, resumed and rebuilt as any other.
+A shard is a part of the node's journals. Where all see one folder, the driver reads it there;
+else it is sent. The driver checks the shards against each other and writes their rows into its
+own journal, on its own clock: a run from many nodes is read, resumed and rebuilt as any other.
 """
 
 import zlib
@@ -67,7 +67,7 @@ def _bytes(part: Slice) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """Rows of all nodes in order of their end, on the driver's clock, and what speaks against them."""
+    """Rows of all nodes in order of their end, on the driver's clock, and their fault."""
 
     rows: tuple[Row, ...]
     fault: str | None
@@ -82,8 +82,8 @@ def merge(
 ) -> Merged:
     """Check the shards of a round and put their rows together.
 
-    *ahead_ns* says by how much each share's clock is ahead of ours; *expected* are the sessions that were
-    to be played; *drained_ns* is when each arm's load began to drain anywhere.
+    *ahead_ns* says by how much each share's clock is ahead of ours; *expected* are the sessions
+    that were to be played; *drained_ns* is when each arm's load began to drain anywhere.
     """
     rows = {shard.share: tuple(_rows(shard)) for shard in shards}
     moved = [_moved(row, ahead_ns[share], drained_ns) for share, own in rows.items() for row in own]

@@ -1,6 +1,7 @@
 """The bodies of requests, with vLLM's fields, types and defaults.
 
-Pydantic reads them, as it does for vLLM: its words refuse a body that has another form or contradicts itself.
+Pydantic reads them, as it does for vLLM: its words refuse a body that has another form or
+contradicts itself.
 """
 
 import json
@@ -130,7 +131,7 @@ Form = TypeVar("Form", bound=BaseModel)
 
 
 def read(form: type[Form], body: bytes) -> Form:
-    """Read a body; raise `RefusedError` as vLLM's web framework words it if the body has another form."""
+    """Read a body; raise `RefusedError` in the words of vLLM's framework if it has another form."""
     try:
         return form.model_validate_json(body)
     except ValidationError:

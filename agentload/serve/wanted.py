@@ -122,7 +122,7 @@ def _shared(fields: Body) -> dict[str, Any]:
 def _served(
     wanted: Wanted, fields: Body, longest: str, *, max_model_len: int, max_logprobs: int
 ) -> Wanted:
-    """Return a request whose values can be served; *longest* names the limit on tokens that holds."""
+    """Return a request that can be served; *longest* names the limit on tokens that holds."""
     for param, value, why in _faults(wanted, fields, longest, max_model_len, max_logprobs):
         raise bad_parameter(why, param=param, value=value)
     return wanted

@@ -2,15 +2,17 @@
 
 A node is a process that holds sockets and journals. Its work is one of two:
 
-- a worker (`--workers`) makes the calls that the dispatcher decides on, each at its instant: `Act` goes out,
-  `Done` comes back, and `Sync` asks that the journal is whole;
-- a player (`--on`) has a share of the plan and a dispatcher of its own: `Reached` says that a round is over
-  and its journals are whole, `Go` begins the next. No call passes the driver while load runs.
+- a worker (`--workers`) makes the calls that the dispatcher decides on, each at its instant:
+  `Act` goes out, `Done` comes back, and `Sync` asks that the journal is whole;
+- a player (`--on`) has a share of the plan and a dispatcher of its own: `Reached` says that a
+  round is over and its journals are whole, `Go` begins the next. No call passes the driver while
+  load runs.
 
 Both say in the same words that they are ready, alive, broken or gone.
 
-A context grows by a few segments a turn and may have hundreds, so only what is new in it is sent. Both ends
-keep the last context of each session that is played on an arm; a number says how much of it still holds.
+A context grows by a few segments a turn and may have hundreds, so only what is new in it is sent.
+Both ends keep the last context of each session that is played on an arm; a number says how much
+of it still holds.
 """
 
 import platform
@@ -122,7 +124,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """The node's round is over, or its servers are to be started; all instants are of the node's clock."""
+    """The node's round is over, or servers are to be started; instants are of the node's clock."""
 
     command: Settle | Open
     ends: tuple[PlayEnd, ...]
@@ -168,7 +170,7 @@ class Contexts:
             return len(context), ()
         kept = 0
         for mine, known in zip(context, last, strict=False):
-            # As good as equal, and compared at once: a context shares its segments with the one before.
+            # As good as equal, and compared at once: contexts share their segments.
             if mine is not known:
                 break
             kept += 1

@@ -1,7 +1,8 @@
 """A node: a process on this machine that is started, given orders, watched and ended.
 
-A dispatcher has nodes beside it (`--workers`). On other machines a node is an actor of Ray (`--on`), whose
-methods the driver calls. Calls to servers are made by the node's process: Ray's own work cannot delay them.
+A dispatcher has nodes beside it (`--workers`). On other machines a node is an actor of Ray
+(`--on`), whose methods the driver calls. Calls to servers are made by the node's process: Ray's
+own work cannot delay them.
 """
 
 import asyncio
@@ -9,21 +10,59 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import Final, Protocol
 
-from agentload.live.workers.messages import Alive, Gone, Order, Report
+from agentload.errors import AgentloadError, LaunchError
+from agentload.live.workers.messages import Alive, Broken, Gone, Order, Report
 from agentload.live.workers.pipe import Pipe, connect
 from agentload.live.workers.process import Work
 
 STOP_S: Final = 5.0
 LOOK_S: Final = 1.0
 SILENT_LOOKS: Final = 30
-"""A node says twice a second that it runs; an overloaded machine, or a disk that a journal waits for,
-may make that some seconds."""
+"""A node says twice a second that it runs; an overloaded machine, or a disk that a journal
+waits for, may make that some seconds."""
 START_LOOKS: Final = 270
-"""More looks before a node first says something: on a busy machine a process takes a while to start."""
+"""More looks before a node first says something: a process takes a while to start."""
 POLL_S: Final = 5.0
+
+
+class Seat(Protocol):
+    """A node as a dispatcher sees it: a process beside it, or an actor elsewhere."""
+
+    number: int
+
+    async def start(self, work: Work) -> None:
+        """Start the process, and tell it what to work at."""
+        ...
+
+    def say(self, order: Order) -> None:
+        """Give the process an order; one that is gone, or not there yet, hears nothing."""
+        ...
+
+    async def reports(self) -> tuple[Report, ...]:
+        """Return what the process has said since the last time; wait a few seconds for a report."""
+        ...
+
+    async def clock_ns(self) -> int:
+        """Read the clock that the node's stamps are of."""
+        ...
+
+
+async def listen(seat: Seat, loss: Callable[[str], LaunchError]) -> tuple[Report, ...]:
+    """Return what a node reports next, if anything.
+
+    Raises what a broken node says, and the *loss* of one that is gone.
+    """
+    reports = await seat.reports()
+    for report in reports:
+        if isinstance(report, Broken):
+            raise AgentloadError(report.message, hint=report.hint)
+        if isinstance(report, Gone):
+            raise loss(report.how)
+    return reports
 
 
 class NodeProcess:
@@ -95,7 +134,7 @@ class NodeProcess:
         self._next_look = asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
     def _look(self) -> None:
-        """Count a look at which nothing had come, one a second; give the process up when they are many.
+        """Count a look at which nothing had come, one a second; give up after many.
 
         Looks are counted, not seconds: while we stand still ourselves nobody is silent.
         """

@@ -1,4 +1,4 @@
-"""Messages between two processes of one machine: pickles behind their length, over a socket pair."""
+"""Messages between two processes: pickles behind their length, over a socket pair."""
 
 import asyncio
 import pickle
@@ -11,7 +11,7 @@ _LENGTH: Final = struct.Struct("<I")
 
 
 class Pipe(asyncio.Protocol):
-    """One end: hear each message as soon as it is whole, and never wait for the reader of what is said."""
+    """One end: takes each message as soon as it is whole, and never waits for the reader."""
 
     def __init__(self, on_message: Callable[[Any], None], on_close: Callable[[], None]) -> None:
         self.on_message = on_message
@@ -20,7 +20,7 @@ class Pipe(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def say(self, message: object) -> None:
-        """Send a message; one to an end that is gone is lost, and `on_close` is about to be called."""
+        """Send a message; one to an end that is gone is lost, and `on_close` follows."""
         assert self._transport is not None
         content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         self._transport.write(_LENGTH.pack(len(content)) + content)

@@ -1,4 +1,4 @@
-"""A caller whose sockets and journals workers hold: it says what to send, and hears how calls ended."""
+"""A caller whose sockets and journals workers hold: it says what they send."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import Final
 
 from agentload.dispatch.row import row
-from agentload.errors import AgentloadError, LaunchError
+from agentload.errors import LaunchError
 from agentload.live.health import Health
 from agentload.live.runner import Caller
 from agentload.live.station import Called, Job, station
 from agentload.live.workers.messages import (
     Act,
-    Broken,
     Contexts,
     Done,
-    Gone,
     Key,
     Ready,
     Report,
@@ -26,13 +24,13 @@ from agentload.live.workers.messages import (
     Sync,
     Synced,
 )
-from agentload.live.workers.node import NodeProcess
+from agentload.live.workers.node import NodeProcess, listen
 from agentload.live.workers.worker import work
 from agentload.model.commands import Cancel, Forget, Prepare, Send
 from agentload.model.rows import Row
 
 LEAD_NS: Final = 3_000_000
-"""How long before its instant a worker hears of a call: two wake-ups on a busy machine, with room."""
+"""How long before its instant a worker hears of a call: two wake-ups on a busy machine."""
 START_S: Final = 30.0
 
 
@@ -60,7 +58,7 @@ class PendingCall:
 class Pool:
     """Share the calls out to workers.
 
-    All calls of a session on an arm go to one worker, so that its connection and cookies are where it is.
+    All calls of a session on an arm go to one worker, which has its connection and cookies.
     """
 
     lead_ns: Final = LEAD_NS
@@ -80,7 +78,7 @@ class Pool:
         return [tasks.create_task(self._follow(hand)) for hand in self._hands]
 
     async def start(self, journals: Sequence[Path]) -> None:
-        """Start the workers, each with a journal, and wait until they are ready. Raises LaunchError."""
+        """Start a worker for each journal, and wait until all are ready. Raises LaunchError."""
         for hand, path in zip(self._hands, journals, strict=True):
             await hand.node.start(partial(work, job=self._job, path=path))
         try:
@@ -97,7 +95,7 @@ class Pool:
         self._act(command)
 
     async def call(self, send: Send, streamed: Callable[[int], None]) -> Called:
-        """Have the session's worker send a call at its instant, follow it to its end and write it down."""
+        """Have the session's worker send a call at its instant, and wait for its end."""
         name = send.request_id
         over: asyncio.Future[Called] = asyncio.get_running_loop().create_future()
         hand = self._act(send)
@@ -154,7 +152,7 @@ class Pool:
 
     async def _follow(self, hand: Hand) -> None:
         while True:
-            for report in await hand.node.reports():
+            for report in await listen(hand.node, partial(self._loss, hand)):
                 self._take(hand, report)
 
     def _take(self, hand: Hand, report: Report) -> None:
@@ -168,10 +166,6 @@ class Pool:
                 hand.health.put_nowait(health)
             case Ready():
                 hand.ready.set()
-            case Broken(message=message, hint=hint):
-                raise AgentloadError(message, hint=hint)
-            case Gone(how=how):
-                raise self._loss(hand, how)
             case _:
                 raise AssertionError(f"{report} is of a node that plays a share of a plan")
 
@@ -202,7 +196,7 @@ class Pool:
 async def calling(
     job: Job, write: Callable[[Row], None], *, journals: Sequence[Path] = ()
 ) -> AsyncIterator[Caller]:
-    """Give a caller that writes rows through *write*; with *journals* one worker for each, which writes there.
+    """Give a caller that writes rows through *write*, or one worker for each of the *journals*.
 
     Raises LaunchError, within a group, when a worker is lost.
     """

@@ -1,4 +1,4 @@
-"""The process of a node: works until whoever started it closes the other end of a socket pair, or dies."""
+"""The process of a node: works until whoever started it closes the other end, or dies."""
 
 import asyncio
 import signal
@@ -21,7 +21,7 @@ class _OverError(Exception):
 
 
 def main() -> None:
-    """Do the work that the first message is; the argument is the descriptor of our end of a socket pair."""
+    """Do the work that the first message is; the argument is our end of a socket pair."""
     for name in (signal.SIGINT, signal.SIGTERM):
         # Who stops a whole group of processes, as systemd does, stops the dispatcher,
         # which lets calls in flight come to their end.
