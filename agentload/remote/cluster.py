@@ -44,7 +44,8 @@ def check(study: Replay) -> None:
 class Actor:
     """A node of a cluster."""
 
-    def __init__(self, number: int, actor: Any, resume: str) -> None:  # noqa: ANN401  # Ray makes its types as it runs
+    # Ray makes its types as it runs
+    def __init__(self, number: int, actor: Any, resume: str) -> None:  # noqa: ANN401
         self.number = number
         self._actor = actor
         self._resume = resume
@@ -71,7 +72,8 @@ class Actor:
         """Let the process go."""
         await self._answer(self._actor.end.remote())
 
-    async def _answer(self, answer: Any, *, within_s: float = ANSWER_S) -> Any:  # noqa: ANN401  # as above
+    # as above
+    async def _answer(self, answer: Any, *, within_s: float = ANSWER_S) -> Any:  # noqa: ANN401
         ray = _ray()
         try:
             async with asyncio.timeout(within_s):
@@ -144,7 +146,8 @@ def joined(on: str) -> Iterator[Any]:
 
 
 @asynccontextmanager
-async def _placed(ray: Any, count: int, resume: str) -> AsyncIterator[tuple[Actor, ...]]:  # noqa: ANN401  # a module
+# a module
+async def _placed(ray: Any, count: int, resume: str) -> AsyncIterator[tuple[Actor, ...]]:  # noqa: ANN401
     placing, strategies = (
         importlib.import_module(f"ray.util.{each}")
         for each in ("placement_group", "scheduling_strategies")

@@ -1,8 +1,9 @@
 """Say what a request asks for: the parameters of both faces, and its prompt as the engine sees it.
 
-Prompts are named block by block, so that the engine's prefix cache finds behind HTTP what it finds in virtual time. The engine compares
-runs of (identity, tokens). Text arrives without keys, so its words are cut at the engine's block boundaries and each block's words are
-their own identity: equal prefixes give equal runs, in whole blocks, and no two texts ever collide.
+Prompts are named block by block, so that the engine's prefix cache finds behind HTTP what it
+finds in virtual time. The engine compares runs of (identity, tokens). Text arrives without
+keys, so its words are cut at the engine's block boundaries and each block's words are their
+own identity: equal prefixes give equal runs, in whole blocks, and no two texts ever collide.
 """
 
 import zlib
@@ -31,7 +32,10 @@ _MORE_LOGPROBS: Final = "Requested {} logprobs of {}, which is greater than max 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Hold what one request asks for. Messages and tools stay as they were sent: those who count and answer read them."""
+    """Hold what one request asks for.
+
+    Messages and tools stay as they were sent: those who count and answer read them.
+    """
 
     face: Face
     model: str | None

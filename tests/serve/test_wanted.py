@@ -137,11 +137,13 @@ def test_every_fault_of_a_body_is_told_in_pydantics_words() -> None:
     error = refused(chat, b'{"messages":[],"max_tokens":"many","stop":3}')
     assert error == {
         "message": "3 validation errors:\n"
-        "  {'type': 'int_parsing', 'loc': 'body.max_tokens', 'msg': 'Input should be a valid integer,"
+        "  {'type': 'int_parsing', 'loc': 'body.max_tokens', 'msg': 'Input should be a "
+        "valid integer,"
         " unable to parse string as an integer', 'input': 'many'}\n"
         "  {'type': 'string_type', 'loc': 'body.stop.str', 'msg': 'Input should be a valid string',"
         " 'input': '3'}\n"
-        "  {'type': 'list_type', 'loc': 'body.stop.list[str]', 'msg': 'Input should be a valid list',"
+        "  {'type': 'list_type', 'loc': 'body.stop.list[str]', 'msg': 'Input should be a "
+        "valid list',"
         " 'input': '3'}",
         "type": "Bad Request",
         "param": "body.max_tokens",
@@ -152,8 +154,10 @@ def test_every_fault_of_a_body_is_told_in_pydantics_words() -> None:
 def test_fields_that_contradict_each_other_are_one_fault_of_the_body() -> None:
     error = refused(completion, b'{"model":"m"}')
     assert error == {
-        "message": "1 validation error:\n  {'type': 'value_error', 'loc': 'body', 'msg': 'Value error,"
-        " Either prompt or prompt_embeds must be provided and non-empty.', 'input': '<dict of 1 items>',"
+        "message": "1 validation error:\n  {'type': 'value_error', 'loc': "
+        "'body', 'msg': 'Value error,"
+        " Either prompt or prompt_embeds must be provided and non-empty.', 'input': '<dict "
+        "of 1 items>',"
         " 'ctx': {'error': 'Either prompt or prompt_embeds must be provided and non-empty.'}}",
         "type": "Bad Request",
         "param": "prompt",

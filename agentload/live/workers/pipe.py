@@ -46,7 +46,8 @@ class Pipe(asyncio.Protocol):
             self.on_message(message)
         del self._got[:at]
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # the protocol's signature
+    # the protocol's signature
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """Pass on that the other end is gone."""
         self._on_close()
 
