@@ -1,7 +1,7 @@
 """Nodes of a Ray cluster as seats: one actor on each, and what is said goes as calls of actors.
 
-Ray starts the actors, each on a node of its own, carries messages and notices nodes that
-are gone. It repeats nothing: a call of a run that were made twice would be measured twice.
+Ray starts the actors, each on a node of its own, carries messages and notices nodes that are
+gone. It repeats nothing: a call of a run that were made twice would be measured twice.
 """
 
 import asyncio
@@ -14,8 +14,9 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final, TypeVar
 
 from agentload.errors import LaunchError, UsageError
-from agentload.live.workers.messages import NodeOrder, NodeReport, Play
-from agentload.remote.post import Post
+from agentload.live.workers.messages import Order, Report
+from agentload.live.workers.node import NodeProcess
+from agentload.live.workers.process import Work
 from agentload.study.kinds import Replay
 
 NAME: Final = "ray"
@@ -28,9 +29,7 @@ T = TypeVar("T")
 
 
 def check(study: Replay) -> None:
-    """Raise UsageError for a study that asks for another
-    cluster than Ray's, or for what nodes cannot do.
-    """
+    """Raise UsageError for a study of another cluster than Ray's, or of what nodes cannot do."""
     if study.on is not None and study.on.partition(":")[0] != NAME:
         raise UsageError(
             f"--on is ray or ray:ADDRESS, got '{study.on}'", hint="--on ray:10.0.0.1:6379"
@@ -51,15 +50,17 @@ class Actor:
         self._actor = actor
         self._resume = resume
 
-    async def say(self, order: NodeOrder) -> None:
-        """Tell it to play, to go on, or to stop."""
-        await self._answer(
-            self._actor.say.remote(order), within_s=START_S if isinstance(order, Play) else ANSWER_S
-        )
+    async def start(self, work: Work) -> None:
+        """Start its process, and tell it what to work at."""
+        await self._answer(self._actor.start.remote(work), within_s=START_S)
 
-    async def heard(self) -> tuple[NodeReport, ...]:
-        """Return what it has said since the last time; wait a few seconds for something."""
-        said: tuple[NodeReport, ...] = await self._answer(self._actor.heard.remote())
+    def say(self, order: Order) -> None:
+        """Give the process an order; who waits for its reports hears when the node is lost."""
+        self._actor.say.remote(order)
+
+    async def reports(self) -> tuple[Report, ...]:
+        """Return what the process has said since the last time; wait a few seconds for a report."""
+        said: tuple[Report, ...] = await self._answer(self._actor.reports.remote())
         return said
 
     async def clock_ns(self) -> int:
@@ -68,7 +69,7 @@ class Actor:
         return at_ns
 
     async def end(self) -> None:
-        """Let the node's process go."""
+        """Let the process go."""
         await self._answer(self._actor.end.remote())
 
     # as above
@@ -98,9 +99,9 @@ class Actor:
 
 @asynccontextmanager
 async def seats(on: str, *, nodes: int | None, resume: str) -> AsyncIterator[tuple[Actor, ...]]:
-    """Give an actor on each of so many nodes, or on all.
+    """Give an actor on each of so many nodes, or on all; *resume* is the hint for a lost one.
 
-    Raises LaunchError where the cluster has fewer, or one is lost; see *resume*.
+    Raises LaunchError where the cluster has fewer, or a node is lost.
     """
     with joined(on) as ray:
         alive = [
@@ -118,10 +119,7 @@ async def seats(on: str, *, nodes: int | None, resume: str) -> AsyncIterator[tup
 
 @contextmanager
 def joined(on: str) -> Iterator[Any]:
-    """Give Ray, with this process as a driver in its cluster.
-
-    Raises LaunchError where there is none.
-    """
+    """Give Ray, with this process as a driver in its cluster. Raises LaunchError."""
     ray = _ray()
     address = on.removeprefix(NAME).removeprefix(":") or os.environ.get("RAY_ADDRESS") or "auto"
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -161,7 +159,7 @@ async def _placed(ray: Any, count: int, resume: str) -> AsyncIterator[tuple[Acto
                 f"{count} nodes had no core to give within {PLACING_S:g} s",
                 hint="end what runs there, or --nodes with fewer",
             )
-        made = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(Post)
+        made = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(NodeProcess)
         found = []
         for place in range(count):
             where = strategies.PlacementGroupSchedulingStrategy(

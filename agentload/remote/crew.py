@@ -1,19 +1,17 @@
-"""The driver's side of a run from several nodes: who
-starts when, what came back, and whether it is whole.
+"""The driver of a run from several nodes: has them start, and checks what comes back.
 
 Nothing passes here while load runs. At a barrier every node hands over what it measured; the
 shards are checked against each other and written into the run's own journal, on the driver's
-clock; then the barrier of any run follows, and all nodes go on at one instant. A block is
-invalid and played again if a shard is not whole or a node's clock moved. It is invalid, and
-left at that, if a node could not keep up: neither would it the next time. A node that is
-lost ends the run, as a worker does; `--resume` divides what is left over those that remain.
+clock; then the barrier of any run follows, and all nodes go on at one instant. A block is invalid
+and played again if a shard is not whole or a node's clock moved. It is invalid, and left at that,
+if a node could not keep up: neither would it the next time. A node that is lost ends the run, as
+a worker does; `--resume` divides what is left over those that remain.
 """
 
 import asyncio
 import pickle
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Final, Protocol
@@ -23,42 +21,31 @@ from agentload.dispatch.dispatcher import PlayEnd
 from agentload.errors import AgentloadError, LaunchError
 from agentload.layout.division import divided
 from agentload.live.health import Health, Monitor, together, worst_of
-from agentload.live.workers.messages import (
-    Broken,
-    Go,
-    NodeOrder,
-    NodeReport,
-    Over,
-    Play,
-    Reached,
-    Ready,
-)
+from agentload.live.workers.messages import Go, Order, Over, Reached, Ready, Report
+from agentload.live.workers.node import Seat, listen
 from agentload.model.commands import Lost, Open, Settle, Stopped
 from agentload.model.plan import Plan
 from agentload.model.rows import CallRow, Row
-from agentload.remote.post import Seat
-from agentload.remote.shards import Pair, merged
+from agentload.remote.player import PlayShare
+from agentload.remote.shards import Pair, merge
 
 MS: Final = 1_000_000
 AHEAD_NS: Final = 300 * MS
 """How long before the instant nodes hear of it: a message takes some ms."""
 PINGS: Final = 9
 MOVED_NS: Final = 5 * MS
-"""A clock that moves by more than this within a block, beyond
-what its readings are uncertain by, is not one axis with ours.
-"""
+"""A clock that moves by more within a block, beyond the error of readings, is no axis of ours."""
 LATE_NS: Final = 250 * MS
-"""A node that begins so much later than another played
-another load; a stall as long makes timings invalid as well.
+"""A node that begins so much later than another played another load.
+
+A stall as long makes timings invalid as well.
 """
 ENDING_S: Final = 30.0
 """What survivors of a lost node have to hand over what they measured."""
 
 
 class Settling(Protocol):
-    """The barrier of a run, told what the nodes found wrong
-    with the round, and whether that has it played again.
-    """
+    """The barrier of a run, with the fault of a round, and whether the round is played again."""
 
     def __call__(
         self, settle: Settle, ends: tuple[PlayEnd, ...], *, fault: str | None, again: bool
@@ -88,12 +75,26 @@ async def reading(seat: Seat) -> Reading:
     return Reading(ahead_ns=ahead_ns, error_ns=took_ns // 2)
 
 
-def moved(before: Reading, after: Reading) -> int | None:
-    """Return by how much a clock moved against ours between
-    two readings; None where that is no more than it may.
-    """
+def drift(before: Reading, after: Reading) -> int | None:
+    """Return by how much a clock moved against ours between two readings; None where it may."""
     by_ns = abs(after.ahead_ns - before.ahead_ns)
     return by_ns if by_ns > MOVED_NS + before.error_ns + after.error_ns else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """A node at the end of a round, and how its clock stood when the round began and now."""
+
+    name: str
+    share: str
+    reached: Reached
+    before: Reading
+    after: Reading
+
+    @property
+    def ahead_ns(self) -> int:
+        """Return how far its clock was ahead of ours in the middle of the round."""
+        return (self.before.ahead_ns + self.after.ahead_ns) // 2
 
 
 class Crew:
@@ -103,7 +104,7 @@ class Crew:
         self,
         seats: Sequence[Seat],
         plan: Plan,
-        order: Play,
+        order: PlayShare,
         barrier: Settling,
         *,
         write: Callable[[Row], None],
@@ -118,25 +119,21 @@ class Crew:
         self._ended = ended
         self._opening = opening
         self._is_stopping = False
-        self._orders = [
-            _of(share, order, number)
-            for number, share in enumerate(divided(plan, len(seats)), start=1)
-        ]
-        self._hosts = dict[int, str]()
+        shares = divided(plan, len(seats))
+        self._orders = {
+            seat: _of(share, order, number)
+            for number, (seat, share) in enumerate(zip(self._seats, shares, strict=True), start=1)
+        }
+        self._names = {seat: f"node {seat.number}" for seat in self._seats}
         self._rounds: list[Health] = []
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def stop(self, *, drain: bool = True) -> None:
-        """Have nodes release nothing more; with *drain* what is
-        in flight comes to its end, otherwise it is cancelled.
-        """
+        """Have nodes release nothing more; without *drain* what is in flight is cancelled."""
         self._is_stopping = True
         self._spread(Stopped(at_ns=0, drain=drain))
 
     def lose(self, arm: str, *, for_good: bool) -> None:
-        """Have nodes release nothing more on an arm
-        whose endpoint is dead: in this round, or ever.
-        """
+        """Have nodes release nothing more on a dead arm: in this round, or ever."""
         self._spread(Lost(at_ns=0, arm=arm, for_good=for_good))
 
     async def play(self) -> Health:
@@ -144,93 +141,51 @@ class Crew:
 
         Raises LaunchError when a node is lost.
         """
-        await asyncio.gather(
-            *(
-                self._ready(seat, order)
-                for seat, order in zip(self._seats, self._orders, strict=True)
-            )
-        )
+        await asyncio.gather(*map(self._ready, self._seats))
         if self._is_stopping:
             return self._health()
-        before = await self._go(())
+        void: tuple[tuple[int, str], ...] = ()
         while True:
-            reached, lost = await self._reached()
-            if lost is None and all(isinstance(each, Over) for each, _ in reached.values()):
+            before = await self._go(void)
+            arrivals, lost = await self._arrivals(before)
+            if arrivals:
+                void = await self._settle(arrivals, lost)
+            if lost is not None:
+                raise lost
+            if not arrivals:
                 return self._health()
-            before = await self._go(await self._settled(before, reached, lost))
 
-    async def _settled(
-        self,
-        before: Sequence[Reading],
-        reached: Mapping[int, tuple[Reached | Over, Reading]],
-        lost: AgentloadError | None,
+    async def _settle(
+        self, arrivals: Sequence[Arrival], lost: AgentloadError | None
     ) -> tuple[tuple[int, str], ...]:
-        """Take what the nodes measured, and close the round or
-        start its servers; return the pairs that are played again.
+        """Take what the nodes measured; close the round or start its servers.
+
+        Return the pairs that are played again.
         """
-        if not (
-            here := {
-                number: each for number, (each, _) in reached.items() if isinstance(each, Reached)
-            }
-        ):
-            assert lost is not None
-            raise lost
-        after = {number: reached[number][1] for number in here}
-        shares = {
-            self._orders[number].name: (before[number].ahead_ns + after[number].ahead_ns) // 2
-            for number in here
-        }
-        parts = [(each.ends, shares[self._orders[number].name]) for number, each in here.items()]
-        ends = joined(parts, is_whole=lost is None)
-        drained = {end.play.arm: end.drain_ns for end in ends}
-        found = merged(
-            [each.shard for each in here.values()],
-            shares,
+        ends = join_ends(
+            [(each.reached.ends, each.ahead_ns) for each in arrivals], is_whole=lost is None
+        )
+        found = merge(
+            [each.reached.shard for each in arrivals],
+            {each.share: each.ahead_ns for each in arrivals},
             expected=self._expected(ends),
-            drained_ns=drained,
+            drained_ns={end.play.arm: end.drain_ns for end in ends},
         )
         for row in found.rows:
             self._write(row)
             if isinstance(row, CallRow):
                 self._ended(row)
-        command = next((each.command for each in here.values()), None)
-        if isinstance(command, Settle):
-            self._rounds.append(together([each.health for each in here.values()]))
-            fault = lost.message if lost is not None else found.fault or self._jumped(before, after)
-            doubt = self._doubt(here, shares)
-            void = await self._barrier(command, ends, fault=fault or doubt, again=fault is not None)
-        if lost is not None:
-            raise lost
+        command = arrivals[0].reached.command
         if isinstance(command, Open):
-            await self._opening(command)
+            if lost is None:
+                await self._opening(command)
             return ()
+        self._rounds.append(together([each.reached.health for each in arrivals]))
+        fault = lost.message if lost is not None else found.fault or _jump(arrivals)
+        void = await self._barrier(
+            command, ends, fault=fault or _doubt(arrivals), again=fault is not None
+        )
         return () if self._is_stopping else void
-
-    def _jumped(self, before: Sequence[Reading], after: Mapping[int, Reading]) -> str | None:
-        for number, each in after.items():
-            if (by_ns := moved(before[number], each)) is not None:
-                return (
-                    f"the clock of {self._named(number)} moved by {by_ns / MS:.0f} ms against "
-                    "ours during the block"
-                )
-        return None
-
-    def _doubt(self, here: Mapping[int, Reached], shares: Mapping[str, int]) -> str | None:
-        """Say which nodes could not keep up: one of them decides for all."""
-        began = {
-            number: each.ends[0].started_ns - shares[self._orders[number].name]
-            for number, each in here.items()
-            if each.ends
-        }
-        last = max(began, key=began.__getitem__, default=None)
-        if last is not None and (late_ns := began[last] - min(began.values())) > LATE_NS:
-            return f"{self._named(last)} began {late_ns / MS:.0f} ms after the others"
-        void = {
-            number: each.health.void
-            for number, each in here.items()
-            if each.health.void is not None
-        }
-        return "; ".join(f"{self._named(number)}: {why}" for number, why in void.items()) or None
 
     def _expected(self, ends: Sequence[PlayEnd]) -> set[Pair]:
         """Return the sessions of blocks that were played whole; a budget may have left some out."""
@@ -238,81 +193,87 @@ class Crew:
         if (budget.calls, budget.tokens, budget.seconds) != (None, None, None):
             return set()
         blocks = {block.index: block for block in self._plan.blocks}
+        whole = [end.play for end in ends if end.is_whole]
         return {
-            (end.play.arm, each.session)
-            for end in ends
-            if end.is_whole
-            for each in blocks[end.play.block].sessions
+            (play.arm, each.session)
+            for play in whole
+            for each in blocks[play.block].sessions
             if each.turns
         }
 
-    async def _go(self, void: tuple[tuple[int, str], ...]) -> tuple[Reading, ...]:
-        """Have all nodes go on at one instant; return the
-        readings of their clocks that say when that is.
-        """
-        readings = tuple(await asyncio.gather(*map(reading, self._seats)))
+    async def _go(self, void: tuple[tuple[int, str], ...]) -> dict[Seat, Reading]:
+        """Have all nodes go on at one instant; return the readings of their clocks."""
+        readings = await asyncio.gather(*map(reading, self._seats))
         at_ns = time.monotonic_ns() + AHEAD_NS
-        said = (
+        for seat, each in zip(self._seats, readings, strict=True):
             seat.say(Go(at_ns=at_ns + each.ahead_ns, void=void))
-            for seat, each in zip(self._seats, readings, strict=True)
-        )
-        await asyncio.gather(*said)
-        return readings
+        return dict(zip(self._seats, readings, strict=True))
 
-    async def _reached(
-        self,
-    ) -> tuple[dict[int, tuple[Reached | Over, Reading]], AgentloadError | None]:
-        """Wait until every node waits, or one is lost: then for what the others have, cut short."""
-        tasks = {
-            asyncio.create_task(self._waiting(seat)): number
-            for number, seat in enumerate(self._seats)
-        }
-        done, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        lost: AgentloadError | None = None
+    async def _arrivals(
+        self, before: Mapping[Seat, Reading]
+    ) -> tuple[list[Arrival], AgentloadError | None]:
+        """Wait until every node waits, or one is lost: then for what the others have, cut short.
+
+        No node arrives when all is played.
+        """
+        tasks = [asyncio.create_task(self._arrival(seat, each)) for seat, each in before.items()]
+        _, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
         if left:
             self._spread(Stopped(at_ns=0, drain=False))
-            more, left = await asyncio.wait(left, timeout=ENDING_S)
-            done |= more
+            _, left = await asyncio.wait(left, timeout=ENDING_S)
             for task in left:
                 task.cancel()
-        found: dict[int, tuple[Reached | Over, Reading]] = {}
-        for task in done:
-            error = task.exception()
-            if error is None:
-                found[tasks[task]] = task.result()
-            elif isinstance(error, AgentloadError):
+        arrivals: list[Arrival] = []
+        lost: AgentloadError | None = None
+        for task in tasks:
+            if task in left:
+                continue
+            try:
+                arrival = task.result()
+            except AgentloadError as error:
                 lost = error
             else:
-                raise error
-        return found, lost
+                arrivals += [] if arrival is None else [arrival]
+        return arrivals, lost
 
-    async def _ready(self, seat: Seat, order: Play) -> None:
+    async def _arrival(self, seat: Seat, before: Reading) -> Arrival | None:
+        """Wait until a node waits, and compare its clock again; None when its share is played."""
+        said = await self._report(seat)
+        if isinstance(said, Over):
+            return None
+        assert isinstance(said, Reached), said
+        return Arrival(
+            name=self._names[seat],
+            share=self._orders[seat].name,
+            reached=said,
+            before=before,
+            after=await reading(seat),
+        )
+
+    async def _ready(self, seat: Seat) -> None:
         """Have a node get ready."""
-        await seat.say(order)
-        said = await self._heard(seat)
+        await seat.start(self._orders[seat])
+        said = await self._report(seat)
         assert isinstance(said, Ready), said
-        self._hosts[seat.number] = f" ({said.host})"
+        self._names[seat] += f" ({said.host})"
         if said.version != __version__:
             raise LaunchError(
                 f"{said.host} has agentload {said.version}, and this is {__version__}",
                 hint="install one version everywhere",
             )
 
-    async def _waiting(self, seat: Seat) -> tuple[Reached | Over, Reading]:
-        """Wait until a node waits, and compare its clock once more."""
-        said = await self._heard(seat)
-        assert isinstance(said, Reached | Over), said
-        return said, await reading(seat)
+    async def _report(self, seat: Seat) -> Report:
+        """Wait for the one thing that a node says before it waits. Raises LaunchError."""
 
-    async def _heard(self, seat: Seat) -> NodeReport:
-        """Wait for what a node says: it says one thing, and waits for ours.
+        def loss(how: str) -> LaunchError:
+            return LaunchError(
+                f"{self._names[seat]} is lost: its process {how}",
+                hint=f"agentload replay … --resume {self._plan.run}",
+            )
 
-        Raises LaunchError when it is lost.
-        """
-        while not (said := await seat.heard()):
-            pass
-        if (broken := next((each for each in said if isinstance(each, Broken)), None)) is not None:
-            raise self._loss(seat, broken)
+        said: tuple[Report, ...] = ()
+        while not said:
+            said = await listen(seat, loss)
         return said[0]
 
     def _health(self) -> Health:
@@ -326,39 +287,52 @@ class Crew:
             workers=worst.workers,
         )
 
-    def _loss(self, seat: Seat, broken: Broken) -> AgentloadError:
-        if broken.hint is not None:
-            return AgentloadError(broken.message, hint=broken.hint)
-        return LaunchError(
-            f"{self._named(seat.number - 1)} is lost: {broken.message}",
-            hint=f"agentload replay … --resume {self._plan.run}",
-        )
-
-    def _named(self, number: int) -> str:
-        return f"node {number + 1}{self._hosts.get(number + 1, '')}"
-
-    def _spread(self, order: NodeOrder) -> None:
+    def _spread(self, order: Order) -> None:
         for seat in self._seats:
-            task = asyncio.get_running_loop().create_task(_said(seat, order))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            seat.say(order)
 
 
-async def _said(seat: Seat, order: NodeOrder) -> None:
-    with suppress(LaunchError):  # who waits for what it says hears that it is gone
-        await seat.say(order)
+def _jump(arrivals: Sequence[Arrival]) -> str | None:
+    """Say which node's clock moved during the round."""
+    for each in arrivals:
+        by_ns = drift(each.before, each.after)
+        if by_ns is not None:
+            moved = f"the clock of {each.name} moved by {by_ns / MS:.0f} ms"
+            return f"{moved} against ours during the block"
+    return None
 
 
-def _of(share: Plan, order: Play, number: int) -> Play:
+def _doubt(arrivals: Sequence[Arrival]) -> str | None:
+    """Say which nodes could not keep up: one of them decides for all."""
+    began = {
+        each.name: each.reached.ends[0].started_ns - each.ahead_ns
+        for each in arrivals
+        if each.reached.ends
+    }
+    last = max(began, key=began.__getitem__, default=None)
+    if last is not None:
+        late_ns = began[last] - min(began.values())
+        if late_ns > LATE_NS:
+            return f"{last} began {late_ns / MS:.0f} ms after the others"
+    doubts = [
+        f"{each.name}: {each.reached.health.void}"
+        for each in arrivals
+        if each.reached.health.void is not None
+    ]
+    return "; ".join(doubts) or None
+
+
+def _of(share: Plan, order: PlayShare, number: int) -> PlayShare:
     packed = pickle.dumps(share, pickle.HIGHEST_PROTOCOL)
     return replace(order, share=packed, name=sha256(packed).hexdigest(), number=number)
 
 
-def joined(
+def join_ends(
     parts: Sequence[tuple[Sequence[PlayEnd], int]], *, is_whole: bool
 ) -> tuple[PlayEnd, ...]:
-    """Join the ends of a round's plays on nodes, each with how far its
-    clock is ahead: from the first start and drain to the last end.
+    """Join the ends of a round's plays on nodes, from the first start and drain to the last end.
+
+    Each part comes with how far its node's clock is ahead.
     """
     plays: dict[tuple[int, str], list[tuple[PlayEnd, int]]] = {}
     for part, ahead_ns in parts:

@@ -19,7 +19,6 @@ from agentload.layout.cost import too_long
 from agentload.live.health import Health
 from agentload.live.runner import Listener, Runner
 from agentload.live.station import Job, Raw
-from agentload.live.workers.messages import Play
 from agentload.live.workers.pool import calling
 from agentload.model.commands import Open
 from agentload.model.controls import copied
@@ -28,6 +27,7 @@ from agentload.model.rows import BlockRow, CallRow, Row
 from agentload.prompts.tokenizer import WORD_TOKENS
 from agentload.remote.cluster import seats
 from agentload.remote.crew import Crew
+from agentload.remote.player import PlayShare
 from agentload.run.barrier import Barrier
 from agentload.run.part import Part as Opened
 from agentload.run.part import Work, loaded, looked_at, part
@@ -305,7 +305,7 @@ class Leg:
                         seats(means.on, nodes=means.nodes, resume=playing.goes_on)
                     ),
                     plan,
-                    Play(
+                    PlayShare(
                         job=job,
                         workers=means.workers,
                         done=before.done,

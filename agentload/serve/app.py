@@ -23,7 +23,7 @@ from agentload.serve.mishaps import Mishaps
 from agentload.serve.pacing import Pacer
 from agentload.serve.refusal import JSON, RefusedError, headers, refused
 from agentload.serve.stream import Log, Truth
-from agentload.serve.wanted import Face, Wanted, objects, parsed, token_ids
+from agentload.serve.wanted import Face, tokenize
 
 # Images travel inside the body.
 _LARGEST_BODY: Final = 1 << 29
@@ -139,19 +139,7 @@ class Service:
 
     async def tokenize(self, request: web.Request) -> web.Response:
         """Count the tokens of a request."""
-        fields = parsed(await request.read())
-        if "messages" in fields:
-            asked = Wanted(
-                face="chat",
-                model=None,
-                messages=objects(fields, "messages"),
-                tools=objects(fields, "tools"),
-            )
-        elif isinstance(prompt := fields.get("prompt"), str):
-            asked = Wanted(face="completions", model=None, prompt=prompt)
-        else:
-            raise refusal.unreadable("missing", "Field required", where="body.prompt", value=fields)
-        ids = token_ids(asked)
+        ids = tokenize(await request.read())
         answer = {
             "count": len(ids),
             "max_model_len": self.facts.arm.server.max_model_len,

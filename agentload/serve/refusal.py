@@ -5,6 +5,7 @@ Texts follow answers recorded from vLLM 0.32.0 and its sources
 """
 
 import json
+from collections.abc import Mapping, Sequence
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any, Final
@@ -52,24 +53,24 @@ def bad_parameter(message: str, *, param: str, value: object) -> RefusedError:
     return RefusedError(400, text, type="BadRequestError", param=param)
 
 
-def unreadable(
-    kind: str,
-    message: str,
-    *,
-    where: str,
-    value: object,
-    cause: str | None = None,
-    param: str | None = None,
-) -> RefusedError:
-    """Refuse a body whose shape is wrong, in the words of its
-    validator; *param* is the field where that is not its place.
+def unreadable(faults: Sequence[Mapping[str, Any]]) -> RefusedError:
+    """Refuse a body whose shape is wrong, with the
+    faults that its validator found, as vLLM writes them.
     """
-    detail: dict[str, Any] = {"type": kind, "loc": where, "msg": message, "input": _summary(value)}
-    if cause is not None:
-        detail["ctx"] = {"error": cause}
-    return RefusedError(
-        400, f"1 validation error:\n  {detail}", type="Bad Request", param=param or where
-    )
+    details = [_detail(fault) for fault in faults]
+    errors = "error" if len(details) == 1 else "errors"
+    lines = [f"{len(details)} validation {errors}:", *(f"  {detail}" for detail in details)]
+    cause = faults[0].get("ctx", {}).get("error")
+    param = getattr(cause, "param", details[0]["loc"])
+    return RefusedError(400, "\n".join(lines), type="Bad Request", param=param)
+
+
+def _detail(fault: Mapping[str, Any]) -> dict[str, Any]:
+    place = ".".join(map(str, ("body", *fault["loc"])))
+    detail = {**fault, "loc": place, "input": _summary(fault["input"])}
+    if "ctx" in fault:
+        detail["ctx"] = {name: str(value) for name, value in fault["ctx"].items()}
+    return detail
 
 
 def empty_prompt() -> RefusedError:

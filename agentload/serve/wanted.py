@@ -1,5 +1,4 @@
-"""Say what a request asks for: the parameters of both faces, checked
-and refused as vLLM does, and its prompt as the engine sees it.
+"""Say what a request asks for: the parameters of both faces, and its prompt as the engine sees it.
 
 Prompts are named block by block, so that the engine's prefix cache finds behind HTTP what it
 finds in virtual time. The engine compares runs of (identity, tokens). Text arrives without
@@ -7,18 +6,16 @@ keys, so its words are cut at the engine's block boundaries and each block's wor
 own identity: equal prefixes give equal runs, in whole blocks, and no two texts ever collide.
 """
 
-import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final, Literal, TypeAlias
 
-import msgspec
-
 from agentload.model.trace import image_tokens
 from agentload.prompts import count
-from agentload.serve.refusal import RefusedError, bad_parameter, unreadable
+from agentload.serve.bodies import Body, ChatBody, CompletionBody, StreamOptions, TokenizeBody, read
+from agentload.serve.refusal import bad_parameter, unreadable
 
 Json: TypeAlias = Mapping[str, Any]
 """An object as the client sent it."""
@@ -30,98 +27,7 @@ MAX_LOGPROBS: Final = 20
 Runs: TypeAlias = tuple[tuple[str, int], ...]
 # As many ids as Llama 3 has; the emulated vocabulary is a hash of the word.
 _VOCABULARY = 128_000
-
-
-def parsed(body: bytes) -> Json:
-    """Return the object that a body holds."""
-    try:
-        fields = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError):
-        fields = _parsed_slowly(body)
-    return _object(fields, "body")
-
-
-def _parsed_slowly(body: bytes) -> object:
-    # The standard library says where and why in the very words that vLLM's web framework passes on.
-    try:
-        return json.loads(body)
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # not JSON, not UTF-8, a number of thousands of digits, lists in lists without end
-        at, cause = (
-            (error.pos, error.msg) if isinstance(error, json.JSONDecodeError) else (0, str(error))
-        )
-        raise unreadable(
-            "json_invalid", "JSON decode error", where=f"body.{at}", value={}, cause=cause
-        ) from error
-
-
-def _object(value: object, where: str) -> Json:
-    if not isinstance(value, dict):
-        message = "Input should be a valid dictionary or object to extract fields from"
-        raise unreadable("model_attributes_type", message, where=where, value=value)
-    return value
-
-
-def integer(fields: Json, name: str) -> int | None:
-    """Return an optional whole number."""
-    value = fields.get(name)
-    if value is None or type(value) is int:
-        return value
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    kind, more = (
-        ("int_parsing", ", unable to parse string as an integer")
-        if isinstance(value, str)
-        else ("int_type", "")
-    )
-    raise unreadable(
-        kind, f"Input should be a valid integer{more}", where=f"body.{name}", value=value
-    )
-
-
-def objects(fields: Json, name: str) -> tuple[Json, ...]:
-    """Return a list of objects, empty when the field is absent."""
-    value = fields.get(name) or []
-    if not isinstance(value, list):
-        raise unreadable(
-            "list_type", "Input should be a valid list", where=f"body.{name}", value=value
-        )
-    for index, item in enumerate(value):
-        if not isinstance(item, dict):
-            raise unreadable(
-                "dict_type",
-                "Input should be a valid dictionary",
-                where=f"body.{name}.{index}",
-                value=item,
-            )
-    return tuple(value)
-
-
-def options(fields: Json, name: str) -> Json:
-    """Return an object, empty when the field is absent."""
-    return _object(fields.get(name) or {}, f"body.{name}")
-
-
-def stop_texts(fields: Json) -> tuple[str, ...]:
-    """Return the texts at which the answer ends."""
-    value = fields.get("stop") or []
-    texts = [value] if isinstance(value, str) else value
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise unreadable(
-            "string_type", "Input should be a valid string", where="body.stop", value=value
-        )
-    if "" in texts:
-        raise bad_parameter("stop cannot contain an empty string.", param="stop", value=value)
-    return tuple(texts)
-
-
-def invalid(text: str, fields: Json, *, param: str) -> RefusedError:
-    """Refuse fields that contradict each other, as a validator over the whole body does."""
-    return unreadable(
-        "value_error", f"Value error, {text}", where="body", value=fields, cause=text, param=param
-    )
+_MORE_LOGPROBS: Final = "Requested {} logprobs of {}, which is greater than max allowed: {}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,167 +64,116 @@ class Wanted:
 
 def chat(body: bytes, *, max_model_len: int, max_logprobs: int = MAX_LOGPROBS) -> Wanted:
     """Read the body of `/v1/chat/completions`; raise `RefusedError` if it cannot be served."""
-    fields = parsed(body)
-    if "messages" not in fields:
-        raise unreadable("missing", "Field required", where="body.messages", value=fields)
-    tools = objects(fields, "tools")
-    name = "max_tokens" if fields.get("max_completion_tokens") is None else "max_completion_tokens"
-    top = integer(fields, "top_logprobs") or 0
-    if top and not fields.get("logprobs"):
-        raise invalid(
-            "when using `top_logprobs`, `logprobs` must be set to true.",
-            fields,
-            param="top_logprobs",
-        )
+    fields = read(ChatBody, body)
+    longest = "max_tokens" if fields.max_completion_tokens is None else "max_completion_tokens"
     wanted = Wanted(
         face="chat",
-        messages=objects(fields, "messages"),
-        tools=tools,
-        tool_choice=_tool_choice(fields, tools),
-        max_tokens=integer(fields, name),
-        top_logprobs=_logprobs(top, "top_logprobs", max_logprobs)
-        if fields.get("logprobs")
-        else None,
-        **_shared(fields, max_logprobs),
+        messages=tuple(fields.messages),
+        tools=tuple(fields.tools or ()),
+        tool_choice=fields.chosen_tool(),
+        max_tokens=getattr(fields, longest),
+        top_logprobs=(fields.top_logprobs or 0) if fields.logprobs else None,
+        **_shared(fields),
     )
-    return _checked(wanted, name=name, max_model_len=max_model_len)
+    return _served(wanted, fields, longest, max_model_len=max_model_len, max_logprobs=max_logprobs)
 
 
 def completion(body: bytes, *, max_model_len: int, max_logprobs: int = MAX_LOGPROBS) -> Wanted:
     """Read the body of `/v1/completions`; raise `RefusedError` if it cannot be served."""
-    fields = parsed(body)
-    limit = integer(fields, "max_tokens")
-    top = integer(fields, "logprobs")
+    fields = read(CompletionBody, body)
     wanted = Wanted(
         face="completions",
-        prompt=_prompt(fields),
-        max_tokens=_COMPLETION_TOKENS if limit is None else limit,
-        top_logprobs=None if top is None else _logprobs(top, "logprobs", max_logprobs),
-        **_shared(fields, max_logprobs),
+        prompt=_one_prompt(fields.prompt),
+        max_tokens=_COMPLETION_TOKENS if fields.max_tokens is None else fields.max_tokens,
+        top_logprobs=fields.logprobs,
+        **_shared(fields),
     )
-    return _checked(wanted, name="max_tokens", max_model_len=max_model_len)
+    return _served(
+        wanted, fields, "max_tokens", max_model_len=max_model_len, max_logprobs=max_logprobs
+    )
 
 
-def _shared(fields: Json, max_logprobs: int) -> dict[str, Any]:
-    stream = bool(fields.get("stream"))
-    scored = integer(fields, "prompt_logprobs")
-    if scored is not None and stream:
-        raise invalid(
-            "`prompt_logprobs` are not available when `stream=True`.",
-            fields,
-            param="prompt_logprobs",
-        )
-    streaming = options(fields, "stream_options")
-    if streaming and not stream:
-        raise invalid(
-            "Stream options can only be defined when `stream=True`.", fields, param="stream_options"
-        )
-    if (integer(fields, "n") or 1) != 1:
-        raise bad_parameter(
-            "the emulated model gives one choice a request", param="n", value=fields["n"]
-        )
-    usage = bool(streaming.get("include_usage"))
-    model = fields.get("model")
-    if model is not None and not isinstance(model, str):
-        raise unreadable(
-            "string_type", "Input should be a valid string", where="body.model", value=model
-        )
+def tokenize(body: bytes) -> list[int]:
+    """Return the ids of what `/tokenize` is sent; raise `RefusedError` if that is no prompt."""
+    fields = read(TokenizeBody, body)
+    if fields.messages is not None:
+        messages, tools = tuple(fields.messages), tuple(fields.tools or ())
+        return token_ids(Wanted(face="chat", model=None, messages=messages, tools=tools))
+    if fields.prompt is not None:
+        return token_ids(Wanted(face="completions", model=None, prompt=fields.prompt))
+    missing = {"type": "missing", "loc": ("prompt",), "msg": "Field required"}
+    raise unreadable([{**missing, "input": fields.model_dump(exclude_unset=True)}])
+
+
+def _shared(fields: Body) -> dict[str, Any]:
+    streaming = fields.stream_options or StreamOptions()
+    stops_at_one = isinstance(fields.stop, str) and fields.stop != ""
     return {
-        "model": model,
-        "stream": stream,
-        "include_usage": usage,
-        "continuous_usage": usage and bool(streaming.get("continuous_usage_stats")),
-        "min_tokens": integer(fields, "min_tokens") or 0,
+        "model": fields.model,
+        "stream": bool(fields.stream),
+        "include_usage": bool(streaming.include_usage),
+        "continuous_usage": bool(streaming.include_usage and streaming.continuous_usage_stats),
+        "min_tokens": fields.min_tokens or 0,
         # -1 is vLLM's way of setting no budget.
-        "thinking_tokens": max(0, integer(fields, "thinking_token_budget") or 0),
-        "ignore_eos": bool(fields.get("ignore_eos")),
-        "stop": stop_texts(fields),
-        "token_ids": bool(fields.get("return_token_ids")),
-        "prompt_logprobs": None
-        if scored is None
-        else _logprobs(scored, "prompt_logprobs", max_logprobs),
+        "thinking_tokens": max(0, fields.thinking_token_budget or 0),
+        "ignore_eos": bool(fields.ignore_eos),
+        "stop": (fields.stop,) if stops_at_one else tuple(fields.stop or ()),
+        "token_ids": bool(fields.return_token_ids),
+        "prompt_logprobs": fields.prompt_logprobs,
     }
 
 
-def _checked(wanted: Wanted, *, name: str, max_model_len: int) -> Wanted:
-    limit, least = wanted.max_tokens, wanted.min_tokens
-    if limit is not None and limit > max_model_len:
-        text = (
-            f"{name}={limit} cannot be greater than max_model_len={max_model_len}. Please "
-            "request fewer output tokens."
-        )
-        raise bad_parameter(text, param=name, value=limit)
-    if limit is not None and limit < 1:
-        raise bad_parameter(
-            f"max_tokens must be at least 1, got {limit}.", param="max_tokens", value=limit
-        )
-    if least < 0:
-        raise bad_parameter(
-            f"min_tokens must be greater than or equal to 0, got {least}.",
-            param="min_tokens",
-            value=least,
-        )
-    if limit is not None and least > limit:
-        text = f"min_tokens must be less than or equal to max_tokens={limit}, got {least}."
-        raise bad_parameter(text, param="min_tokens", value=least)
+def _served(
+    wanted: Wanted, fields: Body, longest: str, *, max_model_len: int, max_logprobs: int
+) -> Wanted:
+    """Return a request that can be served; *longest* names the limit on tokens that holds."""
+    for param, value, why in _faults(wanted, fields, longest, max_model_len, max_logprobs):
+        raise bad_parameter(why, param=param, value=value)
     return wanted
 
 
-def _logprobs(top: int, name: str, most: int) -> int:
-    if not 0 <= top <= most:
-        what = "prompt" if name == "prompt_logprobs" else "sample"
-        text = f"Requested {what} logprobs of {top}, which is greater than max allowed: {most}"
-        raise bad_parameter(text, param=name, value=top)
-    return top
+def _faults(
+    wanted: Wanted, fields: Body, longest: str, max_model_len: int, most: int
+) -> Iterator[tuple[str, object, str]]:
+    """Yield each parameter that cannot be served, its value and why."""
+    top, scored = wanted.top_logprobs, wanted.prompt_logprobs
+    limit, least = wanted.max_tokens, wanted.min_tokens
+    if top is not None and not 0 <= top <= most:
+        name = "top_logprobs" if wanted.face == "chat" else "logprobs"
+        yield name, top, _MORE_LOGPROBS.format("sample", top, most)
+    if scored is not None and not 0 <= scored <= most:
+        yield "prompt_logprobs", scored, _MORE_LOGPROBS.format("prompt", scored, most)
+    if fields.n not in (None, 1):
+        yield "n", fields.n, "the emulated model gives one choice a request"
+    if "" in wanted.stop:
+        yield "stop", fields.stop, "stop cannot contain an empty string."
+    if least < 0:
+        yield "min_tokens", least, f"min_tokens must be greater than or equal to 0, got {least}."
+    if limit is None:
+        return
+    if limit > max_model_len:
+        most_tokens = f"{longest}={limit} cannot be greater than max_model_len={max_model_len}."
+        yield longest, limit, f"{most_tokens} Please request fewer output tokens."
+    if limit < 1:
+        yield "max_tokens", limit, f"max_tokens must be at least 1, got {limit}."
+    if least > limit:
+        bound = f"min_tokens must be less than or equal to max_tokens={limit}, got {least}."
+        yield "min_tokens", least, bound
 
 
-def _tool_choice(fields: Json, tools: tuple[Json, ...]) -> str | None:
-    choice = fields.get("tool_choice", "auto" if tools else None)
-    if choice is None:
-        return None
-    if choice == "none":
-        return "none"
-    if not tools:
-        raise invalid("When using `tool_choice`, `tools` must be set.", fields, param="tool_choice")
-    if isinstance(choice, dict):
-        name = options(choice, "function").get("name")
-        if isinstance(name, str) and name in [
-            options(tool, "function").get("name") for tool in tools
-        ]:
-            return name
-        raise invalid(
-            "The tool specified in `tool_choice` does not match any of the specified `tools`",
-            fields,
-            param="tool_choice",
-        )
-    if choice in ("auto", "required"):
-        return str(choice)
-    text = (
-        f'Invalid value for `tool_choice`: {choice}! Only named tools, "none", "auto" or '
-        '"required" are supported.'
-    )
-    raise invalid(text, fields, param="tool_choice")
-
-
-def _prompt(fields: Json) -> str | tuple[int, ...]:
-    prompt = fields.get("prompt")
-    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
+def _one_prompt(prompt: str | list[Any] | None) -> str | tuple[int, ...]:
+    """Return the prompt of a completion, which may be alone in a list."""
+    if isinstance(prompt, list) and len(prompt) == 1 and not isinstance(prompt[0], int):
         prompt = prompt[0]
-    if not prompt:
-        raise invalid(
-            "Either prompt or prompt_embeds must be provided and non-empty.", fields, param="prompt"
-        )
     if isinstance(prompt, str):
         return prompt
-    if isinstance(prompt, list) and all(type(token) is int and token >= 0 for token in prompt):
-        return tuple(prompt)
-    if isinstance(prompt, list) and all(isinstance(item, str | list) for item in prompt):
+    assert isinstance(prompt, list)
+    ids = tuple(token for token in prompt if isinstance(token, int))
+    if len(ids) < len(prompt):
         raise bad_parameter(
             "the emulated model takes one prompt a request", param="prompt", value=len(prompt)
         )
-    raise unreadable(
-        "string_type", "Input should be a valid string", where="body.prompt", value=prompt
-    )
+    return ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from agentload.live.health import Health
 from agentload.live.runner import Runner
 from agentload.live.station import Job
 from agentload.live.target import Target
-from agentload.live.workers.messages import Play
+from agentload.live.workers.node import NodeProcess
 from agentload.live.workers.pool import calling
 from agentload.model.commands import Open, Settle
 from agentload.model.plan import Load, Plan
@@ -29,7 +29,7 @@ from agentload.model.rows import CallRow, Row
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.prompts.tokenizer import WORD_TOKENS
 from agentload.remote.crew import Crew
-from agentload.remote.post import Post
+from agentload.remote.player import PlayShare
 from agentload.serve.server import Options, Running, serve
 from agentload.virtual.shell import Shell
 
@@ -158,7 +158,7 @@ class Fleet:
 
     made: Plan
     urls: Mapping[str, str]
-    posts: list[Post]
+    nodes: list[NodeProcess]
     folder: Path | None = None
     rows: list[Row] = field(default_factory=list)
     settled: list[Settled] = field(default_factory=list)
@@ -170,9 +170,9 @@ class Fleet:
             raise AssertionError("servers run all the time")
 
         self.crew = Crew(
-            self.posts,
+            self.nodes,
             self.made,
-            Play(job=job(self.made, self.urls), workers=workers, folder=self.folder),
+            PlayShare(job=job(self.made, self.urls), workers=workers, folder=self.folder),
             self.barrier,
             write=self.rows.append,
             ended=lambda _: None,
@@ -181,8 +181,8 @@ class Fleet:
         try:
             return await self.crew.play()
         finally:
-            for post in self.posts:
-                await post.end()
+            for node in self.nodes:
+                await node.end()
 
     async def barrier(
         self, settle: Settle, ends: tuple[PlayEnd, ...], *, fault: str | None, again: bool

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from agentload.errors import AgentloadError, LaunchError
-from agentload.live.workers.messages import Go, NodeOrder, Play
+from agentload.live.workers.messages import Go, Order
+from agentload.live.workers.node import NodeProcess
+from agentload.live.workers.process import Work
 from agentload.model.plan import ClosedLoop, Load
-from agentload.remote.crew import PINGS, Reading, moved
-from agentload.remote.post import Post
+from agentload.remote.crew import PINGS, Reading, drift
+from agentload.remote.player import PlayShare
 from tests.remote.fleet import Fleet, alone, facts, order, planned, served
 
 pytestmark = pytest.mark.loopback
@@ -21,21 +23,21 @@ BOUND_S = 60
 async def begun(fleet: Fleet) -> None:
     """Wait until the nodes are in the middle of their first block."""
     async with asyncio.timeout(BOUND_S):
-        for each in fleet.posts:
+        for each in fleet.nodes:
             assert isinstance(each, Told)
             await each.went.wait()
     await asyncio.sleep(1.5)
 
 
-class Told(Post):
+class Told(NodeProcess):
     """A node of which it is known that it may go."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.went = asyncio.Event()
 
-    async def say(self, order: NodeOrder) -> None:
-        await super().say(order)
+    def say(self, order: Order) -> None:
+        super().say(order)
         if isinstance(order, Go):
             self.went.set()
 
@@ -46,7 +48,7 @@ async def test_nodes_make_the_calls_that_one_dispatcher_makes_in_the_same_order_
     made = planned(pairs=2)
     async with served() as urls:
         expected = await alone(made, urls)
-        fleet = Fleet(made, urls, [Post(number) for number in (1, 2, 3)], folder=tmp_path)
+        fleet = Fleet(made, urls, [NodeProcess(number) for number in (1, 2, 3)], folder=tmp_path)
         health = await fleet.play()
     assert facts(fleet.calls) == facts(expected)
     assert len(fleet.calls) == len(expected)
@@ -61,7 +63,7 @@ async def test_nodes_make_the_calls_that_one_dispatcher_makes_in_the_same_order_
 async def test_a_closed_loop_is_divided_and_its_sessions_are_all_played() -> None:
     made = planned(load=Load(arrivals=ClosedLoop(sessions=4), max_in_flight=4))
     async with served() as urls:
-        fleet = Fleet(made, urls, [Post(1), Post(2)])
+        fleet = Fleet(made, urls, [NodeProcess(1), NodeProcess(2)])
         await fleet.play(workers=2)
         expected = await alone(made, urls)
     assert facts(fleet.calls) == facts(expected)
@@ -85,9 +87,9 @@ async def test_a_process_that_dies_ends_the_run_with_its_block_invalid_and_what_
 
         async def killed() -> None:
             await begun(fleet)
-            worker = fleet.posts[1]._worker
-            assert worker is not None
-            worker.process.kill()
+            process = fleet.nodes[1].process
+            assert process is not None
+            process.kill()
 
         with pytest.raises(
             LaunchError, match=r"node 2 \(.*\) is lost: its process was killed by signal 9"
@@ -120,7 +122,7 @@ async def test_a_stop_lets_what_is_in_flight_come_to_its_end_on_every_node() -> 
     assert len(fleet.settled) < 4
 
 
-class Skewed(Post):
+class Skewed(NodeProcess):
     """A node whose clock is an hour ahead of ours, and is set ahead once more while it plays."""
 
     skew_ns = 3_600_000_000_000
@@ -131,10 +133,10 @@ class Skewed(Post):
         moved_ns = 80_000_000 if self.asked > PINGS else 0
         return await super().clock_ns() + self.skew_ns + moved_ns
 
-    async def say(self, order: NodeOrder) -> None:
+    def say(self, order: Order) -> None:
         if isinstance(order, Go):
             order = replace(order, at_ns=order.at_ns - self.skew_ns)
-        await super().say(order)
+        super().say(order)
 
 
 @pytest.mark.slow
@@ -142,7 +144,7 @@ class Skewed(Post):
 async def test_a_clock_that_moves_within_a_block_has_it_played_again() -> None:
     made = planned()
     async with served() as urls:
-        fleet = Fleet(made, urls, [Post(1), Skewed(2)])
+        fleet = Fleet(made, urls, [NodeProcess(1), Skewed(2)])
         await fleet.play()
     first, *_ = fleet.settled
     assert first.again
@@ -161,11 +163,11 @@ async def test_a_process_that_stands_still_makes_its_block_invalid_and_is_named(
 
         async def held() -> None:
             await begun(fleet)
-            worker = fleet.posts[1]._worker
-            assert worker is not None
-            worker.process.send_signal(signal.SIGSTOP)
+            process = fleet.nodes[1].process
+            assert process is not None
+            process.send_signal(signal.SIGSTOP)
             await asyncio.sleep(1.5)
-            worker.process.send_signal(signal.SIGCONT)
+            process.send_signal(signal.SIGCONT)
 
         health, _ = await asyncio.gather(fleet.play(), held())
     doubts = [each.fault for each in fleet.settled if each.fault is not None]
@@ -178,7 +180,7 @@ async def test_a_process_that_stands_still_makes_its_block_invalid_and_is_named(
 async def test_a_share_that_is_not_the_one_that_was_sent_is_refused() -> None:
     made = planned()
     async with served() as urls:
-        fleet = Fleet(made, urls, [Post(1), Garbled(2)])
+        fleet = Fleet(made, urls, [NodeProcess(1), Garbled(2)])
         with pytest.raises(
             AgentloadError, match="node 2 got another share of the plan than was sent to it"
         ):
@@ -186,11 +188,12 @@ async def test_a_share_that_is_not_the_one_that_was_sent_is_refused() -> None:
     assert fleet.calls == []
 
 
-class Garbled(Post):
+class Garbled(NodeProcess):
     """A node to which another share comes than was sent."""
 
-    async def say(self, order: NodeOrder) -> None:
-        await super().say(replace(order, name="0" * 64) if isinstance(order, Play) else order)
+    async def start(self, work: Work) -> None:
+        assert isinstance(work, PlayShare)
+        await super().start(replace(work, name="0" * 64))
 
 
 @pytest.mark.parametrize(
@@ -201,4 +204,4 @@ def test_a_clock_may_move_by_what_its_readings_are_uncertain_by(
     moved_ns: int, error_ns: int, said_ns: int | None
 ) -> None:
     before = Reading(ahead_ns=1_000_000_000, error_ns=error_ns)
-    assert moved(before, replace(before, ahead_ns=before.ahead_ns + moved_ns)) == said_ns
+    assert drift(before, replace(before, ahead_ns=before.ahead_ns + moved_ns)) == said_ns

@@ -353,7 +353,7 @@ def test_a_node_that_stands_still_makes_its_block_invalid_and_is_named(
 
     def held() -> None:
         _until(lambda: len(nodes.calls()) > before)
-        node, *_ = nodes.processes("agentload.remote.node")
+        node, *_ = nodes.processes("agentload.live.workers.process")
         os.kill(node, signal.SIGSTOP)
         time.sleep(2.0)
         os.kill(node, signal.SIGCONT)

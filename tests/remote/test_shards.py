@@ -8,7 +8,7 @@ import pytest
 from agentload.live.workers.messages import Shard
 from agentload.model.rows import AnswerRow, CallRow
 from agentload.model.stamps import Stamps
-from agentload.remote.shards import Shards, merged
+from agentload.remote.shards import Shards, merge
 from agentload.store import journal
 
 HOUR_NS = 3_600_000_000_000
@@ -55,22 +55,22 @@ def answer(name: str) -> AnswerRow:
     )
 
 
-def shard(folder: Path, name: str, *rows: CallRow | AnswerRow, beside: bool = False) -> Shard:
+def shard(folder: Path, name: str, *rows: CallRow | AnswerRow, is_seen: bool = False) -> Shard:
     path = folder / f"{name}.journal"
     with journal.Writer(path) as writer:
-        cutting = Shards((path,), name, path if beside else None)
+        cutting = Shards((path,), name, is_seen=is_seen)
         for row in rows:
             writer.append(row)
         writer.flush()
-        return cutting.cut(0)
+        return cutting.cut()
 
 
 def test_rows_of_all_nodes_come_on_our_clock_in_order_of_their_end(tmp_path: Path) -> None:
     shards = [
         shard(tmp_path, "one", call("s0"), call("s0", 2)),
-        shard(tmp_path, "two", answer("i"), call("s1", 1, ahead_ns=HOUR_NS), beside=True),
+        shard(tmp_path, "two", answer("i"), call("s1", 1, ahead_ns=HOUR_NS), is_seen=True),
     ]
-    found = merged(
+    found = merge(
         shards,
         {"one": 0, "two": HOUR_NS},
         expected={("a", "s0"), ("a", "s1")},
@@ -85,11 +85,11 @@ def test_a_shard_has_what_came_since_the_last_one(tmp_path: Path) -> None:
     with journal.Writer(path) as writer:
         writer.append(call("before"))
         writer.flush()
-        cutting = Shards((path,), "n", None)
+        cutting = Shards((path,), "n", is_seen=False)
         for turn in range(3):
             writer.append(call("s", turn))
             writer.flush()
-            found = merged([cutting.cut(turn)], {"n": 0}, expected=(), drained_ns={})
+            found = merge([cutting.cut()], {"n": 0}, expected=(), drained_ns={})
             assert found.rows == (call("s", turn),)
 
 
@@ -114,10 +114,10 @@ def test_shards_are_checked_against_each_other(
     fault: str | None,
 ) -> None:
     shards = [shard(tmp_path, f"n{number}", *own) for number, own in enumerate(rows)]
-    assert merged(shards, {"n0": 0, "n1": 0}, expected=expected, drained_ns={}).fault == fault
+    assert merge(shards, {"n0": 0, "n1": 0}, expected=expected, drained_ns={}).fault == fault
 
 
 def test_a_shard_that_is_cut_short_is_noticed(tmp_path: Path) -> None:
     whole = shard(tmp_path, "n", call("s0"), call("s1"))
-    found = merged([replace(whole, rows=3)], {"n": 0}, expected=(), drained_ns={})
+    found = merge([replace(whole, rows=3)], {"n": 0}, expected=(), drained_ns={})
     assert found.fault == "shards hold 2 rows of 1 nodes, and nodes wrote 3"

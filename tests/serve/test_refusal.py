@@ -14,11 +14,15 @@ MAX_TOKENS = (
     [
         (
             refusal.unreadable(
-                "json_invalid",
-                "JSON decode error",
-                where="body.9",
-                value={},
-                cause="Expecting value",
+                [
+                    {
+                        "type": "json_invalid",
+                        "loc": (9,),
+                        "msg": "JSON decode error",
+                        "input": {},
+                        "ctx": {"error": "Expecting value"},
+                    }
+                ]
             ),
             "badjson",
         ),

@@ -95,10 +95,12 @@ def test_a_bad_length_is_refused_as_recorded(recorded: str) -> None:
         ({"messages": "hello"}, "body.messages"),
         ({"messages": ["hello"]}, "body.messages.0"),
         ({"model": 3}, "body.model"),
-        ({"stop": [1]}, "body.stop"),
+        ({"stop": [1]}, "body.stop.str"),
         ({"stop": ""}, None),
         ({"stop": [""]}, "stop"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"stream_options": {}}, None),
+        ({"stream": "maybe"}, "body.stream"),
         ({"stream": True, "stream_options": "all"}, "body.stream_options"),
         ({"n": 2}, "n"),
         ({"min_tokens": -1}, "min_tokens"),
@@ -113,7 +115,7 @@ def test_a_bad_length_is_refused_as_recorded(recorded: str) -> None:
 def test_a_field_that_cannot_be_served_is_named(fields: dict[str, Any], param: str | None) -> None:
     body = json.dumps({"messages": HELLO, **fields}).encode()
     if param is None:
-        assert chat(body, max_model_len=LENGTH).stop == ()
+        assert chat(body, max_model_len=LENGTH) == asked()
     else:
         error = refused(chat, body)
         assert (error["param"], error["code"]) == (param, 400)
@@ -129,6 +131,38 @@ def test_a_body_that_is_no_object_is_refused_not_crashed_on(body: bytes) -> None
 )
 def test_a_prompt_that_is_not_one_prompt_is_refused(prompt: object) -> None:
     assert refused(completion, json.dumps({"prompt": prompt}).encode())["code"] == 400
+
+
+def test_every_fault_of_a_body_is_told_in_pydantics_words() -> None:
+    error = refused(chat, b'{"messages":[],"max_tokens":"many","stop":3}')
+    assert error == {
+        "message": "3 validation errors:\n"
+        "  {'type': 'int_parsing', 'loc': 'body.max_tokens', 'msg': 'Input should be a "
+        "valid integer,"
+        " unable to parse string as an integer', 'input': 'many'}\n"
+        "  {'type': 'string_type', 'loc': 'body.stop.str', 'msg': 'Input should be a valid string',"
+        " 'input': '3'}\n"
+        "  {'type': 'list_type', 'loc': 'body.stop.list[str]', 'msg': 'Input should be a "
+        "valid list',"
+        " 'input': '3'}",
+        "type": "Bad Request",
+        "param": "body.max_tokens",
+        "code": 400,
+    }
+
+
+def test_fields_that_contradict_each_other_are_one_fault_of_the_body() -> None:
+    error = refused(completion, b'{"model":"m"}')
+    assert error == {
+        "message": "1 validation error:\n  {'type': 'value_error', 'loc': "
+        "'body', 'msg': 'Value error,"
+        " Either prompt or prompt_embeds must be provided and non-empty.', 'input': '<dict "
+        "of 1 items>',"
+        " 'ctx': {'error': 'Either prompt or prompt_embeds must be provided and non-empty.'}}",
+        "type": "Bad Request",
+        "param": "prompt",
+        "code": 400,
+    }
 
 
 def test_missing_messages_are_named() -> None:

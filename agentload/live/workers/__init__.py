@@ -1,3 +1,1 @@
-"""Other processes that hold the sockets and journals
-of a run; one dispatcher decides what they send.
-"""
+"""Nodes: processes that hold the sockets and journals of a run."""

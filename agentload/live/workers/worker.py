@@ -1,26 +1,25 @@
-"""One worker: holds sockets and a journal, and does what the dispatcher says over a socket pair."""
+"""A worker: the node's work is to make the calls that another process decides on."""
 
 import asyncio
 import gc
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from agentload.live.health import Monitor
-from agentload.live.station import Recorder, station, swept_rarely
+from agentload.live.station import Job, Recorder, station, swept_rarely
 from agentload.live.workers.messages import (
+    Act,
     Contexts,
     Done,
     Order,
-    Pipe,
     Ready,
-    Start,
     Streamed,
     Sync,
     Synced,
-    Told,
-    served,
 )
+from agentload.live.workers.pipe import Pipe
 from agentload.model.commands import Cancel, Forget, Prepare, Send
 from agentload.store import journal
 
@@ -28,7 +27,7 @@ FLUSH_S: Final = 0.5
 
 
 class Worker:
-    """Do what is ordered, and report what ended."""
+    """Carry orders out, and report what ended."""
 
     def __init__(
         self, pipe: Pipe, recorder: Recorder, writer: journal.Writer, tasks: asyncio.TaskGroup
@@ -43,11 +42,11 @@ class Worker:
         tasks.create_task(self._monitor.beat())
         tasks.create_task(self._keep_flushing())
 
-    def heard(self, order: Order) -> None:
+    def obey(self, order: Order) -> None:
         """Do what the dispatcher says."""
         match order:
-            case Told(command=command, kept=kept):
-                self._told(command, kept)
+            case Act(command=command, kept=kept):
+                self._act(command, kept)
             case Cancel():
                 self._recorder.cancel(order)
             case Forget(arm=arm, session=session):
@@ -55,21 +54,18 @@ class Worker:
                 self._recorder.forget(order)
             case Sync():
                 self._tasks.create_task(self._sync())
-            case Start():
-                raise AssertionError("a worker starts once, with its first message")
+            case _:
+                raise AssertionError(f"{order} is for a node that plays a share of a plan")
 
-    def _told(self, command: Prepare | Send, kept: int) -> None:
+    def _act(self, command: Prepare | Send, kept: int) -> None:
         call = command.call
         context = self._contexts.whole((command.arm, call.session), kept, call.context)
         whole = replace(command, call=replace(call, context=context))
         if isinstance(whole, Prepare):
             self._recorder.prepare(whole)
         else:
-            self._send(whole)
-
-    def _send(self, send: Send) -> None:
-        self._in_flight += 1
-        self._tasks.create_task(self._call(send))
+            self._in_flight += 1
+            self._tasks.create_task(self._call(whole))
 
     async def _call(self, send: Send) -> None:
         name = send.request_id
@@ -78,11 +74,10 @@ class Worker:
         )
         self._in_flight -= 1
         self._monitor.ended(called.row, chunks=called.chunks)
-        outcome = replace(called.outcome, chunks=None)
         self._pipe.say(
             Done(
                 request_id=name,
-                outcome=outcome,
+                outcome=replace(called.outcome, chunks=None),
                 chunks=called.chunks,
                 prompt_hash=called.row.prompt_hash,
             )
@@ -99,15 +94,11 @@ class Worker:
             self._writer.flush_if_due(time.monotonic_ns())
 
 
-async def work(pipe: Pipe, start: Start) -> None:
-    """Take orders over *pipe* for as long as they are wanted."""
-    with journal.Writer(start.journal) as writer:
-        async with station(start.job, writer.append) as recorder, asyncio.TaskGroup() as tasks:
-            pipe.heard = Worker(pipe, recorder, writer, tasks).heard
+async def work(pipe: Pipe, *, job: Job, path: Path) -> None:
+    """Take orders over *pipe* for as long as they are wanted, and write the journal at *path*."""
+    with journal.Writer(path) as writer:
+        async with station(job, writer.append) as recorder, asyncio.TaskGroup() as tasks:
+            pipe.on_message = Worker(pipe, recorder, writer, tasks).obey
             with swept_rarely():
                 pipe.say(Ready())
                 await asyncio.get_running_loop().create_future()
-
-
-if __name__ == "__main__":
-    served(work)

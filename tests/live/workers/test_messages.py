@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.live.workers.messages import Contexts, first, opened
+from agentload.live.workers.messages import Contexts
+from agentload.live.workers.pipe import connect, receive
 from agentload.model.trace import Segment
 
 MESSAGES = [b"x" * size for size in (0, 1, 70_000, 2_000_000)] + [
@@ -70,8 +71,8 @@ async def test_messages_of_any_size_arrive_whole_and_in_order_and_a_close_is_not
     mine, theirs = socket.socketpair()
     heard: list[object] = []
     over = asyncio.Event()
-    sender = await opened(mine, heard.append, lambda: None)
-    await opened(theirs, heard.append, over.set)
+    sender = await connect(mine, heard.append, lambda: None)
+    await connect(theirs, heard.append, over.set)
     for message in MESSAGES:
         sender.say(message)
     sender.close()
@@ -85,9 +86,9 @@ async def test_the_first_message_can_be_waited_for_before_there_is_a_loop() -> N
     mine, theirs = socket.socketpair()
     heard: list[object] = []
     with theirs:
-        waiting = threading.Thread(target=lambda: heard.append(first(theirs)))
+        waiting = threading.Thread(target=lambda: heard.append(receive(theirs)))
         waiting.start()
-        sender = await opened(mine, heard.append, lambda: None)
+        sender = await connect(mine, heard.append, lambda: None)
         sender.say(MESSAGES[2])
         await asyncio.to_thread(waiting.join, 5)
         sender.close()
@@ -99,4 +100,4 @@ def test_an_end_that_goes_without_a_word_is_no_message() -> None:
     mine, theirs = socket.socketpair()
     mine.close()
     with theirs, pytest.raises(EOFError):
-        first(theirs)
+        receive(theirs)

@@ -15,10 +15,10 @@ from agentload.errors import AgentloadError, LaunchError
 from agentload.live.caller import Speech
 from agentload.live.station import Job
 from agentload.live.target import Target
-from agentload.live.workers import pool as pool_module
-from agentload.live.workers.pool import Pool, calling
+from agentload.live.workers import node as node_module
+from agentload.live.workers.pool import calling
 from agentload.model.commands import Call, Cancel, Forget, Limits, Prepare, Send, Watch
-from agentload.model.rows import CallRow
+from agentload.model.rows import CallRow, Row
 from agentload.model.trace import Segment
 from agentload.prompts.tokenizer import WORD_TOKENS
 from agentload.store import journal
@@ -75,6 +75,17 @@ def send(session: str = "s", turn: int = 0, *, in_ms: int = 0, watch: Watch | No
     )
 
 
+def no_row(_: Row) -> None:
+    raise AssertionError("workers write their rows themselves")
+
+
+def workers() -> list[int]:
+    """Return the processes of workers that this one has started, in their order."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    commands = {int(child): Path(f"/proc/{child}/cmdline").read_bytes() for child in children}
+    return sorted(pid for pid, words in commands.items() if b"agentload.live.workers" in words)
+
+
 def rows(paths: Sequence[Path]) -> list[list[CallRow]]:
     return [[row for row in journal.read(path) if isinstance(row, CallRow)] for path in paths]
 
@@ -90,7 +101,7 @@ async def test_workers_send_at_the_instant_keep_sessions_to_themselves_and_write
         await peer.send(END)
 
     paths = worker_journals(tmp_path / "leg001.journal", 2)
-    async with serving(answer) as server, Pool(job(server.url), journals=paths) as pool:
+    async with serving(answer) as server, calling(job(server.url), no_row, journals=paths) as pool:
         pool.prepare(Prepare(request_id="x0", call=called("x", 0), arm="a", salt="salt"))
         sends = [send(session, turn, in_ms=20 - 10 * turn) for turn in (0, 1) for session in "xyz"]
         first = await asyncio.gather(*(pool.call(each, lambda _: None) for each in sends[:3]))
@@ -139,7 +150,7 @@ async def test_a_watched_call_streams_its_tokens_and_is_cancelled_where_it_is(
 
     seen: list[int] = []
     paths = worker_journals(tmp_path / "leg001.journal", 1)
-    async with serving(drips) as server, Pool(job(server.url), journals=paths) as pool:
+    async with serving(drips) as server, calling(job(server.url), no_row, journals=paths) as pool:
 
         def streamed(tokens: int) -> None:
             seen.append(tokens)
@@ -164,8 +175,8 @@ async def test_a_worker_that_is_killed_or_frozen_ends_the_run_with_how_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: signal.Signals, how: str
 ) -> None:
     if sent == signal.SIGSTOP:
-        monkeypatch.setattr(pool_module, "LOOK_S", 0.05)
-        monkeypatch.setattr(pool_module, "SILENT_LOOKS", 16)  # more than a worker's own half second
+        monkeypatch.setattr(node_module, "LOOK_S", 0.05)
+        monkeypatch.setattr(node_module, "SILENT_LOOKS", 16)  # more than a worker's own half second
     asked = asyncio.Event()
 
     async def answer(peer: Peer) -> None:
@@ -173,17 +184,17 @@ async def test_a_worker_that_is_killed_or_frozen_ends_the_run_with_how_to_go_on(
         await peer.hang()
 
     async def play(url: str) -> None:
-        async with calling(
-            job(url), lambda _: None, journals=worker_journals(tmp_path / "leg001.journal", 1)
-        ) as pool:
-            assert isinstance(pool, Pool)
-            calling_it = asyncio.create_task(pool.call(send(), lambda _: None))
+        async with (
+            calling(
+                job(url), no_row, journals=worker_journals(tmp_path / "leg001.journal", 1)
+            ) as pool,
+            asyncio.TaskGroup() as tasks,
+        ):
+            tasks.create_task(pool.call(send(), lambda _: None))
             await asked.wait()
-            os.kill(pool.pids()[0], sent)
-            for nothing_comes in (calling_it, pool.call(send("t"), lambda _: None), pool.sync()):
-                with pytest.raises(LaunchError):
-                    await nothing_comes
-            await asyncio.Event().wait()
+            os.kill(workers()[0], sent)
+            tasks.create_task(pool.call(send("t"), lambda _: None))
+            tasks.create_task(pool.sync())
 
     async with serving(answer) as server, asyncio.timeout(30):
         with pytest.RaisesGroup(LaunchError, flatten_subgroups=True) as caught:
@@ -200,20 +211,28 @@ async def test_a_worker_that_is_killed_or_frozen_ends_the_run_with_how_to_go_on(
 async def test_a_loss_that_nobody_waits_for_any_more_is_told_once(tmp_path: Path) -> None:
     told: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
-    async with Pool(
-        job("http://127.0.0.1:9/v1"), journals=worker_journals(tmp_path / "leg001.journal", 2)
-    ) as pool:
-        for pid in pool.pids():
-            os.kill(pid, signal.SIGSTOP)  # neither answers
-        syncing = asyncio.create_task(pool.sync())
-        await asyncio.sleep(0)
-        os.kill(pool.pids()[1], signal.SIGKILL)
-        with pytest.raises(LaunchError):
-            await pool.watch()
-        syncing.cancel()
-        await asyncio.wait([syncing])
-        os.kill(pool.pids()[0], signal.SIGCONT)
-    del pool, syncing
+
+    async def play() -> None:
+        async with calling(
+            job("http://127.0.0.1:9/v1"),
+            no_row,
+            journals=worker_journals(tmp_path / "leg001.journal", 2),
+        ) as pool:
+            frozen = workers()
+            for pid in frozen:
+                os.kill(pid, signal.SIGSTOP)  # neither answers
+            syncing = asyncio.create_task(pool.sync())
+            await asyncio.sleep(0)
+            os.kill(frozen[1], signal.SIGKILL)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                syncing.cancel()
+                await asyncio.wait([syncing])
+                os.kill(frozen[0], signal.SIGCONT)
+
+    with pytest.RaisesGroup(LaunchError):
+        await play()
     gc.collect()
     await asyncio.sleep(0)
     assert told == []
@@ -221,7 +240,9 @@ async def test_a_loss_that_nobody_waits_for_any_more_is_told_once(tmp_path: Path
 
 async def test_a_worker_that_cannot_write_its_journal_says_why(tmp_path: Path) -> None:
     paths = worker_journals(tmp_path / "leg001.journal", 1)
-    with journal.Writer(paths[0]), pytest.raises(AgentloadError) as caught:
-        async with Pool(job("http://127.0.0.1:9/v1"), journals=paths):
+    with journal.Writer(paths[0]), pytest.RaisesGroup(AgentloadError) as caught:
+        async with calling(job("http://127.0.0.1:9/v1"), no_row, journals=paths):
             pass
-    assert caught.value.message == f"{paths[0]}: another process is writing this journal"
+    (error,) = caught.value.exceptions
+    assert isinstance(error, AgentloadError)
+    assert error.message == f"{paths[0]}: another process is writing this journal"
