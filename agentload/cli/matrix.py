@@ -14,8 +14,9 @@ from agentload.errors import AgentloadError, UsageError
 from agentload.layout.cost import about
 from agentload.layout.timeline import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S
 from agentload.matrix.described import LeftOut, Matrix, Places
+from agentload.matrix.pages import write_page
 from agentload.matrix.parts import parts, traces_of
-from agentload.matrix.play import ended, play
+from agentload.matrix.play import play
 from agentload.matrix.read import preset_text, read_matrix
 from agentload.matrix.steps import Estimate, Part, Step
 from agentload.study.argv import command
@@ -203,14 +204,14 @@ def matrix(
         print_json(_dry(found)) if json else print(*_lines(described, found), sep="\n")
         return
     played = play(described, places, traces, only=only, minutes=minutes, told=notice)
-    made, paths = ended(described, played, places, traces)
+    made, paths = write_page(described, played, places, traces)
     if json:
         print(paths[-1].read_text(encoding="utf-8"), end="")
     else:
         for each in made.models:
             print(f"{each.model}: {each.headline}")
         print(*paths, sep="\n")
-    names = {part.name for part in played.parts}
+    names = {each.part.name for each in played}
     failed = [each for each in made.missing if each.is_failure and each.model in names]
     if failed:
         raise AgentloadError(

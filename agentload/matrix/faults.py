@@ -10,9 +10,9 @@ from agentload.endpoints.agreement import agreement
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify, served_model
 from agentload.endpoints.launch import EndedError
+from agentload.endpoints.read import read
 from agentload.errors import EndpointError, LaunchError
-from agentload.matrix.parts import endpoints_of
-from agentload.matrix.past import Fault
+from agentload.matrix.past import ServerFault
 from agentload.matrix.steps import Part
 from agentload.run.relay import Launching, Relay
 
@@ -28,12 +28,15 @@ LONGEST: Final = 300
 
 def faults(
     part: Part, *, told: Callable[[str], None], is_stopping: Callable[[], bool]
-) -> Iterator[tuple[str, Fault]]:
+) -> Iterator[tuple[str, ServerFault]]:
     """Yield the servers that keep a replay from starting; the one started last is tried first."""
-    places = part.places
+    if part.is_emulated:
+        return
+    places, arms = part.places, read(part.endpoints())
+    assert isinstance(arms, tuple), arms
     last = last_started(places.logs(part.name, "replay"))
     is_found = False
-    for endpoint in sorted(endpoints_of(part), key=lambda each: each.name != last):
+    for endpoint in sorted(arms, key=lambda each: each.name != last):
         if is_stopping() or (is_found and endpoint.name != last):
             return  # the next replay finds the others
         key = f"{part.name}/{endpoint.name}"
@@ -61,7 +64,7 @@ def look_at(
     logs: Path,
     start_s: float,
     is_stopping: Callable[[], bool] = lambda: False,
-) -> Fault | None:
+) -> ServerFault | None:
     """Meet a server as a replay does, starting and stopping it if it does not run; None if all is well."""
     met = (
         _started(endpoint, Launching(logs=logs, start_s=start_s), is_stopping)
@@ -71,14 +74,14 @@ def look_at(
     try:
         asyncio.run(met)
     except EndedError as error:
-        return Fault(said=last_words(_log(endpoint, logs)), code=error.code)
+        return ServerFault(said=last_words(_log(endpoint, logs)), code=error.code)
     except (EndpointError, LaunchError) as error:
         if is_stopping():
             return None
         said = error.message.partition("\n")[0]
         # It came up and crashed on its first question.
         is_gone = is_launched and isinstance(error, EndpointError) and error.__cause__ is not None
-        return Fault(said=f"{said}: {last_words(_log(endpoint, logs))}" if is_gone else said)
+        return ServerFault(said=f"{said}: {last_words(_log(endpoint, logs))}" if is_gone else said)
     return None
 
 

@@ -4,14 +4,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import yaml
 
 from agentload import documents
 from agentload.endpoints.commands import config_file, has_windows
-from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.read import EMULATED, Emulated, arms_file, is_arms_file, read, read_file
+from agentload.endpoints.read import EMULATED, Emulated, arms_file, is_arms_file, read
 from agentload.errors import ProfileError, UsageError
 from agentload.matrix.arms import arms_document, fit, is_folder, subset
 from agentload.matrix.described import LeftOut, Matrix, Model, Places, has_sessions, trace_of
@@ -156,15 +156,15 @@ def lay_out(matrix: Matrix, places: Places, traces: Mapping[str, Trace]) -> None
         _write(places.policy, matrix.policy)
 
 
-def endpoints_of(part: Part) -> tuple[Endpoint, ...]:
-    """Write a model's arms file and one for each arm; return the endpoints. Emulated servers do not exist before they are used."""
+def write_arms(part: Part, *, keeps_others: bool) -> None:
+    """Write a model's arms file, with the arms that an earlier one had beside if it *keeps_others*; emulated servers have none."""
     if part.is_emulated or not part.arms:
-        return ()
-    whole, path = document(part), part.places.endpoints(part.model.name)
-    for arm in part.arms:
-        _write(part.places.endpoints(part.model.name, arm), subset(whole, [arm]))
-    _write(path, whole)
-    return read_file(path)
+        return
+    whole, path = document(part), part.places.endpoints(part.name)
+    before = documents.read(path)["arms"] if keeps_others and path.exists() else {}
+    own = cast(Mapping[str, object], whole["arms"])
+    others = {arm: entry for arm, entry in before.items() if arm not in own}
+    _write(path, {**whole, "arms": {**own, **others}})
 
 
 def _write(path: Path, content: Mapping[str, object]) -> None:

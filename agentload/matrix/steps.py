@@ -17,7 +17,7 @@ from agentload.matrix.measure import MIX
 from agentload.model.controls import control_of
 from agentload.model.trace import Trace
 from agentload.run.questions import asking_of, generated, questions_cost, supplied
-from agentload.study.change import essence, extended
+from agentload.study.change import extended
 from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import TraceRef
 
@@ -41,19 +41,9 @@ class Step:
         return f"{self.model}/{self.name}"
 
     @property
-    def essence(self) -> str:
-        """Return the identity of its measurement, wherever the matrix is kept."""
-        return self.kind if self.study is None else essence(self.study)
-
-    @property
     def pairs(self) -> int | None:
         """Return the pairs of a replay or a length sweep, which can be resumed."""
         return self.study.pairs if isinstance(self.study, Replay | Sweep) else None
-
-    @property
-    def fixed(self) -> str:
-        """Return the settings that may not change once it has measured something."""
-        return f"thinking {self.study.thinking_tokens}" if isinstance(self.study, Ask) else ""
 
     def with_pairs(self, pairs: int | None) -> Study | None:
         """Return its study with this many pairs, those a sweep still lacks; None: with all."""
@@ -107,11 +97,16 @@ class Part:
         """Return whether its servers are emulated from a profile."""
         return (self.model.endpoints or "").startswith(EMULATED)
 
+    @property
+    def source(self) -> str:
+        """Return what its endpoints are arms of: an emulated profile, or its arms file."""
+        if self.is_emulated:
+            return (self.model.endpoints or "").partition("/")[0]
+        return str(self.places.endpoints(self.name).resolve())
+
     def endpoints(self, *arms: str) -> str:
         """Return the endpoints option for these arms, or all."""
-        if self.is_emulated:
-            return f"{(self.model.endpoints or '').partition('/')[0]}/{'+'.join(arms or self.arms)}"
-        return str(self.places.endpoints(self.model.name, arms[0] if arms else None).resolve())
+        return f"{self.source}/{'+'.join(arms or self.arms)}"
 
 
 def _steps(part: Part) -> Iterator[Step]:

@@ -7,9 +7,10 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
+from agentload.endpoints.read import read
 from agentload.errors import UsageError
 from agentload.matrix.described import LeftOut
-from agentload.matrix.parts import document, endpoints_of
+from agentload.matrix.parts import document, write_arms
 from agentload.matrix.read import preset_text
 from agentload.matrix.steps import Estimate
 from agentload.study.argv import argv, built, split
@@ -134,7 +135,7 @@ def test_every_step_is_a_study_that_can_be_typed(tmp_path: Path) -> None:
         "d/report",
     ]
     assert part.steps[3].study is not None
-    assert part.steps[3].study.servers == Live(endpoints=str(tmp_path / "d/arms/v.yaml"))
+    assert part.steps[3].study.servers == Live(endpoints=str(tmp_path / "d/endpoints.yaml/v"))
 
 
 def test_questions_are_counted_by_the_tokenizer_and_taken_from_the_file_that_a_matrix_names(
@@ -229,7 +230,10 @@ def test_servers_that_run_already_are_asked_as_their_model_says(tmp_path: Path) 
     assert [(each.config, each.why) for each in part.left_out] == [
         ("isolation", "it restarts servers, and these already run")
     ]
-    assert [each.model for each in endpoints_of(part)] == ["m", "m"]
+    write_arms(part, keeps_others=False)
+    found = read(part.endpoints())
+    assert isinstance(found, tuple)
+    assert [each.model for each in found] == ["m", "m"]
 
 
 def test_a_server_on_several_gpus_costs_as_many(tmp_path: Path) -> None:
