@@ -209,7 +209,7 @@ def matrix(
         print(paths[-1].read_text(encoding="utf-8"), end="")
     else:
         for each in made.models:
-            print(f"{each.model}: {each.headline}")
+            print(f"{each.model}: {each.document.headline}")
         print(*paths, sep="\n")
     names = {each.part.name for each in played}
     failed = [each for each in made.missing if each.is_failure and each.model in names]

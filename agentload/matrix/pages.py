@@ -9,8 +9,8 @@ from agentload.matrix.described import Matrix, Places
 from agentload.matrix.parts import parts
 from agentload.matrix.past import Progress, diff, progress_of
 from agentload.model.trace import Trace
-from agentload.report.matrix import page, write
-from agentload.report.record import Measured, Missing, Page, measured
+from agentload.report.matrix import Page, page, write
+from agentload.report.record import Measured, Missing, measured
 
 NOT_STARTED: Final = "its run has not started"
 

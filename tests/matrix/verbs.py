@@ -15,7 +15,7 @@ from agentload.matrix.past import Progress
 from agentload.matrix.play import play
 from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.rows import Row
-from agentload.report.record import Page
+from agentload.report.matrix import Page
 from agentload.run.files import read_traces
 from agentload.run.prepared import Place
 from agentload.store.journal import Writer

@@ -9,9 +9,9 @@ from advisor.evidence import Kind
 from advisor.policy import Policy
 from agentload.evidence.capacity import Held
 from agentload.report.document import document
-from agentload.report.matrix import html, markdown, page
+from agentload.report.matrix import Page, html, markdown, page
 from agentload.report.matrix import json as as_json
-from agentload.report.record import Measured, Missing, Page
+from agentload.report.record import Measured, Missing
 from tests.report import sample
 from tests.report.golden import assert_golden
 
