@@ -18,7 +18,7 @@ from agentload.matrix.pages import write_page
 from agentload.matrix.parts import parts, traces_of
 from agentload.matrix.play import play
 from agentload.matrix.read import preset_text, read_matrix
-from agentload.matrix.steps import Estimate, Part, Step
+from agentload.matrix.steps import ModelPart, Step, StepCost
 from agentload.study.argv import command
 
 
@@ -28,7 +28,7 @@ class DryStep:
 
     step: str
     command: str
-    takes: Estimate
+    takes: StepCost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class Dry:
     usd: float | None
 
 
-def _dry(parts: Sequence[Part]) -> Dry:
+def _dry(parts: Sequence[ModelPart]) -> Dry:
     """Add up what the parts of a matrix take."""
     steps = [(part, step, part.estimates[step.name]) for part in parts for step in part.steps]
     prices = [takes.usd for _, _, takes in steps if takes.usd is not None]
@@ -70,7 +70,7 @@ def _dry(parts: Sequence[Part]) -> Dry:
     )
 
 
-def _command(part: Part, step: Step) -> str:
+def _command(part: ModelPart, step: Step) -> str:
     """Return the command line that runs the step by itself."""
     places = part.places
     database = str(places.database(part.name))
@@ -82,7 +82,7 @@ def _command(part: Part, step: Step) -> str:
     )
 
 
-def _lines(matrix: Matrix, parts: Sequence[Part]) -> Iterator[str]:
+def _lines(matrix: Matrix, parts: Sequence[ModelPart]) -> Iterator[str]:
     found = _dry(parts)
     yield f"{matrix.name}: {len(found.cells)} cells"
     for part in parts:
@@ -110,7 +110,7 @@ def _lines(matrix: Matrix, parts: Sequence[Part]) -> Iterator[str]:
     yield "nothing was started (--dry-run)"
 
 
-def _rows(part: Part) -> Iterator[tuple[str, str, str, str, str]]:
+def _rows(part: ModelPart) -> Iterator[tuple[str, str, str, str, str]]:
     """Yield a row a kind of step: a search has a step for each configuration and workload."""
     for kind in dict.fromkeys(step.kind for step in part.steps if step.kind != "report"):
         takes = [part.estimates[step.name] for step in part.steps if step.kind == kind]

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -173,8 +172,3 @@ def trace_of(workload: Workload) -> Trace:
     classes = {session.workload for session in made.sessions}
     sessions = _labelled(made, workload.name) if len(classes) == 1 else made.sessions
     return Trace(header=replace(made.header, name=workload.name), sessions=sessions)
-
-
-def has_sessions(trace: Trace) -> bool:
-    """Return whether a trace has any session."""
-    return any(True for _ in islice(trace.sessions, 1))

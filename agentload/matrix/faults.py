@@ -13,7 +13,7 @@ from agentload.endpoints.launch import EndedError
 from agentload.endpoints.read import read
 from agentload.errors import EndpointError, LaunchError
 from agentload.matrix.past import ServerFault
-from agentload.matrix.steps import Part
+from agentload.matrix.steps import ModelPart
 from agentload.run.relay import Launching, Relay
 
 _CAUSE: Final = re.compile(r"(?:\w*(?:Error|Exception)|error): ?\S")
@@ -27,7 +27,7 @@ LONGEST: Final = 300
 
 
 def faults(
-    part: Part, *, told: Callable[[str], None], is_stopping: Callable[[], bool]
+    part: ModelPart, *, told: Callable[[str], None], is_stopping: Callable[[], bool]
 ) -> Iterator[tuple[str, ServerFault]]:
     """Yield the servers that keep a replay from starting; the one started last is tried first."""
     if part.is_emulated:

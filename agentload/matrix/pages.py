@@ -9,7 +9,7 @@ from agentload.matrix.described import Matrix, Places
 from agentload.matrix.parts import parts
 from agentload.matrix.past import Progress, diff, progress_of
 from agentload.model.trace import Trace
-from agentload.report.matrix import Page, page, write
+from agentload.report.matrix import Page, write
 from agentload.report.record import Measured, Missing, measured
 
 NOT_STARTED: Final = "its run has not started"
@@ -38,7 +38,7 @@ def write_page(
             found += _measured(model, matrix, folder)
         except AgentloadError as error:
             missing.append(Missing(model=name, what="decision", why=error.message))
-    made = page(matrix.name, found, missing)
+    made = Page(title=matrix.name, models=tuple(found), missing=tuple(missing))
     return made, write(made, folder)
 
 

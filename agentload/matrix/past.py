@@ -23,7 +23,7 @@ from agentload.errors import UsageError
 from agentload.evidence.plays import plays
 from agentload.matrix.described import LeftOut
 from agentload.matrix.parts import document
-from agentload.matrix.steps import Part, Step
+from agentload.matrix.steps import ModelPart, Step
 from agentload.model.controls import is_control
 from agentload.model.rows import AnswerRow, ArmRow, BlockRow, LegRow, ProbeRow, RunRow
 from agentload.run.past import FIRST as BESIDE
@@ -47,7 +47,7 @@ JOURNAL: Final = "steps"
 KILLED: Final = "it was killed"
 
 
-class Done(msgspec.Struct, frozen=True, kw_only=True):
+class StepEnd(msgspec.Struct, frozen=True, kw_only=True):
     """How a step ended, and the study that it carried out."""
 
     outcome: Outcome
@@ -75,9 +75,9 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
         return step.pairs is None or step.pairs <= getattr(self.carried_out, "pairs", 0)
 
 
-def done(step: Step) -> Done:
+def end_of(step: Step) -> StepEnd:
     """Return the record of a step that has been carried out."""
-    return Done(outcome="done", study="" if step.study is None else json_text(step.study))
+    return StepEnd(outcome="done", study="" if step.study is None else json_text(step.study))
 
 
 class ServerFault(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,8 +121,8 @@ def _arms(rows: list[Any]) -> tuple[str, ...]:
 class Progress:
     """How far a model is: its part with the arms that are left, how its steps ended, and the faults of its servers."""
 
-    part: Part
-    ends: dict[str, Done] = field(default_factory=dict)
+    part: ModelPart
+    ends: dict[str, StepEnd] = field(default_factory=dict)
     faults: dict[str, ServerFault] = field(default_factory=dict)
     """Of arms that the run began without or could not begin with."""
 
@@ -141,7 +141,7 @@ class Progress:
         last = self.ends.get(step.name)
         return last is not None and last.has_finished(step)
 
-    def note(self, step: Step, ended: Done) -> None:
+    def note(self, step: Step, ended: StepEnd) -> None:
         """Keep how a step ended, with the run once there is one."""
         self.ends[step.name] = ended
         if (run := self.run) is None:
@@ -176,7 +176,7 @@ class Progress:
 LATE: Final = "the model's run started without it: use another --out to measure it"
 
 
-def progress_of(part: Part) -> Progress:
+def progress_of(part: ModelPart) -> Progress:
     """Read how far a model is, its part reduced to the arms of its run.
 
     Before the run begins nothing holds: what kept a server from starting is often mended outside the matrix file.
@@ -190,7 +190,7 @@ def progress_of(part: Part) -> Progress:
     out = tuple(LeftOut(model=part.name, config=arm, why=LATE) for arm in unknown)
     left = part.without(late)
     # A command that was killed over its replay has kept nothing else of it.
-    ends = {"replay": Done(outcome="stopped", study=json_text(before.study), said=KILLED)}
+    ends = {"replay": StepEnd(outcome="stopped", study=json_text(before.study), said=KILLED)}
     return Progress(
         part=replace(left, left_out=(*left.left_out, *out)),
         ends=ends | _ends(part.places.database(part.name), before.run),
@@ -198,16 +198,16 @@ def progress_of(part: Part) -> Progress:
     )
 
 
-def _fault(part: Part, arm: str) -> ServerFault | None:
+def _fault(part: ModelPart, arm: str) -> ServerFault | None:
     path = part.places.fault(part.name, arm)
     return msgspec.json.decode(path.read_bytes(), type=ServerFault) if path.exists() else None
 
 
-def _ends(database: Path, run: str) -> dict[str, Done]:
+def _ends(database: Path, run: str) -> dict[str, StepEnd]:
     path = journal_folder(database, run) / f"{JOURNAL}.journal"
     rows = journal.read(path) if path.exists() else ()
     return {
-        json.loads(row.settings)[STEP]: msgspec.json.decode(row.detail or "", type=Done)
+        json.loads(row.settings)[STEP]: msgspec.json.decode(row.detail or "", type=StepEnd)
         for row in rows
         if isinstance(row, ProbeRow)
     }
@@ -252,7 +252,7 @@ SERVER: Final = frozenset(
 """What an arms file says of a server except its place and price, which may change during a run."""
 
 
-def changes(part: Part, run: ModelRun) -> tuple[str, ...]:
+def changes(part: ModelPart, run: ModelRun) -> tuple[str, ...]:
     """Name what the file says differently now from what a run began with; its traces must have been laid out.
 
     A configuration that was removed does not count; another workload does.
@@ -260,7 +260,7 @@ def changes(part: Part, run: ModelRun) -> tuple[str, ...]:
     return tuple(_changes(part, run))
 
 
-def _changes(part: Part, run: ModelRun) -> Iterator[str]:
+def _changes(part: ModelPart, run: ModelRun) -> Iterator[str]:
     if part.arms[0] != run.arms[0]:
         yield "reference"
     replay = part.steps[0].study
@@ -285,7 +285,7 @@ def _changes(part: Part, run: ModelRun) -> Iterator[str]:
             yield f"server of {arm}"
 
 
-def arms_on_disk(part: Part) -> dict[str, dict[str, object]]:
+def arms_on_disk(part: ModelPart) -> dict[str, dict[str, object]]:
     """Return what the model's arms file, as it was written last, says of each server."""
     path = part.places.endpoints(part.name)
     return _servers(documents.read(path)) if path.exists() else {}

@@ -17,12 +17,12 @@ from agentload.matrix.faults import faults
 from agentload.matrix.parts import lay_out, parts, write_arms
 from agentload.matrix.past import (
     KILLED,
-    Done,
     ModelRun,
     Progress,
+    StepEnd,
     can_join,
     diff,
-    done,
+    end_of,
     hold,
     is_answered,
     progress_of,
@@ -145,7 +145,7 @@ class _Player:
         if why is None:
             self._carry_out(model, step)
         else:
-            self._note(model, step, replace(done(step), outcome="failed", code=1, said=why))
+            self._note(model, step, replace(end_of(step), outcome="failed", code=1, said=why))
 
     def _carry_out(self, model: Progress, step: Step) -> bool:
         """Carry a step out and record how it ended; return whether what it measured is kept."""
@@ -166,7 +166,7 @@ class _Player:
         if ended.code == 0 and is_whole:
             expected = model.part.estimates[step.name].minutes
             self.pace.spend(time.monotonic() - began, expected_minutes=expected)
-        self._note(model, step, _done(made, ended))
+        self._note(model, step, _ended(made, ended))
         self._heed(step.key)
         return ended.code in {0, INTERRUPTED}
 
@@ -209,13 +209,13 @@ class _Player:
         if self.stops.count:
             raise InterruptError(f"stopped in {where}; what was measured is stored", hint=GO_ON)
 
-    def _note(self, model: Progress, step: Step, ended: Done) -> None:
+    def _note(self, model: Progress, step: Step, ended: StepEnd) -> None:
         model.note(step, ended)
         if ended.outcome != "done":
             self.told(f"{step.key}: {ended.outcome}: {ended.said}")
 
 
-def _contradicts(step: Step, last: Done, model: Progress, run: ModelRun) -> bool:
+def _contradicts(step: Step, last: StepEnd, model: Progress, run: ModelRun) -> bool:
     """Return whether questions were answered with another thinking budget."""
     began, now = last.carried_out, step.study
     if not (isinstance(began, Ask) and isinstance(now, Ask)):
@@ -225,10 +225,10 @@ def _contradicts(step: Step, last: Done, model: Progress, run: ModelRun) -> bool
 
 
 def _laid_out(
-    step: Step, last: Done | None, model: Progress, run: ModelRun | None
-) -> tuple[Done, int | None]:
+    step: Step, last: StepEnd | None, model: Progress, run: ModelRun | None
+) -> tuple[StepEnd, int | None]:
     """Return the record of the step once it is done, and the pairs that a sweep of lengths still lacks."""
-    made = done(step)
+    made = end_of(step)
     if step.kind != "context" or step.pairs is None or run is None:
         return made, None
     found, before = sweep_pairs(model.database, run), 0
@@ -237,7 +237,7 @@ def _laid_out(
     return replace(made, before=before), step.pairs - (found - before)
 
 
-def _done(made: Done, ended: Exit) -> Done:
+def _ended(made: StepEnd, ended: Exit) -> StepEnd:
     if ended.code == 0:
         return made
     if ended.code == INTERRUPTED:

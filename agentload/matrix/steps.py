@@ -53,7 +53,7 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class ModelPart:
     """One model's share of the matrix: its arms, steps and estimates."""
 
     matrix: Matrix
@@ -79,11 +79,11 @@ class Part:
         return tuple(_steps(self)) if self.arms else ()
 
     @cached_property
-    def estimates(self) -> "Mapping[str, Estimate]":
+    def estimates(self) -> "Mapping[str, StepCost]":
         """Return the estimate of each step, by name."""
         return {step.name: _estimate(self, step) for step in self.steps}
 
-    def without(self, faulty: Collection[str]) -> "Part":
+    def without(self, faulty: Collection[str]) -> "ModelPart":
         """Return the part without some of its arms."""
         return replace(self, arms=tuple(arm for arm in self.arms if arm not in faulty))
 
@@ -109,7 +109,7 @@ class Part:
         return f"{self.source}/{'+'.join(arms or self.arms)}"
 
 
-def _steps(part: Part) -> Iterator[Step]:
+def _steps(part: ModelPart) -> Iterator[Step]:
     measure = part.matrix.measure
     names = [each.name for each in part.matrix.workloads]
     control = part.arms[0] if measure.has_control else None
@@ -139,7 +139,7 @@ def _steps(part: Part) -> Iterator[Step]:
 
 
 def _step(
-    part: Part, kind: Kind, template: S, *, name: str | None = None, arm: str | None = None
+    part: ModelPart, kind: Kind, template: S, *, name: str | None = None, arm: str | None = None
 ) -> Step:
     """Return a step for all arms, or for one."""
     called = name or kind
@@ -164,7 +164,7 @@ def _step(
     )
 
 
-def _traces(part: Part, names: Sequence[str]) -> tuple[TraceRef, ...]:
+def _traces(part: ModelPart, names: Sequence[str]) -> tuple[TraceRef, ...]:
     return tuple(TraceRef(path=str(Path(part.places.trace(name)).resolve())) for name in names)
 
 
@@ -174,7 +174,7 @@ PROBE_MINUTES: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class StepCost:
     """What one step takes; None where it cannot be known beforehand."""
 
     calls: int | None
@@ -183,14 +183,14 @@ class Estimate:
     usd: float | None
 
 
-def _estimate(part: Part, step: Step) -> Estimate:
+def _estimate(part: ModelPart, step: Step) -> StepCost:
     calls, starts, minutes = _taken(part, step)
     starts = starts if part.is_launched else 0
     minutes += starts * part.matrix.server.start_minutes
-    return Estimate(calls=calls, starts=starts, minutes=minutes, usd=_usd(part, step, minutes))
+    return StepCost(calls=calls, starts=starts, minutes=minutes, usd=_usd(part, step, minutes))
 
 
-def _taken(part: Part, step: Step) -> tuple[int | None, int, float]:
+def _taken(part: ModelPart, step: Step) -> tuple[int | None, int, float]:
     arms = len(step.arms)
     match step.study:
         case None:
@@ -244,7 +244,7 @@ def _played(found: Cost, starts: int) -> tuple[int, int, float]:
     return sum(found.calls_by_arm.values()), starts, found.minutes
 
 
-def _usd(part: Part, step: Step, minutes: float) -> float | None:
+def _usd(part: ModelPart, step: Step, minutes: float) -> float | None:
     server = part.matrix.server
     if server.price_per_hour is None or not part.is_launched:
         return None

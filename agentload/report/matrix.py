@@ -94,11 +94,6 @@ class Page:
         return NOTES if self.models else ()
 
 
-def page(title: str, models: Sequence[Measured], missing: Sequence[Missing]) -> Page:
-    """Say what was found on several models."""
-    return Page(title=title, models=tuple(models), missing=tuple(missing))
-
-
 def _of_models(models: Sequence[Measured], items: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     pairs = zip(models, items, strict=True)
     return tuple(f"{of.model}: {'; '.join(own)}" for of, own in pairs if own)

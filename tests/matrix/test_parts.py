@@ -12,7 +12,7 @@ from agentload.errors import UsageError
 from agentload.matrix.described import LeftOut
 from agentload.matrix.parts import document, write_arms
 from agentload.matrix.read import preset_text
-from agentload.matrix.steps import Estimate
+from agentload.matrix.steps import StepCost
 from agentload.study.argv import argv, built, split
 from agentload.study.document import parse, yaml_text
 from agentload.study.kinds import Ask, Sweep
@@ -175,7 +175,7 @@ def test_what_a_step_takes_is_told_with_the_starts_of_its_servers(tmp_path: Path
         80,
         3,
     )  # nobody here counts tokens: the reference is started for it
-    assert taken["concurrency/rag/fp8"] == Estimate(
+    assert taken["concurrency/rag/fp8"] == StepCost(
         calls=None, starts=1, minutes=19.0, usd=19.0 / 60 * 6
     )
     assert taken["replay"].minutes > 50
@@ -243,7 +243,9 @@ def test_a_server_on_several_gpus_costs_as_many(tmp_path: Path) -> None:
     one, two = (part.estimates[f"concurrency/rag/{arm}"].usd for arm in ("one", "two"))
     assert one is not None
     assert two == pytest.approx(2 * one)
-    assert [entry.get("gpus") for entry in document(part)["arms"].values()] == [None, 2]  # type: ignore[attr-defined]  # a document
+    entries = document(part)["arms"].values()  # type: ignore[attr-defined]  # a document
+    assert [entry.get("gpus") for entry in entries] == [None, 2]
+    assert [entry.get("tensor_parallel") for entry in entries] == [None, 2]
     (given,) = parts_of(text + "server: {price_per_hour: 3, gpus: 2}", tmp_path)
     assert {given.estimates[f"concurrency/rag/{arm}"].usd for arm in ("one", "two")} == {two}
 
