@@ -34,7 +34,7 @@ def faults(
         return
     places, arms = part.places, read(part.endpoints())
     assert isinstance(arms, tuple), arms
-    last = last_started(places.logs(part.name, "replay"))
+    last = _last_started(places.logs(part.name, "replay"))
     is_found = False
     for endpoint in sorted(arms, key=lambda each: each.name != last):
         if is_stopping() or (is_found and endpoint.name != last):
@@ -111,7 +111,7 @@ def last_words(log: str) -> str:
     return (causes or told or ["it logged nothing"])[-1][:LONGEST]
 
 
-def last_started(logs: Path) -> str | None:
+def _last_started(logs: Path) -> str | None:
     """Return the server with the newest log."""
     found = list(logs.glob("start-*/*.log"))
     return max(found, key=lambda log: log.stat().st_mtime_ns).stem if found else None

@@ -10,7 +10,7 @@ from agentload.matrix.parts import parts
 from agentload.matrix.past import Progress, diff, progress_of
 from agentload.model.trace import Trace
 from agentload.report.matrix import Page, write
-from agentload.report.record import Measured, Missing, measured
+from agentload.report.record import Measured, Missing, record_of
 
 NOT_STARTED: Final = "its run has not started"
 
@@ -48,7 +48,7 @@ def _measured(model: Progress, matrix: Matrix, folder: Path) -> Iterator[Measure
         return
     report = model.part.places.report(name)
     link = str(report.relative_to(folder)) if (report / "decision.md").exists() else None
-    yield measured(model.database, run.run, model=name, setting=matrix.setting, report=link)
+    yield record_of(model.database, run.run, model=name, setting=matrix.setting, report=link)
 
 
 def _missing(model: Progress) -> Iterator[Missing]:

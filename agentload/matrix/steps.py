@@ -1,6 +1,6 @@
 """A model's steps in order, each a study and the last one the report, and what each will take: calls, server starts, minutes, dollars."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -181,6 +181,19 @@ class StepCost:
     starts: int
     minutes: float
     usd: float | None
+
+
+def total(costs: Iterable[StepCost]) -> StepCost:
+    """Add up what steps take; what is known of none is None."""
+    every = tuple(costs)
+    calls = [each.calls for each in every if each.calls is not None]
+    prices = [each.usd for each in every if each.usd is not None]
+    return StepCost(
+        calls=sum(calls) if calls else None,
+        starts=sum(each.starts for each in every),
+        minutes=sum(each.minutes for each in every),
+        usd=sum(prices) if prices else None,
+    )
 
 
 def _estimate(part: ModelPart, step: Step) -> StepCost:

@@ -144,7 +144,7 @@ def _row(of: Measured, arm: str, workload: str | None) -> Row:
 _RIGHT = """SELECT arm, count_if("right"), count("right") FROM graded WHERE run_id = ? AND task <> ? GROUP BY arm ORDER BY arm"""
 
 
-def measured(
+def record_of(
     database: Path, run: str, *, model: str, setting: Setting, report: str | None
 ) -> Measured:
     """Decide on a model's run. Raises EvidenceError where there is nothing to decide on."""
