@@ -205,7 +205,7 @@ def _fault(part: ModelPart, arm: str) -> ServerFault | None:
 
 def _ends(database: Path, run: str) -> dict[str, StepEnd]:
     path = journal_folder(database, run) / f"{JOURNAL}.journal"
-    rows = journal.read(path) if path.exists() else ()
+    rows = journal.read(path, damaged=lambda _: None) if path.exists() else ()
     return {
         json.loads(row.settings)[STEP]: msgspec.json.decode(row.detail or "", type=StepEnd)
         for row in rows
