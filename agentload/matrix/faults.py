@@ -32,7 +32,7 @@ def faults(
     """Yield the servers that keep a replay from starting; the one started last is tried first."""
     if part.is_emulated:
         return
-    places, arms = part.places, read(part.endpoints())
+    places, arms = part.places, read(part.endpoints(part.arms))
     assert isinstance(arms, tuple), arms
     last = _last_started(places.logs(part.name, "replay"))
     is_found = False

@@ -231,7 +231,7 @@ def test_servers_that_run_already_are_asked_as_their_model_says(tmp_path: Path) 
         ("isolation", "it restarts servers, and these already run")
     ]
     write_arms(part, keeps_others=False)
-    found = read(part.endpoints())
+    found = read(part.endpoints(part.arms))
     assert isinstance(found, tuple)
     assert [each.model for each in found] == ["m", "m"]
 
