@@ -79,7 +79,8 @@ def _lines(matrix: Matrix, parts: Sequence[ModelPart]) -> Iterator[str]:
     starts = f"{whole.starts} starts of servers"
     yield f"{whole.calls or 0:,} calls{more}, {starts}, {about(whole.minutes)}{price}"
     yield (
-        f"assumed: {ASSUMED_TOKEN_S * 1000:g} ms a token, {ASSUMED_PREFILL_TOKENS_PER_S:,.0f} new prompt tokens a second, "
+        f"assumed: {ASSUMED_TOKEN_S * 1000:g} ms a token, "
+        f"{ASSUMED_PREFILL_TOKENS_PER_S:,.0f} new prompt tokens a second, "
         f"{matrix.server.start_minutes:g} min a start"
     )
     yield "nothing was started (--dry-run)"
@@ -128,7 +129,8 @@ def matrix(
     minutes: Annotated[
         float | None,
         typer.Option(
-            help="Stop each step when its share of this many minutes is over, and decide on what is there."
+            help="Stop each step when its share of this many minutes is over, and decide on "
+            "what is there."
         ),
     ] = None,
     dry_run: Annotated[
@@ -143,9 +145,10 @@ def matrix(
 ) -> None:
     """Try models × configurations × workloads in one command that can be resumed, and decide.
 
-    The file says which models, which settings of their servers (any of vLLM's may be compared), which workloads, and what is measured. The
-    servers of a model take turns; what fails is written down and the others continue. Stopped, the same command resumes. It ends in
-    a report for each model and one page with the record of all: what to use, avoid, calibrate and test further.
+    The file says which models, which settings of their servers (any of vLLM's may be compared),
+    which workloads, and what is measured. The servers of a model take turns; what fails is written
+    down and the others continue. Stopped, the same command resumes. It ends in a report for each
+    model and one page with the record of all: what to use, avoid, calibrate and test further.
 
     For example:
 
@@ -189,6 +192,7 @@ def matrix(
     failed = [each for each in made.missing if each.is_failure and each.model in names]
     if failed:
         raise AgentloadError(
-            f"{len(failed)} of it failed: {', '.join(f'{each.model}/{each.what}' for each in failed)}",
+            f"{len(failed)} of it failed: "
+            f"{', '.join(f'{each.model}/{each.what}' for each in failed)}",
             hint=f"{paths[0]} says why; the same command tries again what can be fixed",
         )

@@ -177,7 +177,8 @@ def grid(values: Settings, where: str) -> Iterator[tuple[str, dict[str, object]]
     for name, several in lists.items():
         if not isinstance(several, list | tuple) or not several:
             raise UsageError(f"{where}.{name} must be a list of values", hint=f"{name}: [64, 256]")
-    for chosen in itertools.product(*lists.values()):  # type: ignore[call-overload]  # lists, as was just looked at
+    # lists, as was just looked at
+    for chosen in itertools.product(*lists.values()):  # type: ignore[call-overload]
         made = dict(zip(lists, chosen, strict=True))
         yield "-".join(_named(name, value) for name, value in made.items()), made
 

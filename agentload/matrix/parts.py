@@ -35,7 +35,10 @@ def traces_of(matrix: Matrix) -> dict[str, Trace]:
 def parts(
     matrix: Matrix, places: Places, traces: Mapping[str, Trace], *, only: str | None = None
 ) -> tuple[ModelPart, ...]:
-    """Return each model's part; *only* is MODEL, or MODEL/CONFIG to compare with the reference. Raises UsageError if nothing fits."""
+    """Return each model's part; *only* is MODEL, or MODEL/CONFIG to compare with the reference.
+
+    Raises UsageError if nothing fits.
+    """
     wanted, _, config = (only or "").partition("/")
     models = [model for model in matrix.models if not wanted or model.name == wanted]
     if not models:
@@ -58,7 +61,8 @@ def _of_model(
             continue
         if config.needs_windows and windows is None and served is None:
             notes.append(
-                f"{model.name}: sliding windows unknown, so {config.name} is tried (windows: false leaves it out)"
+                f"{model.name}: sliding windows unknown, so {config.name} is tried "
+                "(windows: false leaves it out)"
             )
         kept.append(config.name)
     names = tuple(name for name in kept if only in (None, name) or name == kept[0])
@@ -114,7 +118,8 @@ def _wanted(
     return [by_name.get(name, Config(name=name)) for name in model.configs or served]
 
 
-def _misfit(config: Config, model: Model, windows: bool | None, *, is_served: bool) -> str | None:  # noqa: FBT001  # a fact, or none
+# a fact, or none
+def _misfit(config: Config, model: Model, windows: bool | None, *, is_served: bool) -> str | None:  # noqa: FBT001
     if config.only and model.name not in config.only:
         return f"for {', '.join(config.only)} only"
     if is_served:
@@ -187,7 +192,9 @@ def lay_out(matrix: Matrix, places: Places, traces: Mapping[str, Trace]) -> None
 
 
 def write_arms(part: ModelPart, *, keeps_others: bool) -> None:
-    """Write a model's arms file, with the arms that an earlier one had beside if it *keeps_others*; emulated servers have none."""
+    """Write a model's arms file, with the arms that an earlier one
+    had beside if it *keeps_others*; emulated servers have none.
+    """
     if part.is_emulated or not part.arms:
         return
     whole, path = document(part), part.places.endpoints(part.name)

@@ -1,7 +1,9 @@
-"""What a model's folder says of earlier commands: its run, how its steps ended, and which servers did not start.
+"""What a model's folder says of earlier commands: its
+run, how its steps ended, and which servers did not start.
 
-How a step ended is a row of the run (probe `step`), in a journal of its own beside the run's others: it is stored, copied and rebuilt
-with what was measured. What a run is of, its study and its arms file say. Before a run has begun, everything may still change.
+How a step ended is a row of the run (probe `step`), in a journal of its own beside the
+run's others: it is stored, copied and rebuilt with what was measured. What a run is of,
+its study and its arms file say. Before a run has begun, everything may still change.
 """
 
 import fcntl
@@ -119,7 +121,9 @@ def _arms(rows: list[Any]) -> tuple[str, ...]:
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """How far a model is: its part with the arms that are left, how its steps ended, and the faults of its servers."""
+    """How far a model is: its part with the arms that are
+    left, how its steps ended, and the faults of its servers.
+    """
 
     part: ModelPart
     ends: dict[str, StepEnd] = field(default_factory=dict)
@@ -179,7 +183,8 @@ LATE: Final = "the model's run started without it: use another --out to measure 
 def progress_of(part: ModelPart) -> Progress:
     """Read how far a model is, its part reduced to the arms of its run.
 
-    Before the run begins nothing holds: what kept a server from starting is often mended outside the matrix file.
+    Before the run begins nothing holds: what kept a server
+    from starting is often mended outside the matrix file.
     """
     before = run_of(part.places.database(part.name))
     if before is None:
@@ -214,7 +219,10 @@ def _ends(database: Path, run: str) -> dict[str, StepEnd]:
 
 
 def can_join(database: Path, run: str) -> bool:
-    """Return whether a run can be added to: it has a finished block. A missing database is rebuilt from the journals."""
+    """Return whether a run can be added to: it has a finished block.
+
+    A missing database is rebuilt from the journals.
+    """
     load(journals(database, run), database)
     with reading(database) as connection:
         return any(row.void is None for row in tables.rows(connection, BlockRow, run_id=run))
@@ -253,7 +261,8 @@ SERVER: Final = frozenset(
 
 
 def changes(part: ModelPart, run: ModelRun) -> tuple[str, ...]:
-    """Name what the file says differently now from what a run began with; its traces must have been laid out.
+    """Name what the file says differently now from what
+    a run began with; its traces must have been laid out.
 
     A configuration that was removed does not count; another workload does.
     """
@@ -327,7 +336,8 @@ def diff(progress: Progress) -> str | None:
 def hold(folder: Path) -> Iterator[int]:
     """Lock a matrix's folder; raise UsageError if another process has it.
 
-    The kernel frees the lock with the last process that has the yielded descriptor: a verb that outlives a killed matrix keeps it.
+    The kernel frees the lock with the last process that has the
+    yielded descriptor: a verb that outlives a killed matrix keeps it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     fd = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -336,7 +346,8 @@ def hold(folder: Path) -> Iterator[int]:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise UsageError(
-                f"{folder}: in use by another `agentload matrix`, or by a verb that one left running",
+                f"{folder}: in use by another `agentload matrix`, or by a verb that one "
+                "left running",
                 hint=f"wait for it, end it (fuser {folder}/.lock names it), or use another --out",
             ) from error
         yield fd

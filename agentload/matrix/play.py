@@ -1,4 +1,6 @@
-"""Play a matrix step by step, each in a child process; a failure is recorded and the others continue."""
+"""Play a matrix step by step, each in a child process;
+a failure is recorded and the others continue.
+"""
 
 import time
 from collections.abc import Callable, Mapping
@@ -60,7 +62,10 @@ def play(
     verb: Verb = child.carry_out,
     report: Reporter | None = None,
 ) -> tuple[Progress, ...]:
-    """Play the remaining steps. Raises InterruptError when asked to stop; finished steps stay finished."""
+    """Play the remaining steps.
+
+    Raises InterruptError when asked to stop; finished steps stay finished.
+    """
     found = parts(matrix, places, traces, only=only)
     with hold(places.root) as lock, Stops().caught() as stops:
         lay_out(matrix, places, traces)
@@ -108,7 +113,9 @@ class _Player:
                 self._add(model, step)
 
     def _replay(self, model: Progress) -> bool:
-        """Play the model's run, without the servers that keep it from beginning; return whether it is what the file describes."""
+        """Play the model's run, without the servers that keep it
+        from beginning; return whether it is what the file describes.
+        """
         if model.run is None:
             model.forget_faults()
         while model.part.arms:
@@ -124,7 +131,9 @@ class _Player:
         return True
 
     def _leave_out_faulty(self, model: Progress) -> bool:
-        """Go on without the servers that keep a replay from beginning; return whether there are any."""
+        """Go on without the servers that keep a replay
+        from beginning; return whether there are any.
+        """
         name, reference = model.part.name, model.part.arms[0]
         found = dict(faults(model.part, told=self.told, is_stopping=lambda: self.stops.count > 0))
         for arm, fault in found.items():
@@ -227,7 +236,9 @@ def _contradicts(step: Step, last: StepEnd, model: Progress, run: ModelRun) -> b
 def _laid_out(
     step: Step, last: StepEnd | None, model: Progress, run: ModelRun | None
 ) -> tuple[StepEnd, int | None]:
-    """Return the record of the step once it is done, and the pairs that a sweep of lengths still lacks."""
+    """Return the record of the step once it is done,
+    and the pairs that a sweep of lengths still lacks.
+    """
     made = end_of(step)
     if step.kind != "context" or step.pairs is None or run is None:
         return made, None
@@ -265,7 +276,9 @@ class Pace:
         return expected * self._spent_s / self._expected_s if self._expected_s > 0 else expected
 
     def until(self, minutes: float, ahead: float) -> float:
-        """Return the instant at which the share of a step of so many minutes ends, of all that are *ahead* with it."""
+        """Return the instant at which the share of a step of
+        so many minutes ends, of all that are *ahead* with it.
+        """
         now = time.monotonic()
         share = minutes / ahead if ahead else 1.0
         return now + max(0.0, self._until - now) * share

@@ -41,7 +41,9 @@ WELL_KNOWN: Final = {recipe.arm: recipe for recipe in RECIPES}
 def _config(
     name: str, base: str | None, given: Settings, *, only: tuple[str, ...] = (), where: str
 ) -> Config:
-    """Return a configuration: its base, or the well-known one of its own name, plus its settings."""
+    """Return a configuration: its base, or the
+    well-known one of its own name, plus its settings.
+    """
     if base and base not in WELL_KNOWN:
         raise UsageError(
             f"{where}: no well-known configuration '{base}'", hint=nearest(base, WELL_KNOWN)
@@ -279,6 +281,9 @@ PLACE: Final = "meta-llama/Llama-3.1-8B-Instruct"
 
 
 def preset_text(name: str, *, model: str | None) -> str:
-    """Return a shipped matrix, for *model* if given. Raises AgentloadError that lists the presets."""
+    """Return a shipped matrix, for *model* if given.
+
+    Raises AgentloadError that lists the presets.
+    """
     text = find("presets", name).read_text(encoding="utf-8")
     return text if model is None else text.replace(PLACE, model)

@@ -1,4 +1,6 @@
-"""A model's steps in order, each a study and the last one the report, and what each will take: calls, server starts, minutes, dollars."""
+"""A model's steps in order, each a study and the last one the report,
+and what each will take: calls, server starts, minutes, dollars.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -121,7 +123,8 @@ def _steps(part: ModelPart) -> Iterator[Step]:
     if measure.concurrency is not None:
         yield from _searches(part, measure.concurrency, names)
     if measure.accuracy is not None:
-        # Found once a server has downloaded the model; the questions have the same length either way.
+        # Found once a server has downloaded the model;
+        # the questions have the same length either way.
         tokenizer = measure.accuracy.tokenizer or part.tokenizer
         yield _step(part, "accuracy", extended(measure.accuracy, tokenizer=tokenizer))
     if measure.isolation is not None and part.is_launched:

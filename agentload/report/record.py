@@ -1,4 +1,6 @@
-"""The record behind a page of several models: what each configuration did with each workload, figure by figure."""
+"""The record behind a page of several models: what each
+configuration did with each workload, figure by figure.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -49,7 +51,9 @@ class Measured:
         return None
 
     def output_rate(self, arm: str, workload: str | None) -> Estimate | None:
-        """Return the output tokens per second of a class, beside the other classes of the mix, or of the whole server."""
+        """Return the output tokens per second of a class, beside
+        the other classes of the mix, or of the whole server.
+        """
         if workload is None:
             return self.figure("output_tokens_per_s", arm, None)
         calls = self.evidence.calls(workload, arm)
@@ -58,7 +62,9 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """What has no figures, and why: a server that does not start, a configuration that does not fit, a step that failed."""
+    """What has no figures, and why: a server that does not
+    start, a configuration that does not fit, a step that failed.
+    """
 
     model: str
     what: str
@@ -71,7 +77,10 @@ class Missing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One configuration of one model: with one workload, or (None) as a server with all of them. Absent is None."""
+    """One configuration of one model: with one workload, or (None) as a server with all of them.
+
+    Absent is None.
+    """
 
     model: str
     config: str
@@ -100,7 +109,9 @@ class Row:
 
 
 def rows(of: Measured) -> Iterator[Row]:
-    """Yield the rows of a model: workload by workload, then its servers with all of them; the reference first."""
+    """Yield the rows of a model: workload by workload,
+    then its servers with all of them; the reference first.
+    """
     evidence = of.evidence
     workloads = sorted(evidence.workloads, key=lambda each: -(each.gpu_time_share or 0.0))
     names = [each.name for each in workloads]
