@@ -14,7 +14,7 @@ from typing import Final
 import typer
 
 from agentload.cli.main import run
-from agentload.report.record import Measured, measured
+from agentload.report.record import Measured, record_of
 from agentload.report.sections.arms import need, words
 from agentload.verdict.policy import Setting
 
@@ -130,7 +130,7 @@ def visit(stop: Stop, folder: Path, **said: object) -> Measured:
         ):
             if code := run(line.split()):
                 raise typer.Exit(code)
-    found = measured(database, stop.name, model=stop.name, setting=Setting(), report=stop.name)
+    found = record_of(database, stop.name, model=stop.name, setting=Setting(), report=stop.name)
     print(
         f"  {found.document.headline[:1].upper()}{found.document.headline[1:]}\n  "
         f"{found.document.why}"

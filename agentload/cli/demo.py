@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from agentload.cli._tour import LIVE, STOPS, live, visit
-from agentload.report.matrix import page, write
+from agentload.report.matrix import Page, write
 
 NEXT: Final = """
 Next, decide on two servers of your own: 45 minutes at most. With --dry-run it sends nothing and says what that settles.
@@ -41,11 +41,9 @@ def demo(
     out.mkdir(parents=True, exist_ok=True)
     for stop in (LIVE, *STOPS):  # of an earlier demo
         shutil.rmtree(out / stop.name, ignore_errors=True)
-    found = [
-        live(out, profile=profile, seed=seed),
-        *(visit(stop, out / stop.name) for stop in STOPS),
-    ]
-    made = page("Demo", found, missing=())
+    first = live(out, profile=profile, seed=seed)
+    found = (first, *(visit(stop, out / stop.name) for stop in STOPS))
+    made = Page(title="Demo", models=found, missing=())
     paths = write(made, out, name="demo")
     print()
     for listing in made.lists:

@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -13,101 +12,72 @@ from agentload.cli._print import notice, print_json, table
 from agentload.errors import AgentloadError, UsageError
 from agentload.layout.cost import about
 from agentload.layout.timeline import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S
-from agentload.matrix.described import LeftOut, Matrix, Places
+from agentload.matrix.described import Matrix, Places
+from agentload.matrix.pages import write_page
 from agentload.matrix.parts import parts, traces_of
-from agentload.matrix.play import ended, play
+from agentload.matrix.play import play
 from agentload.matrix.read import preset_text, read_matrix
-from agentload.matrix.steps import Estimate, Part, Step
+from agentload.matrix.steps import ModelPart, Step, total
 from agentload.study.argv import command
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DryStep:
-    """One step and what it takes."""
-
-    step: str
-    command: str
-    takes: Estimate
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dry:
-    """What a matrix would do."""
-
-    cells: tuple[tuple[str, str, str], ...]
-    """Model, configuration, workload."""
-    left_out: tuple[LeftOut, ...]
-    notes: tuple[str, ...]
-    steps: tuple[DryStep, ...]
-    calls: int
-    starts: int
-    minutes: float
-    usd: float | None
+def _json(parts: Sequence[ModelPart]) -> dict[str, object]:
+    """Return what a matrix would do, for machines."""
+    steps = [(part, step) for part in parts for step in part.steps]
+    whole = total(part.estimates[step.name] for part, step in steps)
+    return {
+        "cells": list(_cells(parts)),
+        "left_out": [each for part in parts for each in part.left_out],
+        "notes": [note for part in parts for note in part.notes],
+        "steps": [
+            {"step": step.key, "command": _command(part, step), "takes": part.estimates[step.name]}
+            for part, step in steps
+        ],
+        "calls": whole.calls or 0,
+        "starts": whole.starts,
+        "minutes": whole.minutes,
+        "usd": whole.usd,
+    }
 
 
-def _dry(parts: Sequence[Part]) -> Dry:
-    """Add up what the parts of a matrix take."""
-    steps = [(part, step, part.estimates[step.name]) for part in parts for step in part.steps]
-    prices = [takes.usd for _, _, takes in steps if takes.usd is not None]
-    return Dry(
-        cells=tuple(
-            (part.name, arm, workload.name)
-            for part in parts
-            for arm in part.arms
-            for workload in part.matrix.workloads
-        ),
-        left_out=tuple(each for part in parts for each in part.left_out),
-        notes=tuple(note for part in parts for note in part.notes),
-        steps=tuple(
-            DryStep(step=step.key, command=_command(part, step), takes=takes)
-            for part, step, takes in steps
-        ),
-        calls=sum(takes.calls or 0 for _, _, takes in steps),
-        starts=sum(takes.starts for _, _, takes in steps),
-        minutes=sum(takes.minutes for _, _, takes in steps),
-        usd=sum(prices) if prices else None,
-    )
+def _cells(parts: Sequence[ModelPart]) -> Iterator[tuple[str, str, str]]:
+    """Yield each model, configuration and workload."""
+    for part in parts:
+        for arm in part.arms:
+            yield from ((part.name, arm, workload.name) for workload in part.matrix.workloads)
 
 
-def _command(part: Part, step: Step) -> str:
+def _command(part: ModelPart, step: Step) -> str:
     """Return the command line that runs the step by itself."""
-    places = part.places
-    database = str(places.database(part.name))
+    places, database = part.places, str(part.places.database(part.name))
     if step.study is not None:
         return command(step.study, db=database)
     policy = ("--policy", str(places.policy)) if part.matrix.policy else ()
-    return shlex.join(
-        ("agentload", "report", database, "-o", str(places.report(part.name)), *policy)
-    )
+    report = str(places.report(part.name))
+    return shlex.join(("agentload", "report", database, "-o", report, *policy))
 
 
-def _lines(matrix: Matrix, parts: Sequence[Part]) -> Iterator[str]:
-    found = _dry(parts)
-    yield f"{matrix.name}: {len(found.cells)} cells"
+def _lines(matrix: Matrix, parts: Sequence[ModelPart]) -> Iterator[str]:
+    yield f"{matrix.name}: {len(list(_cells(parts)))} cells"
     for part in parts:
-        yield (
-            f"  {part.name}: {', '.join(part.arms)} × "
-            f"{', '.join(each.name for each in part.matrix.workloads)}"
-        )
-    for each in found.left_out:
-        yield f"  {each.model}: {each.config} is left out: {each.why}"
-    yield from (f"  {note}" for note in found.notes)
+        names = ", ".join(each.name for each in part.matrix.workloads)
+        yield f"  {part.name}: {', '.join(part.arms)} × {names}"
+    for part in parts:
+        for each in part.left_out:
+            yield f"  {each.model}: {each.config} is left out: {each.why}"
+    for part in parts:
+        yield from (f"  {note}" for note in part.notes)
     yield ""
-    yield from table(
-        ("step", "calls", "starts", "minutes", "USD"),
-        [row for part in parts for row in _rows(part)],
-    )
+    rows = [row for part in parts for row in _rows(part)]
+    yield from table(("step", "calls", "starts", "minutes", "USD"), rows)
     yield ""
-    cost = "" if found.usd is None else f", {found.usd:,.2f} USD"
-    more = (
-        " and those of the searches"
-        if any(each.takes.calls is None for each in found.steps)
-        else ""
-    )
-    yield (
-        f"{found.calls:,} calls{more}, {found.starts} starts of servers, "
-        f"{about(found.minutes)}{cost}"
-    )
+    costs = [cost for part in parts for cost in part.estimates.values()]
+    whole = total(costs)
+    price = "" if whole.usd is None else f", {whole.usd:,.2f} USD"
+    is_open = any(cost.calls is None for cost in costs)
+    more = " and those of the searches" if is_open else ""
+    starts = f"{whole.starts} starts of servers"
+    yield f"{whole.calls or 0:,} calls{more}, {starts}, {about(whole.minutes)}{price}"
     yield (
         f"assumed: {ASSUMED_TOKEN_S * 1000:g} ms a token, "
         f"{ASSUMED_PREFILL_TOKENS_PER_S:,.0f} new prompt tokens a second, "
@@ -116,18 +86,17 @@ def _lines(matrix: Matrix, parts: Sequence[Part]) -> Iterator[str]:
     yield "nothing was started (--dry-run)"
 
 
-def _rows(part: Part) -> Iterator[tuple[str, str, str, str, str]]:
+def _rows(part: ModelPart) -> Iterator[tuple[str, ...]]:
     """Yield a row a kind of step: a search has a step for each configuration and workload."""
     for kind in dict.fromkeys(step.kind for step in part.steps if step.kind != "report"):
-        takes = [part.estimates[step.name] for step in part.steps if step.kind == kind]
-        calls = [each.calls for each in takes]
-        prices = [each.usd for each in takes if each.usd is not None]
+        costs = [part.estimates[step.name] for step in part.steps if step.kind == kind]
+        taken = total(costs)
         yield (
-            f"{part.name}: {kind}" + (f", {len(takes)} searches" if kind == "concurrency" else ""),
-            f"{sum(each or 0 for each in calls):,}" if any(calls) else "–",
-            str(sum(each.starts for each in takes) or "–"),
-            f"{sum(each.minutes for each in takes):,.0f}",
-            f"{sum(prices):,.2f}" if prices else "–",
+            f"{part.name}: {kind}" + (f", {len(costs)} searches" if kind == "concurrency" else ""),
+            f"{taken.calls:,}" if taken.calls else "–",
+            str(taken.starts or "–"),
+            f"{taken.minutes:,.0f}",
+            f"{taken.usd:,.2f}" if taken.usd is not None else "–",
         )
 
 
@@ -209,17 +178,17 @@ def matrix(
     traces = traces_of(described)
     if dry_run:
         found = parts(described, places, traces, only=only)
-        print_json(_dry(found)) if json else print(*_lines(described, found), sep="\n")
+        print_json(_json(found)) if json else print(*_lines(described, found), sep="\n")
         return
     played = play(described, places, traces, only=only, minutes=minutes, told=notice)
-    made, paths = ended(described, played, places, traces)
+    made, paths = write_page(described, played, places, traces)
     if json:
         print(paths[-1].read_text(encoding="utf-8"), end="")
     else:
         for each in made.models:
-            print(f"{each.model}: {each.headline}")
+            print(f"{each.model}: {each.document.headline}")
         print(*paths, sep="\n")
-    names = {part.name for part in played.parts}
+    names = {each.part.name for each in played}
     failed = [each for each in made.missing if each.is_failure and each.model in names]
     if failed:
         raise AgentloadError(

@@ -1,10 +1,9 @@
-"""Which configurations fit a model, and the arms file that starts them."""
+"""The settings of servers, and the arms file that starts a model's configurations."""
 
 import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from importlib import resources
@@ -15,66 +14,7 @@ from agentload.endpoints.arguments import holds_key, words_of
 from agentload.endpoints.commands import COMMON
 from agentload.errors import UsageError
 from agentload.kvmath.pool import TRIED
-from agentload.matrix.described import Config, LeftOut, Model, Server, Settings
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fitting:
-    """The configurations of one model, the reference first, and those that are left out."""
-
-    configs: tuple[Config, ...]
-    left_out: tuple[LeftOut, ...]
-    notes: tuple[str, ...] = ()
-
-
-def fit(
-    model: Model,
-    configs: Sequence[Config],
-    *,
-    served: Sequence[str] | None,
-    windows: bool | None,
-    only: str | None = None,
-) -> Fitting:
-    """Choose a model's configurations. *served*: arms that already
-    run; *windows*: whether the model has sliding-window layers.
-    """
-    kept, out, notes = [], [], []
-    for config in _wanted(model, configs, served):
-        if (why := _misfit(config, model, windows, is_served=served is not None)) is not None:
-            out.append(LeftOut(model=model.name, config=config.name, why=why))
-            continue
-        if config.needs_windows and windows is None and served is None:
-            notes.append(
-                f"{model.name}: sliding windows unknown, so {config.name} is tried "
-                "(windows: false leaves it out)"
-            )
-        kept.append(config)
-    if only is not None:
-        kept = [config for place, config in enumerate(kept) if config.name == only or place == 0]
-    return Fitting(configs=tuple(kept), left_out=tuple(out), notes=tuple(notes))
-
-
-def _wanted(
-    model: Model, configs: Sequence[Config], served: Sequence[str] | None
-) -> Sequence[Config]:
-    """Return the model's configurations in its own order; the first is the reference."""
-    by_name = {config.name: config for config in configs}
-    if served is None:
-        return [by_name[name] for name in model.configs] if model.configs else configs
-    return [by_name.get(name, Config(name=name)) for name in model.configs or served]
-
-
-# a fact, or none
-def _misfit(config: Config, model: Model, windows: bool | None, *, is_served: bool) -> str | None:  # noqa: FBT001
-    if config.only and model.name not in config.only:
-        return f"for {', '.join(config.only)} only"
-    if is_served:
-        return None
-    if config.needs_windows and windows is False:
-        return "the model has no sliding-window layers"
-    if config.is_calibrated and model.calibrated is None:
-        return "the model names no calibrated checkpoint (agentload calibrate makes one)"
-    return None
+from agentload.matrix.described import Config, Model, Server, Settings
 
 
 def arms_document(
@@ -99,37 +39,24 @@ def settings_of(config: Config, model: Model, server: Server) -> dict[str, objec
 
 def _arm(config: Config, model: Model, server: Server, served: str) -> dict[str, object]:
     given = settings_of(config, model, server)
-    weights = model.calibrated if config.is_calibrated else model.serve
-    told = ("--served-model-name", served) if weights != served else ()
-    command = (
-        *server.command,
-        "serve",
-        str(weights),
-        "--port",
-        str(server.port),
-        *told,
-        *words(given),
-        *COMMON,
-    )
-    launch: dict[str, object] = {"command": list(command)} | (
-        {"env": dict(server.env)} if server.env else {}
-    )
-    split = {"gpus": count} if server.gpus is None and (count := gpus(given)) > 1 else {}
+    weights = str(model.calibrated if config.is_calibrated else model.serve)
+    told = ["--served-model-name", served] if weights != served else []
+    command = [*server.command, "serve", weights, "--port", str(server.port), *told]
     entry: dict[str, object] = {
         "url": f"http://127.0.0.1:{server.port}/v1",
-        **arm_fields(given),
-        **split,
-        "launch": launch,
+        **{field: given[name] for name, field in _FIELDS.items() if name in given},
     }
-    return entry | ({"expect": expect} if (expect := expectations(given)) else {})
+    if server.gpus is None and gpus(given) > 1:
+        entry["gpus"] = gpus(given)
+    env = {"env": dict(server.env)} if server.env else {}
+    entry["launch"] = {"command": [*command, *words(given), *COMMON], **env}
+    if expect := expectations(given):
+        entry["expect"] = expect
+    return entry
 
 
 def _hardware(server: Server) -> dict[str, object]:
-    said: Mapping[str, object] = {
-        "gpu": server.gpu,
-        "gpus": server.gpus,
-        "price_per_hour": server.price_per_hour,
-    }
+    said = {name: getattr(server, name) for name in ("gpu", "gpus", "price_per_hour")}
     return {name: value for name, value in said.items() if value is not None}
 
 
@@ -239,11 +166,6 @@ def expectations(given: Settings) -> dict[str, object]:
     }
 
 
-def arm_fields(given: Settings) -> dict[str, object]:
-    """Return the fields of an arms file that follow from settings."""
-    return {field: given[name] for name, field in _FIELDS.items() if name in given}
-
-
 def gpus(given: Settings) -> int:
     """Return how many GPUs a server spans."""
     return math.prod(size for name in _SPLIT if isinstance(size := given.get(name), int))
@@ -265,16 +187,14 @@ def _named(name: str, value: object) -> str:
     short = SHORT.get(name, name.removeprefix("enable-"))
     match value:
         case bool():
-            return f"{short}-{'on' if value else 'off'}"
+            text = "on" if value else "off"
         case dict():
-            told = (
-                "-".join(str(each) for each in value.values() if isinstance(each, str | int))
-                or "none"
-            )
-            return f"{short}-{re.sub(r'[^A-Za-z0-9.]+', '-', told)}"
+            plain = [str(each) for each in value.values() if isinstance(each, str | int)]
+            text = "-".join(plain) or "none"
         case list() | tuple():
             return f"{short}-{'-'.join(map(str, value))}"
         case int() | float():
             return f"{short}{value}"
         case _:
-            return f"{short}-{re.sub(r'[^A-Za-z0-9.]+', '-', str(value))}"
+            text = str(value)
+    return f"{short}-{re.sub(r'[^A-Za-z0-9.]+', '-', text)}"

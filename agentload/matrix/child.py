@@ -1,5 +1,5 @@
-"""Run one study in a child process: its output is
-passed on and kept, and it can be asked to stop.
+"""Carry one study out in a child process, as the command line does:
+its output is passed on and kept, and it can be asked to stop.
 """
 
 import signal
@@ -14,8 +14,9 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Final
 
+from agentload.run.prepared import Place
 from agentload.study.document import yaml_text
-from agentload.study.kinds import Replay, Study
+from agentload.study.kinds import Study
 
 DRAIN_S: Final = 300.0
 """Grace after the first interrupt, and again after the
@@ -57,38 +58,37 @@ class Stops:
 
 
 @dataclass(slots=True, kw_only=True)
-class Ended:
-    """How a verb ended."""
+class Exit:
+    """How a child process ended."""
 
     code: int
-    is_timed_out: bool
+    is_timed_out: bool = False
     error: str | None = None
 
 
-def run(
+def carry_out(
     study: Study,
+    place: Place,
     *,
-    database: Path,
-    run: str | None,
     output: Path,
     until: float,
     stops: Stops,
     say: Callable[[str], None],
     lock: int | None = None,
-) -> Ended:
-    """Run a study and return how it ended; it is interrupted at *until*, or when we are.
+) -> Exit:
+    """Carry a study out and return how it ended; the
+    child is interrupted at *until*, or when we are.
 
-    Its output goes to *output* and the study itself next to it.
-    With a *run*, a replay resumes it and other studies add to it.
-
-    The child has its own process group, so Ctrl-C reaches us alone and is passed on once.
-    It inherits *lock*: if we are killed, the lock is held until the child has ended too.
+    Its output goes to *output* and the study itself next to it. The child has its
+    own process group, so Ctrl-C reaches us alone and is passed on once. It inherits
+    *lock*: if we are killed, the lock is held until the child has ended too.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
     written = output.with_suffix(".yaml")
     written.write_text(yaml_text(study), encoding="utf-8")
-    joined = () if run is None else ("--resume" if isinstance(study, Replay) else "--into", run)
-    arguments = ("run", str(written), "--db", str(database), *joined)
+    words = ["run", str(written), "--db", str(place.database)]
+    for option, run in (("--resume", place.resume), ("--into", place.into)):
+        words += [] if run is None else [option, run]
     errors: list[str] = []
 
     def listen(stream: IO[str], file: IO[str]) -> None:
@@ -100,7 +100,7 @@ def run(
             elif line.strip():
                 say(line.rstrip())
 
-    with output.open("a", encoding="utf-8") as file, _started(arguments, file, lock) as process:
+    with output.open("a", encoding="utf-8") as file, _started(words, file, lock) as process:
         assert process.stderr is not None, "a pipe"
         listener = threading.Thread(target=listen, args=(process.stderr, file), daemon=True)
         listener.start()
@@ -109,12 +109,12 @@ def run(
     # Stopped before its handler was installed: killed by the signal
     # itself; while it was, by the interrupt that Python makes of it.
     code = INTERRUPTED if process.returncode in (-ASK, -signal.SIGINT) else process.returncode
-    return Ended(code=code, is_timed_out=is_timed_out, error="; ".join(errors) or None)
+    return Exit(code=code, is_timed_out=is_timed_out, error="; ".join(errors) or None)
 
 
-def _started(arguments: Sequence[str], printed: IO[str], lock: int | None) -> subprocess.Popen[str]:
+def _started(words: Sequence[str], printed: IO[str], lock: int | None) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*PROGRAM, *arguments],
+        [*PROGRAM, *words],
         stdin=subprocess.DEVNULL,
         stdout=printed,
         stderr=subprocess.PIPE,

@@ -4,7 +4,6 @@ measurements, servers), and the layout of its folder.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -15,6 +14,7 @@ from agentload.matrix.measure import Measure
 from agentload.model.trace import Session, Trace
 from agentload.model.walk import again
 from agentload.tracefile.files import read
+from agentload.verdict.policy import Setting, parse
 from agentload.workloads import catalog
 
 Settings: TypeAlias = Mapping[str, object]
@@ -100,6 +100,11 @@ class Matrix:
     server: Server
     policy: Mapping[str, object] = field(default_factory=dict)
 
+    @property
+    def setting(self) -> Setting:
+        """Return its policy, as reports take it."""
+        return parse(self.policy, at="policy") if self.policy else Setting()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
@@ -125,23 +130,21 @@ class Places:
         """Return the file of a workload's trace."""
         return self.root / "traces" / f"{workload}.jsonl"
 
-    def state(self, model: str) -> Path:
-        """Return the file of a model's finished steps; it
-        is kept with the measurements and moves with them.
-        """
-        return self.root / model / "state.json"
-
     def database(self, model: str) -> Path:
         """Return a model's database; it holds one run, so resuming needs nothing else."""
         return self.root / model / "agentload.duckdb"
 
-    def endpoints(self, model: str, arm: str | None = None) -> Path:
-        """Return the arms file of a model, or of one of its arms alone."""
-        return self.root / model / ("endpoints.yaml" if arm is None else f"arms/{arm}.yaml")
+    def endpoints(self, model: str) -> Path:
+        """Return the arms file of a model."""
+        return self.root / model / "endpoints.yaml"
 
     def logs(self, model: str, step: str) -> Path:
         """Return the folder of a step's server logs."""
         return self.root / model / "logs" / step.replace("/", "-")
+
+    def fault(self, model: str, arm: str) -> Path:
+        """Return the file that says why an arm's server did not start; its logs are beside it."""
+        return self.logs(model, "faults") / f"{arm}.json"
 
     def output(self, model: str, step: str) -> Path:
         """Return the file of a step's output."""
@@ -174,8 +177,3 @@ def trace_of(workload: Workload) -> Trace:
     classes = {session.workload for session in made.sessions}
     sessions = _labelled(made, workload.name) if len(classes) == 1 else made.sessions
     return Trace(header=replace(made.header, name=workload.name), sessions=sessions)
-
-
-def has_sessions(trace: Trace) -> bool:
-    """Return whether a trace has any session."""
-    return any(True for _ in islice(trace.sessions, 1))

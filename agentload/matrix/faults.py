@@ -12,10 +12,10 @@ from agentload.endpoints.agreement import agreement
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify, served_model
 from agentload.endpoints.launch import EndedError
+from agentload.endpoints.read import read
 from agentload.errors import EndpointError, LaunchError
-from agentload.matrix.parts import endpoints_of
-from agentload.matrix.past import Fault
-from agentload.matrix.steps import Part
+from agentload.matrix.past import ServerFault
+from agentload.matrix.steps import ModelPart
 from agentload.run.relay import Launching, Relay
 
 _CAUSE: Final = re.compile(r"(?:\w*(?:Error|Exception)|error): ?\S")
@@ -29,13 +29,16 @@ LONGEST: Final = 300
 
 
 def faults(
-    part: Part, *, told: Callable[[str], None], is_stopping: Callable[[], bool]
-) -> Iterator[tuple[str, Fault]]:
+    part: ModelPart, *, told: Callable[[str], None], is_stopping: Callable[[], bool]
+) -> Iterator[tuple[str, ServerFault]]:
     """Yield the servers that keep a replay from starting; the one started last is tried first."""
-    places = part.places
-    last = last_started(places.logs(part.name, "replay"))
+    if part.is_emulated:
+        return
+    places, arms = part.places, read(part.endpoints(part.arms))
+    assert isinstance(arms, tuple), arms
+    last = _last_started(places.logs(part.name, "replay"))
     is_found = False
-    for endpoint in sorted(endpoints_of(part), key=lambda each: each.name != last):
+    for endpoint in sorted(arms, key=lambda each: each.name != last):
         if is_stopping() or (is_found and endpoint.name != last):
             return  # the next replay finds the others
         key = f"{part.name}/{endpoint.name}"
@@ -63,7 +66,7 @@ def look_at(
     logs: Path,
     start_s: float,
     is_stopping: Callable[[], bool] = lambda: False,
-) -> Fault | None:
+) -> ServerFault | None:
     """Meet a server as a replay does, starting and
     stopping it if it does not run; None if all is well.
     """
@@ -75,14 +78,14 @@ def look_at(
     try:
         asyncio.run(met)
     except EndedError as error:
-        return Fault(said=last_words(_log(endpoint, logs)), code=error.code)
+        return ServerFault(said=last_words(_log(endpoint, logs)), code=error.code)
     except (EndpointError, LaunchError) as error:
         if is_stopping():
             return None
         said = error.message.partition("\n")[0]
         # It came up and crashed on its first question.
         is_gone = is_launched and isinstance(error, EndpointError) and error.__cause__ is not None
-        return Fault(said=f"{said}: {last_words(_log(endpoint, logs))}" if is_gone else said)
+        return ServerFault(said=f"{said}: {last_words(_log(endpoint, logs))}" if is_gone else said)
     return None
 
 
@@ -114,7 +117,7 @@ def last_words(log: str) -> str:
     return (causes or told or ["it logged nothing"])[-1][:LONGEST]
 
 
-def last_started(logs: Path) -> str | None:
+def _last_started(logs: Path) -> str | None:
     """Return the server with the newest log."""
     found = list(logs.glob("start-*/*.log"))
     return max(found, key=lambda log: log.stat().st_mtime_ns).stem if found else None

@@ -149,8 +149,3 @@ def _study(fields: Mapping[str, Any], kind: type[P], at: str) -> P:
         return cast(P, study(fields, kind, at=at))
     except UsageError as error:
         raise UsageError(error.message, hint=error.hint or SHOWN) from error
-
-
-def default() -> Measure:
-    """Return the defaults."""
-    return measure({}, "measure", workloads=())

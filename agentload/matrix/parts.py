@@ -1,21 +1,21 @@
 """Split a matrix into parts: the selected models with their configurations, steps and estimates."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import yaml
 
 from agentload import documents
 from agentload.endpoints.commands import config_file, has_windows
-from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.read import EMULATED, Emulated, arms_file, is_arms_file, read, read_file
+from agentload.endpoints.read import EMULATED, Emulated, arms_file, is_arms_file, read
 from agentload.errors import ProfileError, UsageError
-from agentload.matrix.arms import arms_document, fit, is_folder, subset
-from agentload.matrix.described import LeftOut, Matrix, Model, Places, has_sessions, trace_of
-from agentload.matrix.steps import Part
+from agentload.matrix.arms import arms_document, is_folder, subset
+from agentload.matrix.described import Config, LeftOut, Matrix, Model, Places, trace_of
+from agentload.matrix.steps import ModelPart
 from agentload.model.trace import Trace
 from agentload.run.servers import arms_of
 from agentload.tracefile import write
@@ -24,14 +24,17 @@ from agentload.tracefile import write
 def traces_of(matrix: Matrix) -> dict[str, Trace]:
     """Return the trace of each workload. Raises UsageError for an empty one."""
     found = {each.name: trace_of(each) for each in matrix.workloads}
-    if empty := next((name for name, trace in found.items() if not has_sessions(trace)), None):
-        raise UsageError(f"workload '{empty}' has no sessions", hint="agentload trace check FILE")
+    for name, trace in found.items():
+        if next(iter(trace.sessions), None) is None:
+            raise UsageError(
+                f"workload '{name}' has no sessions", hint="agentload trace check FILE"
+            )
     return found
 
 
 def parts(
     matrix: Matrix, places: Places, traces: Mapping[str, Trace], *, only: str | None = None
-) -> tuple[Part, ...]:
+) -> tuple[ModelPart, ...]:
     """Return each model's part; *only* is MODEL, or MODEL/CONFIG to compare with the reference.
 
     Raises UsageError if nothing fits.
@@ -48,15 +51,21 @@ def parts(
 
 def _of_model(
     matrix: Matrix, model: Model, places: Places, traces: Mapping[str, Trace], *, only: str | None
-) -> Part:
-    served = _served(model)
-    windows = (
-        model.windows
-        if model.windows is not None or model.serve is None
-        else has_windows(model.serve)
-    )
-    found = fit(model, matrix.configs, served=served, windows=windows, only=only)
-    names = tuple(config.name for config in found.configs)
+) -> ModelPart:
+    served, windows = _served(model), _windows(model)
+    kept, out, notes = [], [], []
+    for config in _wanted(model, matrix.configs, served):
+        why = _misfit(config, model, windows, is_served=served is not None)
+        if why is not None:
+            out.append(LeftOut(model=model.name, config=config.name, why=why))
+            continue
+        if config.needs_windows and windows is None and served is None:
+            notes.append(
+                f"{model.name}: sliding windows unknown, so {config.name} is tried "
+                "(windows: false leaves it out)"
+            )
+        kept.append(config.name)
+    names = tuple(name for name in kept if only in (None, name) or name == kept[0])
     if only is not None and only not in names:
         raise UsageError(
             f"--only: {model.name} is not tried with '{only}'", hint=f"one of: {', '.join(names)}"
@@ -66,7 +75,7 @@ def _of_model(
     if not names:
         raise UsageError(
             f"{model.name}: no configuration fits",
-            hint="; ".join(f"{each.config}: {each.why}" for each in found.left_out),
+            hint="; ".join(f"{each.config}: {each.why}" for each in out),
         )
     workloads = tuple(each for each in matrix.workloads if not each.only or model.name in each.only)
     if not workloads:
@@ -76,7 +85,7 @@ def _of_model(
         )
     # A subset is a different comparison and gets its own folder.
     named = model if only is None else msgspec.structs.replace(model, name=f"{model.name}.{only}")
-    part = Part(
+    part = ModelPart(
         matrix=replace(matrix, workloads=workloads),
         model=named,
         places=places,
@@ -84,10 +93,42 @@ def _of_model(
         wanted=names,
         arms=names,
         tokenizer=_tokenizer(model),
-        left_out=found.left_out,
-        notes=found.notes,
+        notes=tuple(notes),
     )
-    return replace(part, left_out=(*found.left_out, *_not_done(part)))
+    if matrix.measure.isolation is not None and not part.is_launched:
+        why = "it restarts servers, and these already run"
+        out.append(LeftOut(model=named.name, config="isolation", why=why))
+    return replace(part, left_out=tuple(out))
+
+
+def _windows(model: Model) -> bool | None:
+    """Return whether a model has sliding-window layers; None if nobody knows."""
+    if model.windows is not None or model.serve is None:
+        return model.windows
+    return has_windows(model.serve)
+
+
+def _wanted(
+    model: Model, configs: Sequence[Config], served: Sequence[str] | None
+) -> Sequence[Config]:
+    """Return the model's configurations in its own order; the first is the reference."""
+    by_name = {config.name: config for config in configs}
+    if served is None:
+        return [by_name[name] for name in model.configs] if model.configs else configs
+    return [by_name.get(name, Config(name=name)) for name in model.configs or served]
+
+
+# a fact, or none
+def _misfit(config: Config, model: Model, windows: bool | None, *, is_served: bool) -> str | None:  # noqa: FBT001
+    if config.only and model.name not in config.only:
+        return f"for {', '.join(config.only)} only"
+    if is_served:
+        return None
+    if config.needs_windows and windows is False:
+        return "the model has no sliding-window layers"
+    if config.is_calibrated and model.calibrated is None:
+        return "the model names no calibrated checkpoint (agentload calibrate makes one)"
+    return None
 
 
 def _check_served(model: Model, names: Sequence[str], served: Sequence[str]) -> None:
@@ -101,15 +142,6 @@ def _check_served(model: Model, names: Sequence[str], served: Sequence[str]) -> 
         raise UsageError(
             f"{model.name}: emulated arms must keep their profile's order",
             hint=f"configs: [{', '.join(theirs)}]",
-        )
-
-
-def _not_done(part: Part) -> Iterator[LeftOut]:
-    if part.matrix.measure.isolation and not part.is_launched:
-        yield LeftOut(
-            model=part.model.name,
-            config="isolation",
-            why="it restarts servers, and these already run",
         )
 
 
@@ -134,7 +166,7 @@ def _tokenizer(model: Model) -> str | None:
     return str(beside) if beside.is_file() else None
 
 
-def document(part: Part) -> dict[str, object]:
+def document(part: ModelPart) -> dict[str, object]:
     """Return a model's arms file; emulated models have none."""
     model, matrix = part.model, part.matrix
     if model.serve is not None:
@@ -159,18 +191,17 @@ def lay_out(matrix: Matrix, places: Places, traces: Mapping[str, Trace]) -> None
         _write(places.policy, matrix.policy)
 
 
-def endpoints_of(part: Part) -> tuple[Endpoint, ...]:
-    """Write a model's arms file and one for each arm; return the endpoints.
-
-    Emulated servers do not exist before they are used.
+def write_arms(part: ModelPart, *, keeps_others: bool) -> None:
+    """Write a model's arms file, with the arms that an earlier one
+    had beside if it *keeps_others*; emulated servers have none.
     """
     if part.is_emulated or not part.arms:
-        return ()
-    whole, path = document(part), part.places.endpoints(part.model.name)
-    for arm in part.arms:
-        _write(part.places.endpoints(part.model.name, arm), subset(whole, [arm]))
-    _write(path, whole)
-    return read_file(path)
+        return
+    whole, path = document(part), part.places.endpoints(part.name)
+    before = documents.read(path)["arms"] if keeps_others and path.exists() else {}
+    own = cast(Mapping[str, object], whole["arms"])
+    others = {arm: entry for arm, entry in before.items() if arm not in own}
+    _write(path, {**whole, "arms": {**own, **others}})
 
 
 def _write(path: Path, content: Mapping[str, object]) -> None:

@@ -1,58 +1,88 @@
-"""The progress of a matrix: each model's state, saved
-after every step, and what its database and journals hold.
+"""What a model's folder says of earlier commands: its
+run, how its steps ended, and which servers did not start.
+
+How a step ended is a row of the run (probe `step`), in a journal of its own beside the
+run's others: it is stored, copied and rebuilt with what was measured. What a run is of,
+its study and its arms file say. Before a run has begun, everything may still change.
 """
 
 import fcntl
-import hashlib
 import json
 import os
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from agentload.errors import StoreError, UsageError
+from agentload import documents
+from agentload.errors import UsageError
 from agentload.evidence.view import run_view
 from agentload.matrix.described import LeftOut
 from agentload.matrix.parts import document
-from agentload.matrix.steps import Part
+from agentload.matrix.steps import ModelPart, Step
 from agentload.model.controls import is_control
-from agentload.model.rows import AnswerRow, ArmRow, BlockRow, LegRow, RunRow
+from agentload.model.rows import AnswerRow, ArmRow, BlockRow, LegRow, ProbeRow, RunRow
 from agentload.run.past import FIRST as BESIDE
-from agentload.store import journal
+from agentload.run.prepared import bounded
+from agentload.store import journal, tables
 from agentload.store.database import reading
 from agentload.store.loader import load
-from agentload.store.places import journal_rows, journalled_runs, journals
+from agentload.store.places import journal_folder, journal_rows, journalled_runs, journals
+from agentload.study.change import WORDS, differences, essence, extended, resumed
+from agentload.study.document import json_text
+from agentload.study.kinds import Replay, Study
+from agentload.study.parts import Live, TraceRef
+from agentload.study.stored import stored, study_of
 from agentload.tracefile import digest
 
 Outcome: TypeAlias = Literal["done", "stopped", "failed"]
 """stopped: out of time; what it has is kept, and it resumes with the matrix."""
+STEP: Final = "step"
+"""The probe of a row that says how a step ended; its settings have the step's name."""
+JOURNAL: Final = "steps"
+KILLED: Final = "it was killed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
-    """How a step ended."""
+class StepEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """How a step ended, and the study that it carried out."""
 
     outcome: Outcome
-    asked: str
-    """Its measurement without its place: a step that measures something else is another step."""
-    pairs: int | None = None
-    settled: str = ""
-    """`Step.fixed` when it ran."""
-    seconds: float
-    code: int
+    study: str = ""
+    """JSON; empty for a report."""
+    code: int = 0
     said: str | None = None
     before: int = 0
     """Pairs in its run from an earlier, different sweep."""
 
+    @property
+    def carried_out(self) -> Study | None:
+        """Return the study."""
+        return stored(self.study) if self.study else None
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+    def is_of(self, step: Step) -> bool:
+        """Return whether the step still measures the same, however many pairs of it."""
+        began = self.carried_out
+        return (began and essence(began)) == (step.study and essence(step.study))
+
+    def has_finished(self, step: Step) -> bool:
+        """Return whether nothing of the step is left to do."""
+        if self.outcome != "done" or not self.is_of(step):
+            return False
+        return step.pairs is None or step.pairs <= getattr(self.carried_out, "pairs", 0)
+
+
+def end_of(step: Step) -> StepEnd:
+    """Return the record of a step that has been carried out."""
+    return StepEnd(outcome="done", study="" if step.study is None else json_text(step.study))
+
+
+class ServerFault(msgspec.Struct, frozen=True, kw_only=True):
     """A server that did not start or was not what it should be."""
 
     said: str
@@ -60,74 +90,12 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
-    """A model's steps and server faults, by name."""
-
-    steps: Mapping[str, Done] = field(default_factory=dict)
-    faults: Mapping[str, Fault] = field(default_factory=dict)
-    """Faults of configurations that the run started without or could not start with."""
-    origin: Mapping[str, str] = field(default_factory=dict)
-    """What its run is made of, as digests (`origin`)."""
-
-    def with_step(self, name: str, done: Done) -> "State":
-        """Return the state after a step."""
-        return replace(self, steps={**self.steps, name: done})
-
-    def with_fault(self, name: str, fault: Fault) -> "State":
-        """Return the state after a server failed to start."""
-        return replace(self, faults={**self.faults, name: fault})
-
-
-def read_state(path: Path) -> State:
-    """Read the state; empty if there is no file yet. Raises StoreError."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=State)
-    except FileNotFoundError:
-        return State()
-    except msgspec.MsgspecError as error:
-        raise StoreError(
-            f"{path}: not a matrix's state: {error}",
-            hint="use another --out, or delete the file to run its steps again",
-        ) from error
-
-
-def write_state(path: Path, state: State) -> None:
-    """Write the state atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_suffix(".new")
-    fresh.write_bytes(msgspec.json.format(msgspec.json.encode(state), indent=1))
-    fresh.replace(path)
-
-
-@contextmanager
-def hold(folder: Path) -> Iterator[int]:
-    """Lock a matrix's folder; raise UsageError if another process has it.
-
-    The kernel frees the lock with the last process that has the
-    yielded descriptor: a verb that outlives a killed matrix keeps it.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    fd = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UsageError(
-                f"{folder}: in use by another `agentload matrix`, or by a verb that one "
-                "left running",
-                hint=f"wait for it, end it (fuser {folder}/.lock names it), or use another --out",
-            ) from error
-        yield fd
-    finally:
-        os.close(fd)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRun:
-    """A model's run and the arms it started with."""
+    """A model's run, the arms that it began with, and its study."""
 
     run: str
     arms: tuple[str, ...]
+    study: Replay
 
 
 def run_of(database: Path) -> ModelRun | None:
@@ -135,28 +103,129 @@ def run_of(database: Path) -> ModelRun | None:
     for run in journalled_runs(database):
         for path in journals(database, run):
             # The head of a journal describes the run; the calls behind it may be a gigabyte.
-            rows = list(
-                takewhile(lambda row: isinstance(row, LegRow | RunRow | ArmRow), journal.read(path))
+            head = takewhile(
+                lambda row: isinstance(row, LegRow | RunRow | ArmRow), journal.read(path)
             )
-            if any(isinstance(row, RunRow) for row in rows):
-                arms = sorted(
-                    (row for row in rows if isinstance(row, ArmRow)), key=lambda row: row.position
-                )
-                return ModelRun(
-                    run=run, arms=tuple(row.arm for row in arms if not is_control(row.arm))
-                )
+            rows = list(head)
+            for row in rows:
+                study = study_of(row) if isinstance(row, RunRow) else None
+                if isinstance(study, Replay):
+                    return ModelRun(run=run, arms=_arms(rows), study=study)
     return None
 
 
-def can_join(database: Path, run: str) -> bool:
-    """Return whether a run can be added to; a missing database
-    is rebuilt from the journals once they hold a finished block.
+def _arms(rows: list[Any]) -> tuple[str, ...]:
+    arms = sorted((row for row in rows if isinstance(row, ArmRow)), key=lambda row: row.position)
+    return tuple(row.arm for row in arms if not is_control(row.arm))
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    """How far a model is: its part with the arms that are
+    left, how its steps ended, and the faults of its servers.
     """
-    if not database.exists() and any(
-        isinstance(row, BlockRow) and row.void is None for row in journal_rows(database, run)
-    ):
-        load(journals(database, run), database)
-    return database.exists()
+
+    part: ModelPart
+    ends: dict[str, StepEnd] = field(default_factory=dict)
+    faults: dict[str, ServerFault] = field(default_factory=dict)
+    """Of arms that the run began without or could not begin with."""
+
+    @property
+    def database(self) -> Path:
+        """Return the model's database."""
+        return self.part.places.database(self.part.name)
+
+    @property
+    def run(self) -> ModelRun | None:
+        """Return the model's run; None before it has begun."""
+        return run_of(self.database)
+
+    def is_done(self, step: Step) -> bool:
+        """Return whether a step is done."""
+        last = self.ends.get(step.name)
+        return last is not None and last.has_finished(step)
+
+    def note(self, step: Step, ended: StepEnd) -> None:
+        """Keep how a step ended, with the run once there is one."""
+        self.ends[step.name] = ended
+        if (run := self.run) is None:
+            return
+        row = ProbeRow(
+            run_id=run.run,
+            arm="",
+            probe=STEP,
+            at_ns=time.time_ns(),
+            settings=json.dumps({STEP: step.name}),
+            outcome=ended.outcome,
+            detail=msgspec.json.encode(ended).decode(),
+        )
+        path = journal_folder(self.database, run.run) / f"{JOURNAL}.journal"
+        with journal.Writer(path, ahead=0) as steps:  # the database has it with the next step
+            steps.append(row)
+
+    def leave_out(self, arm: str, fault: ServerFault) -> None:
+        """Go on without an arm; there is no run yet that could keep the reason."""
+        self.faults[arm] = fault
+        self.part = self.part.without([arm])
+        path = self.part.places.fault(self.part.name, arm)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(msgspec.json.encode(fault))
+
+    def forget_faults(self) -> None:
+        """Forget which servers did not start before: all are tried again."""
+        for arm in self.part.wanted:
+            self.part.places.fault(self.part.name, arm).unlink(missing_ok=True)
+
+
+LATE: Final = "the model's run started without it: use another --out to measure it"
+
+
+def progress_of(part: ModelPart) -> Progress:
+    """Read how far a model is, its part reduced to the arms of its run.
+
+    Before the run begins nothing holds: what kept a server
+    from starting is often mended outside the matrix file.
+    """
+    before = run_of(part.places.database(part.name))
+    if before is None:
+        return Progress(part=part)
+    late = [arm for arm in part.arms if arm not in before.arms]
+    faults = {arm: fault for arm in late if (fault := _fault(part, arm)) is not None}
+    unknown = (arm for arm in late if arm not in faults)
+    out = tuple(LeftOut(model=part.name, config=arm, why=LATE) for arm in unknown)
+    left = part.without(late)
+    # A command that was killed over its replay has kept nothing else of it.
+    ends = {"replay": StepEnd(outcome="stopped", study=json_text(before.study), said=KILLED)}
+    return Progress(
+        part=replace(left, left_out=(*left.left_out, *out)),
+        ends=ends | _ends(part.places.database(part.name), before.run),
+        faults=faults,
+    )
+
+
+def _fault(part: ModelPart, arm: str) -> ServerFault | None:
+    path = part.places.fault(part.name, arm)
+    return msgspec.json.decode(path.read_bytes(), type=ServerFault) if path.exists() else None
+
+
+def _ends(database: Path, run: str) -> dict[str, StepEnd]:
+    path = journal_folder(database, run) / f"{JOURNAL}.journal"
+    rows = journal.read(path, damaged=lambda _: None) if path.exists() else ()
+    return {
+        json.loads(row.settings)[STEP]: msgspec.json.decode(row.detail or "", type=StepEnd)
+        for row in rows
+        if isinstance(row, ProbeRow)
+    }
+
+
+def can_join(database: Path, run: str) -> bool:
+    """Return whether a run can be added to: it has a finished block.
+
+    A missing database is rebuilt from the journals.
+    """
+    load(journals(database, run), database)
+    with reading(database) as connection:
+        return any(row.void is None for row in tables.rows(connection, BlockRow, run_id=run))
 
 
 def sweep_pairs(database: Path, before: ModelRun) -> int:
@@ -191,75 +260,96 @@ SERVER: Final = frozenset(
 """What an arms file says of a server except its place and price, which may change during a run."""
 
 
-def origin(part: Part) -> dict[str, str]:
-    """Return digests of what a model's run is made of; its traces must have been laid out."""
-    replay = part.steps[0]
-    traces = {each.name: digest(part.places.trace(each.name)) for each in part.matrix.workloads}
+def changes(part: ModelPart, run: ModelRun) -> tuple[str, ...]:
+    """Name what the file says differently now from what
+    a run began with; its traces must have been laid out.
+
+    A configuration that was removed does not count; another workload does.
+    """
+    return tuple(_changes(part, run))
+
+
+def _changes(part: ModelPart, run: ModelRun) -> Iterator[str]:
+    if part.arms[0] != run.arms[0]:
+        yield "reference"
+    replay = part.steps[0].study
+    assert isinstance(replay, Replay), part
+    names = [each.name for each in part.matrix.workloads]
+    traces = {name: digest(part.places.trace(name)) for name in names}
+    refs = tuple(TraceRef(path=name, sha256=held) for name, held in traces.items())
+    now = resumed(run.study, bounded(extended(replay, traces=refs)))
+    yield from (name for name in differences(run.study, now) if name != WORDS["traces"])
+    began = {Path(ref.path).stem: ref.sha256 for ref in run.study.traces}
+    for name in began | traces:
+        if began.get(name) != traces.get(name):
+            yield f"workload {name}"
+    assert isinstance(run.study.servers, Live), run
+    if part.is_emulated:
+        if part.source != run.study.servers.endpoints.partition("/")[0]:
+            yield "servers"
+        return
+    before, servers = arms_on_disk(part), _servers(document(part))
+    for arm, server in servers.items():
+        if arm in before and before[arm] != server:
+            yield f"server of {arm}"
+
+
+def arms_on_disk(part: ModelPart) -> dict[str, dict[str, object]]:
+    """Return what the model's arms file, as it was written last, says of each server."""
+    path = part.places.endpoints(part.name)
+    return _servers(documents.read(path)) if path.exists() else {}
+
+
+def _servers(whole: Mapping[str, Any]) -> dict[str, dict[str, object]]:
+    shared = {name: value for name, value in whole.items() if name in SERVER}
     return {
-        "reference": part.arms[0],
-        "load": _digest(replay.essence),
-        **{f"workload {name}": found for name, found in traces.items()},
-        **{f"server of {arm}": _digest(server) for arm, server in _servers(part).items()},
+        arm: {
+            **shared,
+            **{name: _without_port(value) for name, value in entry.items() if name in SERVER},
+        }
+        for arm, entry in whole["arms"].items()
     }
 
 
-def differences(began: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
-    """Name what differs from the start of a run.
-
-    A server that was removed does not count; another workload does.
-    """
-    changed = [
-        name
-        for name in began
-        if began[name] != now.get(name) and (name in now or not name.startswith("server"))
-    ]
-    return tuple(changed + [name for name in now if began and name not in began])
+def _without_port(value: object) -> object:
+    """Return a launch command without its port: any free one will do."""
+    if not isinstance(value, Mapping) or not isinstance(value.get("command"), list):
+        return value
+    words = value["command"]
+    at = words.index("--port") if "--port" in words else len(words)
+    return {**value, "command": words[:at] + words[at + 2 :]}
 
 
-def _servers(part: Part) -> dict[str, object]:
-    if part.is_emulated:
-        return {arm: part.endpoints(arm) for arm in part.arms}
-    # Any free port will do.
-    server = msgspec.structs.replace(part.matrix.server, port=0)
-    whole = document(replace(part, matrix=replace(part.matrix, server=server)))
-    shared, arms = _described(whole), whole["arms"]
-    assert isinstance(arms, Mapping), whole
-    return {arm: {**shared, **_described(entry)} for arm, entry in arms.items()}
-
-
-def _described(entry: Mapping[str, object]) -> dict[str, object]:
-    return {name: value for name, value in entry.items() if name in SERVER}
-
-
-def _digest(said: object) -> str:
-    return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
-
-
-LATE: Final = "the model's run started without it: use another --out to measure it"
 CHANGED: Final = "the file has changed since its run started"
 
 
-def resume(part: Part) -> tuple[Part, State]:
-    """Return a part reduced to the arms of its run, and the state that still holds.
-
-    Before the run starts, none does: what kept a server
-    from starting is often fixed outside the matrix file.
-    """
-    places = part.places
-    before = run_of(places.database(part.name))
-    if before is None:
-        return part, State()
-    state = read_state(places.state(part.name))
-    faults = {arm: fault for arm, fault in state.faults.items() if arm in part.wanted}
-    late = [arm for arm in part.arms if arm not in before.arms]
-    out = tuple(LeftOut(model=part.name, config=arm, why=LATE) for arm in late if arm not in faults)
-    left = part.without(late)
-    return replace(left, left_out=(*left.left_out, *out)), replace(state, faults=faults)
-
-
-def diff(part: Part, state: State) -> str | None:
+def diff(progress: Progress) -> str | None:
     """Say what has changed since a model's run started; None before it starts or if nothing has."""
-    if not part.arms or run_of(part.places.database(part.name)) is None:
+    run = progress.run
+    if not progress.part.arms or run is None:
         return None
-    names = differences(state.origin, origin(part))
+    names = changes(progress.part, run)
     return f"{CHANGED} ({', '.join(names)}): use another --out to measure it" if names else None
+
+
+@contextmanager
+def hold(folder: Path) -> Iterator[int]:
+    """Lock a matrix's folder; raise UsageError if another process has it.
+
+    The kernel frees the lock with the last process that has the
+    yielded descriptor: a verb that outlives a killed matrix keeps it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    fd = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UsageError(
+                f"{folder}: in use by another `agentload matrix`, or by a verb that one "
+                "left running",
+                hint=f"wait for it, end it (fuser {folder}/.lock names it), or use another --out",
+            ) from error
+        yield fd
+    finally:
+        os.close(fd)

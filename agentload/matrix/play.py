@@ -1,65 +1,54 @@
 """Play a matrix step by step, each in a child process;
 a failure is recorded and the others continue.
-
-At the end each model's run is reported, and the page over all models is written.
 """
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from agentload.errors import AgentloadError, InterruptError
+from msgspec.structs import replace
+
+from agentload.errors import AgentloadError, InterruptError, StoreError
 from agentload.matrix import child
-from agentload.matrix.child import INTERRUPTED, Ended, Stops
+from agentload.matrix.child import INTERRUPTED, Exit, Stops
 from agentload.matrix.described import Matrix, Places
 from agentload.matrix.faults import faults
-from agentload.matrix.parts import endpoints_of, lay_out, parts
+from agentload.matrix.parts import lay_out, parts, write_arms
 from agentload.matrix.past import (
-    Done,
+    KILLED,
     ModelRun,
-    State,
+    Progress,
+    StepEnd,
     can_join,
     diff,
+    end_of,
     hold,
     is_answered,
-    origin,
-    resume,
-    run_of,
+    progress_of,
     sweep_pairs,
-    write_state,
 )
-from agentload.matrix.steps import Part, Step
+from agentload.matrix.steps import Step
 from agentload.model.trace import Trace
 from agentload.report.advise import advise, keep
-from agentload.report.matrix import page
-from agentload.report.matrix import write as write_page
-from agentload.report.record import Measured, Missing, Page, measured
 from agentload.report.render import write
-from agentload.verdict.policy import Setting, parse
+from agentload.run.prepared import Place
+from agentload.study.kinds import Ask, Replay
+from agentload.verdict.policy import Setting
 
 NO_RUN: Final = "the replay has not finished a block pair"
 ANSWERED: Final = (
     "its questions were answered with another thinking budget: use another --out to ask them again"
 )
-KILLED: Final = "it was killed"
 GO_ON: Final = "the same command resumes there"
 FOREVER: Final = float("inf")
 Told: TypeAlias = Callable[[str], None]
-Verb: TypeAlias = Callable[..., Ended]
-"""Runs one study, as `child.run` does."""
-Reporter: TypeAlias = Callable[[Path, str, Path], Ended]
+Verb: TypeAlias = Callable[..., Exit]
+"""Carries one study out, as `child.carry_out` does."""
+Reporter: TypeAlias = Callable[[Path, str, Path], Exit]
 """Writes a run's report into a folder."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
-    """A played matrix: its models with their remaining arms, and the state of each."""
-
-    parts: tuple[Part, ...]
-    states: Mapping[str, State]
 
 
 def play(
@@ -70,9 +59,9 @@ def play(
     only: str | None = None,
     minutes: float | None = None,
     told: Told = lambda _: None,
-    verb: Verb = child.run,
+    verb: Verb = child.carry_out,
     report: Reporter | None = None,
-) -> Played:
+) -> tuple[Progress, ...]:
     """Play the remaining steps.
 
     Raises InterruptError when asked to stop; finished steps stay finished.
@@ -80,22 +69,20 @@ def play(
     found = parts(matrix, places, traces, only=only)
     with hold(places.root) as lock, Stops().caught() as stops:
         lay_out(matrix, places, traces)
-        held = partial(verb, lock=lock)
-        reporting = report or partial(
-            report_of, parse(matrix.policy, at="policy") if matrix.policy else Setting()
-        )
-        return _Playing(
-            found,
-            places=places,
+        player = _Player(
+            models=tuple(map(progress_of, found)),
             stops=stops,
-            minutes=minutes,
+            pace=Pace(minutes=minutes),
             told=told,
-            verb=held,
-            report=reporting,
-        ).play()
+            verb=partial(verb, lock=lock),
+            report=report or partial(write_report, matrix.setting),
+        )
+        for model in player.models:
+            player.play(model)
+    return player.models
 
 
-def report_of(setting: Setting, database: Path, run: str, folder: Path) -> Ended:
+def write_report(setting: Setting, database: Path, run: str, folder: Path) -> Exit:
     """Decide on a run and write its report."""
     try:
         found = advise(database, run, setting=setting)
@@ -103,321 +90,195 @@ def report_of(setting: Setting, database: Path, run: str, folder: Path) -> Ended
         write(found, folder)
     except AgentloadError as error:
         hint = f"; hint: {error.hint}" if error.hint else ""
-        return Ended(code=1, is_timed_out=False, error=f"error: {error.message}{hint}")
-    return Ended(code=0, is_timed_out=False)
+        return Exit(code=1, error=f"error: {error.message}{hint}")
+    return Exit(code=0)
 
 
-class _Playing:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Player:
     """One process's work on a matrix."""
 
-    def __init__(
-        self,
-        found: Sequence[Part],
-        *,
-        places: Places,
-        stops: Stops,
-        minutes: float | None,
-        told: Told,
-        verb: Verb,
-        report: Reporter,
-    ) -> None:
-        self._places = places
-        self._stops = stops
-        self._told = told
-        self._verb = verb
-        self._report = report
-        standing = [resume(part) for part in found]
-        self._parts = [part for part, _ in standing]
-        self._states = {part.name: state for part, state in standing}
-        self._pace = Pace(minutes=minutes, is_done=self._is_done)
+    models: tuple[Progress, ...]
+    stops: Stops
+    pace: "Pace"
+    told: Told
+    verb: Verb
+    report: Reporter
 
-    def play(self) -> Played:
-        """Play model by model."""
-        for place in range(len(self._parts)):
-            self._play_model(place)
-        return Played(parts=tuple(self._parts), states=self._states)
+    def play(self, model: Progress) -> None:
+        """Play one model: its replay, then what is added to that run."""
+        is_same = self._replay(model)
+        for step in model.part.steps[1:]:
+            if step.study is None or (is_same and not model.is_done(step)):
+                self._add(model, step)
 
-    def _play_model(self, place: int) -> None:
-        is_same = True
-        while is_same and (part := self._parts[place]).arms:
-            is_same = self._is_same(part)
-            if not is_same or self._is_done(part.steps[0]) or self._play(part.steps[0], place):
-                break
-            if not (faulty := self._look(part)):
-                break
-            self._leave_out(faulty, place)
-        for step in self._parts[place].steps[1:]:
-            database = self._places.database(step.model)
-            before = run_of(database)
-            if before is None or not can_join(database, before.run):
-                self._note(
-                    step,
-                    Done(outcome="failed", asked=step.essence, seconds=0.0, code=1, said=NO_RUN),
-                )
-            elif step.kind == "report" or (is_same and not self._is_done(step)):
-                self._play(step, place)
-
-    def _is_same(self, part: Part) -> bool:
-        """Write a model's arms files; return whether its run,
-        if started, has the same servers, traces and load.
+    def _replay(self, model: Progress) -> bool:
+        """Play the model's run, without the servers that keep it
+        from beginning; return whether it is what the file describes.
         """
-        endpoints_of(part)
-        state = self._states[part.name]
-        if other := diff(part, state):
-            self._told(f"{part.name}: {other}")
-            return False
-        if not state.origin or run_of(self._places.database(part.name)) is None:
-            self._keep(part.name, replace(state, origin=origin(part)))
+        if model.run is None:
+            model.forget_faults()
+        while model.part.arms:
+            if (other := diff(model)) is not None:
+                self.told(f"{model.part.name}: {other}")
+                return False
+            write_arms(model.part, keeps_others=model.run is not None)
+            step = model.part.steps[0]
+            if model.is_done(step) or self._carry_out(model, step):
+                break
+            if model.run is not None or not self._leave_out_faulty(model):
+                break
         return True
 
-    def _play(self, step: Step, place: int) -> bool:
-        """Run a step and record how it ended; return whether it succeeded."""
-        before = run_of(self._places.database(step.model))
-        run = None if before is None else before.run
-        last = self._states[step.model].steps.get(step.name)
-        if (
-            last is not None
-            and last.settled != step.fixed
-            and run is not None
-            and is_answered(self._places.database(step.model), run)
-        ):
-            self._note(step, replace(last, outcome="failed", code=1, said=ANSWERED))
+    def _leave_out_faulty(self, model: Progress) -> bool:
+        """Go on without the servers that keep a replay
+        from beginning; return whether there are any.
+        """
+        name, reference = model.part.name, model.part.arms[0]
+        found = dict(faults(model.part, told=self.told, is_stopping=lambda: self.stops.count > 0))
+        for arm, fault in found.items():
+            model.leave_out(arm, fault)
+        self._heed(name)
+        arms = model.part.arms
+        if arms and reference in found:
+            self.told(f"{name}: {reference} is left out: {arms[0]} is the reference")
+        return bool(found)
+
+    def _add(self, model: Progress, step: Step) -> None:
+        """Carry out what is added to a run, where there is one."""
+        run = model.run
+        try:
+            why = None if run is not None and can_join(model.database, run.run) else NO_RUN
+        except StoreError as error:
+            why = error.message
+        if why is None:
+            self._carry_out(model, step)
+        else:
+            self._note(model, step, replace(end_of(step), outcome="failed", code=1, said=why))
+
+    def _carry_out(self, model: Progress, step: Step) -> bool:
+        """Carry a step out and record how it ended; return whether what it measured is kept."""
+        run, last = model.run, model.ends.get(step.name)
+        if run is not None and last is not None and _contradicts(step, last, model, run):
+            self._note(model, step, replace(last, outcome="failed", code=1, said=ANSWERED))
             return False
-        made, left = self._record(step, before, last)
+        made, left = _laid_out(step, last, model, run)
         if left is not None and left <= 0:
-            self._note(step, made)
+            self._note(model, step, made)
             return True
         self._announce(step)
-        self._keep(
-            step.model,
-            self._states[step.model].with_step(
-                step.name, replace(made, outcome="stopped", said=KILLED)
-            ),
-        )
+        if step.study is not None:
+            model.note(step, replace(made, outcome="stopped", said=KILLED))
         began = time.monotonic()
-        ended = self._outcome(step, run, left)
-        seconds = time.monotonic() - began
-        if ended.code == 0 and (
-            run is None if step.kind == "replay" else last is None
-        ):  # it was played to the end
-            self._pace.spent(
-                seconds, expected_minutes=self._parts[place].estimates[step.name].minutes
-            )
-        self._note(step, _done(replace(made, seconds=round(seconds, 1), code=ended.code), ended))
+        ended = self._exit(model, step, run, left)
+        is_whole = run is None if step.kind == "replay" else last is None
+        if ended.code == 0 and is_whole:
+            expected = model.part.estimates[step.name].minutes
+            self.pace.spend(time.monotonic() - began, expected_minutes=expected)
+        self._note(model, step, _ended(made, ended))
         self._heed(step.key)
         return ended.code in {0, INTERRUPTED}
 
-    def _outcome(self, step: Step, run: str | None, left: int | None) -> Ended:
-        study, database = step.with_pairs(left), self._places.database(step.model)
+    def _exit(self, model: Progress, step: Step, run: ModelRun | None, left: int | None) -> Exit:
+        places, name = model.part.places, None if run is None else run.run
+        study = step.with_pairs(left)
         if study is None:
-            assert run is not None, "a report needs a run"
-            return self._report(database, run, self._places.report(step.model))
-        return self._verb(
+            assert name is not None, "a report needs a run"
+            return self.report(model.database, name, places.report(step.model))
+        into = {"resume" if isinstance(study, Replay) else "into": name}
+        ahead = self._ahead(step)
+        return self.verb(
             study,
-            database=database,
-            run=run,
-            output=self._places.output(step.model, step.name),
-            until=self._pace.until(self._parts, step),
-            stops=self._stops,
-            say=lambda line: self._told(f"  {line}"),
+            Place(database=model.database, **into),
+            output=places.output(step.model, step.name),
+            until=self.pace.until(ahead[step.key], sum(ahead.values())),
+            stops=self.stops,
+            say=lambda line: self.told(f"  {line}"),
         )
 
-    def _record(
-        self, step: Step, before: ModelRun | None, last: Done | None
-    ) -> tuple[Done, int | None]:
-        """Return the record of a finished step, and the pairs that a sweep still lacks."""
-        made = Done(
-            outcome="done",
-            asked=step.essence,
-            pairs=step.pairs,
-            settled=step.fixed,
-            seconds=0.0,
-            code=0,
-        )
-        if step.kind != "context" or step.pairs is None or before is None:
-            return made, None
-        found = sweep_pairs(self._places.database(step.model), before)
-        earlier = 0 if last is None else last.before if last.asked == step.essence else found
-        return replace(made, before=earlier), step.pairs - (found - earlier)
-
-    def _look(self, part: Part) -> list[str]:
-        """Find the servers that keep a replay from starting."""
-        if run_of(self._places.database(part.name)) is not None:
-            return []
-        found = []
-        for arm, fault in faults(part, told=self._told, is_stopping=lambda: self._stops.count > 0):
-            self._keep(part.name, self._states[part.name].with_fault(arm, fault))
-            found.append(arm)
-        self._heed(part.name)
-        return found
-
-    def _leave_out(self, faulty: Collection[str], place: int) -> None:
-        part = self._parts[place]
-        self._parts[place] = left = part.without(faulty)
-        if part.arms[0] in faulty and left.arms:
-            self._told(f"{part.name}: {part.arms[0]} is left out: {left.arms[0]} is the reference")
-
-    def _heed(self, where: str) -> None:
-        if self._stops.count:
-            raise InterruptError(f"stopped in {where}; what was measured is stored", hint=GO_ON)
+    def _ahead(self, step: Step) -> dict[str, float]:
+        """Return the minutes that this step and the later ones are expected to take, by key."""
+        every = [(model, each) for model in self.models for each in model.part.steps]
+        place = [each.key for _, each in every].index(step.key)
+        return {
+            each.key: model.part.estimates[each.name].minutes
+            for model, each in every[place:]
+            if each.key == step.key or not model.is_done(each)
+        }
 
     def _announce(self, step: Step) -> None:
-        steps = [each for part in self._parts for each in part.steps]
-        number = next(number for number, each in enumerate(steps, start=1) if each.key == step.key)
-        minutes = max(1.0, self._pace.minutes_left(self._parts, step))
-        self._told(
-            f"[{number}/{len(steps)}] {step.key} on {', '.join(step.arms)}; about "
-            f"{minutes:.0f} min left in all"
+        keys = [each.key for model in self.models for each in model.part.steps]
+        minutes = max(1.0, self.pace.minutes_left(sum(self._ahead(step).values())))
+        self.told(
+            f"[{keys.index(step.key) + 1}/{len(keys)}] {step.key} on {', '.join(step.arms)}; "
+            f"about {minutes:.0f} min left in all"
         )
 
-    def _is_done(self, step: Step) -> bool:
-        last = self._states[step.model].steps.get(step.name)
-        return (
-            last is not None
-            and last.outcome == "done"
-            and last.asked == step.essence
-            and (last.pairs or 0) >= (step.pairs or 0)
-        )
+    def _heed(self, where: str) -> None:
+        if self.stops.count:
+            raise InterruptError(f"stopped in {where}; what was measured is stored", hint=GO_ON)
 
-    def _note(self, step: Step, done: Done) -> None:
-        self._keep(step.model, self._states[step.model].with_step(step.name, done))
-        if done.outcome != "done":
-            self._told(f"{step.key}: {done.outcome}: {done.said}")
-
-    def _keep(self, model: str, state: State) -> None:
-        self._states[model] = state
-        write_state(self._places.state(model), state)
+    def _note(self, model: Progress, step: Step, ended: StepEnd) -> None:
+        model.note(step, ended)
+        if ended.outcome != "done":
+            self.told(f"{step.key}: {ended.outcome}: {ended.said}")
 
 
-def _done(made: Done, ended: Ended) -> Done:
-    match ended.code:
-        case 0:
-            return made
-        case code if code == INTERRUPTED:
-            return replace(
-                made, outcome="stopped", said="out of time" if ended.is_timed_out else "interrupted"
-            )
-        case code:
-            return replace(made, outcome="failed", said=ended.error or f"ended with code {code}")
+def _contradicts(step: Step, last: StepEnd, model: Progress, run: ModelRun) -> bool:
+    """Return whether questions were answered with another thinking budget."""
+    began, now = last.carried_out, step.study
+    if not (isinstance(began, Ask) and isinstance(now, Ask)):
+        return False
+    is_other = began.thinking_tokens != now.thinking_tokens
+    return is_other and is_answered(model.database, run.run)
+
+
+def _laid_out(
+    step: Step, last: StepEnd | None, model: Progress, run: ModelRun | None
+) -> tuple[StepEnd, int | None]:
+    """Return the record of the step once it is done,
+    and the pairs that a sweep of lengths still lacks.
+    """
+    made = end_of(step)
+    if step.kind != "context" or step.pairs is None or run is None:
+        return made, None
+    found, before = sweep_pairs(model.database, run), 0
+    if last is not None:
+        before = last.before if last.is_of(step) else found
+    return replace(made, before=before), step.pairs - (found - before)
+
+
+def _ended(made: StepEnd, ended: Exit) -> StepEnd:
+    if ended.code == 0:
+        return made
+    if ended.code == INTERRUPTED:
+        said = "out of time" if ended.is_timed_out else "interrupted"
+        return replace(made, outcome="stopped", code=ended.code, said=said)
+    said = ended.error or f"ended with code {ended.code}"
+    return replace(made, outcome="failed", code=ended.code, said=said)
 
 
 class Pace:
     """Compare expected with spent time."""
 
-    def __init__(self, *, minutes: float | None, is_done: Callable[[Step], bool]) -> None:
+    def __init__(self, *, minutes: float | None) -> None:
         """Start now; None: no time limit."""
         self._until = FOREVER if minutes is None else time.monotonic() + 60 * minutes
-        self._is_done = is_done
         self._spent_s = self._expected_s = 0.0
 
-    def spent(self, seconds: float, *, expected_minutes: float) -> None:
+    def spend(self, seconds: float, *, expected_minutes: float) -> None:
         """Record what a step took."""
         self._spent_s += seconds
         self._expected_s += 60 * expected_minutes
 
-    def minutes_left(self, parts: Sequence[Part], step: Step) -> float:
-        """Return how long this and all later steps will take, judging by those so far."""
-        expected = sum(minutes for _, minutes in self._ahead(parts, step))
+    def minutes_left(self, expected: float) -> float:
+        """Return how long steps of so many expected minutes will take, judging by those so far."""
         return expected * self._spent_s / self._expected_s if self._expected_s > 0 else expected
 
-    def until(self, parts: Sequence[Part], step: Step) -> float:
-        """Return the instant at which a step's share
-        of the time ends; reports are always written.
+    def until(self, minutes: float, ahead: float) -> float:
+        """Return the instant at which the share of a step of
+        so many minutes ends, of all that are *ahead* with it.
         """
-        if self._until == FOREVER or step.kind == "report":
-            return FOREVER
-        ahead = {each.key: minutes for each, minutes in self._ahead(parts, step)}
-        now, whole = time.monotonic(), sum(ahead.values())
-        return now + max(0.0, self._until - now) * (ahead[step.key] / whole if whole else 1.0)
-
-    def _ahead(self, parts: Sequence[Part], step: Step) -> Iterator[tuple[Step, float]]:
-        """Yield this and the later steps with their expected minutes."""
-        steps = [(each, part.estimates[each.name].minutes) for part in parts for each in part.steps]
-        place = next(place for place, (each, _) in enumerate(steps) if each.key == step.key)
-        yield from (
-            (each, minutes)
-            for each, minutes in steps[place:]
-            if each.key == step.key or not self._is_done(each)
-        )
-
-
-NOT_STARTED = "its run has not started"
-
-
-def ended(
-    matrix: Matrix, played: Played, places: Places, traces: Mapping[str, Trace]
-) -> tuple[Page, tuple[Path, ...]]:
-    """Write the page over all models, played now or earlier; return it with the paths.
-
-    A part of one configuration and the reference is a
-    separate comparison, with its own page in its folder.
-    """
-    setting = parse(matrix.policy, at="policy") if matrix.policy else Setting()
-    names = [model.name for model in matrix.models]
-    own = next((part.name for part in played.parts if part.name not in names), None)
-    folder = places.root if own is None else places.root / own
-    found: list[Measured] = []
-    missing: list[Missing] = []
-    for name in names if own is None else [own]:
-        try:
-            missing += _missing(*_standing(name, matrix, played, places, traces))
-            if (before := run_of(places.database(name))) is not None and places.database(
-                name
-            ).exists():
-                report = places.report(name)
-                link = (
-                    str(report.relative_to(folder)) if (report / "decision.md").exists() else None
-                )
-                found.append(
-                    measured(
-                        places.database(name), before.run, model=name, setting=setting, report=link
-                    )
-                )
-        except AgentloadError as error:
-            missing.append(Missing(model=name, what="decision", why=error.message))
-    made = page(matrix.name, found, missing)
-    return made, write_page(made, folder)
-
-
-def _standing(
-    name: str, matrix: Matrix, played: Played, places: Places, traces: Mapping[str, Trace]
-) -> tuple[Part, State]:
-    """Return the latest state of a model, from this or an earlier run of the matrix."""
-    if (now := next((part for part in played.parts if part.name == name), None)) is not None:
-        return now, played.states[name]
-    (part,) = parts(matrix, places, traces, only=name)
-    return resume(part)
-
-
-def _missing(part: Part, state: State) -> Iterator[Missing]:
-    for each in part.left_out:
-        yield Missing(model=part.name, what=each.config, why=each.why, is_failure=False)
-    for config, fault in state.faults.items():
-        yield Missing(
-            model=part.name,
-            what=config,
-            why=fault.said.removeprefix(f"{config}: "),
-            code=fault.code,
-        )
-    if (arms := part.arms) and (first := part.wanted[0]) not in arms:
-        yield Missing(
-            model=part.name,
-            what=f"comparison with {first}",
-            why=f"{first} is left out: {arms[0]} is the reference",
-        )
-    if (other := diff(part, state)) is not None:
-        yield Missing(model=part.name, what="changes", why=other)
-    if run_of(part.places.database(part.name)) is None and not state.steps:
-        yield Missing(model=part.name, what="all of it", why=NOT_STARTED, is_failure=False)
-    for step in part.steps:
-        done = state.steps.get(step.name)
-        if done is not None and done.outcome != "done":
-            is_failure = done.outcome == "failed"  # what was stopped resumes next time
-            code = done.code if is_failure else None
-            yield Missing(
-                model=part.name,
-                what=step.name,
-                why=done.said or done.outcome,
-                code=code,
-                is_failure=is_failure,
-            )
+        now = time.monotonic()
+        share = minutes / ahead if ahead else 1.0
+        return now + max(0.0, self._until - now) * share

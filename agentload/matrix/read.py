@@ -35,41 +35,34 @@ class File(Entry, frozen=True):
     policy: Mapping[str, Any] = {}
 
 
-WELL_KNOWN: Final[Mapping[str, Settings]] = {
-    recipe.arm: {
-        flag.removeprefix("--"): value
-        for flag, value in zip(recipe.flags[::2], recipe.flags[1::2], strict=True)
-    }
-    for recipe in RECIPES
-}
-_BY_NAME: Final = {recipe.arm: recipe for recipe in RECIPES}
+WELL_KNOWN: Final = {recipe.arm: recipe for recipe in RECIPES}
 
 
-def known_config(
+def _config(
     name: str, base: str | None, given: Settings, *, only: tuple[str, ...] = (), where: str
 ) -> Config:
-    """Return a configuration: its base, or its own well-known name, plus its settings.
-
-    Raises UsageError.
+    """Return a configuration: its base, or the
+    well-known one of its own name, plus its settings.
     """
-    of = name if base is None else base
     if base and base not in WELL_KNOWN:
         raise UsageError(
             f"{where}: no well-known configuration '{base}'", hint=nearest(base, WELL_KNOWN)
         )
-    merged = {**WELL_KNOWN.get(of, {}), **given}
-    recipe = _BY_NAME.get(of)
+    recipe = WELL_KNOWN.get(name if base is None else base)
+    if recipe is None:
+        return Config(name=name, settings=given, only=only)
+    flags = zip(recipe.flags[::2], recipe.flags[1::2], strict=True)
     return Config(
         name=name,
-        settings=merged,
+        settings={**{flag.removeprefix("--"): value for flag, value in flags}, **given},
         only=only,
-        needs_windows=recipe is not None and recipe.needs_windows,
-        is_calibrated=recipe is not None and recipe.is_calibrated,
+        needs_windows=recipe.needs_windows,
+        is_calibrated=recipe.is_calibrated,
     )
 
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")
-DEFAULT_CONFIGS: Final = tuple(recipe.arm for recipe in USUAL)
+DEFAULT_CONFIGS: Final = [recipe.arm for recipe in USUAL]
 
 
 def read_matrix(path: Path) -> Matrix:
@@ -121,10 +114,11 @@ def parse(text: str, *, at: str) -> Matrix:
 
 
 def _configs(file: File, at: str) -> Iterator[Config]:
-    listed = file.configs if file.configs is not None else () if file.grid else DEFAULT_CONFIGS
-    named: Mapping[str, Mapping[str, Any] | None] = (
-        listed if isinstance(listed, dict) else dict.fromkeys(listed)
-    )
+    named = file.configs
+    if named is None:
+        named = [] if file.grid else DEFAULT_CONFIGS
+    if isinstance(named, list):
+        named = dict.fromkeys(named)
     seen: set[str] = set()
     for config in (*_named(named, at), *_grid(file.grid, at)):
         if config.name in seen:
@@ -147,9 +141,8 @@ def _named(named: Mapping[str, Mapping[str, Any] | None], at: str) -> Iterator[C
                 f"{where} has no settings",
                 hint=f"{nearest(name, WELL_KNOWN)}; or {name}: {{max-num-seqs: 64}}",
             )
-        yield known_config(
-            name, base, arms.check(given, where), only=_texts(only, f"{where}.only"), where=where
-        )
+        models = _texts(only, f"{where}.only")
+        yield _config(name, base, arms.check(given, where), only=models, where=where)
 
 
 def _grid(given: Mapping[str, Any], at: str) -> Iterator[Config]:
@@ -158,9 +151,8 @@ def _grid(given: Mapping[str, Any], at: str) -> Iterator[Config]:
     if not values:
         return
     for name, chosen in arms.grid(values, f"{at}: grid"):
-        yield known_config(
-            name if base is None else f"{base}-{name}", base or "", chosen, where=f"{at}: grid"
-        )
+        called = name if base is None else f"{base}-{name}"
+        yield _config(called, base or "", chosen, where=f"{at}: grid")
 
 
 def _model(name: str, given: str | Model, where: str, configs: tuple[Config, ...]) -> Model:
@@ -170,26 +162,6 @@ def _model(name: str, given: str | Model, where: str, configs: tuple[Config, ...
             f"{where} needs either 'serve' or 'endpoints'",
             hint="serve: MODEL, or endpoints: arms.yaml or emulated:PROFILE",
         )
-    if each.endpoints is not None and (each.settings or each.calibrated):
-        raise UsageError(
-            f"{where}: settings apply only to servers that the matrix starts",
-            hint="serve: MODEL in place of endpoints",
-        )
-    if each.endpoints is not None and each.windows is not None:
-        raise UsageError(
-            f"{where}: 'windows' is for what 'serve' names",
-            hint="running arms are compared as they are",
-        )
-    if each.fields and (each.endpoints or "").startswith(EMULATED):
-        raise UsageError(
-            f"{where}: 'fields' are those of an arms file, and emulated servers have none",
-            hint="serve: MODEL, or endpoints: URL",
-        )
-    if each.endpoints is not None and without_user(each.endpoints) != each.endpoints:
-        raise UsageError(
-            f"{where}.endpoints holds a password",
-            hint="endpoints: arms.yaml, with key_env or header_env in it",
-        )
     for field, value in each.fields.items():
         if field in FIELDS:  # before anything is written into the matrix's folder
             value_of(field, value, f"{where}.fields.{field}")
@@ -197,28 +169,52 @@ def _model(name: str, given: str | Model, where: str, configs: tuple[Config, ...
         raise UsageError(
             f"{where}: 'launch' applies only to an arms file", hint="'serve' is always launched"
         )
-    if (
-        each.serve is not None
-        and Path(each.serve).is_dir()
-        and not (Path(each.serve) / "config.json").is_file()
-    ):
-        raise UsageError(
-            f"{where}: {each.serve} has no config.json",
-            hint="serve: the folder of the model's files",
-        )
-    names = [config.name for config in configs]
-    if each.serve is not None and (
-        unknown := [config for config in each.configs or () if config not in names]
-    ):
-        raise UsageError(
-            f"{where}: no configuration '{unknown[0]}'", hint=f"under configs: {', '.join(names)}"
-        )
+    if each.endpoints is not None:
+        _check_endpoints(each, each.endpoints, where)
+    if each.serve is not None:
+        _check_serve(each, each.serve, where, [config.name for config in configs])
     return msgspec.structs.replace(
         each,
         name=name,
         settings=arms.check(each.settings, f"{where}.settings"),
         configs=each.configs and tuple(dict.fromkeys(each.configs)),
     )
+
+
+def _check_endpoints(each: Model, endpoints: str, where: str) -> None:
+    if each.settings or each.calibrated:
+        raise UsageError(
+            f"{where}: settings apply only to servers that the matrix starts",
+            hint="serve: MODEL in place of endpoints",
+        )
+    if each.windows is not None:
+        raise UsageError(
+            f"{where}: 'windows' is for what 'serve' names",
+            hint="running arms are compared as they are",
+        )
+    if each.fields and endpoints.startswith(EMULATED):
+        raise UsageError(
+            f"{where}: 'fields' are those of an arms file, and emulated servers have none",
+            hint="serve: MODEL, or endpoints: URL",
+        )
+    if without_user(endpoints) != endpoints:
+        raise UsageError(
+            f"{where}.endpoints holds a password",
+            hint="endpoints: arms.yaml, with key_env or header_env in it",
+        )
+
+
+def _check_serve(each: Model, serve: str, where: str, configs: list[str]) -> None:
+    folder = Path(serve)
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        raise UsageError(
+            f"{where}: {serve} has no config.json", hint="serve: the folder of the model's files"
+        )
+    for name in each.configs or ():
+        if name not in configs:
+            raise UsageError(
+                f"{where}: no configuration '{name}'", hint=f"under configs: {', '.join(configs)}"
+            )
 
 
 def _workload(name: str, given: str | Workload, where: str) -> Workload:

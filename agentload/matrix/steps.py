@@ -2,7 +2,7 @@
 and what each will take: calls, server starts, minutes, dollars.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -10,16 +10,17 @@ from statistics import fmean
 from typing import Any, Final, Literal, TypeAlias, TypeVar, assert_never
 
 from agentload.endpoints.read import EMULATED
-from agentload.layout.cost import Cost, cost
+from agentload.layout.cost import cost
 from agentload.layout.plan import of_study, starts_of
 from agentload.layout.traces import merged, sweep
 from agentload.matrix.arms import gpus, settings_of
 from agentload.matrix.described import LeftOut, Matrix, Model, Places
 from agentload.matrix.measure import MIX
 from agentload.model.controls import control_of
+from agentload.model.plan import Plan
 from agentload.model.trace import Trace
 from agentload.run.questions import asking_of, generated, questions_cost, supplied
-from agentload.study.change import essence, extended
+from agentload.study.change import extended
 from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import TraceRef
 
@@ -43,19 +44,9 @@ class Step:
         return f"{self.model}/{self.name}"
 
     @property
-    def essence(self) -> str:
-        """Return the identity of its measurement, wherever the matrix is kept."""
-        return self.kind if self.study is None else essence(self.study)
-
-    @property
     def pairs(self) -> int | None:
         """Return the pairs of a replay or a length sweep, which can be resumed."""
         return self.study.pairs if isinstance(self.study, Replay | Sweep) else None
-
-    @property
-    def fixed(self) -> str:
-        """Return the settings that may not change once it has measured something."""
-        return f"thinking {self.study.thinking_tokens}" if isinstance(self.study, Ask) else ""
 
     def with_pairs(self, pairs: int | None) -> Study | None:
         """Return its study with this many pairs, those a sweep still lacks; None: with all."""
@@ -65,7 +56,7 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class ModelPart:
     """One model's share of the matrix: its arms, steps and estimates."""
 
     matrix: Matrix
@@ -91,11 +82,11 @@ class Part:
         return tuple(_steps(self)) if self.arms else ()
 
     @cached_property
-    def estimates(self) -> "Mapping[str, Estimate]":
+    def estimates(self) -> "Mapping[str, StepCost]":
         """Return the estimate of each step, by name."""
         return {step.name: _estimate(self, step) for step in self.steps}
 
-    def without(self, faulty: Collection[str]) -> "Part":
+    def without(self, faulty: Collection[str]) -> "ModelPart":
         """Return the part without some of its arms."""
         return replace(self, arms=tuple(arm for arm in self.arms if arm not in faulty))
 
@@ -109,70 +100,72 @@ class Part:
         """Return whether its servers are emulated from a profile."""
         return (self.model.endpoints or "").startswith(EMULATED)
 
-    def endpoints(self, *arms: str) -> str:
-        """Return the endpoints option for these arms, or all."""
+    @property
+    def source(self) -> str:
+        """Return what its endpoints are arms of: an emulated profile, or its arms file."""
         if self.is_emulated:
-            return f"{(self.model.endpoints or '').partition('/')[0]}/{'+'.join(arms or self.arms)}"
-        return str(self.places.endpoints(self.model.name, arms[0] if arms else None).resolve())
+            return (self.model.endpoints or "").partition("/")[0]
+        return str(self.places.endpoints(self.name).resolve())
+
+    def endpoints(self, arms: Sequence[str]) -> str:
+        """Return the endpoints option for these arms."""
+        return f"{self.source}/{'+'.join(arms)}"
 
 
-def _steps(part: Part) -> Iterator[Step]:
+def _steps(part: ModelPart) -> Iterator[Step]:
     measure = part.matrix.measure
     names = [each.name for each in part.matrix.workloads]
-    control = part.arms[0] if measure.has_control else None
     # The start of each pair is observed, not planned: more pairs may need more starts.
+    control = part.arms[0] if measure.has_control else None
     yield _step(part, "replay", extended(measure.replay, traces=_traces(part, names), aa=control))
     if measure.contexts is not None:
         yield _step(part, "context", measure.contexts)
     if measure.concurrency is not None:
-        for workload in [each for each in measure.searched or names if each in (MIX, *names)]:
-            study = extended(
-                measure.concurrency, traces=_traces(part, names if workload == MIX else [workload])
-            )
-            for arm in part.arms:
-                yield _step(
-                    part, "concurrency", study, name=f"concurrency/{workload}/{arm}", arm=arm
-                )
+        yield from _searches(part, measure.concurrency, names)
     if measure.accuracy is not None:
         # Found once a server has downloaded the model;
         # the questions have the same length either way.
-        yield _step(
-            part,
-            "accuracy",
-            extended(measure.accuracy, tokenizer=measure.accuracy.tokenizer or part.tokenizer),
-        )
+        tokenizer = measure.accuracy.tokenizer or part.tokenizer
+        yield _step(part, "accuracy", extended(measure.accuracy, tokenizer=tokenizer))
     if measure.isolation is not None and part.is_launched:
         yield _step(part, "isolation", measure.isolation)
-    yield Step(model=part.model.name, name="report", kind="report", arms=part.arms, study=None)
+    yield Step(model=part.name, name="report", kind="report", arms=part.arms, study=None)
+
+
+def _searches(part: ModelPart, template: Search, names: Sequence[str]) -> Iterator[Step]:
+    """Yield a search for each workload and arm."""
+    for workload in part.matrix.measure.searched or names:
+        if workload not in (MIX, *names):
+            continue  # it is for other models
+        played = names if workload == MIX else [workload]
+        study = extended(template, traces=_traces(part, played))
+        for arm in part.arms:
+            name = f"concurrency/{workload}/{arm}"
+            yield _step(part, "concurrency", study, name=name, arms=(arm,))
 
 
 def _step(
-    part: Part, kind: Kind, template: S, *, name: str | None = None, arm: str | None = None
+    part: ModelPart,
+    kind: Kind,
+    template: S,
+    *,
+    name: str | None = None,
+    arms: tuple[str, ...] | None = None,
 ) -> Step:
-    """Return a step for all arms, or for one."""
-    called = name or kind
-    whom: dict[str, Any] = {
-        "endpoints": part.endpoints(*(() if arm is None else (arm,))),
-        "launch": part.is_launched and kind != "isolation",
-    }
+    """Return a step for all arms, or for some."""
+    called, own = name or kind, arms or part.arms
+    servers: dict[str, Any] = {"endpoints": part.endpoints(own)}
     if part.is_launched:
-        whom |= {
-            "logs": str(part.places.logs(part.model.name, called).resolve()),
-            "start_timeout_s": part.matrix.server.start_timeout_s,
-        }
+        servers["launch"] = kind != "isolation"
+        servers["logs"] = str(part.places.logs(part.name, called).resolve())
+        servers["start_timeout_s"] = part.matrix.server.start_timeout_s
     else:
-        whom["restarts"] = None
-    study = extended(template, **whom)
-    return Step(
-        model=part.model.name,
-        name=called,
-        kind=kind,
-        arms=part.arms if arm is None else (arm,),
-        study=study,
-    )
+        servers["restarts"] = None
+    study = extended(template, **servers)
+    return Step(model=part.name, name=called, kind=kind, arms=own, study=study)
 
 
-def _traces(part: Part, names: Sequence[str]) -> tuple[TraceRef, ...]:
+def _traces(part: ModelPart, names: Sequence[str]) -> tuple[TraceRef, ...]:
     return tuple(TraceRef(path=str(Path(part.places.trace(name)).resolve())) for name in names)
 
 
@@ -182,7 +175,7 @@ PROBE_MINUTES: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class StepCost:
     """What one step takes; None where it cannot be known beforehand."""
 
     calls: int | None
@@ -191,55 +184,44 @@ class Estimate:
     usd: float | None
 
 
-def _estimate(part: Part, step: Step) -> Estimate:
+def total(costs: Iterable[StepCost]) -> StepCost:
+    """Add up what steps take; what is known of none is None."""
+    every = tuple(costs)
+    calls = [each.calls for each in every if each.calls is not None]
+    prices = [each.usd for each in every if each.usd is not None]
+    return StepCost(
+        calls=sum(calls) if calls else None,
+        starts=sum(each.starts for each in every),
+        minutes=sum(each.minutes for each in every),
+        usd=sum(prices) if prices else None,
+    )
+
+
+def _estimate(part: ModelPart, step: Step) -> StepCost:
     calls, starts, minutes = _taken(part, step)
     starts = starts if part.is_launched else 0
     minutes += starts * part.matrix.server.start_minutes
-    return Estimate(calls=calls, starts=starts, minutes=minutes, usd=_usd(part, step, minutes))
+    return StepCost(calls=calls, starts=starts, minutes=minutes, usd=_usd(part, step, minutes))
 
 
-def _taken(part: Part, step: Step) -> tuple[int | None, int, float]:
+def _taken(part: ModelPart, step: Step) -> tuple[int | None, int, float]:
+    """Return the calls, the starts of servers and the minutes of a step."""
     arms = len(step.arms)
     match step.study:
         case None:
             return 0, 0, 0.0
         case Replay() as study:
             played = step.arms if study.aa is None else (*step.arms, control_of(study.aa))
+            mix = merged([part.traces[each.name] for each in part.matrix.workloads])
             # Placement of arms is unknown here and costs nothing.
-            made = of_study(
-                extended(study, swap=False),
-                merged([part.traces[each.name] for each in part.matrix.workloads]),
-                played,
-                run="",
-            )
-            return _played(cost(made), starts_of(made) + arms - 1)
+            return _played(of_study(extended(study, swap=False), mix, played, run=""), arms)
         case Sweep(contexts=contexts, pairs=pairs, output_tokens=output, seed=seed) as study:
-            made = of_study(
-                study, sweep(contexts, pairs=pairs, output=output, seed=seed), step.arms, run=""
-            )
-            return _played(cost(made), starts_of(made) + arms - 1)
+            swept = sweep(contexts, pairs=pairs, output=output, seed=seed)
+            return _played(of_study(study, swept, step.arms, run=""), arms)
         case Search(trial_s=trial_s):
             return None, 1, TRIALS * trial_s / 60
         case Ask() as study:
-            at_once = 1 if part.is_launched else arms
-            questions = (
-                generated(asking_of(study))
-                if study.own is None
-                else supplied(Path(study.own), repetitions=study.repetitions)
-            )
-            asked = questions_cost(
-                questions,
-                arms=at_once,
-                concurrency=study.concurrency,
-                thinking_tokens=study.thinking_tokens,
-            )
-            rounds = arms // at_once
-            # Without a local tokenizer the reference is first started to count tokens.
-            return (
-                asked.questions * rounds,
-                arms + (study.tokenizer is None and study.own is None),
-                asked.minutes * rounds,
-            )
+            return _asked(study, arms, at_once=1 if part.is_launched else arms)
         case Decide():
             raise AssertionError("a matrix lays out its own steps")
         case Probe():
@@ -248,11 +230,30 @@ def _taken(part: Part, step: Step) -> tuple[int | None, int, float]:
             assert_never(step.study)
 
 
-def _played(found: Cost, starts: int) -> tuple[int, int, float]:
-    return sum(found.calls_by_arm.values()), starts, found.minutes
+def _played(plan: Plan, arms: int) -> tuple[int, int, float]:
+    expected = cost(plan)
+    calls = sum(expected.calls_by_arm.values())
+    return calls, starts_of(plan) + arms - 1, expected.minutes
 
 
-def _usd(part: Part, step: Step, minutes: float) -> float | None:
+def _asked(study: Ask, arms: int, *, at_once: int) -> tuple[int, int, float]:
+    if study.own is None:
+        questions = generated(asking_of(study))
+    else:
+        questions = supplied(Path(study.own), repetitions=study.repetitions)
+    expected = questions_cost(
+        questions,
+        arms=at_once,
+        concurrency=study.concurrency,
+        thinking_tokens=study.thinking_tokens,
+    )
+    # Without a local tokenizer the reference is first started to count tokens.
+    starts = arms + (study.tokenizer is None and study.own is None)
+    rounds = arms // at_once
+    return expected.questions * rounds, starts, expected.minutes * rounds
+
+
+def _usd(part: ModelPart, step: Step, minutes: float) -> float | None:
     server = part.matrix.server
     if server.price_per_hour is None or not part.is_launched:
         return None

@@ -2,9 +2,10 @@
 them, a line for each, the record, and what is missing in it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from markupsafe import Markup
@@ -17,7 +18,7 @@ from agentload.report.formats.html import environment, security_policy, style
 from agentload.report.formats.json import plain
 from agentload.report.formats.md import rendered as as_markdown
 from agentload.report.parts import Cell, Listing, Table, table
-from agentload.report.record import Measured, Missing, ModelLine, Page, Row, rows
+from agentload.report.record import Measured, Missing, Row, rows
 from agentload.report.sections.arms import need, words
 from agentload.report.sections.opening import BANNERS, HEADINGS
 
@@ -47,154 +48,84 @@ NOTES: Final = (
 )
 
 
-def page(title: str, models: Sequence[Measured], missing: Sequence[Missing]) -> Page:
-    """Say what was found. What was measured never shares a table with what was not."""
-    found = [(each, row) for each in models for row in rows(each)]
-    kinds = [kind for kind in KINDS if any(each.document.kind == kind for each in models)]
-    return Page(
-        title=title,
-        banners=tuple(BANNERS[kind] for kind in kinds),
-        lists=tuple(_lists(models)),
-        no_difference=tuple(
-            _of_models((each.model, each.document.no_difference) for each in models)
-        ),
-        models=tuple(_line(each) for each in models),
-        tables=tuple(
-            table
-            for kind in kinds
-            for table in _tables([_said(of, row) for of, row in found if row.kind == kind], kind)
-        ),
-        rows=tuple(row for _, row in found),
-        missing=tuple(missing),
-        notes=NOTES if models else (),
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Everything that the page says. What was measured never shares a table with what was not."""
+
+    title: str
+    models: tuple[Measured, ...]
+    missing: tuple[Missing, ...]
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """Return how the models' figures came about."""
+        found = {each.document.kind for each in self.models}
+        return tuple(kind for kind in KINDS if kind in found)
+
+    @property
+    def banners(self) -> tuple[str, ...]:
+        """Say how the figures came about."""
+        return tuple(BANNERS[kind] for kind in self.kinds)
+
+    @property
+    def lists(self) -> tuple[Listing, ...]:
+        """Return the four lists, each item with its model."""
+        own = [each.document.lists for each in self.models]
+        is_one = len({lists[0].heading for lists in own}) == 1
+        out = []
+        for place, (heading, word) in enumerate(HEADINGS):
+            said = own[0][place].heading if is_one else heading.format("a new setting")
+            items = _of_models(self.models, [lists[place].items for lists in own])
+            out.append(Listing(heading=said, word=word, items=items))
+        return tuple(out)
+
+    @property
+    def no_difference(self) -> tuple[str, ...]:
+        """Return the classes that are in no list, each with its model."""
+        return _of_models(self.models, [each.document.no_difference for each in self.models])
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """Return the record."""
+        return tuple(row for each in self.models for row in rows(each))
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """Return the record as tables: of workloads, and of whole servers."""
+        out = []
+        for kind in self.kinds:
+            found = [(of, row) for of in self.models for row in rows(of) if row.kind == kind]
+            marked = "" if kind == "measured" else f", {kind}"
+            own = [(of, row) for of, row in found if row.workload is not None]
+            whole = [(of, row) for of, row in found if row.workload is None]
+            out.append(_table(f"Record{marked}", own, OF_SERVERS))
+            out.append(_table(f"Whole servers, all workloads{marked}", whole, OF_CLASSES))
+        return tuple(out)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Say what the columns mean."""
+        return NOTES if self.models else ()
 
 
-def _lists(models: Sequence[Measured]) -> Iterator[Listing]:
-    subjects = {each.document.lists[0].heading for each in models}
-    for place, (heading, word) in enumerate(HEADINGS):
-        told = (
-            models[0].document.lists[place].heading
-            if len(subjects) == 1
-            else heading.format("a new setting")
-        )
-        yield Listing(
-            heading=told,
-            word=word,
-            items=tuple(
-                _of_models((each.model, each.document.lists[place].items) for each in models)
-            ),
-        )
+def _of_models(models: Sequence[Measured], items: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    pairs = zip(models, items, strict=True)
+    return tuple(f"{of.model}: {'; '.join(own)}" for of, own in pairs if own)
 
 
-def _of_models(items: Iterator[tuple[str, tuple[str, ...]]]) -> Iterator[str]:
-    return (f"{model}: {'; '.join(own)}" for model, own in items if own)
-
-
-def _line(of: Measured) -> ModelLine:
-    document = of.document
-    return ModelLine(
-        model=of.model,
-        kind=document.kind,
-        headline=document.headline,
-        where=document.where,
-        report=of.report,
-        run=document.run,
-    )
-
-
-Said = dict[str, Cell | str]
-_SERVER: Final = (
-    "KV pool, tokens",
-    "GPU memory",
-    "sessions at once",
-    "accuracy",
-    "drafts accepted",
-)
-# What to do stands first: a record is wide.
-_RECORD: Final = (
-    "model",
-    "workload",
-    "configuration",
-    "verdict",
-    "TTFT p50",
-    "TTFT p95",
-    "TPOT p50",
-    "output tokens/s",
-    *_SERVER,
-)
-_WHOLE: Final = (
-    "model",
-    "configuration",
-    "verdict",
-    "output tokens/s",
-    "requests/s",
-    *_SERVER,
-    "USD, 1,000 turns",
-)
-
-
-def _tables(found: Sequence[tuple[Row, Said]], kind: Kind) -> Iterator[Table]:
-    marked = "" if kind == "measured" else f", {kind}"
-    yield _table(
-        f"Record{marked}", [said for row, said in found if row.workload is not None], _RECORD
-    )
-    yield _table(
-        f"Whole servers, all workloads{marked}",
-        [said for row, said in found if row.workload is None],
-        _WHOLE,
-    )
-
-
-def _table(title: str, found: Sequence[Said], columns: Sequence[str]) -> Table:
-    # A measurement that was not ordered is no column; one that was ordered and is missing is one.
-    kept = [name for name in columns if any(said[name] is not ABSENT for said in found)]
-    return table(title, kept, ([said[name] for name in kept] for said in found))
-
-
-def _said(of: Measured, row: Row) -> tuple[Row, Said]:
-    """Say a row, column by column."""
-    is_tail_short = row.ttft_p95_ms is None and row.ttft_p50_ms is not None
-    said: Said = {
-        "model": row.model,
-        "workload": row.workload or "",
-        "configuration": labels.arm(row.config),
-        "verdict": _verdict(of, row),
-        "TTFT p50": _latency(row.ttft_p50_ms),
-        "TTFT p95": TOO_FEW if is_tail_short else _latency(row.ttft_p95_ms),
-        "TPOT p50": _latency(row.itl_p50_ms),
-        "output tokens/s": _rate(row.output_tokens_per_s),
-        "requests/s": _rate(row.requests_per_s),
-        "KV pool, tokens": NOT_SEEN if row.pool_tokens is None else say.tokens(row.pool_tokens),
-        "GPU memory": NOT_SEEN
-        if row.gpu_memory_bytes is None
-        else f"{say.number(row.gpu_memory_bytes / GIB, 1)} GiB",
-        "sessions at once": _sessions(row),
-        "accuracy": _answers(row),
-        "drafts accepted": ABSENT
-        if row.draft_acceptance is None
-        else say.percent(row.draft_acceptance),
-        "USD, 1,000 turns": ABSENT
-        if row.usd_per_turn is None
-        else say.spread(row.usd_per_turn, say.number, factor=1_000),
-    }
-    return row, said
-
-
-def _latency(found: Estimate | None) -> Cell | str:
-    return ABSENT if found is None else say.estimate(found)
-
-
-def _rate(found: Estimate | None) -> Cell | str:
-    return NOT_SEEN if found is None else say.spread(found, say.number)
+def _verdict(of: Measured, row: Row) -> Cell:
+    found = of.verdict(row.config, row.workload)
+    if found is not None:
+        return Cell(text=f"{words(found)}{need(found)}", tone=labels.VERDICT_TONES[found.verdict])
+    is_reference = row.config == of.evidence.reference
+    return Cell(text="reference", tone="muted") if is_reference else ABSENT
 
 
 def _sessions(row: Row) -> Cell | str:
-    if row.sessions_held is None:
-        return ABSENT if row.sessions_broke is None else f"none: {row.sessions_broke} are too many"
-    return f"{row.sessions_held}" + (
-        " or more" if row.sessions_broke is None else f" ({row.sessions_broke} are too many)"
-    )
+    held, broke = row.sessions_held, row.sessions_broke
+    if held is None:
+        return ABSENT if broke is None else f"none: {broke} are too many"
+    return f"{held} or more" if broke is None else f"{held} ({broke} are too many)"
 
 
 def _answers(row: Row) -> Cell | str:
@@ -204,13 +135,64 @@ def _answers(row: Row) -> Cell | str:
     return share if row.accuracy_change is None else f"{share}; {say.points(row.accuracy_change)}"
 
 
-def _verdict(of: Measured, row: Row) -> Cell:
-    verdict = of.verdict(row.config, row.workload)
-    if verdict is None:
-        return (
-            Cell(text="reference", tone="muted") if row.config == of.evidence.reference else ABSENT
-        )
-    return Cell(text=f"{words(verdict)}{need(verdict)}", tone=labels.VERDICT_TONES[verdict.verdict])
+def _rate(each: Estimate) -> str:
+    return say.spread(each, say.number)
+
+
+def _memory(held: float) -> str:
+    return f"{say.number(held / GIB, 1)} GiB"
+
+
+def _price(each: Estimate) -> str:
+    return say.spread(each, say.number, factor=1_000)
+
+
+# What to do stands first: a record is wide.
+COLUMNS: Final[Mapping[str, tuple[str, Callable[[Any], str], Cell]]] = {
+    "model": ("model", str, ABSENT),
+    "workload": ("workload", str, ABSENT),
+    "configuration": ("config", labels.arm, ABSENT),
+    "verdict": ("verdict", str, ABSENT),
+    "TTFT p50": ("ttft_p50_ms", say.estimate, ABSENT),
+    "TTFT p95": ("ttft_p95_ms", say.estimate, ABSENT),
+    "TPOT p50": ("itl_p50_ms", say.estimate, ABSENT),
+    "output tokens/s": ("output_tokens_per_s", _rate, NOT_SEEN),
+    "requests/s": ("requests_per_s", _rate, NOT_SEEN),
+    "KV pool, tokens": ("pool_tokens", say.tokens, NOT_SEEN),
+    "GPU memory": ("gpu_memory_bytes", _memory, NOT_SEEN),
+    "sessions at once": ("sessions_held", str, ABSENT),
+    "accuracy": ("answers_right", str, ABSENT),
+    "drafts accepted": ("draft_acceptance", say.percent, ABSENT),
+    "USD, 1,000 turns": ("usd_per_turn", _price, ABSENT),
+}
+"""By name: the field of a row, how it is written, and what stands for one that is absent."""
+OF_CLASSES: Final = {"workload", "TTFT p50", "TTFT p95", "TPOT p50"}
+OF_SERVERS: Final = {"requests/s", "USD, 1,000 turns"}
+
+
+def _cell(of: Measured, row: Row, column: str) -> Cell | str:
+    field, written, absent = COLUMNS[column]
+    value = getattr(row, field)
+    match column:
+        case "verdict":
+            return _verdict(of, row)
+        case "sessions at once":
+            return _sessions(row)
+        case "accuracy":
+            return _answers(row)
+        case "TTFT p95" if value is None and row.ttft_p50_ms is not None:
+            return TOO_FEW
+        case _:
+            return absent if value is None else written(value)
+
+
+def _table(title: str, found: Iterable[tuple[Measured, Row]], left_out: Collection[str]) -> Table:
+    columns = [name for name in COLUMNS if name not in left_out]
+    cells = [[_cell(of, row, name) for name in columns] for of, row in found]
+    # A measurement that was not ordered is no column; one that was ordered and is missing is one.
+    by_column = zip(columns, zip(*cells, strict=True), strict=True)
+    kept = {name: said for name, said in by_column if any(each is not ABSENT for each in said)}
+    return table(title, tuple(kept), zip(*kept.values(), strict=True))
 
 
 FORMAT: Final = "agentload-matrix/1"
@@ -251,9 +233,21 @@ def json(page: Page) -> str:
         "title": page.title,
         "lists": {each.word: each.items for each in page.lists}
         | {"no difference": page.no_difference},
-        "models": page.models,
+        "models": [_line(each) for each in page.models],
         "record": page.rows,
         "missing": page.missing,
         "notes": page.notes,
     }
     return msgspec.json.format(msgspec.json.encode(said, enc_hook=plain), indent=2).decode() + "\n"
+
+
+def _line(of: Measured) -> dict[str, str | None]:
+    document = of.document
+    return {
+        "model": of.model,
+        "kind": document.kind,
+        "headline": document.headline,
+        "where": document.where,
+        "report": of.report,
+        "run": document.run,
+    }

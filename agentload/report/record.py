@@ -14,7 +14,7 @@ from agentload.dispatch.checking import RECORDED
 from agentload.evidence.capacity import Concurrency, concurrency
 from agentload.evidence.hardware import gpu_memory
 from agentload.report.advise import document_of
-from agentload.report.parts import Document, Listing, Table
+from agentload.report.parts import Document
 from agentload.store.database import reading
 from agentload.verdict.policy import Setting
 from agentload.verdict.verdict import verdict
@@ -37,12 +37,27 @@ class Measured:
 
     def verdict(self, arm: str, workload: str | None) -> ArmVerdict | None:
         """Return the verdict on an arm for a class; with None, for the whole server."""
-        verdicts = (
-            self.document.decision.server if workload is None else self.document.decision.classes
-        )
-        return next(
-            (each for each in verdicts if (each.arm, each.workload) == (arm, workload)), None
-        )
+        decision = self.document.decision
+        for each in decision.server if workload is None else decision.classes:
+            if (each.arm, each.workload) == (arm, workload):
+                return each
+        return None
+
+    def figure(self, name: str, arm: str, workload: str | None) -> Estimate | None:
+        """Return a figure of an arm for a class; with None, for the whole server."""
+        for each in self.document.decision.figures:
+            if (each.name, each.arm, each.workload) == (name, arm, workload):
+                return each.estimate
+        return None
+
+    def output_rate(self, arm: str, workload: str | None) -> Estimate | None:
+        """Return the output tokens per second of a class, beside
+        the other classes of the mix, or of the whole server.
+        """
+        if workload is None:
+            return self.figure("output_tokens_per_s", arm, None)
+        calls = self.evidence.calls(workload, arm)
+        return None if calls is None or not under_load([calls]) else output_rate([calls])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,53 +86,26 @@ class Row:
     config: str
     workload: str | None
     kind: Kind
-    ttft_p50_ms: Estimate | None = None
-    ttft_p95_ms: Estimate | None = None
-    itl_p50_ms: Estimate | None = None
+    ttft_p50_ms: Estimate | None
+    ttft_p95_ms: Estimate | None
+    itl_p50_ms: Estimate | None
     """Median over turns of a turn's mean time between tokens."""
-    output_tokens_per_s: Estimate | None = None
-    requests_per_s: Estimate | None = None
-    pool_tokens: float | None = None
-    gpu_memory_bytes: float | None = None
-    sessions_held: int | None = None
+    output_tokens_per_s: Estimate | None
+    requests_per_s: Estimate | None
+    pool_tokens: float | None
+    gpu_memory_bytes: float | None
+    sessions_held: int | None
     """At once without trouble."""
-    sessions_broke: int | None = None
-    answers_right: int | None = None
-    answers_asked: int | None = None
-    accuracy_change: Estimate | None = None
+    sessions_broke: int | None
+    answers_right: int | None
+    answers_asked: int | None
+    accuracy_change: Estimate | None
     """Against the reference, on the same questions."""
-    draft_acceptance: float | None = None
-    usd_per_turn: Estimate | None = None
-    verdict: Word | None = None
+    draft_acceptance: float | None
+    usd_per_turn: Estimate | None
+    verdict: Word | None
     """None: it is the reference."""
-    reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelLine:
-    """What was decided for one model, in a line."""
-
-    model: str
-    kind: Kind
-    headline: str
-    where: str
-    report: str | None
-    run: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """Everything that the page says."""
-
-    title: str
-    banners: tuple[str, ...]
-    lists: tuple[Listing, ...]
-    no_difference: tuple[str, ...]
-    models: tuple[ModelLine, ...]
-    tables: tuple[Table, ...]
-    rows: tuple[Row, ...]
-    missing: tuple[Missing, ...]
-    notes: tuple[str, ...]
+    reason: str | None
 
 
 def rows(of: Measured) -> Iterator[Row]:
@@ -125,10 +113,8 @@ def rows(of: Measured) -> Iterator[Row]:
     then its servers with all of them; the reference first.
     """
     evidence = of.evidence
-    names = [
-        each.name
-        for each in sorted(evidence.workloads, key=lambda each: -(each.gpu_time_share or 0.0))
-    ]
+    workloads = sorted(evidence.workloads, key=lambda each: -(each.gpu_time_share or 0.0))
+    names = [each.name for each in workloads]
     # Several classes may have been searched together that are not all of them.
     together = sorted({each.workload for each in of.held if each.workload is not None} - set(names))
     for workload in (*names, *together, None):
@@ -141,19 +127,17 @@ def _row(of: Measured, arm: str, workload: str | None) -> Row:
     safe = next((each.safe for each in decision.server if each.arm == arm), None)
     right, asked = of.right.get(arm, (None, None))
     found = next((each for each in of.held if (each.arm, each.workload) == (arm, workload)), None)
-    acceptance = _figure(of, "acceptance_rate", arm, None)
+    acceptance = of.figure("acceptance_rate", arm, None)
     return Row(
         model=of.model,
         config=arm,
         workload=workload,
         kind=decision.kind,
-        ttft_p50_ms=_figure(of, "ttft_ms.p50", arm, workload),
-        ttft_p95_ms=_figure(of, "ttft_ms.p95", arm, workload),
-        itl_p50_ms=_figure(of, "tpot_ms.p50", arm, workload),
-        output_tokens_per_s=_figure(of, "output_tokens_per_s", arm, None)
-        if workload is None
-        else _rate(of, arm, workload),
-        requests_per_s=_figure(of, "requests_per_s", arm, workload),
+        ttft_p50_ms=of.figure("ttft_ms.p50", arm, workload),
+        ttft_p95_ms=of.figure("ttft_ms.p95", arm, workload),
+        itl_p50_ms=of.figure("tpot_ms.p50", arm, workload),
+        output_tokens_per_s=of.output_rate(arm, workload),
+        requests_per_s=of.figure("requests_per_s", arm, workload),
         pool_tokens=of.evidence.arm(arm).pool_tokens,
         gpu_memory_bytes=of.gpu_memory.get(arm),
         sessions_held=None if found is None else found.holds,
@@ -162,33 +146,16 @@ def _row(of: Measured, arm: str, workload: str | None) -> Row:
         answers_asked=asked,
         accuracy_change=None if safe is None or right is None else safe.estimate,
         draft_acceptance=None if acceptance is None else acceptance.value,
-        usd_per_turn=_figure(of, "usd_per_turn", arm, workload),
+        usd_per_turn=of.figure("usd_per_turn", arm, workload),
         verdict=None if verdict is None else verdict.verdict,
         reason=None if verdict is None else verdict.reason,
     )
 
 
-def _figure(of: Measured, name: str, arm: str, workload: str | None) -> Estimate | None:
-    return next(
-        (
-            each.estimate
-            for each in of.document.decision.figures
-            if (each.name, each.arm, each.workload) == (name, arm, workload)
-        ),
-        None,
-    )
-
-
-def _rate(of: Measured, arm: str, workload: str) -> Estimate | None:
-    """Return a class's own tokens per second, beside the other classes of the mix."""
-    calls = of.evidence.calls(workload, arm)
-    return None if calls is None or not under_load([calls]) else output_rate([calls])
-
-
 _RIGHT = """SELECT arm, count_if("right"), count("right") FROM graded WHERE run_id = ? AND task <> ? GROUP BY arm ORDER BY arm"""
 
 
-def measured(
+def record_of(
     database: Path, run: str, *, model: str, setting: Setting, report: str | None
 ) -> Measured:
     """Decide on a model's run. Raises EvidenceError where there is nothing to decide on."""

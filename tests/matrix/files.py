@@ -8,7 +8,7 @@ from pathlib import Path
 from agentload.matrix.described import Matrix, Places
 from agentload.matrix.parts import parts, traces_of
 from agentload.matrix.read import parse
-from agentload.matrix.steps import Part
+from agentload.matrix.steps import ModelPart
 
 WORKLOADS = """
 workloads:
@@ -32,7 +32,7 @@ def matrix(text: str) -> Matrix:
     return parse(whole if "\nmeasure:" in whole else f"{whole}\nmeasure: {{sessions: 2}}\n", at="x")
 
 
-def parts_of(text: str, folder: Path, *, only: str | None = None) -> tuple[Part, ...]:
+def parts_of(text: str, folder: Path, *, only: str | None = None) -> tuple[ModelPart, ...]:
     made = matrix(text)
     return parts(made, Places(folder), traces_of(made), only=only)
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from agentload.cli._signals import Handler, handled
-from agentload.matrix.child import Stops, run
+from agentload.matrix.child import Stops, carry_out
+from agentload.run.prepared import Place
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, Load, TraceRef
 
@@ -25,10 +26,9 @@ def test_what_a_verb_says_is_kept_and_what_was_wrong_is_told(tmp_path: Path) -> 
         traces=(TraceRef(path="no such trace"),),
         servers=Live(endpoints="emulated:llama-3.1-8b-h100"),
     )
-    ended = run(
+    ended = carry_out(
         study,
-        database=tmp_path / "x",
-        run=None,
+        Place(database=tmp_path / "x"),
         output=tmp_path / "a/said.txt",
         until=float("inf"),
         stops=Stops(),
@@ -43,10 +43,9 @@ def test_what_a_verb_says_is_kept_and_what_was_wrong_is_told(tmp_path: Path) -> 
 
 def test_a_verb_is_asked_to_stop_when_its_time_is_over(tmp_path: Path) -> None:
     began = time.monotonic()
-    ended = run(
+    ended = carry_out(
         CHAT,
-        database=tmp_path / "x.duckdb",
-        run=None,
+        Place(database=tmp_path / "x.duckdb"),
         output=tmp_path / "said.txt",
         until=began + 6,
         stops=Stops(),
@@ -63,10 +62,9 @@ def test_a_verb_is_asked_to_stop_when_its_time_is_over(tmp_path: Path) -> None:
 def test_a_verb_is_asked_to_stop_when_we_are(handler: Handler, tmp_path: Path) -> None:
     said = tmp_path / "said.txt"
     with handled({signal.SIGINT: handler}):  # which the child inherits
-        ended = run(
+        ended = carry_out(
             CHAT,
-            database=tmp_path / "x.duckdb",
-            run=None,
+            Place(database=tmp_path / "x.duckdb"),
             output=said,
             until=float("inf"),
             stops=Stops(count=2),

@@ -8,7 +8,7 @@ import pytest
 
 from agentload.endpoints.endpoint import Endpoint, Launch
 from agentload.matrix.faults import last_words, look_at
-from agentload.matrix.past import Fault
+from agentload.matrix.past import ServerFault
 
 VLLM = """\
 (APIServer pid=7) INFO 11-21 23:00:00 [api_server.py:1] vLLM API server version 0.32.0
@@ -91,5 +91,5 @@ def test_a_server_that_comes_up_is_met_as_a_replay_meets_it(
     if said is None:
         assert found is None
     else:
-        assert isinstance(found, Fault)
+        assert isinstance(found, ServerFault)
         assert said in found.said

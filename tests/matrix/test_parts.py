@@ -7,11 +7,12 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
+from agentload.endpoints.read import read
 from agentload.errors import UsageError
 from agentload.matrix.described import LeftOut
-from agentload.matrix.parts import document, endpoints_of
+from agentload.matrix.parts import document, write_arms
 from agentload.matrix.read import preset_text
-from agentload.matrix.steps import Estimate
+from agentload.matrix.steps import StepCost
 from agentload.study.argv import argv, built, split
 from agentload.study.document import parse, yaml_text
 from agentload.study.kinds import Ask, Sweep
@@ -142,7 +143,7 @@ def test_every_step_is_a_study_that_can_be_typed(tmp_path: Path) -> None:
         "d/report",
     ]
     assert part.steps[3].study is not None
-    assert part.steps[3].study.servers == Live(endpoints=str(tmp_path / "d/arms/v.yaml"))
+    assert part.steps[3].study.servers == Live(endpoints=str(tmp_path / "d/endpoints.yaml/v"))
 
 
 def test_questions_are_counted_by_the_tokenizer_and_taken_from_the_file_that_a_matrix_names(
@@ -189,7 +190,7 @@ def test_what_a_step_takes_is_told_with_the_starts_of_its_servers(tmp_path: Path
         80,
         3,
     )  # nobody here counts tokens: the reference is started for it
-    assert taken["concurrency/rag/fp8"] == Estimate(
+    assert taken["concurrency/rag/fp8"] == StepCost(
         calls=None, starts=1, minutes=19.0, usd=19.0 / 60 * 6
     )
     assert taken["replay"].minutes > 50
@@ -248,7 +249,10 @@ def test_servers_that_run_already_are_asked_as_their_model_says(tmp_path: Path) 
     assert [(each.config, each.why) for each in part.left_out] == [
         ("isolation", "it restarts servers, and these already run")
     ]
-    assert [each.model for each in endpoints_of(part)] == ["m", "m"]
+    write_arms(part, keeps_others=False)
+    found = read(part.endpoints(part.arms))
+    assert isinstance(found, tuple)
+    assert [each.model for each in found] == ["m", "m"]
 
 
 def test_a_server_on_several_gpus_costs_as_many(tmp_path: Path) -> None:
@@ -258,8 +262,9 @@ def test_a_server_on_several_gpus_costs_as_many(tmp_path: Path) -> None:
     one, two = (part.estimates[f"concurrency/rag/{arm}"].usd for arm in ("one", "two"))
     assert one is not None
     assert two == pytest.approx(2 * one)
-    # a document
-    assert [entry.get("gpus") for entry in document(part)["arms"].values()] == [None, 2]  # type: ignore[attr-defined]
+    entries = document(part)["arms"].values()  # type: ignore[attr-defined]  # a document
+    assert [entry.get("gpus") for entry in entries] == [None, 2]
+    assert [entry.get("tensor_parallel") for entry in entries] == [None, 2]
     (given,) = parts_of(text + "server: {price_per_hour: 3, gpus: 2}", tmp_path)
     assert {given.estimates[f"concurrency/rag/{arm}"].usd for arm in ("one", "two")} == {two}
 

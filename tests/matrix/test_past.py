@@ -5,37 +5,25 @@ from pathlib import Path
 
 import pytest
 
-from agentload.errors import StoreError, UsageError
+from agentload.errors import UsageError
 from agentload.matrix import child
 from agentload.matrix.child import Stops
 from agentload.matrix.described import Places
-from agentload.matrix.parts import lay_out, traces_of
-from agentload.matrix.past import (
-    Done,
-    Fault,
-    State,
-    differences,
-    hold,
-    origin,
-    read_state,
-    write_state,
-)
+from agentload.matrix.parts import lay_out, traces_of, write_arms
+from agentload.matrix.past import changes, hold, progress_of
+from agentload.run.prepared import Place
 from agentload.study.kinds import Probe
 from agentload.study.parts import Live
 from tests.matrix.files import SERVED, matrix, parts_of
+from tests.matrix.verbs import Verbs, failing, measured, played
 
 
-def test_what_was_done_is_read_as_it_was_written(tmp_path: Path) -> None:
-    path = tmp_path / "toy/state.json"
-    assert read_state(path) == State()
-    state = State(origin={"reference": "bf16"}).with_step(
-        "replay", Done(outcome="done", asked="replay", pairs=2, seconds=1.5, code=0)
-    )
-    write_state(path, state.with_fault("fp8", Fault(said="no", code=3)))
-    assert read_state(path) == state.with_fault("fp8", Fault(said="no", code=3))
-    path.write_text("{")
-    with pytest.raises(StoreError, match="not a matrix's state"):
-        read_state(path)
+def test_how_steps_ended_is_stored_with_the_run(tmp_path: Path) -> None:
+    now = played(SERVED, tmp_path, Verbs({"eval": failing}))
+    (part,) = parts_of(SERVED, tmp_path / "out")
+    assert progress_of(part).ends == now[0].ends
+    now[0].database.write_bytes(b"no database")
+    assert progress_of(part).ends == now[0].ends  # by the journals
 
 
 def test_a_verb_that_outlives_its_matrix_keeps_others_out_of_the_folder(
@@ -49,15 +37,14 @@ def test_a_verb_that_outlives_its_matrix_keeps_others_out_of_the_folder(
     with hold(tmp_path) as lock:
         study = Probe(servers=Live(endpoints="e"))
         options = {
-            "database": tmp_path / "x.duckdb",
-            "run": None,
             "output": tmp_path / "said.txt",
             "until": float("inf"),
             "stops": Stops(),
             "say": lambda _: is_up.set(),
             "lock": lock,
         }
-        verb = threading.Thread(target=child.run, args=(study,), kwargs=options)
+        place = Place(database=tmp_path / "x.duckdb")
+        verb = threading.Thread(target=child.carry_out, args=(study, place), kwargs=options)
         verb.start()
         assert is_up.wait(10)
     with pytest.raises(UsageError, match="a verb that one left running"), hold(tmp_path):
@@ -67,12 +54,19 @@ def test_a_verb_that_outlives_its_matrix_keeps_others_out_of_the_folder(
         pass
 
 
-def of(text: str, folder: Path) -> dict[str, str]:
-    """What a run of the only model would be of."""
-    made = matrix(text)
-    lay_out(made, Places(folder), traces_of(made))
-    (part,) = parts_of(text, folder)
-    return origin(part)
+def changed(text: str, edited: str, folder: Path) -> tuple[str, ...]:
+    """Begin the run of the only model by one text; name what another says differently."""
+    for each in (text, edited):
+        made = matrix(each)
+        lay_out(made, Places(folder), traces_of(made))
+        (part,) = parts_of(each, folder)
+        progress = progress_of(part)
+        if progress.run is None:
+            write_arms(part, keeps_others=False)
+            assert part.steps[0].study is not None
+            measured(progress.database, part.steps[0].study)
+    assert progress.run is not None
+    return changes(progress.part, progress.run)
 
 
 @pytest.mark.parametrize(
@@ -90,8 +84,8 @@ def of(text: str, folder: Path) -> dict[str, str]:
             "configs: {fp8: {max-num-seqs: 32}, bf16: }",
             ("reference",),
         ),
-        ("sessions: 2", "sessions: 3", ("load",)),
-        ("pairs: 2", "pairs: 2, waits: {user: 1}", ("load",)),
+        ("sessions: 2", "sessions: 3", ("sessions",)),
+        ("pairs: 2", "pairs: 2, waits: {user: 1}", ("wait-cap",)),
         ("sessions: 6}}\n  rag", "sessions: 5}}\n  rag", ("workload short",)),
         ("scale: 2", "scale: 1.5", ("workload rag",)),
         (
@@ -114,21 +108,22 @@ def test_a_run_is_of_its_servers_its_traces_and_its_load(
     tmp_path: Path, said: str, edited: str, names: tuple[str, ...]
 ) -> None:
     assert said in SERVED
-    assert (
-        differences(of(SERVED, tmp_path / "a"), of(SERVED.replace(said, edited), tmp_path / "b"))
-        == names
-    )
+    assert changed(SERVED, SERVED.replace(said, edited), tmp_path) == names
 
 
-def test_nothing_is_held_against_a_run_of_which_nothing_is_known(tmp_path: Path) -> None:
-    assert differences({}, of(SERVED, tmp_path)) == ()
-
-
-def test_servers_that_run_already_may_move(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("edited", "names"),
+    [({"//h/": "//j/"}, ()), ({"model: m": "model: n"}, ("server of x", "server of y"))],
+)
+def test_servers_that_run_already_may_move(
+    tmp_path: Path, edited: dict[str, str], names: tuple[str, ...]
+) -> None:
     text = "models: {a: {endpoints: 'x=http://h/v1,y=http://i/v1', fields: {model: m}}}\n"
-    began = of(text, tmp_path / "a")
-    assert differences(began, of(text.replace("//h/", "//j/"), tmp_path / "b")) == ()
-    assert differences(began, of(text.replace("model: m", "model: n"), tmp_path / "c")) == (
-        "server of x",
-        "server of y",
-    )
+    ((old, new),) = edited.items()
+    assert changed(text, text.replace(old, new), tmp_path) == names
+
+
+def test_another_profile_is_other_servers(tmp_path: Path) -> None:
+    text = "models: {toy: {endpoints: 'emulated:llama-3.1-8b-h100/bf16+fp8'}}\n"
+    other = text.replace("llama-3.1-8b-h100", "gpt-oss-20b-h100")
+    assert changed(text, other, tmp_path) == ("servers",)

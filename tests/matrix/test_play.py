@@ -9,15 +9,15 @@ import pytest
 import yaml
 
 from agentload.errors import InterruptError, UsageError
-from agentload.matrix.child import Ended
+from agentload.matrix.child import Exit
 from agentload.matrix.past import hold
 from agentload.matrix.play import GO_ON, NO_RUN, Pace
+from agentload.study.kinds import Study
 from tests.matrix.files import parts_of
-from tests.matrix.verbs import DONE, Verbs, endpoints, failing, measured, paged, played
+from tests.matrix.verbs import Verbs, endpoints, failing, measured, paged, played
 
 TOY = "models: {toy: {endpoints: 'emulated:llama-3.1-8b-h100'}}\n"
 FULL = TOY + "measure: {pairs: 2, sessions: 2, accuracy: {items: 2, tasks: [needle]}}\n"
-SWEPT = FULL.replace("accuracy:", "contexts: {lengths: 1k, pairs: 2}, accuracy:")
 TWO = FULL.replace(
     "models: {", "models: {other: {endpoints: 'emulated:gpt-oss-20b-h100/bf16+fp8'}, "
 )
@@ -29,7 +29,7 @@ def test_steps_are_run_in_order_and_all_behind_the_replay_join_its_run(tmp_path:
     now = played(FULL, tmp_path, verbs)
     assert verbs.names == ["replay", "eval", "report"]
     assert verbs.runs == [None, "r1", "r1"]
-    assert {done.outcome for done in now.states["toy"].steps.values()} == {"done"}
+    assert {ended.outcome for ended in now[0].ends.values()} == {"done"}
     assert (tmp_path / "out/traces/rag.jsonl").exists()
 
 
@@ -37,7 +37,7 @@ def test_what_fails_is_written_down_and_the_others_go_on(tmp_path: Path) -> None
     verbs = Verbs({"eval": failing})
     now = played(TWO, tmp_path, verbs)
     assert verbs.names == ["replay", "eval", "report"] * 2
-    assert now.states["toy"].steps["accuracy"].said == "error: it broke; hint: mend it"
+    assert now[1].ends["accuracy"].said == "error: it broke; hint: mend it"
     page = paged(TWO, now, tmp_path)
     assert [(each.model, each.what) for each in page.missing if each.what != "decision"] == [
         ("other", "accuracy"),
@@ -50,9 +50,8 @@ def test_without_a_finished_pair_there_is_nothing_to_join(tmp_path: Path) -> Non
     verbs = Verbs({"replay": failing})
     now = played(FULL, tmp_path, verbs)
     assert verbs.names == ["replay"]
-    assert {done.said for name, done in now.states["toy"].steps.items() if name != "replay"} == {
-        NO_RUN
-    }
+    ends = now[0].ends
+    assert {ended.said for name, ended in ends.items() if name != "replay"} == {NO_RUN}
 
 
 @pytest.mark.loopback
@@ -64,10 +63,13 @@ def test_an_arm_that_keeps_a_replay_from_beginning_is_left_out(tmp_path: Path) -
     verbs = Verbs({"replay": failing})
     now = played(NOBODY, tmp_path, verbs, told=told.append)
     arms = tmp_path / "out/m/endpoints.yaml"
-    assert [endpoints(study) for study in verbs.studies] == [str(arms)] * 2
+    assert [endpoints(study) for study in verbs.studies] == [
+        (str(arms), ("a", "b")),
+        (str(arms), ("b",)),
+    ]
     assert yaml.safe_load(arms.read_text()) == {"arms": {"b": {"url": "http://127.0.0.1:10/v1"}}}
-    assert now.parts[0].arms == ()
-    assert "Connection refused" in now.states["m"].faults["a"].said
+    assert now[0].part.arms == ()
+    assert "Connection refused" in now[0].faults["a"].said
     assert "m: a is left out: b is the reference" in told
     page = paged(NOBODY, now, tmp_path)
     assert [(each.what, each.is_failure) for each in page.missing] == [("a", True), ("b", True)]
@@ -79,7 +81,7 @@ def test_what_kept_a_run_from_beginning_is_tried_again_by_the_same_command(tmp_p
     verbs = Verbs()
     now = played(NOBODY, tmp_path, verbs)
     assert verbs.names == ["replay", "report"]
-    assert now.parts[0].arms == ("a", "b")
+    assert now[0].part.arms == ("a", "b")
 
 
 @pytest.mark.loopback
@@ -88,22 +90,17 @@ def test_a_comparison_without_its_reference_has_failed(tmp_path: Path) -> None:
     not there is told of for as long as the file asks for it.
     """
     text = NOBODY.replace("a=", "x=http://127.0.0.1:11/v1,bf16=").replace("b=", "fp8=")
-    verbs = Verbs()
 
-    def only_without_x(database: Path) -> Ended:
-        arms = yaml.safe_load(Path(endpoints(verbs.studies[-1])).read_text())["arms"]
-        if "x" in arms:
-            return failing(database)
-        measured(database)
-        return DONE
+    def only_without_x(database: Path, study: Study) -> Exit:
+        return (failing if "x" in endpoints(study)[1] else measured)(database, study)
 
-    verbs.does = {"replay": only_without_x}
+    verbs = Verbs({"replay": only_without_x})
     # The log of a replay names the server that was started last: here the first that is looked at.
     log = tmp_path / "out/m/logs/replay/start-001/x.log"
     log.parent.mkdir(parents=True)
     log.touch()
     now = played(text, tmp_path, verbs)
-    assert now.parts[0].arms == ("bf16", "fp8")
+    assert now[0].part.arms == ("bf16", "fp8")
     for again in (now, played(text, tmp_path, Verbs())):
         missing = [
             (each.what, each.why, each.is_failure) for each in paged(text, again, tmp_path).missing
@@ -117,12 +114,12 @@ def test_a_comparison_without_its_reference_has_failed(tmp_path: Path) -> None:
 
 
 def test_a_signal_is_heeded_and_the_rest_is_left_for_the_next_time(tmp_path: Path) -> None:
-    def interrupted(database: Path) -> Ended:
-        measured(database)
+    def interrupted(database: Path, study: Study) -> Exit:
+        measured(database, study)
         os.kill(
             os.getpid(), signal.SIGTERM
         )  # Ctrl-C may be ignored where tests run in the background
-        return Ended(code=130, is_timed_out=False)
+        return Exit(code=130)
 
     verbs = Verbs({"replay": interrupted})
     with pytest.raises(InterruptError) as caught:
@@ -158,32 +155,26 @@ def test_one_model_alone_is_added_to_the_page_of_all_and_one_configuration_has_a
     assert (tmp_path / "out/matrix.md").read_text() == whole
 
 
-def test_a_budget_is_divided_by_what_the_steps_were_expected_to_take(tmp_path: Path) -> None:
-    (part,) = parts_of(SWEPT, tmp_path)
-    pace = Pace(minutes=10, is_done=lambda step: step.kind == "context")
-    minutes = {step.kind: part.estimates[step.name].minutes for step in part.steps}
-    whole = minutes["replay"] + minutes["accuracy"]  # what is done needs no more
-    shares = [pace.until([part], step) - time.monotonic() for step in part.steps]
-    assert shares[0] == pytest.approx(600 * minutes["replay"] / whole, abs=5)
-    assert shares[2:] == [
-        pytest.approx(600, abs=5),
-        float("inf"),
-    ]  # whatever happened, it is reported
-    assert pace.minutes_left([part], part.steps[0]) == pytest.approx(whole)
-    pace.spent(120, expected_minutes=1)  # twice as long as expected
-    assert pace.minutes_left([part], part.steps[2]) == pytest.approx(2 * minutes["accuracy"])
+def test_a_budget_is_divided_by_what_the_steps_were_expected_to_take() -> None:
+    pace = Pace(minutes=10)
+    assert pace.until(1, 4) - time.monotonic() == pytest.approx(150, abs=5)
+    assert pace.until(0, 0) - time.monotonic() == pytest.approx(600, abs=5)
+    assert Pace(minutes=None).until(1, 4) == float("inf")
+    assert pace.minutes_left(4) == 4
+    pace.spend(120, expected_minutes=1)  # twice as long as expected
+    assert pace.minutes_left(4) == 8
 
 
-@pytest.mark.parametrize("ends", [failing, lambda _: Ended(code=130, is_timed_out=True)])
+@pytest.mark.parametrize("ends", [failing, lambda *_: Exit(code=130, is_timed_out=True)])
 def test_what_ended_early_says_nothing_of_the_time_that_is_left(
     tmp_path: Path, ends: object
 ) -> None:
     """A replay that breaks at once would promise that all that remains takes no time either."""
     told: list[str] = []
 
-    def begins_and_ends(database: Path) -> Ended:
-        measured(database)
-        return ends(database)  # type: ignore[operator,no-any-return]  # one of the above
+    def begins_and_ends(database: Path, study: Study) -> Exit:
+        measured(database, study)
+        return ends(database, study)  # type: ignore[operator,no-any-return]  # one of the above
 
     text = FULL.replace("items: 2", "items: 4000")
     (part,) = parts_of(text, tmp_path)

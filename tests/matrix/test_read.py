@@ -7,7 +7,7 @@ import pytest
 from agentload import builtin
 from agentload.errors import AgentloadError, UsageError
 from agentload.matrix.described import Config, Model, Server, Workload
-from agentload.matrix.measure import NOBODY, default
+from agentload.matrix.measure import NOBODY, measure
 from agentload.matrix.parts import traces_of
 from agentload.matrix.read import PLACE, parse, preset_text, read_matrix
 from agentload.model.walk import contexts
@@ -24,7 +24,7 @@ def test_a_model_and_a_workload_are_enough() -> None:
         (Workload(name="rag", trace="rag"),),
     )
     assert [config.name for config in found.configs] == ["bf16", "fp8", "fp8-skip-sw"]
-    assert (found.measure, found.server) == (default(), Server())
+    assert (found.measure, found.server) == (measure({}, "measure", workloads=()), Server())
 
 
 def test_everything_that_a_file_says_is_read() -> None:

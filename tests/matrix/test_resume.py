@@ -5,23 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from agentload.matrix.child import Ended
+from agentload.matrix.child import Exit
 from agentload.matrix.described import Places
 from agentload.matrix.parts import traces_of
 from agentload.matrix.past import CHANGED, LATE
 from agentload.matrix.play import ANSWERED, play
 from agentload.model.rows import AnswerRow
 from agentload.run.past import FIRST
-from agentload.store.loader import load
-from agentload.study.kinds import Replay
+from agentload.study.kinds import Replay, Study
 from tests.evidence import runs
 from tests.matrix.files import SERVED, matrix
 from tests.matrix.verbs import (
     DONE,
-    OPENING,
     Verbs,
     failing,
-    loaded,
     measured,
     paged,
     pair,
@@ -100,33 +97,20 @@ def test_a_model_whose_folder_is_deleted_is_measured_again(tmp_path: Path) -> No
 
 
 def test_a_database_that_is_missing_is_made_of_its_journals(tmp_path: Path) -> None:
-    def whole(database: Path) -> Ended:
-        load(
-            [
-                written(
-                    database,
-                    *OPENING,
-                    *(runs.block(name, 0, 100 * place) for place, name in enumerate(runs.ARMS)),
-                )
-            ],
-            database,
-        )
-        return DONE
-
-    played(FULL, tmp_path, Verbs({"replay": whole}))
+    played(FULL, tmp_path, Verbs())
     (database := tmp_path / "out/toy/agentload.duckdb").unlink()
     assert again(FULL, tmp_path) == ["report"]
     assert database.exists()
 
 
 def test_a_replay_that_was_stopped_goes_on_with_its_run(tmp_path: Path) -> None:
-    def stopped(database: Path) -> Ended:
-        measured(database)
-        return Ended(code=130, is_timed_out=True)
+    def stopped(database: Path, study: Study) -> Exit:
+        measured(database, study)
+        return Exit(code=130, is_timed_out=True)
 
     now = played(FULL, tmp_path, Verbs({"replay": stopped}))
-    assert now.states["toy"].steps["replay"].outcome == "stopped"
-    assert now.states["toy"].steps["accuracy"].outcome == "done"  # decided on what is there
+    # Decided on what is there.
+    assert [now[0].ends[name].outcome for name in ("replay", "accuracy")] == ["stopped", "done"]
     assert ("replay", False) in [
         (each.what, each.is_failure) for each in paged(FULL, now, tmp_path).missing
     ]
@@ -137,11 +121,11 @@ def test_a_replay_that_was_stopped_goes_on_with_its_run(tmp_path: Path) -> None:
 
 
 def test_a_sweep_that_was_cut_short_is_asked_for_the_pairs_that_are_left(tmp_path: Path) -> None:
-    def half(database: Path) -> Ended:
-        load([written(database, *pair(FIRST))], database)
-        return Ended(code=130, is_timed_out=True)
+    def half(database: Path, _: Study) -> Exit:
+        written(database, *pair(FIRST))
+        return Exit(code=130, is_timed_out=True)
 
-    played(SWEPT, tmp_path, Verbs({"sweep": half, "replay": loaded}))
+    played(SWEPT, tmp_path, Verbs({"sweep": half}))
     verbs = Verbs()
     played(SWEPT, tmp_path, verbs)
     assert verbs.names == ["sweep", "report"]
@@ -154,13 +138,13 @@ def test_a_sweep_of_other_lengths_is_another_sweep(tmp_path: Path) -> None:
     """
 
     def swept(number: int) -> Verbs:
-        def sweep(database: Path) -> Ended:
-            load([written(database, *pair(FIRST + number))], database)
+        def sweep(database: Path, _: Study) -> Exit:
+            written(database, *pair(FIRST + number))
             if number == 1:
                 raise Killed
-            return Ended(code=130, is_timed_out=True)
+            return Exit(code=130, is_timed_out=True)
 
-        return Verbs({"sweep": sweep, "replay": loaded})
+        return Verbs({"sweep": sweep})
 
     long = SWEPT.replace("1k", "1k..4k")
     played(SWEPT.replace("pairs: 2}", "pairs: 1}"), tmp_path, swept(0))
@@ -191,27 +175,25 @@ def test_questions_that_were_answered_are_not_told_as_answered_with_more_thinkin
         for arm in runs.ARMS
     ]
 
-    def asked(database: Path) -> Ended:
-        load([written(database, *answers)], database)
+    def asked(database: Path, _: Study) -> Exit:
+        written(database, *answers)
         return DONE
 
     thinking = FULL.replace("items: 2", "items: 2, thinking: 512")
-    played(FULL, tmp_path, Verbs({"eval": failing, "replay": loaded}))
+    played(FULL, tmp_path, Verbs({"eval": failing}))
     played(
         thinking, tmp_path, verbs := Verbs({"eval": asked})
     )  # nobody had answered: nothing to contradict
     assert verbs.names == ["eval", "report"]
     now = played(FULL, tmp_path, verbs := Verbs())
     assert verbs.names == ["report"]
-    assert (
-        now.states["toy"].steps["accuracy"].outcome,
-        now.states["toy"].steps["accuracy"].said,
-    ) == ("failed", ANSWERED)
+    ended = now[0].ends["accuracy"]
+    assert (ended.outcome, ended.said) == ("failed", ANSWERED)
     assert again(thinking, tmp_path) == ["eval", "report"]
 
 
 def test_an_arm_that_is_added_after_the_run_began_is_told_and_left_out(tmp_path: Path) -> None:
     played(TOY.replace("h100", "h100/bf16+fp8"), tmp_path, Verbs())
     now = played(TOY.replace("llama-3.1-8b-h100", "gpt-oss-20b-h100"), tmp_path, Verbs())
-    assert now.parts[0].arms == ("bf16", "fp8")
-    assert [(each.config, each.why) for each in now.parts[0].left_out] == [("fp8-skip-sw", LATE)]
+    assert now[0].part.arms == ("bf16", "fp8")
+    assert [(each.config, each.why) for each in now[0].part.left_out] == [("fp8-skip-sw", LATE)]

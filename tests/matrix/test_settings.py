@@ -10,16 +10,7 @@ from hypothesis import strategies as st
 from agentload.endpoints.arguments import holds_key
 from agentload.errors import UsageError
 from agentload.kvmath.pool import TRIED
-from agentload.matrix.arms import (
-    OURS,
-    arm_fields,
-    check,
-    expectations,
-    gpus,
-    grid,
-    known_settings,
-    words,
-)
+from agentload.matrix.arms import OURS, check, expectations, gpus, grid, known_settings, words
 
 
 @pytest.mark.parametrize(
@@ -83,14 +74,12 @@ def test_a_server_must_say_what_it_was_set_to() -> None:
         "max-model-len": 4096,
         "enable-prefix-caching": False,
         "max-num-seqs": 8,
-        "tensor-parallel-size": 2,
     }
     assert expectations(settings) == {
         "kv_cache_dtype": "fp8",
         "max_model_len": 4096,
         "prefix_caching": False,
     }
-    assert arm_fields(settings) == {"tensor_parallel": 2}
 
 
 @pytest.mark.parametrize("length", ["64k", "auto", -1, True])

@@ -7,29 +7,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentload.matrix.child import Ended
+from agentload.matrix.child import Exit
 from agentload.matrix.described import Places
+from agentload.matrix.pages import write_page
 from agentload.matrix.parts import traces_of
-from agentload.matrix.play import Played, ended, play
+from agentload.matrix.past import Progress
+from agentload.matrix.play import play
 from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.rows import Row
-from agentload.report.record import Page
+from agentload.report.matrix import Page
+from agentload.run.files import read_traces
+from agentload.run.prepared import Place
 from agentload.store.journal import Writer
 from agentload.store.loader import load
 from agentload.store.places import journal_folder
+from agentload.study.change import extended
 from agentload.study.kinds import Ask, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live
 from tests.evidence import runs
 from tests.matrix.files import matrix
 
-DONE = Ended(code=0, is_timed_out=False)
-OPENING: tuple[Row, ...] = (
-    runs.run(),
-    runs.leg(),
-    *(runs.arm(name, place) for place, name in enumerate(runs.ARMS)),
-)
-
-
+DONE = Exit(code=0)
 NAMES: dict[type, str] = {
     Replay: "replay",
     Sweep: "sweep",
@@ -37,40 +35,45 @@ NAMES: dict[type, str] = {
     Ask: "eval",
     Probe: "probe",
 }
+Does = Callable[[Path, Study], Exit]
 
 
 @dataclass
 class Verbs:
     """Notes what would be run, and does what it leaves behind."""
 
-    does: dict[str, Callable[[Path], Ended]] = field(default_factory=dict)
+    does: dict[str, Does] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
     studies: list[Study] = field(default_factory=list)
     runs: list[str | None] = field(default_factory=list)
     """The runs that were gone on with, or joined."""
 
-    def __call__(self, study: Study, *, database: Path, run: str | None, **_: Any) -> Ended:
+    def __call__(self, study: Study, place: Place, **_: Any) -> Exit:
         name = NAMES[type(study)]
-        self.studies.append(study)
-        return self._done(name, database, run)
-
-    def report(self, database: Path, run: str, _folder: Path) -> Ended:
-        return self._done("report", database, run)
-
-    def _done(self, name: str, database: Path, run: str | None) -> Ended:
         self.names.append(name)
+        self.studies.append(study)
+        self.runs.append(place.resume or place.into)
+        return self.does.get(name, measured if name == "replay" else nothing)(place.database, study)
+
+    def report(self, _database: Path, run: str, _folder: Path) -> Exit:
+        self.names.append("report")
         self.runs.append(run)
-        if name in self.does:
-            return self.does[name](database)
-        if name == "replay":
-            measured(database)
         return DONE
 
 
-def endpoints(study: Study) -> str:
-    """Name the servers of a study."""
+def nothing(_database: Path, _study: Study) -> Exit:
+    return DONE
+
+
+def failing(_database: Path, _study: Study) -> Exit:
+    return Exit(code=1, error="error: it broke; hint: mend it")
+
+
+def endpoints(study: Study) -> tuple[str, tuple[str, ...]]:
+    """Name the servers of a study: their source, and its arms."""
     assert isinstance(study.servers, Live)
-    return study.servers.endpoints
+    source, _, arms = study.servers.endpoints.rpartition("/")
+    return source, tuple(arms.split("+"))
 
 
 def pairs_of(study: Study) -> int:
@@ -79,26 +82,23 @@ def pairs_of(study: Study) -> int:
     return study.pairs
 
 
-def written(database: Path, *rows: Row) -> Path:
+def written(database: Path, *rows: Row) -> None:
     path = journal_folder(database, "r1") / "leg001.journal"
     path.parent.mkdir(parents=True, exist_ok=True)
     with Writer(path) as journal:
         for row in rows:
             journal.append(row)
-    return path
+    load([path], database)
 
 
-def measured(database: Path) -> None:
-    """Begin the run of a model, as a replay does; that
-    there is a database means that a pair is finished.
-    """
-    written(database, *OPENING)
-    database.touch()
-
-
-def loaded(database: Path) -> Ended:
-    """Begin the run of a model in a real database."""
-    load([written(database, *OPENING)], database)
+def measured(database: Path, study: Study) -> Exit:
+    """Play a pair of a model's run, as a replay does."""
+    assert isinstance(study, Replay)
+    _, arms = endpoints(study)
+    played = extended(study, traces=read_traces(study.traces)[1])
+    described = [runs.arm(arm, at) for at, arm in enumerate(arms)]
+    blocks = [runs.block(arm, 0, 100 * at) for at, arm in enumerate(arms)]
+    written(database, runs.run(played), runs.leg(), *described, *blocks)
     return DONE
 
 
@@ -110,17 +110,13 @@ def pair(number: int) -> Iterator[Row]:
         yield runs.call(name, number, at_s + 1, workload=CONTEXT_SWEEP)
 
 
-def failing(_: Path) -> Ended:
-    return Ended(code=1, is_timed_out=False, error="error: it broke; hint: mend it")
-
-
-def played(text: str, folder: Path, verbs: Verbs, **options: Any) -> Played:
+def played(text: str, folder: Path, verbs: Verbs, **options: Any) -> tuple[Progress, ...]:
     made = matrix(text)
     return play(
         made, Places(folder / "out"), traces_of(made), verb=verbs, report=verbs.report, **options
     )
 
 
-def paged(text: str, now: Played, folder: Path) -> Page:
+def paged(text: str, now: tuple[Progress, ...], folder: Path) -> Page:
     made = matrix(text)
-    return ended(made, now, Places(folder / "out"), traces_of(made))[0]
+    return write_page(made, now, Places(folder / "out"), traces_of(made))[0]

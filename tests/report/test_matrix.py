@@ -9,9 +9,9 @@ from advisor.evidence import Kind
 from advisor.policy import Policy
 from agentload.evidence.capacity import Concurrency
 from agentload.report.document import document
-from agentload.report.matrix import html, markdown, page
+from agentload.report.matrix import Page, html, markdown
 from agentload.report.matrix import json as as_json
-from agentload.report.record import Measured, Missing, Page
+from agentload.report.record import Measured, Missing
 from tests.report import sample
 from tests.report.golden import assert_golden
 
@@ -45,7 +45,7 @@ def measured(model: str, kind: Kind = "measured") -> Measured:
 
 
 def made(*models: Measured) -> Page:
-    return page("Four models", models, MISSING)
+    return Page(title="Four models", models=models, missing=MISSING)
 
 
 def test_the_page_reads_as_it_was_looked_at() -> None:
