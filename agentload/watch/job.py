@@ -26,7 +26,7 @@ METRICS: Final[Mapping[Metric, str]] = {
     "tpot_ms": "time per output token",
 }
 """What people call them."""
-# It becomes a file name, a systemd unit and a Kubernetes object.
+# A job becomes a lock file, a log file and a unit of systemd.
 NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
 
 SLACK_S: Final = 120  # beyond the job's own limit: comparing and storing

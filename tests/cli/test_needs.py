@@ -50,7 +50,7 @@ EMULATED = ("--endpoints", "emulated:llama-3.1-8b-h100", "--dry-run")
             ("probe", "--endpoints", "emulated:llama-3.1-8b-h100", "--db", "x.duckdb"),
             "--db does nothing without --into",
         ),
-        (("launch", "--format", "compose"), "--format does nothing without --print"),
+        (("launch", "--model", "m"), "--model does nothing without --print"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -3,7 +3,6 @@
 import asyncio
 import math
 import platform
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,7 +24,6 @@ from agentload.watch.execute import execute, latest_ns, watched
 from agentload.watch.history import Execution, executions
 from agentload.watch.job import Job, worded
 from agentload.watch.jobs_file import Jobs, complete_environment, read_jobs
-from agentload.watch.kubernetes import brought, kubernetes
 from agentload.watch.notices import (
     KINDS,
     alarm_told,
@@ -340,8 +338,7 @@ def export(
     kind: Annotated[
         str,
         typer.Argument(
-            help="crontab, systemd, kubernetes, parquet, digest, junit or prometheus.",
-            metavar="KIND",
+            help="crontab, systemd, parquet, digest, junit or prometheus.", metavar="KIND"
         ),
     ],
     *,
@@ -352,29 +349,19 @@ def export(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for systemd and parquet.")
     ] = None,
-    image: Annotated[str | None, typer.Option(help="Container image for kubernetes.")] = None,
 ) -> None:
     """Write ready files for a scheduler, a dashboard or continuous integration.
 
-    crontab and kubernetes go to stdout, systemd's units and Parquet files into a folder; digest, junit and prometheus need a job.
+    A crontab goes to stdout, systemd's units and Parquet files into a folder; digest, junit and prometheus need a job.
 
     For example:
 
         agentload watch export systemd --out /etc/systemd/system
-
-        agentload watch export kubernetes --image registry/agentload:1 | kubectl apply -f -
     """
     jobs = read_jobs(file)
     match kind:
         case "crontab":
             print(crontab(jobs.jobs, place(jobs)), end="")
-        case "kubernetes":
-            print(kubernetes(jobs, image=_given(image, "--image")), end="")
-            for path, wanted in brought(jobs).items():
-                print(
-                    f"note: {path} has to lie on the claim agentload-watch as {wanted} (kubectl cp)",
-                    file=sys.stderr,
-                )
         case "systemd":
             folder = _given(out, "--out")
             folder.mkdir(parents=True, exist_ok=True)
@@ -388,8 +375,7 @@ def export(
             print(_text(kind, jobs, _given(job, "--job")), end="")
         case _:
             raise UsageError(
-                f"no format '{kind}'",
-                hint="crontab, systemd, kubernetes, parquet, digest, junit or prometheus",
+                f"no format '{kind}'", hint="crontab, systemd, parquet, digest, junit or prometheus"
             )
 
 
