@@ -28,7 +28,7 @@ from agentload.report.write import USUAL, formats, write
 from agentload.verdict.policy import Setting
 from agentload.watch.history import Detail, Execution
 from agentload.watch.judge import fault, since
-from agentload.watch.notices import digest, junit, prometheus
+from agentload.watch.notices import junit
 from tests import odd
 from tests.report.formats.test_html import Tree
 from tests.ui.site import site
@@ -167,9 +167,7 @@ class Looked:
             run_id="odd",
             detail=detail,
         )
-        yield "digest", digest("nightly", [done], ())
         yield "junit", junit("nightly", done, ())
-        prometheus("nightly", [done], ())  # whose zero may be negative
 
     async def pages(self) -> Iterator[tuple[str, str]]:
         """Return the pages of the run."""

@@ -6,7 +6,7 @@ All of it follows from the history, so a killed process leaves nothing half-done
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 from agentload.watch.history import UNUSABLE, Change, Execution, changed
 from agentload.watch.levels import (
@@ -24,6 +24,7 @@ Kind: TypeAlias = Literal[
     "regression", "improvement", "dead endpoint", "changed identity", "failing schedule"
 ]
 
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 FAILING: Final = 2  # in a row: one failure may be a reboot
 VAGUE: Final = 2  # runs before it: a change of the servers there is a suspect
 GATED: Final[frozenset[Kind]] = frozenset({"regression", "changed identity"})

@@ -52,11 +52,9 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Notify(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Say who hears of an execution: files that are written anew each time, and a webhook."""
+    """Say who hears of an execution: a file for continuous integration, written anew each time, and a webhook."""
 
-    digest: Path | None = None
     junit: Path | None = None
-    prometheus: Path | None = None
     webhook_env: str | None = None
     """Environment variable that holds the URL: it is a secret."""
     always: bool = False

@@ -171,21 +171,3 @@ def locked(database: Path, job: str) -> Iterator[bool]:
         yield True
     finally:
         os.close(fd)
-
-
-_QUERIES = {
-    "executions": "FROM changes ORDER BY job, started, arm, metric",
-    "alarms": "FROM raised ORDER BY job, raised, kind, metric",
-}
-
-
-def parquet(database: Path, folder: Path) -> tuple[Path, ...]:
-    """Write a file a table and return their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    out = []
-    with reading(database) as connection:
-        for name, query in _QUERIES.items():
-            path = folder / f"{name}.parquet"
-            connection.sql(query).write_parquet(str(path))
-            out.append(path)
-    return tuple(out)

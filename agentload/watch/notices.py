@@ -1,23 +1,21 @@
-"""Tell what an execution came to: in words, in files written anew each time, and by a webhook where an alarm is raised or closed."""
+"""Tell what an execution came to: in words, in a JUnit file written anew each time, and by a webhook where an alarm is raised or closed."""
 
-import math
 import os
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, get_args
+from typing import Any, Final
 from xml.etree import ElementTree as ET
 
 import aiohttp
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from agentload.report.format import when
 from agentload.telemetry.reach import environment, page
-from agentload.watch.alarms import GATED, Alarm, Kind, heard
+from agentload.watch.alarms import GATED, Alarm, heard
 from agentload.watch.execute import Executed
 from agentload.watch.history import UNUSABLE, Change, Execution, executions
 from agentload.watch.job import Job, worded
 from agentload.watch.jobs_file import replace_file
-from agentload.watch.trends import Level, Series, trends
+from agentload.watch.trends import Level, Series
 
 LATE_S: Final = (
     3900.0  # after its firing: a job of another zone is called hourly, and a stagger is no delay
@@ -106,85 +104,6 @@ def _summed_up(executed: Executed) -> Iterator[str]:
             yield f"  still open: {alarm_told(alarm)}"
 
 
-LATELY = 14
-
-
-def digest(job: str, history: Sequence[Execution], alarms: Sequence[Alarm]) -> str:
-    """Return the digest of a job."""
-    return "\n".join(_lines(job, history, alarms)) + "\n"
-
-
-def _lines(job: str, history: Sequence[Execution], alarms: Sequence[Alarm]) -> Iterator[str]:
-    standing = [each for each in alarms if each.is_open]
-    yield f"# {job}: {_state(standing, history)}"
-    yield ""
-    for alarm in standing:
-        yield f"- **{_plain(alarm_told(alarm))}** (since {when(alarm.raised_ns)})"
-    if standing:
-        yield ""
-    latest = history[-LATELY:]
-    series = list(dict.fromkeys(change.series for each in latest for change in each.detail.changes))
-    yield (
-        "| started (UTC) | outcome | "
-        + "".join(f"{_plain(worded(name))} | " for name in series)
-        + "run |"
-    )
-    yield "|---|---|" + "---:|" * len(series) + "---|"
-    for each in reversed(latest):
-        found = {change.series: change for change in each.detail.changes}
-        cells = "".join(
-            f"{math.expm1(found[name].log_ratio):+.1%} | " if name in found else "– | "
-            for name in series
-        )
-        yield f"| {when(each.started_ns)} | {_plain(outcome_told(each))} | {cells}{each.run_id or '–'} |"
-    yield from _levels(job, history, alarms)
-    over = [each for each in alarms if not each.is_open][-LATELY:]
-    if over:
-        yield ""
-        yield "Closed alarms:"
-        yield ""
-        for alarm in reversed(over):
-            yield f"- {_plain(alarm_told(alarm))} ({when(alarm.raised_ns)} to {when(alarm.closed_ns or alarm.raised_ns)})"
-
-
-def _levels(job: str, history: Sequence[Execution], alarms: Sequence[Alarm]) -> Iterator[str]:
-    told = [
-        f"- {_plain(level_told(series, each))}"
-        for series in trends(job, history, alarms).series
-        for each in series.change_points
-    ]
-    if told:
-        yield ""
-        yield "Changes of level:"
-        yield ""
-        yield from told
-
-
-def _state(standing: Sequence[Alarm], history: Sequence[Execution]) -> str:
-    if loud := heard(standing, _now_ns(history)):
-        return ", ".join(dict.fromkeys(each.kind for each in loud))
-    ran = executions(history)
-    if not ran:
-        return "not executed yet"
-    if ran[-1].outcome in UNUSABLE:
-        return "the latest run could not be judged"
-    muted = dict.fromkeys(each.kind for each in standing)
-    return f"nothing else got worse ({', '.join(muted)} muted)" if muted else "nothing got worse"
-
-
-def _now_ns(history: Sequence[Execution]) -> int:
-    """Return the instant that a notice is of."""
-    return history[-1].ended_ns or history[-1].started_ns if history else 0
-
-
-def _plain(text: str) -> str:
-    """Keep what a server or an arms file said from turning into Markdown or HTML."""
-    escaped = text.replace("&", "&amp;").replace("<", "&lt;")
-    return "".join(
-        f"\\{each}" if each in "|*_`[]" else " " if each in "\r\n" else each for each in escaped
-    )
-
-
 def junit(job: str, execution: Execution, alarms: Sequence[Alarm]) -> str:
     """Return one test for the execution and one for each watched series; an open alarm is a failure, what could not run an error."""
     seconds = (
@@ -249,56 +168,11 @@ def _text(text: str) -> str:
     )
 
 
-KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
-
-
-def prometheus(job: str, history: Sequence[Execution], alarms: Sequence[Alarm]) -> str:
-    """Return gauges of the latest execution; labels are the job, and the series or the kind of alarm."""
-    registry = CollectorRegistry()
-    last = Gauge(
-        "agentload_watch_last_execution_timestamp_seconds",
-        "When a job was last executed",
-        ["job"],
-        registry=registry,
-    )
-    usable = Gauge(
-        "agentload_watch_last_usable_timestamp_seconds",
-        "When a job last gave usable figures",
-        ["job"],
-        registry=registry,
-    )
-    change = Gauge(
-        "agentload_watch_change_ratio",
-        "Change against the reference run, 0.05 is 5 % slower",
-        ["job", "arm", "metric"],
-        registry=registry,
-    )
-    standing = Gauge(
-        "agentload_watch_alarms",
-        "Alarms that are open and not muted",
-        ["job", "kind"],
-        registry=registry,
-    )
-    ran = executions(history)
-    if ran:
-        last.labels(job).set(ran[-1].started_ns / 1e9)
-    done = [each for each in history if each.outcome == "done"]
-    if done:
-        usable.labels(job).set(done[-1].started_ns / 1e9)
-        for each in done[-1].detail.changes:
-            change.labels(job, each.arm, each.metric).set(math.expm1(each.log_ratio))
-    for kind in KINDS:
-        standing.labels(job, kind).set(
-            sum(each.kind == kind for each in heard(alarms, _now_ns(history)))
-        )
-    return generate_latest(registry).decode()
-
-
 TIMEOUT_S: Final = 10.0
 
 
 def send(job: Job, executed: Executed) -> tuple[str, ...]:
-    """Write the job's files and call its webhook; return what did not work, for no notice may cost the execution's exit code."""
+    """Write the job's JUnit file and call its webhook; return what did not work, for no notice may cost the execution's exit code."""
     return tuple(_failures(job, executed))
 
 
@@ -326,22 +200,15 @@ def _failures(job: Job, executed: Executed) -> Iterator[str]:
     wanted = job.notify
     if executed.execution.outcome == "skipped":  # the execution that runs will tell all of it
         return
-    texts = (
-        (wanted.digest, digest(job.name, executed.history, executed.alarms)),
-        (wanted.junit, junit(job.name, executions(executed.history)[-1], executed.alarms)),
-        (wanted.prometheus, prometheus(job.name, executed.history, executed.alarms)),
-    )
-    for path, text in texts:
-        if path is not None:
-            try:
-                replace_file(path, text)
-            except OSError as error:
-                yield f"{path}: {error.strerror}"
-    news = [
-        each
-        for each in (*executed.raised, *executed.closed)
-        if not each.is_muted(_now_ns(executed.history))
-    ]
+    if wanted.junit is not None:
+        text = junit(job.name, executions(executed.history)[-1], executed.alarms)
+        try:
+            replace_file(wanted.junit, text)
+        except OSError as error:
+            yield f"{wanted.junit}: {error.strerror}"
+    latest = executed.history[-1]
+    at_ns = latest.ended_ns or latest.started_ns
+    news = [each for each in (*executed.raised, *executed.closed) if not each.is_muted(at_ns)]
     if wanted.webhook_env is not None and (wanted.always or news):
         yield from _called(wanted.webhook_env, payload(executed))
 

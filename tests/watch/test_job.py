@@ -49,7 +49,7 @@ def test_an_entry_that_says_the_least_means_this(tmp_path: Path) -> None:
         reference=None,
         control=True,
         keep_runs=None,
-        notify=Notify(digest=None, junit=None, prometheus=None, webhook_env=None, always=False),
+        notify=Notify(junit=None, webhook_env=None, always=False),
         spec=json.dumps(LEAST, separators=(",", ":")),
     )
 
@@ -76,13 +76,7 @@ def test_an_entry_that_says_all_means_all_of_it(tmp_path: Path) -> None:
         "reference": "r1",
         "control": False,
         "retention": {"runs": 9},
-        "notify": {
-            "digest": "d.md",
-            "junit": "j.xml",
-            "prometheus": "p.prom",
-            "webhook_env": "HOOK",
-            "always": True,
-        },
+        "notify": {"junit": "j.xml", "webhook_env": "HOOK", "always": True},
     }
     assert job("nightly", entry, at=tmp_path / "jobs.yaml") == Job(
         name="nightly",
@@ -112,13 +106,7 @@ def test_an_entry_that_says_all_means_all_of_it(tmp_path: Path) -> None:
         reference="r1",
         control=False,
         keep_runs=9,
-        notify=Notify(
-            digest=tmp_path / "d.md",
-            junit=tmp_path / "j.xml",
-            prometheus=tmp_path / "p.prom",
-            webhook_env="HOOK",
-            always=True,
-        ),
+        notify=Notify(junit=tmp_path / "j.xml", webhook_env="HOOK", always=True),
         spec=json.dumps(entry, separators=(",", ":")),
     )
 

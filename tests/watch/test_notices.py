@@ -1,4 +1,4 @@
-"""A digest, JUnit and Prometheus say what holds; a webhook is called when an alarm is raised or closed, and its failure costs nothing."""
+"""A JUnit file says what holds; a webhook is called when an alarm is raised or closed, and its failure costs nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import Any, get_args
 from xml.etree import ElementTree as ET
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, TraceRef
@@ -21,27 +20,11 @@ from agentload.watch.alarms import Alarm, Rule, alarms
 from agentload.watch.execute import Executed
 from agentload.watch.history import Execution, Outcome
 from agentload.watch.job import Job, Notify
-from agentload.watch.notices import digest, junit, outcome_told, prometheus, send, summary
+from agentload.watch.notices import junit, outcome_told, send, summary
 from agentload.watch.schedule import Schedule
-from tests.watch.histories import FACTS, execution, history
+from tests.watch.histories import execution, history
 
 WORSE = history(*[0.0, 0.004, -0.003] * 4, 0.08)
-
-
-def test_a_digest_begins_with_what_holds_now() -> None:
-    text = digest("nightly", WORSE, alarms(WORSE, Rule()))
-    assert text.startswith("# nightly: regression\n\n- **regression: prod: turn latency +8.")
-    assert "| 1970-01-14 00:00 | done, against r0 | +8.3% | r13 |" in text
-    assert digest("nightly", WORSE[:-1], ()).startswith("# nightly: nothing got worse\n")
-
-
-def test_a_digest_never_says_that_nothing_got_worse_of_what_could_not_be_judged() -> None:
-    """An invalid night after quiet ones says nothing of tonight's servers."""
-    blind = execution(13, "void", reason="requests left 40 ms late")
-    assert digest("nightly", (*WORSE[:-1], blind), ()).startswith(
-        "# nightly: the latest run could not be judged\n"
-    )
-    assert outcome_told(blind) == "invalid: requests left 40 ms late"
 
 
 def test_an_invalid_run_is_not_summed_up_with_a_decision() -> None:
@@ -52,11 +35,6 @@ def test_an_invalid_run_is_not_summed_up_with_a_decision() -> None:
     assert "stay on" not in summary(
         Executed(execution=decided, history=(decided,), alarms=(), raised=(), closed=(), code=3)
     )
-
-
-def test_what_a_server_said_cannot_turn_into_markup() -> None:
-    past = (execution(0, "dead", reason="<script>|`x`\n# y"),)
-    assert "dead: &lt;script>\\|\\`x\\` # y |" in digest("nightly", past, ())
 
 
 def test_junit_fails_the_series_that_got_worse() -> None:
@@ -110,31 +88,6 @@ def test_junit_is_what_continuous_integration_reads(outcome: Outcome) -> None:
     assert root.get("timestamp") == "1970-01-15T00:00:00"
     expected = {"done": "failures", "void": "failures", "skipped": "skipped"}.get(outcome, "errors")
     assert counts[expected] >= 1
-
-
-def test_prometheus_reads_the_text_file_back() -> None:
-    text = prometheus("nightly", WORSE, alarms(WORSE, Rule()))
-    seen = {
-        (s.name, *(s.labels[key] for key in sorted(s.labels))): s.value
-        for family in text_string_to_metric_families(text)
-        for s in family.samples
-    }
-    assert round(seen["agentload_watch_change_ratio", "prod", "nightly", "turn_ms"], 4) == 0.0833
-    assert seen["agentload_watch_alarms", "nightly", "regression"] == 1
-
-
-def test_a_digest_names_changes_of_level_and_their_suspects() -> None:
-    newer = {"prod": {**FACTS["prod"], "version": "0.11.0"}}
-    past = (
-        *WORSE[:-1],
-        *(execution(day, change=0.08 + 0.001 * (day % 3), facts=newer) for day in range(13, 23)),
-    )
-    text = digest("nightly", past, alarms(past, Rule()))
-    assert "Changes of level:\n\n- prod: turn latency +8." in text
-    assert (
-        "since 1970-01-14 00:00, run r13 (p = 0.002); changed just before: prod: version 0.10.0 → 0.11.0"
-        in text
-    )
 
 
 def test_an_execution_that_started_late_says_so() -> None:
@@ -238,13 +191,10 @@ def test_a_webhook_that_fails_is_told_without_its_secret(monkeypatch: pytest.Mon
 
 
 @pytest.mark.loopback
-def test_a_file_that_cannot_be_written_is_told_and_the_others_are_written(tmp_path: Path) -> None:
-    (tmp_path / "file").mkdir()
-    notify = Notify(digest=tmp_path / "file", prometheus=tmp_path / "p.prom")
-    assert send(job(notify), executed(WORSE[:-1], raised=())) == (
-        f"{tmp_path}/file: Is a directory",
+def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    assert send(job(Notify(junit=tmp_path)), executed(WORSE[:-1], raised=())) == (
+        f"{tmp_path}: Is a directory",
     )
-    assert (tmp_path / "p.prom").is_file()
 
 
 @pytest.mark.loopback

@@ -18,20 +18,17 @@ from agentload.errors import AgentloadError, GateError, UsageError
 from agentload.report.format import when
 from agentload.watch import execute as executing
 from agentload.watch import ledger
-from agentload.watch.alarms import AMISS, Alarm, heard
+from agentload.watch.alarms import AMISS, KINDS, Alarm, heard
 from agentload.watch.daemon import serve
 from agentload.watch.execute import execute, latest_ns, watched
 from agentload.watch.history import Execution, executions
 from agentload.watch.job import Job, worded
 from agentload.watch.jobs_file import Jobs, complete_environment, read_jobs
 from agentload.watch.notices import (
-    KINDS,
     alarm_told,
-    digest,
     junit,
     level_told,
     outcome_told,
-    prometheus,
     send,
     summary,
     usd_told,
@@ -335,24 +332,15 @@ Given = TypeVar("Given")
 
 
 def export(
-    kind: Annotated[
-        str,
-        typer.Argument(
-            help="crontab, systemd, parquet, digest, junit or prometheus.", metavar="KIND"
-        ),
-    ],
+    kind: Annotated[str, typer.Argument(help="crontab, systemd or junit.", metavar="KIND")],
     *,
     file: JobsFile = DEFAULT,
-    job: Annotated[
-        str | None, typer.Option(help="Job of a digest, junit or prometheus file.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder for systemd and parquet.")
-    ] = None,
+    job: Annotated[str | None, typer.Option(help="Job of a junit file.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for systemd.")] = None,
 ) -> None:
-    """Write ready files for a scheduler, a dashboard or continuous integration.
+    """Write ready files for a scheduler or for continuous integration.
 
-    A crontab goes to stdout, systemd's units and Parquet files into a folder; digest, junit and prometheus need a job.
+    A crontab and the JUnit file of a job go to stdout, systemd's units into a folder.
 
     For example:
 
@@ -368,28 +356,18 @@ def export(
             for name, text in systemd(jobs.jobs, place(jobs)).items():
                 (folder / name).write_text(text, encoding="utf-8")
                 print(folder / name)
-        case "parquet":
-            for path in ledger.parquet(jobs.database, _given(out, "--out")):
-                print(path)
-        case "digest" | "junit" | "prometheus":
-            print(_text(kind, jobs, _given(job, "--job")), end="")
+        case "junit":
+            print(_junit(jobs, _given(job, "--job")), end="")
         case _:
-            raise UsageError(
-                f"no format '{kind}'", hint="crontab, systemd, parquet, digest, junit or prometheus"
-            )
+            raise UsageError(f"no format '{kind}'", hint="crontab, systemd or junit")
 
 
-def _text(kind: str, jobs: Jobs, name: str) -> str:
+def _junit(jobs: Jobs, name: str) -> str:
     job = jobs.named(name)
     past = ledger.history(jobs.database, name)
-    found = watched(job, past)
-    if kind == "digest":
-        return digest(name, past, found)
-    if kind == "prometheus":
-        return prometheus(name, past, found)
     if not past:
         raise UsageError(f"{name} was not executed yet", hint=f"agentload watch run {name}")
-    return junit(name, executions(past)[-1], found)
+    return junit(name, executions(past)[-1], watched(job, past))
 
 
 def _given(value: Given | None, option: str) -> Given:
