@@ -14,7 +14,7 @@ from agentload.run.files import located
 from agentload.study.change import extended
 from agentload.study.document import study
 from agentload.study.kinds import Replay
-from agentload.study.parts import KINDS, Live, Load, Request, Timeouts
+from agentload.study.parts import Live, Load, Request, Timeouts
 from agentload.verdict.policy import Setting, check_finite, parse, read_policy
 from agentload.watch.levels import NOISE
 from agentload.watch.schedule import Schedule, check
@@ -180,7 +180,7 @@ def _parted(content: object) -> tuple[object, dict[str, Any]]:
 
 def _study(played: Mapping[str, Any], *, at: Path, where: str) -> Replay:
     """Return the study of a job, with its files as they lie beside the jobs file. Raises UsageError."""
-    servers, load = played["servers"], played.get("load")
+    servers = played["servers"]
     if not isinstance(servers, dict):
         raise UsageError(f"{where}: servers: Expected `object`, got `{type(servers).__name__}`")
     if not played.get("traces") or not servers.get("endpoints"):
@@ -190,20 +190,6 @@ def _study(played: Mapping[str, Any], *, at: Path, where: str) -> Replay:
             if missing not in played
             else f"{where}: traces names at least one"
         )
-    if isinstance(load, dict) and isinstance(waits := load.get("waits"), dict):
-        rest = {name: value for name, value in load.items() if name != "waits"}
-        if waits and (others := sorted({"wait_scale", "wait_cap_s"} & rest.keys())):
-            raise UsageError(
-                f"{where}: load.waits and load.{others[0]} both scale or cap waits",
-                hint="load: {wait_cap_s: {user: 30}}",
-            )
-        played = {**played, "load": {**rest, **(_waits(waits, where) if waits else {})}}
-    if isinstance(load := played.get("load"), dict) and {"sessions", "rate_per_s"} & load.keys():
-        # Older versions took no notice of a speed beside them.
-        played = {
-            **played,
-            "load": {name: value for name, value in load.items() if name != "speed"},
-        }
     made = located(study(played, Replay, at=where), at.parent)
     assert isinstance(made, Replay), made
     endpoints = str(servers["endpoints"])
@@ -224,22 +210,6 @@ def _study(played: Mapping[str, Any], *, at: Path, where: str) -> Replay:
         )
     # A server that is not what the arms file expects is measured all the same: that it changed is what the job is there to tell.
     return extended(made, on_dead="stop", force=True)
-
-
-def _waits(said: Mapping[str, Any], where: str) -> dict[str, dict[str, Any]]:
-    """Return the waits of a job as older versions wrote them, a kind at a time, as a load has them."""
-    found: dict[str, dict[str, Any]] = {"wait_scale": {}, "wait_cap_s": {}}
-    for kind, each in said.items():
-        if kind not in KINDS:
-            raise UsageError(
-                f"{where}: load.waits: no kind of wait '{kind}'", hint=f"one of: {', '.join(KINDS)}"
-            )
-        if not isinstance(each, dict) or not each.keys() <= {"scale", "cap_s"}:
-            raise UsageError(f"{where}: load.waits.{kind} has a scale and a cap_s")
-        for name, field_of in (("scale", "wait_scale"), ("cap_s", "wait_cap_s")):
-            if each.get(name) is not None:
-                found[field_of][kind] = each[name]
-    return found
 
 
 class _Retention(msgspec.Struct, forbid_unknown_fields=True):
