@@ -112,17 +112,6 @@ class Prior:
     dated: str | None = None  # ISO date
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
-    """Hold one cell of the isolation matrix: whether this combination of features starts, answers right and hits its cache."""
-
-    arm: str
-    prefix_caching: bool | None = None
-    cuda_graphs: bool | None = None
-    outcome: Literal["ok", "no start", "crash", "garbage", "no hits"]
-    detail: str = ""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Calls:
     """Hold the turns of one workload on one arm as equally long columns: one row a turn (its last attempt).
@@ -437,7 +426,6 @@ class Evidence:
     ] = ()  # replies graded by the recorded ones: agreement with them, not whether they are right
     screen: tuple[Screened, ...] = ()
     priors: tuple[Prior, ...] = ()
-    probes: tuple[Probe, ...] = ()
     starts: StartHistory | None = None  # None: the policy's assumption holds
     looks: int = 1  # times that the run was as long as it was asked to be, this one included
     planned_answers: bool = False  # the looks at them were planned beforehand, and share the error

@@ -9,19 +9,18 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 import duckdb
 import polars as pl
 
 from advisor.assess.capacity import SHARE, limits
 from advisor.estimate import Estimate
-from advisor.evidence import Arm, CapacityPoint, Probe, Telemetry, TwinChange
+from advisor.evidence import Arm, CapacityPoint, Telemetry, TwinChange
 from advisor.policy import Slo
 from advisor.statistics.crossing import Crossing, Tried, crossing
 from agentload.evidence.plays import Play
 from agentload.evidence.telemetry import hit_rate
-from agentload.model.apart import ISOLATION
 from agentload.model.rows import ProbeRow
 from agentload.store import tables
 from agentload.study.kinds import Replay
@@ -230,24 +229,6 @@ def _level(step: _Step) -> Slo | None:
         turn_ms=limit("turn_ms"),
         share=step.share,
     )
-
-
-def isolation(
-    connection: duckdb.DuckDBPyConnection, run_id: str, arms: Collection[str]
-) -> tuple[Probe, ...]:
-    """Read the cells of a run's arms; of one that was tried again, the last counts."""
-    found: dict[tuple[str, str], Probe] = {}
-    for row in tables.rows(connection, ProbeRow, run_id=run_id, probe=ISOLATION):
-        if row.arm in arms:
-            found.pop((row.arm, row.settings), None)
-            detail = json.loads(row.detail or "{}").get("detail", "")
-            found[row.arm, row.settings] = Probe(
-                arm=row.arm,
-                **json.loads(row.settings),
-                outcome=cast(Any, row.outcome),
-                detail=detail,
-            )
-    return tuple(found.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

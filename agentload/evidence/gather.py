@@ -148,7 +148,6 @@ def gather(
         pair_load=_pair_load(study, noted),
         twin_changes=capacity.twin_changes(connection, run_id),
         alone=capacity.alone(connection, run_id, names),
-        probes=capacity.isolation(connection, run_id, names),
         health=health.health(connection, run_id, names, played, counted),
         dated=datetime.fromtimestamp(run.created_ns / 1e9, tz=UTC).date().isoformat()
         if run.created_ns

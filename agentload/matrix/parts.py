@@ -1,6 +1,6 @@
 """Split a matrix into parts: the selected models with their configurations, steps and estimates."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +14,7 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.read import EMULATED, Emulated, arms_file, is_arms_file, read, read_file
 from agentload.errors import ProfileError, UsageError
 from agentload.matrix.arms import arms_document, fit, is_folder, subset
-from agentload.matrix.described import LeftOut, Matrix, Model, Places, has_sessions, trace_of
+from agentload.matrix.described import Matrix, Model, Places, has_sessions, trace_of
 from agentload.matrix.steps import Part
 from agentload.model.trace import Trace
 from agentload.run.servers import arms_of
@@ -73,7 +73,7 @@ def _of_model(
         )
     # A subset is a different comparison and gets its own folder.
     named = model if only is None else msgspec.structs.replace(model, name=f"{model.name}.{only}")
-    part = Part(
+    return Part(
         matrix=replace(matrix, workloads=workloads),
         model=named,
         places=places,
@@ -84,7 +84,6 @@ def _of_model(
         left_out=found.left_out,
         notes=found.notes,
     )
-    return replace(part, left_out=(*found.left_out, *_not_done(part)))
 
 
 def _check_served(model: Model, names: Sequence[str], served: Sequence[str]) -> None:
@@ -98,15 +97,6 @@ def _check_served(model: Model, names: Sequence[str], served: Sequence[str]) -> 
         raise UsageError(
             f"{model.name}: emulated arms must keep their profile's order",
             hint=f"configs: [{', '.join(theirs)}]",
-        )
-
-
-def _not_done(part: Part) -> Iterator[LeftOut]:
-    if part.matrix.measure.isolation and not part.is_launched:
-        yield LeftOut(
-            model=part.model.name,
-            config="isolation",
-            why="it restarts servers, and these already run",
         )
 
 

@@ -21,8 +21,8 @@ from agentload.study.change import essence, extended
 from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import TraceRef
 
-Kind: TypeAlias = Literal["replay", "context", "concurrency", "accuracy", "isolation", "report"]
-S = TypeVar("S", Replay, Sweep, Search, Ask, Probe)
+Kind: TypeAlias = Literal["replay", "context", "concurrency", "accuracy", "report"]
+S = TypeVar("S", Replay, Sweep, Search, Ask)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,8 +138,6 @@ def _steps(part: Part) -> Iterator[Step]:
             "accuracy",
             extended(measure.accuracy, tokenizer=measure.accuracy.tokenizer or part.tokenizer),
         )
-    if measure.isolation is not None and part.is_launched:
-        yield _step(part, "isolation", measure.isolation)
     yield Step(model=part.model.name, name="report", kind="report", arms=part.arms, study=None)
 
 
@@ -150,7 +148,7 @@ def _step(
     called = name or kind
     whom: dict[str, Any] = {
         "endpoints": part.endpoints(*(() if arm is None else (arm,))),
-        "launch": part.is_launched and kind != "isolation",
+        "launch": part.is_launched,
     }
     if part.is_launched:
         whom |= {
@@ -175,7 +173,6 @@ def _traces(part: Part, names: Sequence[str]) -> tuple[TraceRef, ...]:
 
 TRIALS: Final = 14
 """Of a search for concurrency: four that bracket the limit, and draws of sessions around it."""
-PROBE_MINUTES: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,10 +234,8 @@ def _taken(part: Part, step: Step) -> tuple[int | None, int, float]:
                 arms + (study.tokenizer is None and study.own is None),
                 asked.minutes * rounds,
             )
-        case Decide():
+        case Decide() | Probe():
             raise AssertionError("a matrix lays out its own steps")
-        case Probe():
-            return None, 2 * arms, 2 * arms * PROBE_MINUTES
         case _:
             assert_never(step.study)
 
