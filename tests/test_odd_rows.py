@@ -27,7 +27,7 @@ from agentload.report.parts import Document
 from agentload.report.write import USUAL, formats, write
 from agentload.verdict.policy import Setting
 from agentload.watch.history import Detail, Execution
-from agentload.watch.judge import fault, since
+from agentload.watch.judge import changes_since, fault
 from agentload.watch.notices import junit
 from tests import odd
 from tests.report.formats.test_html import Tree
@@ -157,7 +157,7 @@ class Looked:
         return said.getvalue()
 
     def _watched(self) -> Iterator[tuple[str, str]]:
-        changes, why = since(self.database, "odd", "before", arms=[odd.FIRST], job=JOB)
+        changes, why = changes_since(self.database, "odd", "before", arms=[odd.FIRST], job=JOB)
         detail = Detail(reference="before", changes=changes, reason=why)
         done = Execution(
             job="nightly",

@@ -8,16 +8,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias, get_args
 
-from agentload.watch.history import UNUSABLE, Change, Execution, changed
+from agentload.watch.history import UNUSABLE, Change, Execution, differences
 from agentload.watch.levels import (
     BASELINE,
     NOISE,
     SIGNIFICANT,
     Shift,
     is_shifted,
+    level_start,
     looks,
     shift,
-    turned,
 )
 
 Kind: TypeAlias = Literal[
@@ -133,7 +133,7 @@ class _Fold:
         metric: str | None = None,
         suspects: tuple[str, ...] = (),
     ) -> None:
-        at_ns, until_ns = _at(each), self.mutes.get(kind)
+        at_ns, until_ns = each.settled_ns, self.mutes.get(kind)
         self.alarms.append(
             Alarm(
                 kind=kind,
@@ -160,19 +160,19 @@ class _Fold:
             None,
         )
         if holds and found is None:
-            self._raise(kind, each, _told(each, self.failures))
+            self._raise(kind, each, _reason(each, self.failures))
         elif not holds and found is not None:
             self._close(found, each)
 
     def _close(self, place: int, each: Execution) -> None:
-        self.alarms[place] = replace(self.alarms[place], closed_ns=_at(each))
+        self.alarms[place] = replace(self.alarms[place], closed_ns=each.settled_ns)
 
     def _identity(self, each: Execution) -> None:
         before, self.known = self.known, each
         if before is None:
             return
         self._plain("changed identity", each, holds=False)
-        differs = changed(before.detail.facts, each.detail.facts)
+        differs = differences(before.detail.facts, each.detail.facts)
         if differs:
             self._raise("changed identity", each, "; ".join(differs), suspects=differs)
 
@@ -216,7 +216,9 @@ class _Fold:
                 self._shifted(state, change, each, found)
                 return
         values = [*state.before[-BASELINE:], change.log_ratio]
-        turn = turned(values, smallest=math.log1p(smallest), level=SIGNIFICANT / self.rule.series)
+        turn = level_start(
+            values, smallest=math.log1p(smallest), level=SIGNIFICANT / self.rule.series
+        )
         if (
             turn is not None
         ):  # smaller than the latest runs alone can tell from noise, but it has lasted
@@ -239,7 +241,7 @@ class _Fold:
             state.before, state.since[-BASELINE:], error=change.error, noise=self.rule.noise
         )
         self.alarms[state.alarm] = replace(
-            self.alarms[state.alarm], message=_shift_told(change.series, found)
+            self.alarms[state.alarm], message=_shift_words(change.series, found)
         )
 
     def _shifted(self, state: _Series, change: Change, each: Execution, found: Shift) -> None:
@@ -252,7 +254,7 @@ class _Fold:
         old = known[0].detail.facts if known else {}
         state.alarm = len(self.alarms)
         kind: Kind = "regression" if found.value > 0 else "improvement"
-        message, suspects = _shift_told(change.series, found), changed(old, each.detail.facts)
+        message, suspects = _shift_words(change.series, found), differences(old, each.detail.facts)
         self._raise(kind, each, message, metric=change.series, suspects=suspects)
 
 
@@ -264,7 +266,7 @@ def alarms(history: Iterable[Execution], rule: Rule) -> tuple[Alarm, ...]:
     return tuple(fold.alarms)
 
 
-def heard(found: Iterable[Alarm], at_ns: int) -> tuple[Alarm, ...]:
+def loud_alarms(found: Iterable[Alarm], at_ns: int) -> tuple[Alarm, ...]:
     """Return the open alarms that nobody has muted."""
     return tuple(each for each in found if each.is_open and not each.is_muted(at_ns))
 
@@ -279,14 +281,14 @@ def exit_code(latest: Execution, found: Sequence[Alarm]) -> int:
         case "skipped" | "accepted" | "muted":
             return 0
         case "done":
-            return 3 if any(alarm.kind in GATED for alarm in heard(found, _at(latest))) else 0
+            return (
+                3
+                if any(alarm.kind in GATED for alarm in loud_alarms(found, latest.settled_ns))
+                else 0
+            )
 
 
-def _at(each: Execution) -> int:
-    return each.started_ns if each.ended_ns is None else each.ended_ns
-
-
-def _told(each: Execution, failures: int) -> str:
+def _reason(each: Execution, failures: int) -> str:
     if each.outcome == "dead":
         return each.detail.reason or "an endpoint does not answer"
     reason = each.detail.reason or each.outcome
@@ -297,7 +299,7 @@ def _told(each: Execution, failures: int) -> str:
     )
 
 
-def _shift_told(series: str, found: Shift) -> str:
+def _shift_words(series: str, found: Shift) -> str:
     over = "the last run" if found.runs == 1 else f"the last {found.runs} runs"
     return (
         f"{series} {found.value:+.1%} ({found.low:+.1%} to {found.high:+.1%}), {over} against "

@@ -22,15 +22,15 @@ from agentload.watch.history import (
     Outcome,
     executions,
     expendable,
-    floored,
     floors,
     reference,
+    with_floors,
 )
 from agentload.watch.job import Job
-from agentload.watch.judge import facts, fault, has_control, headline, since
-from agentload.watch.ledger import alarm_rows, execution_row, job_row, locked
+from agentload.watch.judge import changes_since, facts, fault, has_control, headline
+from agentload.watch.ledger import alarm_rows, execution_row, job_row, lock
 from agentload.watch.play import play
-from agentload.watch.schedule import CORRECTED_NS, unanswered
+from agentload.watch.schedule import CORRECTED_NS, unanswered_firings
 
 KILLED: Final = "the process was killed"
 
@@ -50,12 +50,12 @@ class Executed:
 def execute(job: Job, database: Path, *, notice: Callable[[str], None]) -> Executed:
     """Execute *job* now; an execution that still runs makes this one `skipped`."""
     started_ns = time.time_ns()
-    with locked(database, job.name) as is_mine:
+    with lock(database, job.name) as is_mine:
         if not is_mine:
             return _skipped(job, database, started_ns)
         warn(ledger.bring_in(database, job.name), notice)
-        past = mended(job, database)
-        due = unanswered(
+        past = settled_history(job, database)
+        due = unanswered_firings(
             job.schedule, last_ns=latest_ns(past, now_ns=started_ns), now_ns=started_ns
         )
         rows = [job_row(job, at_ns=started_ns)]
@@ -73,7 +73,7 @@ def execute(job: Job, database: Path, *, notice: Callable[[str], None]) -> Execu
         )
         ledger.note(database, job.name, [*rows, execution_row(opened)])
         ended = _played(job, database, opened, past, notice)
-        return closed(job, database, ended, past, notice)
+        return conclude(job, database, ended, past, notice)
 
 
 def latest_ns(past: tuple[Execution, ...], *, now_ns: int) -> int | None:
@@ -94,7 +94,7 @@ def rule(job: Job, past: tuple[Execution, ...]) -> Rule:
     )
 
 
-def watched(job: Job, past: tuple[Execution, ...]) -> tuple[Alarm, ...]:
+def alarms_of(job: Job, past: tuple[Execution, ...]) -> tuple[Alarm, ...]:
     """Fold a job's history into its alarms, on the metrics that it watches."""
     return alarms((_only(each, job) for each in past), rule(job, past))
 
@@ -105,7 +105,7 @@ def _only(each: Execution, job: Job) -> Execution:
     return replace(each, detail=replace(detail, changes=kept))
 
 
-def mended(job: Job, database: Path) -> tuple[Execution, ...]:
+def settled_history(job: Job, database: Path) -> tuple[Execution, ...]:
     """Read the history; what still says `running` while the lock is ours was killed."""
     past = ledger.history(database, job.name)
     killed = [
@@ -164,33 +164,25 @@ def _played(
         is_floored = held_against is not None and (
             bool(known) or has_control(database, held_against)
         )
-        outcome = play(
+        played = play(
             job,
             run=run,
             database=database,
             is_controlled=job.control and not is_floored,
             notice=notice,
         )
-        kept = Detail(usd=outcome.usd)
-        if outcome.load_error is not None:
-            return _ended(
-                opened,
-                "failed",
-                replace(kept, reason=f"the run is in its journal only: {outcome.load_error}"),
-            )
-        if outcome.died is not None:
-            return _ended(opened, "dead", replace(kept, reason=outcome.died))
-        if outcome.stopped is not None:
-            return _ended(opened, "failed", replace(kept, reason=outcome.stopped))
-        decided = headline(database, run, job=job) if len(outcome.arms) > 1 else None
+        kept = Detail(usd=played.usd, reason=played.reason)
+        if played.outcome in {"dead", "failed"}:
+            return _ended(opened, played.outcome, kept)
+        decided = headline(database, run, job=job) if len(played.arms) > 1 else None
         kept = replace(kept, facts=facts(database, run), headline=decided)
-        # One disturbed run as the reference would spoil every later one.
-        void = outcome.void or (fault(database, run, job=job) if held_against is None else None)
-        if void is not None:
-            return _ended(opened, "void", replace(kept, reason=void))
+        if played.outcome == "void":
+            return _ended(opened, "void", kept)
         if held_against is None:
-            return _ended(opened, "done", kept)
-        changes, void = since(database, run, held_against, arms=outcome.arms, job=job)
+            # One disturbed run as the reference would spoil every later one.
+            void = fault(database, run, job=job)
+            return _ended(opened, "done" if void is None else "void", replace(kept, reason=void))
+        changes, void = changes_since(database, run, held_against, arms=played.arms, job=job)
     except EndpointError as error:
         return _ended(opened, "dead", replace(kept, reason=error.message))
     except EvidenceError as error:
@@ -201,11 +193,11 @@ def _played(
     return _ended(
         opened,
         word,
-        replace(kept, reason=void, reference=held_against, changes=floored(changes, known)),
+        replace(kept, reason=void, reference=held_against, changes=with_floors(changes, known)),
     )
 
 
-def closed(
+def conclude(
     job: Job,
     database: Path,
     ended: Execution,
@@ -217,7 +209,7 @@ def closed(
     warn(ledger.bring_in(database, job.name), notice)
     stored = _told_before(job, database, past)
     whole = (*past, ended)
-    found = watched(job, whole)
+    found = alarms_of(job, whole)
     rows = alarm_rows(job.name, found, stored, at_ns=time.time_ns())
     if rows:
         ledger.note(database, job.name, rows)
@@ -247,7 +239,7 @@ def _told_before(job: Job, database: Path, past: tuple[Execution, ...]) -> tuple
         is_new = (
             past and past[-1].outcome == "missed"
         )  # written by this execution, and nobody has heard of it
-        return watched(job, past[:-1] if is_new else past)
+        return alarms_of(job, past[:-1] if is_new else past)
 
 
 def _forget(job: Job, database: Path, past: tuple[Execution, ...]) -> None:
@@ -282,14 +274,14 @@ def accept(
             f"job '{job.name}': its reference is fixed in the jobs file: {job.reference}",
             hint="change or remove `reference:` there",
         )
-    with locked(database, job.name) as is_mine:
+    with lock(database, job.name) as is_mine:
         if not is_mine:
             raise AgentloadError(
                 f"job '{job.name}' is being executed",
                 hint="accept once it has ended: agentload watch status",
             )
         warn(ledger.bring_in(database, job.name), notice)
-        past = mended(job, database)
+        past = settled_history(job, database)
         usable = [each.run_id for each in past if each.outcome == "done"]
         chosen = run or next(reversed(usable), None)
         if chosen is None or chosen not in usable:
@@ -307,7 +299,7 @@ def accept(
             notice(
                 f"run {chosen} has no A/A control: the next execution plays one, and may take twice the budget"
             )
-        return closed(
+        return conclude(
             job, database, _by_hand(job, "accepted", Detail(reason=note), run=chosen), past, notice
         )
 
@@ -322,7 +314,7 @@ def mute(
     notice: Callable[[str], None],
 ) -> Executed:
     """Want to hear nothing of a kind of alarm until an instant; one that has passed ends that."""
-    with locked(database, job.name) as is_mine:
+    with lock(database, job.name) as is_mine:
         if not is_mine:
             raise AgentloadError(
                 f"job '{job.name}' is being executed",
@@ -330,7 +322,7 @@ def mute(
             )
         warn(ledger.bring_in(database, job.name), notice)
         muted = _by_hand(job, "muted", Detail(reason=note, kind=kind, until_ns=until_ns))
-        return closed(job, database, muted, mended(job, database), notice)
+        return conclude(job, database, muted, settled_history(job, database), notice)
 
 
 def _by_hand(job: Job, outcome: Outcome, detail: Detail, *, run: str | None = None) -> Execution:

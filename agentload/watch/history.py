@@ -87,6 +87,11 @@ class Execution:
     detail: Detail = field(default_factory=Detail)
 
     @property
+    def settled_ns(self) -> int:
+        """Return when it ended; of one that still runs, when it started."""
+        return self.started_ns if self.ended_ns is None else self.ended_ns
+
+    @property
     def late_s(self) -> float:
         """Return how long after its firing it started; 0 where a person called."""
         return (
@@ -132,7 +137,7 @@ def floors(history: Sequence[Execution], reference: str) -> dict[str, float]:
     }
 
 
-def floored(changes: Sequence[Change], known: Mapping[str, float]) -> tuple[Change, ...]:
+def with_floors(changes: Sequence[Change], known: Mapping[str, float]) -> tuple[Change, ...]:
     """Put the floor that is known beside those changes that have none."""
     return tuple(
         replace(each, floor=known.get(each.series)) if each.floor is None else each
@@ -155,7 +160,7 @@ def expendable(history: Sequence[Execution], keep: int | None, kept: str | None)
     )
 
 
-def changed(before: Mapping[str, Facts], after: Mapping[str, Facts]) -> tuple[str, ...]:
+def differences(before: Mapping[str, Facts], after: Mapping[str, Facts]) -> tuple[str, ...]:
     """Name what changed on the arms that both know, such as `fp8: version 0.10.0 → 0.11.0`."""
     return tuple(
         sorted(

@@ -33,7 +33,7 @@ SLACK_S: Final = 120  # beyond the job's own limit: comparing and storing
 SHOWN: Final = "agentload watch --help shows a jobs file"
 
 
-def worded(text: str) -> str:
+def in_words(text: str) -> str:
     """Return a text, such as the name of a series, with what people call its metrics."""
     for metric, words in METRICS.items():
         text = text.replace(metric, words)
@@ -246,7 +246,7 @@ def _check_numbers(said: _Entry, study: Replay, where: str) -> None:
         raise AgentloadError(f"{where}: {found}", hint=SHOWN)
 
 
-def beside(at: Path, text: str) -> Path:
+def _path_next_to(at: Path, text: str) -> Path:
     """Return a path of the jobs file, which is relative to it: a scheduler starts anywhere."""
     return (at.parent / text).resolve()
 
@@ -255,7 +255,7 @@ def _path(at: Path, text: object) -> Path:
     """Return a path that an entry names: the one kind of value in it that is not plain."""
     if not isinstance(text, str):
         raise TypeError(f"Expected `str | null`, got `{type(text).__name__}`")
-    return beside(at, text)
+    return _path_next_to(at, text)
 
 
 def _setting(policy: str | dict[str, Any] | None, *, at: Path, where: str) -> Setting:
@@ -263,6 +263,6 @@ def _setting(policy: str | dict[str, Any] | None, *, at: Path, where: str) -> Se
         case None:
             return Setting()
         case str():
-            return read_policy(beside(at, policy))
+            return read_policy(_path_next_to(at, policy))
         case dict():
             return parse(policy, at=f"{where}: policy")

@@ -66,7 +66,7 @@ def bring_in(database: Path, job: str) -> str | None:
     return None
 
 
-class _Beside(msgspec.Struct):
+class _AlarmDetail(msgspec.Struct):
     """What an alarm keeps besides its row's columns."""
 
     message: str = ""
@@ -120,7 +120,7 @@ def alarm_rows(
 
 def _alarm_row(job: str, each: Alarm, closed_ns: int | None) -> AlarmRow:
     detail = msgspec.json.encode(
-        _Beside(message=each.message, suspects=each.suspects, muted_ns=each.muted_ns)
+        _AlarmDetail(message=each.message, suspects=each.suspects, muted_ns=each.muted_ns)
     ).decode()
     return AlarmRow(
         job=job,
@@ -157,7 +157,7 @@ def lock_path(database: Path, job: str) -> Path:
 
 
 @contextmanager
-def locked(database: Path, job: str) -> Iterator[bool]:
+def lock(database: Path, job: str) -> Iterator[bool]:
     """Hold the job's lock; False when another execution does."""
     path = lock_path(database, job)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -78,12 +78,12 @@ def crontab(jobs: Sequence[Job], place: Place) -> str:
             f"# {job.name}: {job.schedule.cron} ({job.schedule.time_zone}); one at a time by {place.lock(job)}"
         )
         lines.append(
-            f"{when(job, place.local_zone)} PATH={shlex.quote(place.path)} {command} >>{log} 2>&1"
+            f"{cron_fields(job, place.local_zone)} PATH={shlex.quote(place.path)} {command} >>{log} 2>&1"
         )
     return "\n".join([*lines, f"{END} {place.jobs_file}"]) + "\n"
 
 
-def when(job: Job, local_zone: str) -> str:
+def cron_fields(job: Job, local_zone: str) -> str:
     """Return the five fields that cover a job's schedule in the machine's zone."""
     schedule = job.schedule
     apart = {_apart(schedule.time_zone, local_zone, each) for each in MONTHS}
@@ -97,7 +97,7 @@ def when(job: Job, local_zone: str) -> str:
     )
 
 
-def without(text: str, jobs_file: str) -> str:
+def without_block(text: str, jobs_file: str) -> str:
     """Take our block for this jobs file out of a crontab; everything else stays as it is."""
     kept: list[str] = []
     is_ours = False
@@ -111,9 +111,9 @@ def without(text: str, jobs_file: str) -> str:
     return "".join(kept)
 
 
-def installed(text: str, block: str, jobs_file: str) -> str:
+def with_block(text: str, block: str, jobs_file: str) -> str:
     """Put our block at the end of a crontab, in place of an older one."""
-    rest = without(text, jobs_file)
+    rest = without_block(text, jobs_file)
     return rest + ("" if not rest or rest.endswith("\n") else "\n") + block
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from agentload.watch.alarms import Alarm
-from agentload.watch.history import Change, Execution, changed
+from agentload.watch.history import Change, Execution, differences
 from agentload.watch.job import Metric
 from agentload.watch.ledger import history, stored_alarms
 from agentload.watch.levels import change_points
@@ -179,8 +179,8 @@ def _series(
 
 def suspects(executions: Sequence[Execution], at: int) -> tuple[str, ...]:
     """Name what changed just before a run, or within one run of it."""
-    near = changed(_facts(executions, at - 1), _facts(executions, at))
-    return near or changed(_facts(executions, at - 1 - VAGUE), _facts(executions, at + VAGUE))
+    near = differences(_facts(executions, at - 1), _facts(executions, at))
+    return near or differences(_facts(executions, at - 1 - VAGUE), _facts(executions, at + VAGUE))
 
 
 def _facts(executions: Sequence[Execution], place: int) -> Mapping[str, Mapping[str, object]]:
@@ -189,7 +189,7 @@ def _facts(executions: Sequence[Execution], place: int) -> Mapping[str, Mapping[
 
 def _identities(executions: Sequence[Execution]) -> Iterator[Identity]:
     for before, after in pairwise(executions):
-        differences = changed(before.detail.facts, after.detail.facts)
-        if differences:
+        found = differences(before.detail.facts, after.detail.facts)
+        if found:
             assert after.run_id is not None
-            yield Identity(run_id=after.run_id, at_ns=after.started_ns, differences=differences)
+            yield Identity(run_id=after.run_id, at_ns=after.started_ns, differences=found)

@@ -18,9 +18,9 @@ from agentload.watch.alarms import Rule, alarms, exit_code
 from agentload.watch.execute import accept, latest_ns
 from agentload.watch.history import Execution, expendable, reference
 from agentload.watch.job import Job
-from agentload.watch.ledger import locked
-from agentload.watch.notices import outcome_told
+from agentload.watch.ledger import lock
 from agentload.watch.schedule import Schedule
+from agentload.watch.words import outcome_words
 from tests.watch.histories import DAY_NS, FACTS, execution, history
 
 STUDY = Replay(traces=(TraceRef(path="rag"),), servers=Live(endpoints="prod=http://127.0.0.1:1/v1"))
@@ -103,7 +103,7 @@ def test_accepting_is_no_execution_and_answers_for_no_firing() -> None:
     assert exit_code(past[-1], alarms(past, Rule())) == 0
     assert expendable(past, 2, "r12") == tuple(f"r{day}" for day in range(11))
     assert (
-        outcome_told(replace(past[-1], detail=replace(past[-1].detail, reason="known")))
+        outcome_words(replace(past[-1], detail=replace(past[-1].detail, reason="known")))
         == "accepted as the reference: known"
     )
 
@@ -132,6 +132,6 @@ def test_what_cannot_be_held_against_is_not_accepted(tmp_path: Path) -> None:
     ):
         with pytest.raises(AgentloadError, match=message):
             accept(job, database, run=run, note=None, notice=unheard)
-    with locked(database, "nightly"), pytest.raises(AgentloadError, match="is being executed"):
+    with lock(database, "nightly"), pytest.raises(AgentloadError, match="is being executed"):
         accept(JOB, database, run=None, note=None, notice=unheard)
     assert ledger.history(database, "nightly")[-1].outcome == "failed"

@@ -18,7 +18,7 @@ from agentload.study.kinds import Replay
 from agentload.study.parts import Live, TraceRef
 from agentload.watch.daemon import SECOND, serve
 from agentload.watch.job import Job
-from agentload.watch.schedule import Schedule, unanswered
+from agentload.watch.schedule import Schedule, unanswered_firings
 from agentload.watch.schedulers import Place
 
 pytestmark = pytest.mark.loopback
@@ -129,7 +129,7 @@ def test_a_machine_that_slept_through_three_firings_executes_once_and_that_one_c
 
     served(scene(tmp_path, f'echo "$3" >>{called}'), clock, acts())
     assert sorted(called.read_text().split()) == ["hourly", "nightly"]
-    found = unanswered(JOBS[0].schedule, last_ns=at("2026-11-16T02:00:07"), now_ns=clock())
+    found = unanswered_firings(JOBS[0].schedule, last_ns=at("2026-11-16T02:00:07"), now_ns=clock())
     assert found == tuple(
         at(f"2026-11-{day}T02:00:00") for day in (17, 18, 19, 20)
     )  # three missed, and the one that it answers

@@ -11,9 +11,10 @@ import pytest
 from agentload.cli.watch.executions import mute, status
 from agentload.errors import GateError, UsageError
 from agentload.watch import ledger
-from agentload.watch.alarms import Rule, alarms, exit_code, heard
+from agentload.watch.alarms import Rule, alarms, exit_code, loud_alarms
 from agentload.watch.history import Detail, Execution, executions, reference
-from agentload.watch.notices import alarm_told, junit, outcome_told
+from agentload.watch.notices import junit
+from agentload.watch.words import alarm_words, outcome_words
 from tests.ui.site import site
 from tests.watch.histories import DAY_NS, execution, history
 
@@ -46,7 +47,7 @@ def test_a_muted_alarm_fails_no_check_until_its_day(kind: str, until_day: int, c
     (alarm,) = alarms(past, Rule())
     assert alarm.is_open
     assert exit_code(past[-1], (alarm,)) == code
-    assert bool(heard((alarm,), past[-1].started_ns)) is (code == 3)
+    assert bool(loud_alarms((alarm,), past[-1].started_ns)) is (code == 3)
 
 
 def test_an_alarm_that_is_raised_while_its_kind_is_muted_is_muted_too() -> None:
@@ -66,13 +67,13 @@ def test_a_mute_is_no_execution_and_changes_no_reference() -> None:
     assert executions(past) == WORSE
     assert reference(past, None) == "r0"
     assert exit_code(past[-1], alarms(past, Rule())) == 0
-    assert outcome_told(past[-1]) == "regression muted until 1970-01-21 00:00: fix on Monday"
+    assert outcome_words(past[-1]) == "regression muted until 1970-01-21 00:00: fix on Monday"
 
 
 def test_notices_say_what_is_muted_and_fail_nothing() -> None:
     past = (*WORSE, muted(11, 20), execution(12, change=0.08))
     found = alarms(past, Rule())
-    assert alarm_told(found[0]).endswith("; muted until 1970-01-21 00:00")
+    assert alarm_words(found[0]).endswith("; muted until 1970-01-21 00:00")
     assert 'failures="0"' in junit("nightly", past[-1], found)
 
 

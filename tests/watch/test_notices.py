@@ -20,8 +20,9 @@ from agentload.watch.alarms import Alarm, Rule, alarms
 from agentload.watch.execute import Executed
 from agentload.watch.history import Execution, Outcome
 from agentload.watch.job import Job, Notify
-from agentload.watch.notices import junit, outcome_told, send, summary
+from agentload.watch.notices import junit, send
 from agentload.watch.schedule import Schedule
+from agentload.watch.words import outcome_words, summary
 from tests.watch.histories import execution, history
 
 WORSE = history(*[0.0, 0.004, -0.003] * 4, 0.08)
@@ -93,10 +94,10 @@ def test_junit_is_what_continuous_integration_reads(outcome: Outcome) -> None:
 def test_an_execution_that_started_late_says_so() -> None:
     day_ns = 86_400_000_000_000
     assert (
-        outcome_told(replace(execution(3), due_ns=3 * day_ns - 8 * 3_600_000_000_000))
+        outcome_words(replace(execution(3), due_ns=3 * day_ns - 8 * 3_600_000_000_000))
         == "done: the reference from now on, 8.0 h late"
     )
-    assert outcome_told(execution(3)) == "done: the reference from now on"
+    assert outcome_words(execution(3)) == "done: the reference from now on"
 
 
 STUDY = Replay(traces=(TraceRef(path="rag"),), servers=Live(endpoints="prod=http://127.0.0.1:1/v1"))

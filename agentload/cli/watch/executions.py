@@ -18,24 +18,17 @@ from agentload.errors import AgentloadError, GateError, UsageError
 from agentload.report.format import when
 from agentload.watch import execute as executing
 from agentload.watch import ledger
-from agentload.watch.alarms import AMISS, KINDS, Alarm, heard
+from agentload.watch.alarms import AMISS, KINDS, Alarm, loud_alarms
 from agentload.watch.daemon import serve
-from agentload.watch.execute import execute, latest_ns, watched
+from agentload.watch.execute import alarms_of, execute, latest_ns
 from agentload.watch.history import Execution, executions
-from agentload.watch.job import Job, worded
+from agentload.watch.job import Job, in_words
 from agentload.watch.jobs_file import Jobs, complete_environment, read_jobs
-from agentload.watch.notices import (
-    alarm_told,
-    junit,
-    level_told,
-    outcome_told,
-    send,
-    summary,
-    usd_told,
-)
-from agentload.watch.schedule import firings, stagger_s, unanswered
+from agentload.watch.notices import junit, send
+from agentload.watch.schedule import firings, stagger_s, unanswered_firings
 from agentload.watch.schedulers import crontab, place, systemd
 from agentload.watch.trends import Series, trends
+from agentload.watch.words import alarm_words, dollars, level_words, outcome_words, summary
 
 
 def run(
@@ -78,7 +71,7 @@ def run(
 def _is_time(job: Job, jobs: Jobs) -> bool:
     now_ns = time.time_ns()
     last_ns = latest_ns(ledger.history(jobs.database, job.name), now_ns=now_ns)
-    if not unanswered(job.schedule, last_ns=last_ns, now_ns=now_ns):
+    if not unanswered_firings(job.schedule, last_ns=last_ns, now_ns=now_ns):
         return False
     time.sleep(stagger_s(job.schedule, job=job.name, host=platform.node()))
     return True
@@ -200,7 +193,7 @@ def status(
     amiss = [
         each.job
         for each in found
-        for alarm in heard(each.alarms, time.time_ns())
+        for alarm in loud_alarms(each.alarms, time.time_ns())
         if alarm.kind in AMISS
     ]
     if amiss:
@@ -212,13 +205,13 @@ def status(
 def _status(job: Job, jobs: Jobs) -> Status:
     past = ledger.history(jobs.database, job.name)
     ran = executions(past)
-    with ledger.locked(jobs.database, job.name) as is_free:
+    with ledger.lock(jobs.database, job.name) as is_free:
         pass
     return Status(
         job=job.name,
         is_running=not is_free,
         latest=ran[-1] if ran else None,
-        alarms=tuple(alarm for alarm in watched(job, past) if alarm.is_open),
+        alarms=tuple(alarm for alarm in alarms_of(job, past) if alarm.is_open),
         next_ns=next(firings(job.schedule, time.time_ns())),
         executions=len(ran),
     )
@@ -229,7 +222,7 @@ def _show(found: list[Status]) -> None:
     print_table(head, [_line(each) for each in found])
     for each in found:
         for alarm in each.alarms:
-            print(f"{each.job}: {alarm_told(alarm)}")
+            print(f"{each.job}: {alarm_words(alarm)}")
 
 
 _OUTCOMES: Final = {"running": "killed", "void": "invalid"}
@@ -279,7 +272,7 @@ def history(
     jobs = read_jobs(file)
     job = jobs.named(name)
     past = ledger.history(jobs.database, name)
-    found = trends(name, past, watched(job, past))
+    found = trends(name, past, alarms_of(job, past))
     if json:
         print_json(found)
         return
@@ -296,22 +289,22 @@ def history(
         "started (UTC)",
         "took",
         *(["USD"] if cost else []),
-        *map(worded, series),
+        *map(in_words, series),
         "run",
         "outcome",
     )
     print_table(head, [_cells(each, series, cost=cost) for each in shown])
     for alarm in found.alarms:
         until = "open" if alarm.closed_ns is None else f"closed {when(alarm.closed_ns)}"
-        print(f"{when(alarm.raised_ns)}, {until}: {alarm_told(alarm)}")
+        print(f"{when(alarm.raised_ns)}, {until}: {alarm_words(alarm)}")
 
 
 def _drawn(series: Series) -> Iterator[str]:
     values = [point.value for point in series.points][-DRAWN:]
     low, high = min(values), max(values)
-    yield f"{worded(series.name)}  {blocks(values, low=low, span=max(high - low, FLAT))}  {low:+.1%} to {high:+.1%}"
+    yield f"{in_words(series.name)}  {blocks(values, low=low, span=max(high - low, FLAT))}  {low:+.1%} to {high:+.1%}"
     for level in series.change_points:
-        yield f"  {level_told(series, level)}"
+        yield f"  {level_words(series, level)}"
 
 
 def _cells(each: Execution, series: list[str], *, cost: bool) -> tuple[str, ...]:
@@ -321,10 +314,10 @@ def _cells(each: Execution, series: list[str], *, cost: bool) -> tuple[str, ...]
     return (
         when(each.started_ns),
         ABSENT if each.ended_ns is None else f"{(each.ended_ns - each.started_ns) / 1e9:,.0f} s",
-        *(["–" if each.detail.usd is None else usd_told(each.detail.usd)] if cost else []),
+        *(["–" if each.detail.usd is None else dollars(each.detail.usd)] if cost else []),
         *(found.get(name, "–") for name in series),
         each.run_id or "–",
-        outcome_told(each),
+        outcome_words(each),
     )
 
 
@@ -367,7 +360,7 @@ def _junit(jobs: Jobs, name: str) -> str:
     past = ledger.history(jobs.database, name)
     if not past:
         raise UsageError(f"{name} was not executed yet", hint=f"agentload watch run {name}")
-    return junit(name, executions(past)[-1], watched(job, past))
+    return junit(name, executions(past)[-1], alarms_of(job, past))
 
 
 def _given(value: Given | None, option: str) -> Given:

@@ -21,11 +21,11 @@ from agentload.report.parts import Tone
 from agentload.store import tables
 from agentload.ui.source import NotFoundError, Query
 from agentload.watch import trends
-from agentload.watch.alarms import Alarm, heard
+from agentload.watch.alarms import Alarm, loud_alarms
 from agentload.watch.history import Execution
 from agentload.watch.job import METRICS
 from agentload.watch.ledger import alarm, execution, executions
-from agentload.watch.schedule import Schedule, between, check
+from agentload.watch.schedule import Schedule, check, firings_between
 from agentload.watch.trends import Identity, Point
 
 EXECUTIONS: Final = 60
@@ -95,7 +95,7 @@ class JobLine:
             why = f": {latest.detail.reason}" if latest.detail.reason else ""
             return f"the latest run {word.get(latest.outcome, latest.outcome)}{why}"
         due = (
-            between(self.schedule, self.past[-1].started_ns, now_ns - GRACE_NS)
+            firings_between(self.schedule, self.past[-1].started_ns, now_ns - GRACE_NS)
             if self.schedule
             else ()
         )
@@ -219,7 +219,7 @@ def _line(
 ) -> JobLine:
     past = [execution(each) for each in executions[-GLANCED:]]
     open_ = [each.alarm for each in found if each.job == job and each.alarm.is_open]
-    loud = heard(open_, today_ns)
+    loud = loud_alarms(open_, today_ns)
     named = [change.series for each in past for change in each.detail.changes]
     # The first that changed, else the first.
     series = next(

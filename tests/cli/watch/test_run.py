@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agentload.watch.history import Execution
-from agentload.watch.ledger import history, locked
+from agentload.watch.ledger import history, lock
 from tests.cli.watch.jobs import AGENTLOAD, LENIENT, PATIENT, watch, watch_file
 
 pytestmark = pytest.mark.loopback
@@ -75,7 +75,7 @@ def test_an_endpoint_that_does_not_answer_is_an_alarm_and_exits_with_1(tmp_path:
 
 def test_while_an_execution_holds_the_lock_another_is_recorded_as_skipped(tmp_path: Path) -> None:
     file = watch_file(tmp_path)
-    with locked(tmp_path / "watch.duckdb", "nightly") as is_mine:
+    with lock(tmp_path / "watch.duckdb", "nightly") as is_mine:
         assert is_mine
         done = watch("run", "nightly", file=file)
     assert (done.returncode, done.stdout) == (
