@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias, get_args
 
 from agentload.watch.history import UNUSABLE, Change, Execution, differences
+from agentload.watch.job import Job
 from agentload.watch.levels import (
     BASELINE,
     NOISE,
@@ -48,6 +49,11 @@ class Alarm:
     """What the servers said differently just before."""
     muted_ns: int | None = None
     """Until when nobody wants to hear of it."""
+
+    @property
+    def key(self) -> tuple[Kind, str | None, int]:
+        """Return what tells it from the job's other alarms."""
+        return (self.kind, self.metric, self.raised_ns)
 
     @property
     def is_open(self) -> bool:
@@ -264,6 +270,27 @@ def alarms(history: Iterable[Execution], rule: Rule) -> tuple[Alarm, ...]:
     for each in history:
         fold.take(each)
     return tuple(fold.alarms)
+
+
+def _rule(job: Job, past: tuple[Execution, ...]) -> Rule:
+    """Return what counts as a change for a job."""
+    arms = {change.arm for each in past for change in each.detail.changes}
+    return Rule(
+        min_change=job.setting.policy.min_change,
+        noise=job.noise,
+        series=max(1, len(arms) * len(job.metrics)),
+    )
+
+
+def alarms_of(job: Job, past: tuple[Execution, ...]) -> tuple[Alarm, ...]:
+    """Fold a job's history into its alarms, on the metrics that it watches."""
+    return alarms((_only(each, job) for each in past), _rule(job, past))
+
+
+def _only(each: Execution, job: Job) -> Execution:
+    detail = each.detail
+    kept = tuple(change for change in detail.changes if change.metric in job.metrics)
+    return replace(each, detail=replace(detail, changes=kept))
 
 
 def loud_alarms(found: Iterable[Alarm], at_ns: int) -> tuple[Alarm, ...]:

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 from agentload.endpoints import facts
 from agentload.endpoints.facts import Facts
 from agentload.watch.job import Metric
+from agentload.watch.schedule import CORRECTED_NS
 
 Outcome: TypeAlias = Literal[
     "running",  # or killed, when nobody holds the job's lock
@@ -148,6 +149,14 @@ def with_floors(changes: Sequence[Change], known: Mapping[str, float]) -> tuple[
 def executions(history: Sequence[Execution]) -> tuple[Execution, ...]:
     """Leave out what only people did."""
     return tuple(each for each in history if each.outcome not in BY_HAND)
+
+
+def latest_ns(past: tuple[Execution, ...], *, now_ns: int) -> int | None:
+    """Return when a job was last executed; an instant far ahead is of a clock that was wrong."""
+    return max(
+        (each.started_ns for each in executions(past) if each.started_ns <= now_ns + CORRECTED_NS),
+        default=None,
+    )
 
 
 def expendable(history: Sequence[Execution], keep: int | None, kept: str | None) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from agentload.store import codec, tables
 from agentload.store.database import AbsentError, reading
 from agentload.store.journal import Writer
 from agentload.store.loader import load
-from agentload.watch.alarms import Alarm, Kind
+from agentload.watch.alarms import Alarm
 from agentload.watch.history import Execution
 from agentload.watch.job import Job
 
@@ -109,8 +109,8 @@ def alarm_rows(
     job: str, found: Sequence[Alarm], stored: Sequence[Alarm], *, at_ns: int
 ) -> tuple[AlarmRow, ...]:
     """Return the rows that differ from what is stored; an open alarm that no longer follows from the history is closed."""
-    known = {_key(each) for each in found}
-    gone = [each for each in stored if each.is_open and _key(each) not in known]
+    known = {each.key for each in found}
+    gone = [each for each in stored if each.is_open and each.key not in known]
     fresh = [each for each in found if each not in stored]
     return (
         *(_alarm_row(job, each, each.closed_ns) for each in fresh),
@@ -131,10 +131,6 @@ def _alarm_row(job: str, each: Alarm, closed_ns: int | None) -> AlarmRow:
         run_id=each.run_id,
         detail=detail,
     )
-
-
-def _key(each: Alarm) -> tuple[Kind, str | None, int]:
-    return (each.kind, each.metric, each.raised_ns)
 
 
 def history(database: Path, job: str) -> tuple[Execution, ...]:

@@ -10,7 +10,7 @@ import aiohttp
 
 from agentload.telemetry.reach import environment, page
 from agentload.watch.alarms import GATED, Alarm, loud_alarms
-from agentload.watch.execute import Executed
+from agentload.watch.books import Executed
 from agentload.watch.history import Execution, executions
 from agentload.watch.job import Job
 from agentload.watch.jobs_file import replace_file

@@ -5,7 +5,7 @@ from typing import Final
 
 from agentload.report.format import when
 from agentload.watch.alarms import Alarm
-from agentload.watch.execute import Executed
+from agentload.watch.books import Executed
 from agentload.watch.history import UNUSABLE, Change, Execution
 from agentload.watch.job import in_words
 from agentload.watch.trends import Level, Series

@@ -25,7 +25,8 @@ from agentload.study.kinds import Replay
 from agentload.study.parts import Live, Load, TraceRef
 from agentload.study.stored import Notes
 from agentload.watch import execute as executing
-from agentload.watch.execute import Executed, execute
+from agentload.watch.books import Executed
+from agentload.watch.execute import execute
 from agentload.watch.job import Budget, Job
 from agentload.watch.play import Playthrough, bounded_study
 from agentload.watch.schedule import SECOND, Schedule

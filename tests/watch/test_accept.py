@@ -15,8 +15,8 @@ from agentload.study.kinds import Replay
 from agentload.study.parts import Live, TraceRef
 from agentload.watch import ledger
 from agentload.watch.alarms import Rule, alarms, exit_code
-from agentload.watch.execute import accept, latest_ns
-from agentload.watch.history import Execution, expendable, reference
+from agentload.watch.by_hand import accept
+from agentload.watch.history import Execution, expendable, latest_ns, reference
 from agentload.watch.job import Job
 from agentload.watch.ledger import lock
 from agentload.watch.schedule import Schedule

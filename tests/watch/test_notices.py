@@ -17,7 +17,7 @@ import pytest
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, TraceRef
 from agentload.watch.alarms import Alarm, Rule, alarms
-from agentload.watch.execute import Executed
+from agentload.watch.books import Executed
 from agentload.watch.history import Execution, Outcome
 from agentload.watch.job import Job, Notify
 from agentload.watch.notices import junit, send

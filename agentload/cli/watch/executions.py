@@ -16,12 +16,11 @@ from agentload.cli._print import ABSENT, blocks, notice, print_json, print_table
 from agentload.cli.watch import DEFAULT, JobsFile, Name
 from agentload.errors import AgentloadError, GateError, UsageError
 from agentload.report.format import when
-from agentload.watch import execute as executing
-from agentload.watch import ledger
-from agentload.watch.alarms import AMISS, KINDS, Alarm, loud_alarms
+from agentload.watch import by_hand, ledger
+from agentload.watch.alarms import AMISS, KINDS, Alarm, alarms_of, loud_alarms
 from agentload.watch.daemon import serve
-from agentload.watch.execute import alarms_of, execute, latest_ns
-from agentload.watch.history import Execution, executions
+from agentload.watch.execute import execute
+from agentload.watch.history import Execution, executions, latest_ns
 from agentload.watch.job import Job, in_words
 from agentload.watch.jobs_file import Jobs, complete_environment, read_jobs
 from agentload.watch.notices import junit, send
@@ -112,7 +111,7 @@ def accept(
     jobs = read_jobs(file)
     job = jobs.named(name)
     complete_environment(jobs.path)
-    accepted = executing.accept(job, jobs.database, run=run, note=note, notice=notice)
+    accepted = by_hand.accept(job, jobs.database, run=run, note=note, notice=notice)
     print(summary(accepted))
     for failure in send(job, accepted):
         notice(f"warning: {failure}")
@@ -153,7 +152,7 @@ def mute(
     until_ns = int(until.replace(tzinfo=UTC).timestamp()) * 10**9
     print(
         summary(
-            executing.mute(job, jobs.database, chosen, until_ns=until_ns, note=note, notice=notice)
+            by_hand.mute(job, jobs.database, chosen, until_ns=until_ns, note=note, notice=notice)
         )
     )
 
