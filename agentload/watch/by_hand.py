@@ -8,7 +8,7 @@ from agentload.errors import AgentloadError
 from agentload.model.rows import RunRow
 from agentload.store import tables
 from agentload.store.database import reading
-from agentload.watch.alarms import Kind
+from agentload.watch.alarms import AlarmKind
 from agentload.watch.books import Executed, free_books
 from agentload.watch.history import Detail, Execution, Outcome
 from agentload.watch.job import Job
@@ -53,7 +53,7 @@ def _usable(job: Job, past: tuple[Execution, ...], run: str | None) -> str:
 def mute(
     job: Job,
     database: Path,
-    kind: Kind,
+    kind: AlarmKind,
     *,
     until_ns: int,
     note: str | None,

@@ -95,11 +95,9 @@ class Execution:
     @property
     def late_s(self) -> float:
         """Return how long after its firing it started; 0 where a person called."""
-        return (
-            0.0
-            if self.due_ns is None or self.outcome == "missed"
-            else max(0, self.started_ns - self.due_ns) / 1e9
-        )
+        if self.due_ns is None or self.outcome == "missed":
+            return 0.0
+        return max(0, self.started_ns - self.due_ns) / 1e9
 
 
 def reference(history: Sequence[Execution], wanted: str | None) -> str | None:
@@ -107,22 +105,14 @@ def reference(history: Sequence[Execution], wanted: str | None) -> str | None:
 
     *wanted* may be how the name of one of the job's runs begins.
     """
+    runs = {each.run_id for each in history if each.run_id is not None}
     if wanted is not None:
-        begin = {
-            each.run_id
-            for each in history
-            if each.run_id is not None and each.run_id.startswith(wanted)
-        }
-        return wanted if wanted in begin or len(begin) != 1 else begin.pop()
-    latest = next(
-        (
-            each
-            for each in reversed(history)
-            if each.outcome in {"done", "accepted"} and each.run_id is not None
-        ),
-        None,
-    )
-    return None if latest is None else latest.detail.reference or latest.run_id
+        named = [run for run in runs if run.startswith(wanted)]
+        return named[0] if len(named) == 1 and wanted not in runs else wanted
+    for each in reversed(history):
+        if each.outcome in {"done", "accepted"} and each.run_id is not None:
+            return each.detail.reference or each.run_id
+    return None
 
 
 def floors(history: Sequence[Execution], reference: str) -> dict[str, float]:
@@ -161,12 +151,11 @@ def latest_ns(past: tuple[Execution, ...], *, now_ns: int) -> int | None:
 
 def expendable(history: Sequence[Execution], keep: int | None, kept: str | None) -> tuple[str, ...]:
     """List the runs whose calls need not be kept: all but the latest *keep* and the reference."""
+    if keep is None:
+        return ()
     runs = [each.run_id for each in executions(history) if each.run_id is not None]
-    return (
-        ()
-        if keep is None
-        else tuple(run for run in runs[: -keep or None] if kept is None or not run.startswith(kept))
-    )
+    old = runs[: -keep or None]
+    return tuple(run for run in old if kept is None or not run.startswith(kept))
 
 
 def differences(before: Mapping[str, Facts], after: Mapping[str, Facts]) -> tuple[str, ...]:

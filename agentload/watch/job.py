@@ -125,42 +125,36 @@ def job(name: str, content: object, *, at: Path) -> Job:
         said = msgspec.convert(own, _Entry, dec_hook=lambda _, text: _path(at, text))
         study = _study(played, at=at, where=where)
     except msgspec.ValidationError as error:
-        names = own if isinstance(own, dict) else ()
-        inner = next(
-            (
-                f"{name} is a field of a section: {part}: {{{name}: …}}"
-                for name in names
-                for part in _sections(name)
-            ),
-            SHOWN,
-        )
-        raise AgentloadError(f"{where}: {error}", hint=inner) from error
+        raise AgentloadError(f"{where}: {error}", hint=_section_hint(own) or SHOWN) from error
     except UsageError as error:
         raise AgentloadError(error.message, hint=error.hint or SHOWN) from error
     check(said.schedule, where=where)
     _check_numbers(said, study, where)
-    own = {
-        field: value
-        for field, value in msgspec.structs.asdict(said).items()
-        if field not in {"policy", "retention"}
-    }
     return Job(
         name=name,
         study=study,
+        schedule=said.schedule,
+        budget=said.budget,
         setting=_setting(said.policy, at=at, where=where),
+        metrics=said.metrics,
+        noise=said.noise,
+        reference=said.reference,
+        control=said.control,
         keep_runs=said.retention.runs,
+        notify=said.notify,
         spec=msgspec.json.encode(content).decode(),
-        **own,
     )
 
 
-def _sections(name: str) -> tuple[str, ...]:
-    """Return the sections of a study that have a field of this name."""
-    return tuple(
-        part
-        for part, kind in (("load", Load), ("request", Request), ("timeouts", Timeouts))
-        if name in kind.__struct_fields__
-    )
+def _section_hint(own: object) -> str | None:
+    """Say in which section a field belongs that stands beside it."""
+    names = own if isinstance(own, dict) else ()
+    sections = (("load", Load), ("request", Request), ("timeouts", Timeouts))
+    for name in names:
+        for section, kind in sections:
+            if name in kind.__struct_fields__:
+                return f"{name} is a field of a section: {section}: {{{name}: …}}"
+    return None
 
 
 def _parted(content: object) -> tuple[object, dict[str, Any]]:
@@ -183,13 +177,12 @@ def _study(played: Mapping[str, Any], *, at: Path, where: str) -> Replay:
     servers = played["servers"]
     if not isinstance(servers, dict):
         raise UsageError(f"{where}: servers: Expected `object`, got `{type(servers).__name__}`")
-    if not played.get("traces") or not servers.get("endpoints"):
-        missing = "endpoints" if played.get("traces") else "traces"
-        raise UsageError(
-            f"{where}: Object missing required field `{missing}`"
-            if missing not in played
-            else f"{where}: traces names at least one"
-        )
+    if "traces" not in played:
+        raise UsageError(f"{where}: Object missing required field `traces`")
+    if not played["traces"]:
+        raise UsageError(f"{where}: traces names at least one")
+    if not servers.get("endpoints"):
+        raise UsageError(f"{where}: Object missing required field `endpoints`")
     made = located(study(played, Replay, at=where), at.parent)
     assert isinstance(made, Replay), made
     endpoints = str(servers["endpoints"])

@@ -31,7 +31,7 @@ HOUR_S: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
+class TimeLimit:
     """When an execution is stopped, and why."""
 
     seconds: float
@@ -53,11 +53,11 @@ def usd_per_hour(job: Job, endpoints: Sequence[Endpoint]) -> float | None:
     return total
 
 
-def limit(job: Job, price: float | None, *, is_controlled: bool) -> Limit:
+def limit(job: Job, price: float | None, *, is_controlled: bool) -> TimeLimit:
     """Return the tighter one of minutes and dollars; raise `AgentloadError` when dollars are bounded and no price is known."""
     budget, times = job.budget, job.times(is_controlled=is_controlled)
     twice = "" if times == 1 else ", twice for a run with its control"
-    by_time = Limit(
+    by_time = TimeLimit(
         seconds=60 * budget.minutes * times, told=f"time limit of {budget.minutes:g} minutes{twice}"
     )
     if budget.usd is None or price == 0:
@@ -68,7 +68,7 @@ def limit(job: Job, price: float | None, *, is_controlled: bool) -> Limit:
             hint="price_per_hour in the arms file, or price: {usd_per_gpu_hour: 2.5, source: …} in the policy",
         )
     told = f"cost limit of {budget.usd:g} USD{twice}, at {price:g} USD an hour"
-    by_cost = Limit(seconds=HOUR_S * budget.usd * times / price, told=told)
+    by_cost = TimeLimit(seconds=HOUR_S * budget.usd * times / price, told=told)
     return min(by_time, by_cost, key=lambda each: each.seconds)
 
 
@@ -138,7 +138,7 @@ def play(
 def _watched(
     playing: Playing,
     arms: tuple[str, ...],
-    bound: Limit,
+    bound: TimeLimit,
     price: float | None,
     notice: Callable[[str], None],
 ) -> Playthrough:

@@ -17,7 +17,6 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from agentload.errors import AgentloadError
 from agentload.watch.job import Job
@@ -27,7 +26,7 @@ from agentload.watch.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Machine:
     """Where things are on the machine that the files are for."""
 
     program: Path
@@ -66,21 +65,21 @@ END: Final = "# agentload watch: end"
 MONTHS: Final = tuple(datetime(2026, month, 15, 12, tzinfo=UTC) for month in range(1, 13))
 
 
-def crontab(jobs: Sequence[Job], place: Place) -> str:
+def crontab(jobs: Sequence[Job], machine: Machine) -> str:
     """Return the lines between our markers, markers included."""
-    lines = [f"{BEGIN} {place.jobs_file} (agentload watch install --remove takes it out)"]
+    lines = [f"{BEGIN} {machine.jobs_file} (agentload watch install --remove takes it out)"]
     for job in jobs:
-        command = shlex.join(place.command(job)).replace(
+        command = shlex.join(machine.command(job)).replace(
             "%", "\\%"
         )  # cron reads a bare % as a new line
-        log = shlex.quote(str(place.log(job))).replace("%", "\\%")
+        log = shlex.quote(str(machine.log(job))).replace("%", "\\%")
         lines.append(
-            f"# {job.name}: {job.schedule.cron} ({job.schedule.time_zone}); one at a time by {place.lock(job)}"
+            f"# {job.name}: {job.schedule.cron} ({job.schedule.time_zone}); one at a time by {machine.lock(job)}"
         )
         lines.append(
-            f"{cron_fields(job, place.local_zone)} PATH={shlex.quote(place.path)} {command} >>{log} 2>&1"
+            f"{cron_fields(job, machine.local_zone)} PATH={shlex.quote(machine.path)} {command} >>{log} 2>&1"
         )
-    return "\n".join([*lines, f"{END} {place.jobs_file}"]) + "\n"
+    return "\n".join([*lines, f"{END} {machine.jobs_file}"]) + "\n"
 
 
 def cron_fields(job: Job, local_zone: str) -> str:
@@ -127,23 +126,50 @@ def _apart(one: str, other: str, at: datetime) -> timedelta:
 WEEKDAYS: Final = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")
 
 
-def systemd(jobs: Sequence[Job], place: Place) -> dict[str, str]:
+def systemd(jobs: Sequence[Job], machine: Machine) -> dict[str, str]:
     """Return the units by file name."""
-    # Our templates: units are no HTML.
-    made = Environment(  # noqa: S701
-        loader=PackageLoader("agentload.watch"),
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-    )
-    made.filters |= {"quoted": _quoted, "escaped": _escaped}
-    units = {kind: made.get_template(f"systemd.{kind}.j2") for kind in ("service", "timer")}
-    return {
-        f"agentload-{job.name}.{kind}": unit.render(
-            job=job, place=place, events=calendar(job.schedule)
-        )
-        for job in jobs
-        for kind, unit in units.items()
-    }
+    units: dict[str, str] = {}
+    for job in jobs:
+        units[f"agentload-{job.name}.service"] = _service(job, machine)
+        units[f"agentload-{job.name}.timer"] = _timer(job)
+    return units
+
+
+def _service(job: Job, machine: Machine) -> str:
+    return f"""\
+# One at a time by {machine.lock(job)}
+[Unit]
+Description=agentload job {job.name}
+Wants=network-online.target
+After=network-online.target
+
+[Service]
+Type=oneshot
+ExecStart={" ".join(map(_quoted, machine.command(job)))}
+Environment={_quoted(f"PATH={machine.path}")}
+StandardOutput=append:{_escaped(str(machine.log(job)))}
+StandardError=inherit
+TimeoutStartSec={job.timeout_s}
+# 3 says that something got worse: the job itself has worked.
+SuccessExitStatus=3
+"""
+
+
+def _timer(job: Job) -> str:
+    events = "\n".join(f"OnCalendar={each}" for each in calendar(job.schedule))
+    return f"""\
+# {job.schedule.cron} ({job.schedule.time_zone})
+[Unit]
+Description=Schedule of agentload job {job.name}
+
+[Timer]
+{events}
+AccuracySec=1s
+Persistent=true
+
+[Install]
+WantedBy=timers.target
+"""
 
 
 def calendar(schedule: Schedule) -> tuple[str, ...]:
@@ -194,7 +220,7 @@ TIMEZONE = Path("/etc/timezone")
 SYSTEM = "/usr/local/bin:/usr/bin:/bin"
 
 
-def place(jobs: Jobs) -> Place:
+def this_machine(jobs: Jobs) -> Machine:
     """Describe this machine; raise `AgentloadError` when the agentload command is not to be found."""
     beside = Path(sys.executable).with_name("agentload")
     program = str(beside) if beside.is_file() else shutil.which("agentload")
@@ -202,7 +228,7 @@ def place(jobs: Jobs) -> Place:
         raise AgentloadError(
             "no agentload command next to this Python or on the PATH", hint="pip install agentload"
         )
-    return Place(
+    return Machine(
         program=Path(program).absolute(),
         jobs_file=jobs.path,
         database=jobs.database,

@@ -8,7 +8,7 @@ from agentload.watch.alarms import Alarm
 from agentload.watch.books import Executed
 from agentload.watch.history import UNUSABLE, Change, Execution
 from agentload.watch.job import in_words
-from agentload.watch.trends import Level, Series
+from agentload.watch.trends import LevelChange, Trend
 
 # After its firing: a job of another zone is called hourly, and a stagger is no delay.
 LATE_S: Final = 3900.0
@@ -39,7 +39,7 @@ def alarm_words(alarm: Alarm) -> str:
     return in_words(words)
 
 
-def level_words(series: Series, level: Level) -> str:
+def level_words(series: Trend, level: LevelChange) -> str:
     """Return a change of level in one sentence, with what changed just before."""
     since = f"since {when(level.at_ns)}, run {level.run_id} (p = {level.p:.2g})"
     return f"{in_words(series.name)} {level.change:+.1%} {since}{_suspect_words(level.suspects)}"

@@ -19,7 +19,7 @@ from agentload.study.parts import Live, TraceRef
 from agentload.watch.daemon import SECOND, serve
 from agentload.watch.job import Job
 from agentload.watch.schedule import Schedule, unanswered_firings
-from agentload.watch.schedulers import Place
+from agentload.watch.schedulers import Machine
 
 pytestmark = pytest.mark.loopback
 
@@ -45,12 +45,12 @@ class Clock:
         return self.start_ns + time.monotonic_ns() - self.began_ns
 
 
-def scene(folder: Path, script: str) -> Place:
+def scene(folder: Path, script: str) -> Machine:
     """Return a place whose agentload is a script."""
     program = folder / "agentload"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    return Place(
+    return Machine(
         program=program,
         jobs_file=folder / "watch.yaml",
         database=folder / "x.duckdb",
@@ -59,7 +59,7 @@ def scene(folder: Path, script: str) -> Place:
     )
 
 
-def served(place: Place, clock: Clock, acts: Iterator[bool]) -> list[str]:
+def served(place: Machine, clock: Clock, acts: Iterator[bool]) -> list[str]:
     """Serve until *acts* is through, which is asked every few ms whether it goes on; then send SIGTERM."""
     said: list[str] = []
 

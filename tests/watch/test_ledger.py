@@ -10,7 +10,7 @@ import pytest
 
 from agentload.store.database import reading
 from agentload.watch import ledger
-from agentload.watch.alarms import Rule, alarms
+from agentload.watch.alarms import ChangeRule, alarms
 from tests.watch.histories import execution, history
 
 WORSE = history(*[0.0, 0.004, -0.003] * 4, 0.08)
@@ -21,7 +21,7 @@ def test_views_have_a_row_a_change_and_the_alarms(tmp_path: Path) -> None:
     past = (*WORSE, execution(14, "failed", reason="no disk"))
     ledger.note(database, "nightly", map(ledger.execution_row, past))
     ledger.note(
-        database, "nightly", ledger.alarm_rows("nightly", alarms(past, Rule()), (), at_ns=0)
+        database, "nightly", ledger.alarm_rows("nightly", alarms(past, ChangeRule()), (), at_ns=0)
     )
     assert ledger.bring_in(database, "nightly") is None
     with reading(database) as connection:

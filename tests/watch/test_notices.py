@@ -16,7 +16,7 @@ import pytest
 
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, TraceRef
-from agentload.watch.alarms import Alarm, Rule, alarms
+from agentload.watch.alarms import Alarm, ChangeRule, alarms
 from agentload.watch.books import Executed
 from agentload.watch.history import Execution, Outcome
 from agentload.watch.job import Job, Notify
@@ -39,7 +39,7 @@ def test_an_invalid_run_is_not_summed_up_with_a_decision() -> None:
 
 
 def test_junit_fails_the_series_that_got_worse() -> None:
-    root = ET.fromstring(junit("nightly", WORSE[-1], alarms(WORSE, Rule())))
+    root = ET.fromstring(junit("nightly", WORSE[-1], alarms(WORSE, ChangeRule())))
     assert {key: root.get(key) for key in ("tests", "failures", "errors")} == {
         "tests": "2",
         "failures": "1",
@@ -75,7 +75,7 @@ def test_junit_is_what_continuous_integration_reads(outcome: Outcome) -> None:
         change=0.09 if outcome in {"done", "void"} else None,
         reason=None if outcome == "done" else "a < b & c",
     )
-    root = ET.fromstring(junit("nightly", last, alarms((*WORSE, last), Rule())))
+    root = ET.fromstring(junit("nightly", last, alarms((*WORSE, last), ChangeRule())))
     for each in root.iter():
         needed, allowed, children = JUNIT[each.tag]
         assert set(needed) <= set(each.attrib) <= {*needed, *allowed}
@@ -146,7 +146,7 @@ def executed(past: tuple[Execution, ...], *, raised: tuple[Alarm, ...]) -> Execu
 def test_a_raised_alarm_calls_the_webhook_with_a_text_that_slack_shows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = alarms(WORSE, Rule())
+    found = alarms(WORSE, ChangeRule())
     with receiver() as (url, got):
         monkeypatch.setenv("HOOK", url)
         assert send(job(Notify(webhook_env="HOOK")), executed(WORSE, raised=found)) == ()

@@ -24,7 +24,7 @@ from agentload.study.parts import Live, TraceRef
 from agentload.verdict.policy import Setting
 from agentload.watch import play
 from agentload.watch.job import Budget, Job
-from agentload.watch.play import Limit, bounded_study, limit, outcome, usd_per_hour
+from agentload.watch.play import TimeLimit, bounded_study, limit, outcome, usd_per_hour
 from agentload.watch.schedule import Schedule
 from tests.run.playing import playing, trace
 
@@ -107,7 +107,9 @@ def test_a_limit_counts_from_the_beginning_of_the_run_and_not_of_each_part(
 
     monkeypatch.setattr(play, "played", in_parts)
     made = playing(plan(trace(), ["a"], run="r1", pairs=1), (), tmp_path / "x.duckdb")
-    ended = play._watched(made, ("a",), Limit(seconds=1.0, told="time limit"), None, lambda _: None)
+    ended = play._watched(
+        made, ("a",), TimeLimit(seconds=1.0, told="time limit"), None, lambda _: None
+    )
     assert (ended.outcome, ended.reason) == ("failed", "time limit")
     assert waited_s[1] < 1.0
 

@@ -13,7 +13,7 @@ from agentload.errors import AgentloadError
 from agentload.watch.jobs_file import Jobs, add, read_jobs
 from agentload.watch.schedule import Schedule
 from agentload.watch.schedulers import (
-    Place,
+    Machine,
     calendar,
     cron_fields,
     crontab,
@@ -29,9 +29,9 @@ def jobs(folder: Path) -> Jobs:
     return read_jobs(folder / "watch.yaml")
 
 
-def place(found: Jobs, *, zone: str = "Europe/Berlin") -> Place:
+def place(found: Jobs, *, zone: str = "Europe/Berlin") -> Machine:
     program = Path("/opt/agentload/bin/agentload")
-    return Place(
+    return Machine(
         program=program,
         jobs_file=found.path,
         database=found.database,

@@ -25,8 +25,8 @@ from agentload.watch.job import Job, in_words
 from agentload.watch.jobs_file import Jobs, complete_environment, read_jobs
 from agentload.watch.notices import junit, send
 from agentload.watch.schedule import firings, stagger_s, unanswered_firings
-from agentload.watch.schedulers import crontab, place, systemd
-from agentload.watch.trends import Series, trends
+from agentload.watch.schedulers import crontab, systemd, this_machine
+from agentload.watch.trends import Trend, trends
 from agentload.watch.words import alarm_words, dollars, level_words, outcome_words, summary
 
 
@@ -88,7 +88,7 @@ def daemon(*, file: JobsFile = DEFAULT) -> None:
     jobs = read_jobs(file)
     if not jobs.jobs:
         raise AgentloadError(f"{file}: no jobs in it", hint="agentload watch add --help")
-    asyncio.run(serve(jobs.jobs, place(jobs), say=lambda text: print(text, flush=True)))
+    asyncio.run(serve(jobs.jobs, this_machine(jobs), say=lambda text: print(text, flush=True)))
 
 
 def accept(
@@ -298,7 +298,7 @@ def history(
         print(f"{when(alarm.raised_ns)}, {until}: {alarm_words(alarm)}")
 
 
-def _drawn(series: Series) -> Iterator[str]:
+def _drawn(series: Trend) -> Iterator[str]:
     values = [point.value for point in series.points][-DRAWN:]
     low, high = min(values), max(values)
     yield f"{in_words(series.name)}  {blocks(values, low=low, span=max(high - low, FLAT))}  {low:+.1%} to {high:+.1%}"
@@ -341,11 +341,11 @@ def export(
     jobs = read_jobs(file)
     match kind:
         case "crontab":
-            print(crontab(jobs.jobs, place(jobs)), end="")
+            print(crontab(jobs.jobs, this_machine(jobs)), end="")
         case "systemd":
             folder = _given(out, "--out")
             folder.mkdir(parents=True, exist_ok=True)
-            for name, text in systemd(jobs.jobs, place(jobs)).items():
+            for name, text in systemd(jobs.jobs, this_machine(jobs)).items():
                 (folder / name).write_text(text, encoding="utf-8")
                 print(folder / name)
         case "junit":

@@ -168,7 +168,7 @@ def install(
         if not jobs.jobs:
             raise AgentloadError(f"{file}: no jobs in it", hint="agentload watch add --help")
         after = schedulers.with_block(
-            before, schedulers.crontab(jobs.jobs, schedulers.place(jobs)), str(jobs.path)
+            before, schedulers.crontab(jobs.jobs, schedulers.this_machine(jobs)), str(jobs.path)
         )
     if dry_run:
         print(after, end="")

@@ -26,7 +26,7 @@ from agentload.watch.history import Execution
 from agentload.watch.job import METRICS
 from agentload.watch.ledger import alarm, execution, executions
 from agentload.watch.schedule import Schedule, check, firings_between
-from agentload.watch.trends import Identity, Point
+from agentload.watch.trends import IdentityChange, Point
 
 EXECUTIONS: Final = 60
 NEVER: Final = 1 << 63
@@ -168,7 +168,7 @@ class Trend:
 
     name: str
     chart: Plot
-    levels: tuple[trends.Level, ...]
+    levels: tuple[trends.LevelChange, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +178,7 @@ class Job:
     line: JobLine
     trends: tuple[Trend, ...]
     alarms: tuple[Raised, ...]
-    identities: tuple[Identity, ...]
+    identities: tuple[IdentityChange, ...]
     executions: tuple[Execution, ...]
     """The executions shown, latest first."""
 
@@ -283,7 +283,7 @@ def trends_of(
     )
 
 
-def trend(series: trends.Series, *, job: str) -> Trend:
+def trend(series: trends.Trend, *, job: str) -> Trend:
     """Draw a series."""
     points = series.points
     values = Series(
@@ -323,7 +323,7 @@ def trend(series: trends.Series, *, job: str) -> Trend:
     return Trend(name=series.name, chart=chart, levels=series.change_points[::-1])
 
 
-def _means(series: trends.Series) -> Iterator[Series]:
+def _means(series: trends.Trend) -> Iterator[Series]:
     """Draw the mean of each stretch as its own line; of fewer than three runs it says nothing."""
     edges = [0, *(level.point for level in series.change_points), len(series.points)]
     for low, high in pairwise(edges):
@@ -342,7 +342,7 @@ def _means(series: trends.Series) -> Iterator[Series]:
         )
 
 
-def _bands(series: trends.Series) -> Iterator[Band]:
+def _bands(series: trends.Trend) -> Iterator[Band]:
     """Shade from the run that raised an alarm to the one that closed it."""
     for each in series.alarms:
         ends = (each.raised_ns, each.closed_ns or NEVER)
