@@ -1,4 +1,4 @@
-"""What a run says of capacity: steps of searches stored next to it, combinations of features, and a long primed run as a step of its own.
+"""What a run says of capacity: steps of searches stored next to it, and a long primed run as a step of its own.
 
 A pool is full once as many tokens as it holds were written: what was not found in the cache, and what was answered. Servers count pages
 that are kept for later readers as free, so their gauge alone does not see it.

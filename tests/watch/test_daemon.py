@@ -46,7 +46,7 @@ class Clock:
 
 
 def scene(folder: Path, script: str) -> Machine:
-    """Return a place whose agentload is a script."""
+    """Return a machine whose agentload is a script."""
     program = folder / "agentload"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
