@@ -1,6 +1,8 @@
-"""The books of a job: its journal, its history and its alarms, as the one process that holds its lock reads and writes them.
+"""The books of a job: its journal, its history and its alarms,
+as the one process that holds its lock reads and writes them.
 
-All goes into the journal first, which no crash loses, and into the database as soon as nobody else holds that.
+All goes into the journal first, which no crash loses,
+and into the database as soon as nobody else holds that.
 """
 
 import shutil
@@ -70,7 +72,9 @@ class Books:
         return tuple(killed.get(each.started_ns, each) for each in past)
 
     def conclude(self, ended: Execution, past: tuple[Execution, ...]) -> Executed:
-        """Write down what became of an execution, with the alarms that follow from it, and forget old calls."""
+        """Write down what became of an execution, with the
+        alarms that follow from it, and forget old calls.
+        """
         self.note(ledger.execution_row(ended))
         self.load()
         stored = self._stored_alarms(past)
@@ -95,7 +99,9 @@ class Books:
         )
 
     def _stored_alarms(self, past: tuple[Execution, ...]) -> tuple[Alarm, ...]:
-        """Read the alarms that people know of; while the database cannot be read, they are what followed from the history."""
+        """Read the alarms that people know of; while the database
+        cannot be read, they are what followed from the history.
+        """
         try:
             return ledger.stored_alarms(self.database, self.job.name)
         except StoreError:
@@ -104,7 +110,9 @@ class Books:
             return alarms_of(self.job, past[:-1] if is_new else past)
 
     def _forget(self, past: tuple[Execution, ...]) -> None:
-        """Delete the calls of runs that are older than the job keeps; a run that is gone already is no news."""
+        """Delete the calls of runs that are older than the
+        job keeps; a run that is gone already is no news.
+        """
         old = expendable(past, self.job.keep_runs, reference(past, self.job.reference))
         if not old:
             return
@@ -120,7 +128,10 @@ class Books:
 def free_books(
     job: Job, database: Path, notice: Callable[[str], None], *, verb: str
 ) -> Iterator[Books]:
-    """Open the books of a job that is not being executed. Raises `AgentloadError` that says when to *verb* where it is."""
+    """Open the books of a job that is not being executed.
+
+    Raises `AgentloadError` that says when to *verb* where it is.
+    """
     with ledger.lock(database, job.name) as is_mine:
         if not is_mine:
             raise AgentloadError(

@@ -18,7 +18,9 @@ from agentload.watch.judge import has_control
 def accept(
     job: Job, database: Path, *, run: str | None, note: str | None, notice: Callable[[str], None]
 ) -> Executed:
-    """Make a run the reference, by default the latest usable one; what was raised against the one before it is over."""
+    """Make a run the reference, by default the latest usable
+    one; what was raised against the one before it is over.
+    """
     if job.reference is not None:
         raise AgentloadError(
             f"job '{job.name}': its reference is fixed in the jobs file: {job.reference}",
@@ -35,7 +37,8 @@ def accept(
                 )
         if job.control and not has_control(database, chosen):
             notice(
-                f"run {chosen} has no A/A control: the next execution plays one, and may take twice the budget"
+                f"run {chosen} has no A/A control: the next execution plays one, and may "
+                "take twice the budget"
             )
         return books.conclude(_deed(job, "accepted", Detail(reason=note), run=chosen), past)
 

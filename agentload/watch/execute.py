@@ -1,4 +1,6 @@
-"""Execute a job once, as a scheduler asks: lock, replay, compare with the reference, write all of it down."""
+"""Execute a job once, as a scheduler asks: lock, replay,
+compare with the reference, write all of it down.
+"""
 
 import time
 from collections.abc import Callable
@@ -74,7 +76,8 @@ def _skipped(books: Books, started_ns: int) -> Executed:
         outcome="skipped",
         detail=Detail(reason="the execution before was still running"),
     )
-    # The journal alone: the execution that runs loads it when it ends, and this one is not to wait for a database.
+    # The journal alone: the execution that runs loads it when
+    # it ends, and this one is not to wait for a database.
     books.note(execution_row(execution))
     return Executed(
         execution=execution, history=(execution,), alarms=(), raised=(), closed=(), code=0

@@ -1,4 +1,6 @@
-"""Tell other programs what an execution came to: continuous integration by a JUnit file, people by a webhook."""
+"""Tell other programs what an execution came to: continuous
+integration by a JUnit file, people by a webhook.
+"""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -20,7 +22,9 @@ TIMEOUT_S: Final = 10.0
 
 
 def send(job: Job, executed: Executed) -> tuple[str, ...]:
-    """Write the job's JUnit file and call its webhook; return what did not work, for no notice may cost the execution's exit code."""
+    """Write the job's JUnit file and call its webhook; return what
+    did not work, for no notice may cost the execution's exit code.
+    """
     if executed.execution.outcome == "skipped":  # the execution that runs will tell all of it
         return ()
     return (*_written(job, executed), *_called(job, executed))
@@ -78,7 +82,9 @@ def _alarm(alarm: Alarm) -> dict[str, str | None]:
 
 
 def junit(job: str, execution: Execution, alarms: Sequence[Alarm]) -> str:
-    """Return one test for the execution and one for each watched series; an open alarm is a failure, what could not run an error."""
+    """Return one test for the execution and one for each watched
+    series; an open alarm is a failure, what could not run an error.
+    """
     failing = [each for each in loud_alarms(alarms, execution.settled_ns) if each.kind in GATED]
     seconds = f"{(execution.settled_ns - execution.started_ns) / 1e9:.3f}"
     started = f"{datetime.fromtimestamp(execution.started_ns // 10**9, UTC):%Y-%m-%dT%H:%M:%S}"

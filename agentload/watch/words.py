@@ -1,4 +1,6 @@
-"""Say an execution, a change and an alarm in words, as people read them in a terminal and in a webhook's message."""
+"""Say an execution, a change and an alarm in words, as
+people read them in a terminal and in a webhook's message.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Final

@@ -1,4 +1,6 @@
-"""A JUnit file says what holds; a webhook is called when an alarm is raised or closed, and its failure costs nothing."""
+"""A JUnit file says what holds; a webhook is called when an
+alarm is raised or closed, and its failure costs nothing.
+"""
 
 from __future__ import annotations
 
