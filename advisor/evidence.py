@@ -122,19 +122,6 @@ class Prior:
     dated: str | None = None  # ISO date
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
-    """Hold one cell of the isolation matrix: whether this
-    combination of features starts, answers right and hits its cache.
-    """
-
-    arm: str
-    prefix_caching: bool | None = None
-    cuda_graphs: bool | None = None
-    outcome: Literal["ok", "no start", "crash", "garbage", "no hits"]
-    detail: str = ""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Calls:
     """Hold the turns of one workload on one arm as equally
@@ -450,7 +437,6 @@ class Evidence:
     followed: tuple[AccuracyBucket, ...] = ()
     screen: tuple[Screened, ...] = ()
     priors: tuple[Prior, ...] = ()
-    probes: tuple[Probe, ...] = ()
     starts: StartHistory | None = None  # None: the policy's assumption holds
     looks: int = 1  # times that the run was as long as it was asked to be, this one included
     planned_answers: bool = False  # the looks at them were planned beforehand, and share the error

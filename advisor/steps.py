@@ -75,7 +75,7 @@ class Questions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Features:
-    """Try feature combinations, each on a server of its own."""
+    """Try on each server what a comparison rests on: its prefix cache, and its short answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

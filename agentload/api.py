@@ -34,7 +34,6 @@ from agentload.run.ask import Asked
 from agentload.run.ask import Listener as AnswerListener
 from agentload.run.capacity import Found
 from agentload.run.foreground import Audience, Stop
-from agentload.run.isolation import Cell
 from agentload.run.play import Played
 from agentload.run.prepared import Place, evaluation, place_of, prepared, simulation
 from agentload.run.ready import ready
@@ -317,32 +316,13 @@ def eval(  # noqa: A001  # as the verb
     )
 
 
-def probe(
-    study: Probe | Written,
-    *,
-    db: Path | str = DATABASE,
-    into: str | None = None,
-    notice: Notice | None = None,
-) -> Probed | tuple[Cell, ...]:
-    """Try what a comparison rests on; with `matrix` each feature
-    on a server of its own, kept for the report of the run *into*.
-    """
-    if into is None and Path(db) != Path(DATABASE):
-        raise UsageError(
-            "--db does nothing without --into", hint="into=RUN keeps a probe with that run"
-        )
+def probe(study: Probe | Written, *, notice: Notice | None = None) -> Probed:
+    """Try what a comparison rests on; nothing is stored."""
     made, follower = _checked(study, Probe), _Follower(notice)
-    place = place_of(made, db=db, into=into)
     for caveat in short(made.prompt_tokens):
         follower.notice(f"caveat: {caveat}")
     audience = follower.audience()
-    return follower.apart(
-        lambda: (
-            foreground.isolate(made, place, audience)
-            if made.matrix
-            else foreground.probe(made, audience)
-        )
-    )
+    return follower.apart(lambda: foreground.probe(made, audience))
 
 
 def decide(

@@ -29,8 +29,8 @@ from agentload.report.parts import Document
 from agentload.report.render import USUAL, formats, write
 from agentload.verdict.policy import Setting
 from agentload.watch.history import Detail, Execution
-from agentload.watch.judge import fault, since
-from agentload.watch.notices import digest, junit, prometheus
+from agentload.watch.judge import changes_since, fault
+from agentload.watch.notices import junit
 from tests import odd
 from tests.report.formats.test_html import Tree
 from tests.ui.site import site
@@ -161,7 +161,7 @@ class Looked:
         return said.getvalue()
 
     def _watched(self) -> Iterator[tuple[str, str]]:
-        changes, why = since(self.database, "odd", "before", arms=[odd.FIRST], job=JOB)
+        changes, why = changes_since(self.database, "odd", "before", arms=[odd.FIRST], job=JOB)
         detail = Detail(reference="before", changes=changes, reason=why)
         done = Execution(
             job="nightly",
@@ -171,9 +171,7 @@ class Looked:
             run_id="odd",
             detail=detail,
         )
-        yield "digest", digest("nightly", [done], ())
         yield "junit", junit("nightly", done, ())
-        prometheus("nightly", [done], ())  # whose zero may be negative
 
     async def pages(self) -> Iterator[tuple[str, str]]:
         """Return the pages of the run."""

@@ -25,17 +25,7 @@ from agentload.model.plan import Plan
 from agentload.report.advise import settle
 from agentload.run.ask import Asked
 from agentload.run.capacity import Found
-from agentload.run.foreground import (
-    asked,
-    concluded,
-    isolate,
-    measure,
-    probe,
-    require,
-    searched,
-    simulate,
-)
-from agentload.run.isolation import Cell
+from agentload.run.foreground import asked, concluded, measure, probe, require, searched, simulate
 from agentload.run.play import Played, Playing
 from agentload.run.prepared import Place, Prepared, evaluation, prepared, simulation
 from agentload.run.questions import Questions, QuestionsCost, questions_cost
@@ -48,7 +38,6 @@ from agentload.study.parts import Live, Virtual
 from agentload.study.quantity import LIMITS
 from agentload.verdict.policy import Setting
 
-_ON: Final = {True: "on", False: "off", None: "–"}
 _CACHE: Final[Mapping[PrefixReuse, str]] = {"hit": "another arm's", "no hit": "its own"}
 
 
@@ -76,7 +65,7 @@ def carry_out(
         case Ask():
             _question(study, place, is_dry=is_dry, as_json=as_json)
         case Probe():
-            _probe(study, place, is_dry=is_dry, as_json=as_json, is_gated=is_gated)
+            _probe(study, is_dry=is_dry, as_json=as_json, is_gated=is_gated)
         case Decide():
             decide(study, place, is_dry=is_dry, as_json=as_json)
         case _:
@@ -229,14 +218,11 @@ def _answer(study: Ask, place: Place, *, is_dry: bool, as_json: bool) -> None:
     _answered(answer_all(made), place, resume="", as_json=as_json)
 
 
-def _probe(study: Probe, place: Place, *, is_dry: bool, as_json: bool, is_gated: bool) -> None:
+def _probe(study: Probe, *, is_dry: bool, as_json: bool, is_gated: bool) -> None:
     if is_dry:
         raise UsageError("a probe has no plan to print", hint="leave out --dry-run")
     for caveat in short(study.prompt_tokens):
         notice(f"caveat: {caveat}")
-    if study.matrix:
-        _isolate(study, place, as_json=as_json, is_gated=is_gated)
-        return
     found = probe(study, TERMINAL)
     print_json(found) if as_json else _print_probed(found)
     if is_gated and (troubles := tuple(found.troubles())):
@@ -244,45 +230,6 @@ def _probe(study: Probe, place: Place, *, is_dry: bool, as_json: bool, is_gated:
             "; ".join(troubles),
             hint="see --enable-prefix-caching and --kv-cache-dtype of the servers, and their logs",
         )
-
-
-def _isolate(study: Probe, place: Place, *, as_json: bool, is_gated: bool) -> None:
-    cells = isolate(study, place, TERMINAL)
-    print_json(cells) if as_json else _print_cells(cells)
-    bad = [each for each in cells if each.outcome != "ok"]
-    if is_gated and bad:
-        raise GateError(
-            f"{len(bad)} of {len(cells)} combinations are not fit for use",
-            hint=f"the servers' logs: {study.servers.logs}",
-        )
-
-
-def _print_cells(cells: tuple[Cell, ...]) -> None:
-    lines = [
-        (
-            each.arm,
-            _ON[each.prefix_caching],
-            _ON[each.cuda_graphs],
-            each.outcome,
-            "–" if each.exit_code is None else str(each.exit_code),
-            "–" if each.agreed is None else f"{each.agreed} of {each.prompts}",
-            each.detail,
-        )
-        for each in cells
-    ]
-    first = next((each for each in cells if each.agreed is not None), cells[0])
-    print_table(
-        (
-            "arm",
-            "prefix",
-            "graphs",
-            "outcome",
-            "exit",
-            f"first token as {first.arm}",
-            "what was seen",
-        ),
-        lines,
-    )
 
 
 def _print_probed(found: Probed) -> None:

@@ -50,8 +50,9 @@ def runs(
     def decorated(run: Callable[..., None]) -> Callable[..., None]:
         flags = options(verb)
         own = list(signature(run, eval_str=True).parameters.values())[2:]
+        is_stored = any(form.kind is not Probe for form in FORMS[verb])
         places = [
-            _keyword("db", Db, default=DB),
+            *([_keyword("db", Db, default=DB)] if is_stored else ()),
             *(_keyword(name, Resume if name == "resume" else Into, default=None) for name in joins),
         ]
         if any(form.kind not in (Search, Probe) for form in FORMS[verb]):  # they make no run

@@ -23,7 +23,6 @@ from agentload.emulator.faults import parse
 from agentload.endpoints.commands import Pins, explained, has_windows, planned
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.launch import launched
-from agentload.endpoints.manifests import compose, kubernetes
 from agentload.endpoints.read import read_file
 from agentload.errors import (
     AgentloadError,
@@ -189,7 +188,7 @@ def _show(servers: Servers, seconds: float | None) -> None:
 
 
 @needs(
-    dict.fromkeys(("format_", "model"), ("print_",))
+    {"model": ("print_",)}
     | dict.fromkeys(("max_model_len", "batched_tokens", "kv_memory", "revision"), ("model",))
 )
 def launch(
@@ -209,9 +208,6 @@ def launch(
     print_: Annotated[
         bool, typer.Option("--print", help="Print and explain the commands; start nothing.")
     ] = False,
-    format_: Annotated[
-        str, typer.Option("--format", help="What --print writes: shell, compose or kubernetes.")
-    ] = "shell",
     model: Annotated[
         str | None,
         typer.Option(
@@ -230,8 +226,7 @@ def launch(
     or until the command after `--` has ended; on one GPU `agentload replay --launch` starts them
     in turn. Each has its log in the folder of logs, and is asked some short questions before it
     counts as ready: a server's first calls pay for what it makes only once. With --print nothing
-    is started: the commands are printed and explained, as a compose file with --format compose,
-    as Kubernetes manifests with --format kubernetes: those of the arms file, or of a KV-cache
+    is started: the commands are printed and explained: those of the arms file, or of a KV-cache
     comparison of --model. Servers of ours that would take the same GPU's memory are refused.
 
     For example:
@@ -249,7 +244,7 @@ def launch(
             kv_memory=kv_memory,
             revision=revision,
         )
-        print(_printed(_chosen(_described(endpoints, model, pins), only), format_), end="")
+        print(explained(_chosen(_described(endpoints, model, pins), only)), end="")
         return
     arms = _chosen(read_file(endpoints or FILE), only)
     with launched(arms, logs=logs, start_s=start_timeout, notice=notice) as servers:
@@ -313,18 +308,6 @@ def _described(file: Path | None, model: str | None, pins: Pins) -> tuple[Endpoi
     return planned(
         model or "MODEL", has_windows=None if model is None else has_windows(model), pins=pins
     )
-
-
-def _printed(arms: tuple[Endpoint, ...], form: str) -> str:
-    match form:
-        case "shell":
-            return explained(arms)
-        case "compose":
-            return compose(arms)
-        case "kubernetes":
-            return kubernetes(arms)
-        case _:
-            raise UsageError(f"--format is shell, compose or kubernetes, got '{form}'")
 
 
 def _chosen(arms: tuple[Endpoint, ...], only: str | None) -> tuple[Endpoint, ...]:

@@ -222,8 +222,7 @@ def decide(
         check(document, words)
 
 
-@needs({"db": ("into",)})
-@runs("probe", "into")
+@runs("probe")
 def probe(
     study: Study,
     place: Place,
@@ -241,15 +240,9 @@ def probe(
     cache of another. Then every arm answers the same short prompts greedily: how many first tokens
     agree with those of the arm whose cache has 16 bits tells a shifted cache from a broken one.
 
-    With --matrix every arm of an arms file is launched without and with prefix
-    caching, and with --graphs each eager and with CUDA graphs: a feature that
-    works alone may crash, answer garbage or miss its cache together with another.
-
     For example:
 
         agentload probe --endpoints endpoints.yaml
-
-        agentload probe --endpoints endpoints.yaml --matrix --graphs
     """
     carry_out(study, place, is_dry=False, as_json=json, is_gated=gate)
 

@@ -18,7 +18,7 @@ _OF_THE_PLACE: Final = frozenset({"--host", "--port", "--model-tag", "--uds", "-
 """Where a server listens and reads from is its machine's."""
 
 
-def served(words: Sequence[str]) -> tuple[str, ...] | None:
+def _words_of_serve(words: Sequence[str]) -> tuple[str, ...] | None:
     """Return what follows `vllm serve`; None for any other command."""
     at = next(
         (
@@ -39,7 +39,7 @@ def arguments(launch: Launch | None, logged: Mapping[str, object]) -> dict[str, 
         return _without_places(
             {f"--{name.replace('_', '-')}": value for name, value in logged.items()}
         )
-    words = None if launch is None else served(launch.command)
+    words = None if launch is None else _words_of_serve(launch.command)
     if words is None:
         return {}
     found: dict[str, object] = {MODEL: [words[0]]}

@@ -1,23 +1,20 @@
-"""Read what was tried beside a run: steps of searches for
-capacity, trials of one session, twins, combinations of features.
-"""
+"""Read what was tried beside a run: searches for capacity, trials of one session, twins."""
 
 import json
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 import duckdb
 
 from advisor.assess.capacity import SHARE, limits
 from advisor.estimate import Estimate
-from advisor.evidence import CapacityPoint, Probe, TwinChange
+from advisor.evidence import CapacityPoint, TwinChange
 from advisor.policy import Slo
 from advisor.statistics.crossing import CarriedLoad, Crossing, Tried, crossing
 from agentload.evidence.view import RunView
-from agentload.model.apart import ISOLATION
 from agentload.model.rows import ProbeRow
 from agentload.store import tables
 from agentload.study.quantity import limits as stated
@@ -234,19 +231,3 @@ def _level(step: _Step) -> Slo | None:
         turn_ms=limit("turn_ms"),
         share=step.share,
     )
-
-
-def isolation(view: RunView, arms: Collection[str]) -> tuple[Probe, ...]:
-    """Return the cells of these arms; of one that was tried again, the last counts."""
-    found: dict[tuple[str, str], Probe] = {}
-    for row in view.probes_of(ISOLATION):
-        if row.arm not in arms:
-            continue
-        found.pop((row.arm, row.settings), None)
-        found[row.arm, row.settings] = Probe(
-            arm=row.arm,
-            **json.loads(row.settings),
-            outcome=cast(Any, row.outcome),
-            detail=json.loads(row.detail or "{}").get("detail", ""),
-        )
-    return tuple(found.values())

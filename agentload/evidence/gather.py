@@ -146,7 +146,6 @@ def gather(
         pair_load=_pair_load(subject.study, subject.noted),
         twin_changes=capacity.twin_changes(view),
         alone=capacity.single_sessions(view, subject.arms),
-        probes=capacity.isolation(view, subject.arms),
         health=health.health(connection, view, calls.counted),
         dated=_dated(view),
         notes=(

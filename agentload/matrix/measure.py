@@ -13,7 +13,7 @@ import msgspec
 from agentload.errors import UsageError
 from agentload.study.change import extended
 from agentload.study.document import study, unused
-from agentload.study.kinds import Ask, Probe, Replay, Search, Study, Sweep
+from agentload.study.kinds import Ask, Replay, Search, Study, Sweep
 from agentload.study.parts import Live
 
 NOBODY: Final = "nobody"
@@ -33,7 +33,7 @@ _OLD: Final[Mapping[str, Mapping[str, str]]] = {
     "concurrency": {"seconds": "trial_s"},
     "accuracy": {"thinking": "thinking_tokens"},
 }
-_OWN: Final = ("contexts", "concurrency", "accuracy", "isolation")
+_OWN: Final = ("contexts", "concurrency", "accuracy")
 _ELSEWHERE: Final = {
     "traces": "workloads: {NAME: TRACE}",
     "servers": "models: {NAME: {endpoints: …}}",
@@ -55,7 +55,6 @@ class Measure:
     searched: tuple[str, ...] = ()
     """Workloads to search, `mix` for all at once; () is each on its own."""
     accuracy: Ask | None = None
-    isolation: Probe | None = None
 
 
 def measure(said: Mapping[str, Any], at: str, *, workloads: tuple[str, ...]) -> Measure:
@@ -63,8 +62,8 @@ def measure(said: Mapping[str, Any], at: str, *, workloads: tuple[str, ...]) -> 
     given = dict(said)
     parts = {name: given.pop(name, None) for name in _OWN}
     has_control = given.pop("aa", False)
-    if not isinstance(has_control, bool) or not isinstance(parts["isolation"] or False, bool):
-        raise UsageError(f"{at}: 'aa' and 'isolation' are true or false", hint=SHOWN)
+    if not isinstance(has_control, bool):
+        raise UsageError(f"{at}: 'aa' is true or false", hint=SHOWN)
     replay = _replay(given, at)
     servers = msgspec.structs.replace(cast(Live, replay.servers), restarts=None)
     search, sweep, ask = (
@@ -86,7 +85,6 @@ def measure(said: Mapping[str, Any], at: str, *, workloads: tuple[str, ...]) -> 
         ),
         searched=searched,
         accuracy=_template(ask, Ask, f"{at}.accuracy", servers, seed=replay.seed),
-        isolation=_template({} if parts["isolation"] else None, Probe, at, servers, matrix=True),
     )
 
 

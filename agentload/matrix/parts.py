@@ -85,7 +85,7 @@ def _of_model(
         )
     # A subset is a different comparison and gets its own folder.
     named = model if only is None else msgspec.structs.replace(model, name=f"{model.name}.{only}")
-    part = ModelPart(
+    return ModelPart(
         matrix=replace(matrix, workloads=workloads),
         model=named,
         places=places,
@@ -95,10 +95,6 @@ def _of_model(
         tokenizer=_tokenizer(model),
         notes=tuple(notes),
     )
-    if matrix.measure.isolation is not None and not part.is_launched:
-        why = "it restarts servers, and these already run"
-        out.append(LeftOut(model=named.name, config="isolation", why=why))
-    return replace(part, left_out=tuple(out))
 
 
 def _windows(model: Model) -> bool | None:

@@ -24,8 +24,8 @@ from agentload.study.change import extended
 from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import TraceRef
 
-Kind: TypeAlias = Literal["replay", "context", "concurrency", "accuracy", "isolation", "report"]
-S = TypeVar("S", Replay, Sweep, Search, Ask, Probe)
+Kind: TypeAlias = Literal["replay", "context", "concurrency", "accuracy", "report"]
+S = TypeVar("S", Replay, Sweep, Search, Ask)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,8 +127,6 @@ def _steps(part: ModelPart) -> Iterator[Step]:
         # the questions have the same length either way.
         tokenizer = measure.accuracy.tokenizer or part.tokenizer
         yield _step(part, "accuracy", extended(measure.accuracy, tokenizer=tokenizer))
-    if measure.isolation is not None and part.is_launched:
-        yield _step(part, "isolation", measure.isolation)
     yield Step(model=part.name, name="report", kind="report", arms=part.arms, study=None)
 
 
@@ -156,7 +154,7 @@ def _step(
     called, own = name or kind, arms or part.arms
     servers: dict[str, Any] = {"endpoints": part.endpoints(own)}
     if part.is_launched:
-        servers["launch"] = kind != "isolation"
+        servers["launch"] = True
         servers["logs"] = str(part.places.logs(part.name, called).resolve())
         servers["start_timeout_s"] = part.matrix.server.start_timeout_s
     else:
@@ -171,7 +169,6 @@ def _traces(part: ModelPart, names: Sequence[str]) -> tuple[TraceRef, ...]:
 
 TRIALS: Final = 14
 """Of a search for concurrency: four that bracket the limit, and draws of sessions around it."""
-PROBE_MINUTES: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,10 +219,8 @@ def _taken(part: ModelPart, step: Step) -> tuple[int | None, int, float]:
             return None, 1, TRIALS * trial_s / 60
         case Ask() as study:
             return _asked(study, arms, at_once=1 if part.is_launched else arms)
-        case Decide():
+        case Decide() | Probe():
             raise AssertionError("a matrix lays out its own steps")
-        case Probe():
-            return None, 2 * arms, 2 * arms * PROBE_MINUTES
         case _:
             assert_never(step.study)
 

@@ -8,5 +8,3 @@ STEP_TIMES: Final = "step-times"
 """Workload of calls behind cached prefixes, at chosen
 batches and lengths, that an arm's step times are fitted to.
 """
-ISOLATION: Final = "isolation"
-"""Probe that tries features one by one."""

@@ -54,15 +54,10 @@ def suggestion(
             # nobody said where other servers run, or plays
             # so many pairs; the need says what else to do
             return None
-        case steps.Restarts() | steps.Features() if (
-            servers.endpoints != _ENDPOINTS and not is_arms_file(servers.endpoints)
-        ):
-            # Who answers at a URL can be started from a file;
-            # an emulated server's starts are its profile's.
-            is_live = isinstance(step, steps.Restarts) and not servers.endpoints.startswith(
-                EMULATED
-            )
-            return _arms_file(facts, _ARMS_FILE) if is_live else None
+        case steps.Features():
+            # Servers that take turns do not run side by side, and a profile's are as it says.
+            is_apart = servers.launch or servers.endpoints.startswith(EMULATED)
+            return None if is_apart else _command(facts, Probe(servers=servers))
         case steps.Again():
             return _command(facts, _grown(_virtual(facts) or replay, played), db=database)
         case steps.Control(arm=arm):
@@ -75,29 +70,15 @@ def suggestion(
             changed |= {"launch": False} if servers.launch else {}
             return _more(facts, pairs, played, **changed)
         case steps.Restarts(restarts=starts):
-            # A run that starts its servers for every pair goes
-            # on so; none starts them less often than it began.
-            each_pair = servers.launch and servers.restarts is None
-            often = max(starts, servers.restarts or 0) if servers.launch else starts
-            in_turn = {
-                "launch": True,
-                "restarts": None if each_pair else often,
-                "design": "interleaved",
-                "warmup": False,
-                "swap": False,
-            }
-            return _more(facts, starts, played, **in_turn)
+            return _restarted(facts, starts, played)
         case steps.Calibrate():
             traces = [trace.path for trace in replay.traces]
             return shlex.join(("agentload", "calibrate", *traces, "--model", _model(facts)))
         case steps.ArmsFile():
             return _arms_file(facts, "-")
-        case steps.Search() | steps.Lengths() | steps.Questions() | steps.Features():
-            beside = _beside(step, facts)
-            # A probe keeps what it finds only where there is a run to keep it for.
-            is_kept = joins or not isinstance(beside, Probe)
+        case steps.Search() | steps.Lengths() | steps.Questions():
             into = facts.made.run if joins else None
-            return _command(facts, beside, db=database if is_kept else None, into=into)
+            return _command(facts, _beside(step, facts), db=database, into=into)
         case _:
             assert_never(step)
 
@@ -145,6 +126,31 @@ def silent_options(facts: RunFacts) -> tuple[str, ...]:
     No command can leave them out.
     """
     return unsaid(_replay(facts), facts.spelled)
+
+
+def _restarted(facts: RunFacts, starts: int, played: int) -> str | None:
+    """Return the replay in which each arm is started so often, or
+    the arms file that it needs; None where nobody starts servers.
+    """
+    servers = _servers(facts)
+    if servers.endpoints.startswith(EMULATED):
+        return None  # an emulated server's starts are its profile's
+    if servers.endpoints != _ENDPOINTS and not is_arms_file(servers.endpoints):
+        return _arms_file(facts, _ARMS_FILE)  # who answers at a URL can be started from a file
+    # A run that starts its servers for every pair goes
+    # on so; none starts them less often than it began.
+    each_pair = servers.launch and servers.restarts is None
+    often = max(starts, servers.restarts or 0) if servers.launch else starts
+    return _more(
+        facts,
+        starts,
+        played,
+        launch=True,
+        restarts=None if each_pair else often,
+        design="interleaved",
+        warmup=False,
+        swap=False,
+    )
 
 
 def _command(
@@ -253,8 +259,8 @@ def _more(facts: RunFacts, pairs: int, played: int, **changes: object) -> str:
 
 
 def _beside(
-    step: steps.Search | steps.Lengths | steps.Questions | steps.Features, facts: RunFacts
-) -> Search | Sweep | Ask | Probe:
+    step: steps.Search | steps.Lengths | steps.Questions, facts: RunFacts
+) -> Search | Sweep | Ask:
     """Return what is measured on the run's servers beside it."""
     servers, replay = _servers(facts), _replay(facts)
     match step:
@@ -281,8 +287,6 @@ def _beside(
             return extended(
                 asked, own=None, contexts=step.lengths, items=step.items, aa=step.aa or asked.aa
             )
-        case steps.Features():
-            return Probe(servers=servers, matrix=True)
 
 
 def _limits(step: steps.Search, replay: Replay) -> dict[str, Any]:

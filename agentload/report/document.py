@@ -103,7 +103,6 @@ def _groups(view: View, likeness: Sequence[Likeness]) -> tuple[Group, ...]:
         accuracy.accuracy(view),
         production.production(view, likeness),
         *(workloads.workload(view, name) for name in view.workloads),
-        checks.probes(view),
         checks.priors(view),
     )
     return tuple(group for group in found if group is not None)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
@@ -35,16 +34,14 @@ from agentload.run.ask import Listener as AnswerListener
 from agentload.run.capacity import Found, Loads, find, keep_searches, settled
 from agentload.run.crowd import Crowd
 from agentload.run.files import read_traces
-from agentload.run.isolation import Cell, combinations, isolated, rows
 from agentload.run.past import Past, needless, past
 from agentload.run.play import Leg, Played, Playing
-from agentload.run.prepared import Place, Prepared, endpoints_of, launchable, launching
+from agentload.run.prepared import Place, Prepared, endpoints_of, launching
 from agentload.run.questions import Question
 from agentload.run.screen import screen
 from agentload.run.servers import arms_of, asking, reached
 from agentload.run.simulate import Simulation, quiet, store
 from agentload.run.trial import Trial
-from agentload.store.loader import keep
 from agentload.study.kinds import Ask, Probe, Replay, Search
 from agentload.study.parts import Live, Virtual
 
@@ -357,32 +354,6 @@ def probe(study: Probe, audience: Audience) -> Probed:
         _finished(told_apart(arms, is_forced=study.servers.force, notice=audience.notice), audience)
         asked = asking(arms, study.request, study.timeouts)
         return _finished(probed(asked, tokens=study.prompt_tokens, prompts=study.prompts), audience)
-
-
-def isolate(study: Probe, place: Place, audience: Audience) -> tuple[Cell, ...]:
-    """Try each feature on a server of its own, one after the other;
-    what was seen is kept beside the run that is joined, if any.
-    """
-    cells = tuple(
-        isolated(
-            combinations(
-                asking(
-                    launchable(endpoints_of(study.servers), option="--matrix"),
-                    study.request,
-                    study.timeouts,
-                ),
-                graphs=study.graphs,
-            ),
-            tokens=study.prompt_tokens,
-            prompts=study.prompts,
-            logs=Path(study.servers.logs),
-            start_s=study.servers.start_timeout_s,
-            told=audience.notice,
-        )
-    )
-    if place.into is not None:
-        keep(rows(cells, run_id=place.into), place.database, run_id=place.into, name="isolation")
-    return cells
 
 
 def require(found: Sequence[Found]) -> None:

@@ -143,8 +143,7 @@ def _check_joins(study: Study) -> None:
             raise UsageError("--into does nothing without --find", hint="agentload simulate --help")
         case Replay():
             raise UsageError(
-                "--into keeps sweeps, searches, questions and probes beside a run, and "
-                "this is a replay",
+                "--into keeps sweeps, searches and questions beside a run, and this is a replay",
                 hint=ALONE,
             )
         case Search(find="max-rate"):
@@ -152,8 +151,8 @@ def _check_joins(study: Study) -> None:
                 "--into keeps searches for max-concurrency, and this is one for max-rate",
                 hint="leave out --into",
             )
-        case Probe(matrix=False):
-            raise UsageError("--into does nothing without --matrix", hint="agentload probe --help")
+        case Probe():
+            raise UsageError("a probe stores nothing: --into does nothing", hint="leave out --into")
         case _:
             pass
 
@@ -193,7 +192,7 @@ def endpoints_of(servers: Live, *, tokenizer: str | None = None) -> tuple[Endpoi
         () if isinstance(found, Emulated) else (server for each in found for server in each.servers)
     )
     if servers.launch:
-        launchable(found, option="--launch")
+        _check_launchable(found)
     return found
 
 
@@ -209,19 +208,19 @@ def arms_named(servers: Live | Virtual) -> tuple[str, ...]:
             return tuple(endpoint.name for endpoint in found)
 
 
-def launchable(endpoints: tuple[Endpoint, ...] | Emulated, *, option: str) -> tuple[Endpoint, ...]:
-    """Return endpoints that can be started. Raises UsageError naming one that cannot."""
+def _check_launchable(endpoints: tuple[Endpoint, ...] | Emulated) -> None:
+    """Raise UsageError naming an endpoint that cannot be started."""
     if isinstance(endpoints, Emulated):
         raise UsageError(
-            f"{option} starts the servers of an arms file; emulated ones are started anyway",
-            hint=f"leave {option} out",
+            "--launch starts the servers of an arms file; emulated ones are started anyway",
+            hint="leave --launch out",
         )
-    if missing := next((endpoint.name for endpoint in endpoints if endpoint.launch is None), None):
+    missing = next((endpoint.name for endpoint in endpoints if endpoint.launch is None), None)
+    if missing is not None:
         raise UsageError(
-            f"{option}: {missing} has no launch command",
+            f"--launch: {missing} has no launch command",
             hint="launch: vllm serve MODEL --port 8000, in an arms file",
         )
-    return endpoints
 
 
 def simulation(

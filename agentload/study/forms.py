@@ -179,11 +179,7 @@ FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
         Form(
             kind=Probe,
             servers=Live,
-            without=frozenset({"noise", "force", "launch", "restarts"}),
-            other={
-                "logs": {"help": "--matrix: folder for the servers' logs."},
-                "start_timeout_s": {"help": "--matrix: seconds until a server must be healthy."},
-            },
+            without=frozenset({"noise", "force", "launch", "restarts", "logs", "start_timeout_s"}),
         ),
     ),
 }

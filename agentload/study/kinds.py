@@ -405,21 +405,13 @@ class Ask(_Kind, frozen=True, tag="ask"):
 
 
 class Probe(_Kind, frozen=True, tag="probe"):
-    """Try what a comparison rests on: prefix reuse, agreement of
-    short answers; with `matrix` each feature on a server of its own.
-    """
+    """Try what a comparison rests on: prefix reuse, agreement of short answers."""
 
     servers: Live
     prompt_tokens: Annotated[
         int, option("Length of the prompt that is sent twice.", name="--tokens", ge=1)
     ] = 2048
     prompts: Annotated[int, option("How many prompts the arms must agree on.", ge=1)] = 8
-    matrix: Annotated[
-        bool, option("Launch each arm without and with prefix caching, one at a time.")
-    ] = False
-    graphs: Annotated[
-        bool, option("--matrix: and each of them eager and with CUDA graphs.", needs=("--matrix",))
-    ] = False
     request: Request = Request()
     timeouts: Timeouts = Timeouts()
 

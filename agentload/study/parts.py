@@ -279,10 +279,7 @@ class Live(Part, frozen=True, tag_field="kind", tag="endpoints"):
     logs: Annotated[
         str,
         option(
-            "--launch: folder for the servers' logs.",
-            role="means",
-            needs=("--launch", "--matrix"),
-            place=True,
+            "--launch: folder for the servers' logs.", role="means", needs=("--launch",), place=True
         ),
     ] = "logs"
     start_timeout_s: Annotated[
@@ -290,7 +287,7 @@ class Live(Part, frozen=True, tag_field="kind", tag="endpoints"):
         option(
             "--launch: seconds until a server must be healthy.",
             role="means",
-            needs=("--launch", "--matrix"),
+            needs=("--launch",),
             gt=0,
         ),
     ] = START_S

@@ -19,7 +19,7 @@ from agentload.ui.pages.calls import Bar
 from agentload.ui.pages.jobs import standing
 from agentload.ui.progress import chart
 from agentload.watch.history import Change
-from agentload.watch.job import worded
+from agentload.watch.job import in_words
 from agentload.watch.schedule import firings
 
 SECOND: Final = 1_000_000_000
@@ -58,7 +58,7 @@ def environment() -> Environment:
         "tokens": say.tokens,
         "change": lambda share: f"{say.signed(100 * share, 1)}%",
         "change_text": _change_text,
-        "worded": worded,
+        "worded": in_words,
         "standing": standing,
         "typeset": say.typeset,
         "opening": lambda words: say.typeset(f"{words[:1].upper()}{words[1:]}"),
@@ -106,7 +106,7 @@ def _change_text(change: Change) -> str:
     middle, low, high = (100 * share for share in change.relative())
     interval = f"[{say.signed(low, 1)}, {say.signed(high, 1)}]"
     return (
-        f"{worded(change.series)} {say.signed(middle, 1)}% {interval}, "
+        f"{in_words(change.series)} {say.signed(middle, 1)}% {interval}, "
         f"{say.plural(change.pairs, 'pair')}"
     )
 

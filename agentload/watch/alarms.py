@@ -7,29 +7,31 @@ nothing half-done: the next one folds again and stores what differs.
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, assert_never, get_args
 
-from agentload.watch.history import UNUSABLE, Change, Execution, changed
+from agentload.watch.history import Change, Execution, differences
+from agentload.watch.job import Job
 from agentload.watch.levels import (
     BASELINE,
     NOISE,
     SIGNIFICANT,
     Shift,
     is_shifted,
+    level_start,
     looks,
     shift,
-    turned,
 )
 
-Kind: TypeAlias = Literal[
+AlarmKind: TypeAlias = Literal[
     "regression", "improvement", "dead endpoint", "changed identity", "failing schedule"
 ]
 
+KINDS: Final[tuple[AlarmKind, ...]] = get_args(AlarmKind)
 FAILING: Final = 2  # in a row: one failure may be a reboot
 VAGUE: Final = 2  # runs before it: a change of the servers there is a suspect
-GATED: Final[frozenset[Kind]] = frozenset({"regression", "changed identity"})
+GATED: Final[frozenset[AlarmKind]] = frozenset({"regression", "changed identity"})
 """Those that make an execution exit with 3."""
-AMISS: Final[frozenset[Kind]] = GATED | {"dead endpoint", "failing schedule"}
+AMISS: Final[frozenset[AlarmKind]] = GATED | {"dead endpoint", "failing schedule"}
 """Those that somebody has to look at: all but an improvement."""
 
 
@@ -37,7 +39,7 @@ AMISS: Final[frozenset[Kind]] = GATED | {"dead endpoint", "failing schedule"}
 class Alarm:
     """One thing that went wrong, or better, from when to when."""
 
-    kind: Kind
+    kind: AlarmKind
     metric: str | None = None
     """The series, such as `prod: turn_ms`; None where it is not about a figure."""
     raised_ns: int
@@ -50,6 +52,11 @@ class Alarm:
     """Until when nobody wants to hear of it."""
 
     @property
+    def key(self) -> tuple[AlarmKind, str | None, int]:
+        """Return what tells it from the job's other alarms."""
+        return (self.kind, self.metric, self.raised_ns)
+
+    @property
     def is_open(self) -> bool:
         """Say whether it still holds."""
         return self.closed_ns is None
@@ -60,7 +67,7 @@ class Alarm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class ChangeRule:
     """What counts as a change."""
 
     min_change: float = 0.03
@@ -82,7 +89,7 @@ class _Series:
 
 
 class _Fold:
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, rule: ChangeRule) -> None:
         self.rule = rule
         self.alarms: list[Alarm] = []
         self.series: dict[str, _Series] = {}
@@ -102,38 +109,37 @@ class _Fold:
                 self._levels(each)
             case "dead":
                 self._plain("dead endpoint", each, holds=True)
-            case "skipped":
-                pass
             case "accepted":
                 self._accepted(each)
             case "muted":
-                self.mutes[each.detail.kind] = until_ns = each.detail.until_ns
-                self.alarms = [
-                    replace(on, muted_ns=until_ns)
-                    if on.is_open and on.kind == each.detail.kind
-                    else on
-                    for on in self.alarms
-                ]
+                self._muted(each)
+            case "void":  # it answered
+                self._plain("dead endpoint", each, holds=False)
+                self._failing(each, 1)
+            case "failed" | "missed" | "running":
+                self._failing(each, max(1, each.detail.missed))
+            case "skipped":
+                pass
             case _:
-                if each.outcome == "void":  # it answered
-                    self._plain("dead endpoint", each, holds=False)
-                self._failing(
-                    each,
-                    max(1, each.detail.missed)
-                    if each.outcome in UNUSABLE or each.outcome == "running"
-                    else 0,
-                )
+                assert_never(each.outcome)
+
+    def _muted(self, each: Execution) -> None:
+        kind, until_ns = each.detail.kind, each.detail.until_ns
+        self.mutes[kind] = until_ns
+        for place, alarm in enumerate(self.alarms):
+            if alarm.is_open and alarm.kind == kind:
+                self.alarms[place] = replace(alarm, muted_ns=until_ns)
 
     def _raise(
         self,
-        kind: Kind,
+        kind: AlarmKind,
         each: Execution,
         message: str,
         *,
         metric: str | None = None,
         suspects: tuple[str, ...] = (),
     ) -> None:
-        at_ns, until_ns = _at(each), self.mutes.get(kind)
+        at_ns, until_ns = each.settled_ns, self.mutes.get(kind)
         self.alarms.append(
             Alarm(
                 kind=kind,
@@ -150,7 +156,7 @@ class _Fold:
         self.failures = self.failures + failures if failures else 0
         self._plain("failing schedule", each, holds=self.failures >= FAILING)
 
-    def _plain(self, kind: Kind, each: Execution, *, holds: bool) -> None:
+    def _plain(self, kind: AlarmKind, each: Execution, *, holds: bool) -> None:
         found = next(
             (
                 place
@@ -160,19 +166,19 @@ class _Fold:
             None,
         )
         if holds and found is None:
-            self._raise(kind, each, _told(each, self.failures))
+            self._raise(kind, each, _reason(each, self.failures))
         elif not holds and found is not None:
             self._close(found, each)
 
     def _close(self, place: int, each: Execution) -> None:
-        self.alarms[place] = replace(self.alarms[place], closed_ns=_at(each))
+        self.alarms[place] = replace(self.alarms[place], closed_ns=each.settled_ns)
 
     def _identity(self, each: Execution) -> None:
         before, self.known = self.known, each
         if before is None:
             return
         self._plain("changed identity", each, holds=False)
-        differs = changed(before.detail.facts, each.detail.facts)
+        differs = differences(before.detail.facts, each.detail.facts)
         if differs:
             self._raise("changed identity", each, "; ".join(differs), suspects=differs)
 
@@ -209,28 +215,29 @@ class _Fold:
             self._close(state.alarm, each)
             state.alarm = None
         smallest = max(self.rule.min_change, change.floor or 0.0)
-        for found in looks(
-            state.before, [change.log_ratio], error=change.error, noise=self.rule.noise
-        ):
-            if is_shifted(found, smallest=smallest, series=self.rule.series):
-                state.smallest = smallest
-                self._shifted(state, change, each, found)
-                return
-        values = [*state.before[-BASELINE:], change.log_ratio]
-        turn = turned(values, smallest=math.log1p(smallest), level=SIGNIFICANT / self.rule.series)
-        if (
-            turn is not None
-        ):  # smaller than the latest runs alone can tell from noise, but it has lasted
-            state.smallest = smallest
-            self._shifted(
-                state,
-                change,
-                each,
-                shift(values[:turn], values[turn:], error=change.error, noise=self.rule.noise),
-            )
+        found = self._shift(state, change, smallest)
+        if found is None:
+            state.before.append(change.log_ratio)
+            state.executions.append(each)
             return
-        state.before.append(change.log_ratio)
-        state.executions.append(each)
+        state.smallest = smallest
+        self._shifted(state, change, each, found)
+
+    def _shift(self, state: _Series, change: Change, smallest: float) -> Shift | None:
+        """Return how far the latest runs lie from those
+        before; None where they lie at the same level.
+        """
+        error, noise = change.error, self.rule.noise
+        for found in looks(state.before, [change.log_ratio], error=error, noise=noise):
+            if is_shifted(found, smallest=smallest, series=self.rule.series):
+                return found
+        values = [*state.before[-BASELINE:], change.log_ratio]
+        level = SIGNIFICANT / self.rule.series
+        start = level_start(values, smallest=math.log1p(smallest), level=level)
+        if start is None:
+            return None
+        # Smaller than the latest runs alone can tell from noise, but it has lasted.
+        return shift(values[:start], values[start:], error=error, noise=noise)
 
     def _goes_on(self, state: _Series, change: Change) -> None:
         """Say by how much all runs of the new level differ: the first ones alone knew less."""
@@ -240,7 +247,7 @@ class _Fold:
             state.before, state.since[-BASELINE:], error=change.error, noise=self.rule.noise
         )
         self.alarms[state.alarm] = replace(
-            self.alarms[state.alarm], message=_shift_told(change.series, found)
+            self.alarms[state.alarm], message=_shift_words(change.series, found)
         )
 
     def _shifted(self, state: _Series, change: Change, each: Execution, found: Shift) -> None:
@@ -252,12 +259,12 @@ class _Fold:
         known = [*([self.first] if self.first else []), *state.executions][-1 - VAGUE :]
         old = known[0].detail.facts if known else {}
         state.alarm = len(self.alarms)
-        kind: Kind = "regression" if found.value > 0 else "improvement"
-        message, suspects = _shift_told(change.series, found), changed(old, each.detail.facts)
+        kind: AlarmKind = "regression" if found.value > 0 else "improvement"
+        message, suspects = _shift_words(change.series, found), differences(old, each.detail.facts)
         self._raise(kind, each, message, metric=change.series, suspects=suspects)
 
 
-def alarms(history: Iterable[Execution], rule: Rule) -> tuple[Alarm, ...]:
+def alarms(history: Iterable[Execution], rule: ChangeRule) -> tuple[Alarm, ...]:
     """Return every alarm that a job's history has raised, in the order in which they were."""
     fold = _Fold(rule)
     for each in history:
@@ -265,7 +272,28 @@ def alarms(history: Iterable[Execution], rule: Rule) -> tuple[Alarm, ...]:
     return tuple(fold.alarms)
 
 
-def heard(found: Iterable[Alarm], at_ns: int) -> tuple[Alarm, ...]:
+def _rule(job: Job, past: tuple[Execution, ...]) -> ChangeRule:
+    """Return what counts as a change for a job."""
+    arms = {change.arm for each in past for change in each.detail.changes}
+    return ChangeRule(
+        min_change=job.setting.policy.min_change,
+        noise=job.noise,
+        series=max(1, len(arms) * len(job.metrics)),
+    )
+
+
+def alarms_of(job: Job, past: tuple[Execution, ...]) -> tuple[Alarm, ...]:
+    """Fold a job's history into its alarms, on the metrics that it watches."""
+    return alarms((_only(each, job) for each in past), _rule(job, past))
+
+
+def _only(each: Execution, job: Job) -> Execution:
+    detail = each.detail
+    kept = tuple(change for change in detail.changes if change.metric in job.metrics)
+    return replace(each, detail=replace(detail, changes=kept))
+
+
+def loud_alarms(found: Iterable[Alarm], at_ns: int) -> tuple[Alarm, ...]:
     """Return the open alarms that nobody has muted."""
     return tuple(each for each in found if each.is_open and not each.is_muted(at_ns))
 
@@ -282,25 +310,20 @@ def exit_code(latest: Execution, found: Sequence[Alarm]) -> int:
         case "skipped" | "accepted" | "muted":
             return 0
         case "done":
-            return 3 if any(alarm.kind in GATED for alarm in heard(found, _at(latest))) else 0
+            loud = loud_alarms(found, latest.settled_ns)
+            return 3 if any(alarm.kind in GATED for alarm in loud) else 0
 
 
-def _at(each: Execution) -> int:
-    return each.started_ns if each.ended_ns is None else each.ended_ns
-
-
-def _told(each: Execution, failures: int) -> str:
+def _reason(each: Execution, failures: int) -> str:
     if each.outcome == "dead":
         return each.detail.reason or "an endpoint does not answer"
     reason = each.detail.reason or each.outcome
-    return (
-        reason
-        if each.detail.missed == failures
-        else f"{failures} firings in a row gave no usable figures; the last: {reason}"
-    )
+    if each.detail.missed == failures:
+        return reason
+    return f"{failures} firings in a row gave no usable figures; the last: {reason}"
 
 
-def _shift_told(series: str, found: Shift) -> str:
+def _shift_words(series: str, found: Shift) -> str:
     over = "the last run" if found.runs == 1 else f"the last {found.runs} runs"
     return (
         f"{series} {found.value:+.1%} ({found.low:+.1%} to {found.high:+.1%}), {over} against "

@@ -15,7 +15,7 @@ from typing import Final
 
 from agentload.watch.job import Job
 from agentload.watch.schedule import CORRECTED_NS, firings
-from agentload.watch.schedulers import Place
+from agentload.watch.schedulers import Machine
 
 SECOND: Final = 1_000_000_000
 LOOK_S: Final = 30.0  # a clock that was set, or a machine that slept, is noticed within this time
@@ -23,7 +23,7 @@ LOOK_S: Final = 30.0  # a clock that was set, or a machine that slept, is notice
 
 async def serve(
     jobs: Sequence[Job],
-    place: Place,
+    machine: Machine,
     *,
     say: Callable[[str], None],
     now: Callable[[], int] = time.time_ns,
@@ -63,7 +63,7 @@ async def serve(
                 last_ns = (
                     now()
                 )  # firings that were slept through are counted by the execution itself
-                executions.create_task(_execute(place.command(job), job.name, running, say))
+                executions.create_task(_execute(machine.command(job), job.name, running, say))
 
     for name in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(name, halt)

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 from agentload.endpoints import facts
 from agentload.endpoints.facts import Facts
 from agentload.watch.job import Metric
+from agentload.watch.schedule import CORRECTED_NS
 
 Outcome: TypeAlias = Literal[
     "running",  # or killed, when nobody holds the job's lock
@@ -95,13 +96,16 @@ class Execution:
     detail: Detail = field(default_factory=Detail)
 
     @property
+    def settled_ns(self) -> int:
+        """Return when it ended; of one that still runs, when it started."""
+        return self.started_ns if self.ended_ns is None else self.ended_ns
+
+    @property
     def late_s(self) -> float:
         """Return how long after its firing it started; 0 where a person called."""
-        return (
-            0.0
-            if self.due_ns is None or self.outcome == "missed"
-            else max(0, self.started_ns - self.due_ns) / 1e9
-        )
+        if self.due_ns is None or self.outcome == "missed":
+            return 0.0
+        return max(0, self.started_ns - self.due_ns) / 1e9
 
 
 def reference(history: Sequence[Execution], wanted: str | None) -> str | None:
@@ -110,22 +114,14 @@ def reference(history: Sequence[Execution], wanted: str | None) -> str | None:
 
     *wanted* may be how the name of one of the job's runs begins.
     """
+    runs = {each.run_id for each in history if each.run_id is not None}
     if wanted is not None:
-        begin = {
-            each.run_id
-            for each in history
-            if each.run_id is not None and each.run_id.startswith(wanted)
-        }
-        return wanted if wanted in begin or len(begin) != 1 else begin.pop()
-    latest = next(
-        (
-            each
-            for each in reversed(history)
-            if each.outcome in {"done", "accepted"} and each.run_id is not None
-        ),
-        None,
-    )
-    return None if latest is None else latest.detail.reference or latest.run_id
+        named = [run for run in runs if run.startswith(wanted)]
+        return named[0] if len(named) == 1 and wanted not in runs else wanted
+    for each in reversed(history):
+        if each.outcome in {"done", "accepted"} and each.run_id is not None:
+            return each.detail.reference or each.run_id
+    return None
 
 
 def floors(history: Sequence[Execution], reference: str) -> dict[str, float]:
@@ -143,7 +139,7 @@ def floors(history: Sequence[Execution], reference: str) -> dict[str, float]:
     }
 
 
-def floored(changes: Sequence[Change], known: Mapping[str, float]) -> tuple[Change, ...]:
+def with_floors(changes: Sequence[Change], known: Mapping[str, float]) -> tuple[Change, ...]:
     """Put the floor that is known beside those changes that have none."""
     return tuple(
         replace(each, floor=known.get(each.series)) if each.floor is None else each
@@ -156,17 +152,24 @@ def executions(history: Sequence[Execution]) -> tuple[Execution, ...]:
     return tuple(each for each in history if each.outcome not in BY_HAND)
 
 
-def expendable(history: Sequence[Execution], keep: int | None, kept: str | None) -> tuple[str, ...]:
-    """List the runs whose calls need not be kept: all but the latest *keep* and the reference."""
-    runs = [each.run_id for each in executions(history) if each.run_id is not None]
-    return (
-        ()
-        if keep is None
-        else tuple(run for run in runs[: -keep or None] if kept is None or not run.startswith(kept))
+def latest_ns(past: tuple[Execution, ...], *, now_ns: int) -> int | None:
+    """Return when a job was last executed; an instant far ahead is of a clock that was wrong."""
+    return max(
+        (each.started_ns for each in executions(past) if each.started_ns <= now_ns + CORRECTED_NS),
+        default=None,
     )
 
 
-def changed(before: Mapping[str, Facts], after: Mapping[str, Facts]) -> tuple[str, ...]:
+def expendable(history: Sequence[Execution], keep: int | None, kept: str | None) -> tuple[str, ...]:
+    """List the runs whose calls need not be kept: all but the latest *keep* and the reference."""
+    if keep is None:
+        return ()
+    runs = [each.run_id for each in executions(history) if each.run_id is not None]
+    old = runs[: -keep or None]
+    return tuple(run for run in old if kept is None or not run.startswith(kept))
+
+
+def differences(before: Mapping[str, Facts], after: Mapping[str, Facts]) -> tuple[str, ...]:
     """Name what changed on the arms that both know, such as `fp8: version 0.10.0 → 0.11.0`."""
     return tuple(
         sorted(

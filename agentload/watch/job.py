@@ -16,7 +16,7 @@ from agentload.run.files import located
 from agentload.study.change import extended
 from agentload.study.document import study
 from agentload.study.kinds import Replay
-from agentload.study.parts import KINDS, Live, Load, Request, Timeouts
+from agentload.study.parts import Live, Load, Request, Timeouts
 from agentload.verdict.policy import Setting, check_finite, parse, read_policy
 from agentload.watch.levels import NOISE
 from agentload.watch.schedule import Schedule, check
@@ -28,14 +28,14 @@ METRICS: Final[Mapping[Metric, str]] = {
     "tpot_ms": "time per output token",
 }
 """What people call them."""
-# It becomes a file name, a systemd unit and a Kubernetes object.
+# A job becomes a lock file, a log file and a unit of systemd.
 NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
 
 SLACK_S: Final = 120  # beyond the job's own limit: comparing and storing
 SHOWN: Final = "agentload watch --help shows a jobs file"
 
 
-def worded(text: str) -> str:
+def in_words(text: str) -> str:
     """Return a text, such as the name of a series, with what people call its metrics."""
     for metric, words in METRICS.items():
         text = text.replace(metric, words)
@@ -56,11 +56,11 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Notify(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Say who hears of an execution: files that are written anew each time, and a webhook."""
+    """Say who hears of an execution: a file for continuous
+    integration, written anew each time, and a webhook.
+    """
 
-    digest: Path | None = None
     junit: Path | None = None
-    prometheus: Path | None = None
     webhook_env: str | None = None
     """Environment variable that holds the URL: it is a secret."""
     always: bool = False
@@ -137,42 +137,36 @@ def job(name: str, content: object, *, at: Path) -> Job:
         said = msgspec.convert(own, _Entry, dec_hook=lambda _, text: _path(at, text))
         study = _study(played, at=at, where=where)
     except msgspec.ValidationError as error:
-        names = own if isinstance(own, dict) else ()
-        inner = next(
-            (
-                f"{name} is a field of a section: {part}: {{{name}: …}}"
-                for name in names
-                for part in _sections(name)
-            ),
-            SHOWN,
-        )
-        raise AgentloadError(f"{where}: {error}", hint=inner) from error
+        raise AgentloadError(f"{where}: {error}", hint=_section_hint(own) or SHOWN) from error
     except UsageError as error:
         raise AgentloadError(error.message, hint=error.hint or SHOWN) from error
     check(said.schedule, where=where)
     _check_numbers(said, study, where)
-    own = {
-        field: value
-        for field, value in msgspec.structs.asdict(said).items()
-        if field not in {"policy", "retention"}
-    }
     return Job(
         name=name,
         study=study,
+        schedule=said.schedule,
+        budget=said.budget,
         setting=_setting(said.policy, at=at, where=where),
+        metrics=said.metrics,
+        noise=said.noise,
+        reference=said.reference,
+        control=said.control,
         keep_runs=said.retention.runs,
+        notify=said.notify,
         spec=msgspec.json.encode(content).decode(),
-        **own,
     )
 
 
-def _sections(name: str) -> tuple[str, ...]:
-    """Return the sections of a study that have a field of this name."""
-    return tuple(
-        part
-        for part, kind in (("load", Load), ("request", Request), ("timeouts", Timeouts))
-        if name in kind.__struct_fields__
-    )
+def _section_hint(own: object) -> str | None:
+    """Say in which section a field belongs that stands beside it."""
+    names = own if isinstance(own, dict) else ()
+    sections = (("load", Load), ("request", Request), ("timeouts", Timeouts))
+    for name in names:
+        for section, kind in sections:
+            if name in kind.__struct_fields__:
+                return f"{name} is a field of a section: {section}: {{{name}: …}}"
+    return None
 
 
 def _parted(content: object) -> tuple[object, dict[str, Any]]:
@@ -195,30 +189,15 @@ def _study(played: Mapping[str, Any], *, at: Path, where: str) -> Replay:
 
     Raises UsageError.
     """
-    servers, load = played["servers"], played.get("load")
+    servers = played["servers"]
     if not isinstance(servers, dict):
         raise UsageError(f"{where}: servers: Expected `object`, got `{type(servers).__name__}`")
-    if not played.get("traces") or not servers.get("endpoints"):
-        missing = "endpoints" if played.get("traces") else "traces"
-        raise UsageError(
-            f"{where}: Object missing required field `{missing}`"
-            if missing not in played
-            else f"{where}: traces names at least one"
-        )
-    if isinstance(load, dict) and isinstance(waits := load.get("waits"), dict):
-        rest = {name: value for name, value in load.items() if name != "waits"}
-        if waits and (others := sorted({"wait_scale", "wait_cap_s"} & rest.keys())):
-            raise UsageError(
-                f"{where}: load.waits and load.{others[0]} both scale or cap waits",
-                hint="load: {wait_cap_s: {user: 30}}",
-            )
-        played = {**played, "load": {**rest, **(_waits(waits, where) if waits else {})}}
-    if isinstance(load := played.get("load"), dict) and {"sessions", "rate_per_s"} & load.keys():
-        # Older versions took no notice of a speed beside them.
-        played = {
-            **played,
-            "load": {name: value for name, value in load.items() if name != "speed"},
-        }
+    if "traces" not in played:
+        raise UsageError(f"{where}: Object missing required field `traces`")
+    if not played["traces"]:
+        raise UsageError(f"{where}: traces names at least one")
+    if not servers.get("endpoints"):
+        raise UsageError(f"{where}: Object missing required field `endpoints`")
     made = located(study(played, Replay, at=where), at.parent)
     assert isinstance(made, Replay), made
     endpoints = str(servers["endpoints"])
@@ -240,24 +219,6 @@ def _study(played: Mapping[str, Any], *, at: Path, where: str) -> Replay:
     # A server that is not what the arms file expects is measured all
     # the same: that it changed is what the job is there to tell.
     return extended(made, on_dead="stop", force=True)
-
-
-def _waits(said: Mapping[str, Any], where: str) -> dict[str, dict[str, Any]]:
-    """Return the waits of a job as older versions
-    wrote them, a kind at a time, as a load has them.
-    """
-    found: dict[str, dict[str, Any]] = {"wait_scale": {}, "wait_cap_s": {}}
-    for kind, each in said.items():
-        if kind not in KINDS:
-            raise UsageError(
-                f"{where}: load.waits: no kind of wait '{kind}'", hint=f"one of: {', '.join(KINDS)}"
-            )
-        if not isinstance(each, dict) or not each.keys() <= {"scale", "cap_s"}:
-            raise UsageError(f"{where}: load.waits.{kind} has a scale and a cap_s")
-        for name, field_of in (("scale", "wait_scale"), ("cap_s", "wait_cap_s")):
-            if each.get(name) is not None:
-                found[field_of][kind] = each[name]
-    return found
 
 
 class _Retention(msgspec.Struct, forbid_unknown_fields=True):
@@ -294,7 +255,7 @@ def _check_numbers(said: _Entry, study: Replay, where: str) -> None:
         raise AgentloadError(f"{where}: {found}", hint=SHOWN)
 
 
-def beside(at: Path, text: str) -> Path:
+def _path_next_to(at: Path, text: str) -> Path:
     """Return a path of the jobs file, which is relative to it: a scheduler starts anywhere."""
     return (at.parent / text).resolve()
 
@@ -303,7 +264,7 @@ def _path(at: Path, text: object) -> Path:
     """Return a path that an entry names: the one kind of value in it that is not plain."""
     if not isinstance(text, str):
         raise TypeError(f"Expected `str | null`, got `{type(text).__name__}`")
-    return beside(at, text)
+    return _path_next_to(at, text)
 
 
 def _setting(policy: str | dict[str, Any] | None, *, at: Path, where: str) -> Setting:
@@ -311,6 +272,6 @@ def _setting(policy: str | dict[str, Any] | None, *, at: Path, where: str) -> Se
         case None:
             return Setting()
         case str():
-            return read_policy(beside(at, policy))
+            return read_policy(_path_next_to(at, policy))
         case dict():
             return parse(policy, at=f"{where}: policy")

@@ -19,7 +19,7 @@ from agentload.watch.history import TWO_SIDED, Change
 from agentload.watch.job import METRICS, Job
 
 
-def since(
+def changes_since(
     database: Path, run: str, reference: str, *, arms: Sequence[str], job: Job
 ) -> tuple[tuple[Change, ...], str | None]:
     """Return every arm's changes since the reference run, and why

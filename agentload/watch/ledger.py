@@ -25,7 +25,7 @@ from agentload.store import codec, tables
 from agentload.store.database import AbsentError, reading
 from agentload.store.journal import Writer
 from agentload.store.loader import load
-from agentload.watch.alarms import Alarm, Kind
+from agentload.watch.alarms import Alarm
 from agentload.watch.history import Execution
 from agentload.watch.job import Job
 
@@ -70,7 +70,7 @@ def bring_in(database: Path, job: str) -> str | None:
     return None
 
 
-class _Beside(msgspec.Struct):
+class _AlarmDetail(msgspec.Struct):
     """What an alarm keeps besides its row's columns."""
 
     message: str = ""
@@ -115,8 +115,8 @@ def alarm_rows(
     """Return the rows that differ from what is stored; an open
     alarm that no longer follows from the history is closed.
     """
-    known = {_key(each) for each in found}
-    gone = [each for each in stored if each.is_open and _key(each) not in known]
+    known = {each.key for each in found}
+    gone = [each for each in stored if each.is_open and each.key not in known]
     fresh = [each for each in found if each not in stored]
     return (
         *(_alarm_row(job, each, each.closed_ns) for each in fresh),
@@ -126,7 +126,7 @@ def alarm_rows(
 
 def _alarm_row(job: str, each: Alarm, closed_ns: int | None) -> AlarmRow:
     detail = msgspec.json.encode(
-        _Beside(message=each.message, suspects=each.suspects, muted_ns=each.muted_ns)
+        _AlarmDetail(message=each.message, suspects=each.suspects, muted_ns=each.muted_ns)
     ).decode()
     return AlarmRow(
         job=job,
@@ -137,10 +137,6 @@ def _alarm_row(job: str, each: Alarm, closed_ns: int | None) -> AlarmRow:
         run_id=each.run_id,
         detail=detail,
     )
-
-
-def _key(each: Alarm) -> tuple[Kind, str | None, int]:
-    return (each.kind, each.metric, each.raised_ns)
 
 
 def history(database: Path, job: str) -> tuple[Execution, ...]:
@@ -163,7 +159,7 @@ def lock_path(database: Path, job: str) -> Path:
 
 
 @contextmanager
-def locked(database: Path, job: str) -> Iterator[bool]:
+def lock(database: Path, job: str) -> Iterator[bool]:
     """Hold the job's lock; False when another execution does."""
     path = lock_path(database, job)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -177,21 +173,3 @@ def locked(database: Path, job: str) -> Iterator[bool]:
         yield True
     finally:
         os.close(fd)
-
-
-_QUERIES = {
-    "executions": "FROM changes ORDER BY job, started, arm, metric",
-    "alarms": "FROM raised ORDER BY job, raised, kind, metric",
-}
-
-
-def parquet(database: Path, folder: Path) -> tuple[Path, ...]:
-    """Write a file a table and return their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    out = []
-    with reading(database) as connection:
-        for name, query in _QUERIES.items():
-            path = folder / f"{name}.parquet"
-            connection.sql(query).write_parquet(str(path))
-            out.append(path)
-    return tuple(out)

@@ -163,7 +163,7 @@ def strongest(values: Floats) -> tuple[int, float]:
     return place // grid.shape[1] + SHORTEST, float(grid.flat[place])
 
 
-def turned(
+def level_start(
     values: Sequence[float], *, smallest: float, level: float = SIGNIFICANT, seed: int = 0
 ) -> int | None:
     """Return where the latest level of a series began; None when

@@ -24,13 +24,14 @@ from agentload.run.ready import ready
 from agentload.run.servers import ALL
 from agentload.study.change import extended
 from agentload.study.kinds import Replay
+from agentload.watch.history import Outcome
 from agentload.watch.job import Job
 
 HOUR_S: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
+class TimeLimit:
     """When an execution is stopped, and why."""
 
     seconds: float
@@ -54,13 +55,13 @@ def usd_per_hour(job: Job, endpoints: Sequence[Endpoint]) -> float | None:
     return total
 
 
-def limit(job: Job, price: float | None, *, is_controlled: bool) -> Limit:
+def limit(job: Job, price: float | None, *, is_controlled: bool) -> TimeLimit:
     """Return the tighter one of minutes and dollars; raise
     `AgentloadError` when dollars are bounded and no price is known.
     """
     budget, times = job.budget, job.times(is_controlled=is_controlled)
     twice = "" if times == 1 else ", twice for a run with its control"
-    by_time = Limit(
+    by_time = TimeLimit(
         seconds=60 * budget.minutes * times, told=f"time limit of {budget.minutes:g} minutes{twice}"
     )
     if budget.usd is None or price == 0:
@@ -72,11 +73,11 @@ def limit(job: Job, price: float | None, *, is_controlled: bool) -> Limit:
             "in the policy",
         )
     told = f"cost limit of {budget.usd:g} USD{twice}, at {price:g} USD an hour"
-    by_cost = Limit(seconds=HOUR_S * budget.usd * times / price, told=told)
+    by_cost = TimeLimit(seconds=HOUR_S * budget.usd * times / price, told=told)
     return min(by_time, by_cost, key=lambda each: each.seconds)
 
 
-def within(study: Replay, calls: int | None, arms: int) -> Replay:
+def bounded_study(study: Replay, calls: int | None, arms: int) -> Replay:
     """Return a study whose executions send so many calls in all:
     each pair plays its share on windows of the whole trace.
 
@@ -102,23 +103,20 @@ def within(study: Replay, calls: int | None, arms: int) -> Replay:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """How a replay went, from the watch's point of view."""
+class Playthrough:
+    """How the replay of an execution went."""
 
     arms: tuple[str, ...]
-    void: str | None
-    stopped: str | None
-    """Why it did not come to its end."""
-    died: str | None
-    """The endpoint that stopped answering, in words."""
-    load_error: str | None
-    usd: float | None
+    outcome: Outcome
+    reason: str | None = None
+    """Why it gave no usable figures."""
+    usd: float | None = None
     """What the servers cost meanwhile."""
 
 
 def play(
     job: Job, *, run: str, database: Path, is_controlled: bool, notice: Callable[[str], None]
-) -> Outcome:
+) -> Playthrough:
     """Replay the job's trace, where wanted with an A/A control of every arm.
 
     Raises EndpointError for a dead endpoint.
@@ -130,7 +128,7 @@ def play(
         with _ours():
             place = Place(database=database, run=run)
             try:
-                bounded = within(study, job.budget.calls, len(arms_named(study.servers)))
+                bounded = bounded_study(study, job.budget.calls, len(arms_named(study.servers)))
             except AgentloadError as error:
                 raise AgentloadError(
                     f"job '{job.name}': {error.message}", hint=error.hint
@@ -151,10 +149,10 @@ def play(
 def _watched(
     playing: Playing,
     arms: tuple[str, ...],
-    bound: Limit,
+    bound: TimeLimit,
     price: float | None,
     notice: Callable[[str], None],
-) -> Outcome:
+) -> Playthrough:
     why: list[str] = []
 
     @contextlib.contextmanager
@@ -181,25 +179,21 @@ def _watched(
         if not why:  # no stop was requested: a fault of ours
             raise
     usd = None if price is None else price * (time.monotonic() - started_s) / HOUR_S
-    return outcome(ended, arms=arms, stopped=why[0] if why else None, usd=usd)
+    word, reason = outcome(ended, stopped=why[0] if why else None)
+    return Playthrough(arms=arms, outcome=word, reason=reason, usd=usd)
 
 
-def outcome(
-    played: Played | None, *, arms: tuple[str, ...], stopped: str | None, usd: float | None
-) -> Outcome:
-    """Say how a replay went; None was cancelled before its first call.
-
-    One that was stopped by us has not found a server dead.
+def outcome(played: Played | None, *, stopped: str | None) -> tuple[Outcome, str | None]:
+    """Return how a replay ended, and why; None was cancelled
+    before its first call, and *stopped* says why we stopped it.
     """
-    dead = played.died[:1] if played is not None and played.was_stopped and stopped is None else ()
-    return Outcome(
-        arms=arms,
-        void=None if played is None else played.health.void,
-        stopped=stopped,
-        died=f"{copied(dead[0])} stopped answering" if dead else None,
-        load_error=None if played is None else played.load_error,
-        usd=usd,
-    )
+    if played is not None and played.load_error is not None:
+        return "failed", f"the run is in its journal only: {played.load_error}"
+    if stopped is not None or played is None:
+        return "failed", stopped
+    if played.died and played.was_stopped:
+        return "dead", f"{copied(played.died[0])} stopped answering"
+    return ("done" if played.health.void is None else "void"), played.health.void
 
 
 @contextlib.contextmanager

@@ -72,7 +72,7 @@ def firings(schedule: Schedule, after_ns: int) -> Iterator[int]:
             yield at_ns
 
 
-def between(schedule: Schedule, after_ns: int, until_ns: int) -> tuple[int, ...]:
+def firings_between(schedule: Schedule, after_ns: int, until_ns: int) -> tuple[int, ...]:
     """List the firings after one instant, up to and with another; the latest `COUNTED` of them."""
     found: list[int] = []
     for at_ns in takewhile(lambda each: each <= until_ns, firings(schedule, after_ns)):
@@ -97,10 +97,10 @@ def stagger_s(schedule: Schedule, *, job: str, host: str) -> float:
     return schedule.stagger_s * int.from_bytes(digest[:8], "big") / 2**64
 
 
-def unanswered(schedule: Schedule, *, last_ns: int | None, now_ns: int) -> tuple[int, ...]:
+def unanswered_firings(schedule: Schedule, *, last_ns: int | None, now_ns: int) -> tuple[int, ...]:
     """List the firings since a job was last executed;
     a new job answers for the last hour's latest alone.
     """
     if last_ns is None:
-        return between(schedule, now_ns - HOUR_NS, now_ns)[-1:]
-    return between(schedule, last_ns, now_ns)
+        return firings_between(schedule, now_ns - HOUR_NS, now_ns)[-1:]
+    return firings_between(schedule, last_ns, now_ns)

@@ -18,7 +18,6 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from agentload.errors import AgentloadError
 from agentload.watch.job import Job
@@ -28,7 +27,7 @@ from agentload.watch.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Machine:
     """Where things are on the machine that the files are for."""
 
     program: Path
@@ -67,25 +66,26 @@ END: Final = "# agentload watch: end"
 MONTHS: Final = tuple(datetime(2026, month, 15, 12, tzinfo=UTC) for month in range(1, 13))
 
 
-def crontab(jobs: Sequence[Job], place: Place) -> str:
+def crontab(jobs: Sequence[Job], machine: Machine) -> str:
     """Return the lines between our markers, markers included."""
-    lines = [f"{BEGIN} {place.jobs_file} (agentload watch install --remove takes it out)"]
+    lines = [f"{BEGIN} {machine.jobs_file} (agentload watch install --remove takes it out)"]
     for job in jobs:
-        command = shlex.join(place.command(job)).replace(
+        command = shlex.join(machine.command(job)).replace(
             "%", "\\%"
         )  # cron reads a bare % as a new line
-        log = shlex.quote(str(place.log(job))).replace("%", "\\%")
+        log = shlex.quote(str(machine.log(job))).replace("%", "\\%")
         lines.append(
             f"# {job.name}: {job.schedule.cron} ({job.schedule.time_zone}); one at a time "
-            f"by {place.lock(job)}"
+            f"by {machine.lock(job)}"
         )
         lines.append(
-            f"{when(job, place.local_zone)} PATH={shlex.quote(place.path)} {command} >>{log} 2>&1"
+            f"{cron_fields(job, machine.local_zone)} PATH={shlex.quote(machine.path)} "
+            f"{command} >>{log} 2>&1"
         )
-    return "\n".join([*lines, f"{END} {place.jobs_file}"]) + "\n"
+    return "\n".join([*lines, f"{END} {machine.jobs_file}"]) + "\n"
 
 
-def when(job: Job, local_zone: str) -> str:
+def cron_fields(job: Job, local_zone: str) -> str:
     """Return the five fields that cover a job's schedule in the machine's zone."""
     schedule = job.schedule
     apart = {_apart(schedule.time_zone, local_zone, each) for each in MONTHS}
@@ -99,7 +99,7 @@ def when(job: Job, local_zone: str) -> str:
     )
 
 
-def without(text: str, jobs_file: str) -> str:
+def without_block(text: str, jobs_file: str) -> str:
     """Take our block for this jobs file out of a crontab; everything else stays as it is."""
     kept: list[str] = []
     is_ours = False
@@ -113,9 +113,9 @@ def without(text: str, jobs_file: str) -> str:
     return "".join(kept)
 
 
-def installed(text: str, block: str, jobs_file: str) -> str:
+def with_block(text: str, block: str, jobs_file: str) -> str:
     """Put our block at the end of a crontab, in place of an older one."""
-    rest = without(text, jobs_file)
+    rest = without_block(text, jobs_file)
     return rest + ("" if not rest or rest.endswith("\n") else "\n") + block
 
 
@@ -129,23 +129,50 @@ def _apart(one: str, other: str, at: datetime) -> timedelta:
 WEEKDAYS: Final = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")
 
 
-def systemd(jobs: Sequence[Job], place: Place) -> dict[str, str]:
+def systemd(jobs: Sequence[Job], machine: Machine) -> dict[str, str]:
     """Return the units by file name."""
-    # Our templates: units are no HTML.
-    made = Environment(  # noqa: S701
-        loader=PackageLoader("agentload.watch"),
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-    )
-    made.filters |= {"quoted": _quoted, "escaped": _escaped}
-    units = {kind: made.get_template(f"systemd.{kind}.j2") for kind in ("service", "timer")}
-    return {
-        f"agentload-{job.name}.{kind}": unit.render(
-            job=job, place=place, events=calendar(job.schedule)
-        )
-        for job in jobs
-        for kind, unit in units.items()
-    }
+    units: dict[str, str] = {}
+    for job in jobs:
+        units[f"agentload-{job.name}.service"] = _service(job, machine)
+        units[f"agentload-{job.name}.timer"] = _timer(job)
+    return units
+
+
+def _service(job: Job, machine: Machine) -> str:
+    return f"""\
+# One at a time by {machine.lock(job)}
+[Unit]
+Description=agentload job {job.name}
+Wants=network-online.target
+After=network-online.target
+
+[Service]
+Type=oneshot
+ExecStart={" ".join(map(_quoted, machine.command(job)))}
+Environment={_quoted(f"PATH={machine.path}")}
+StandardOutput=append:{_escaped(str(machine.log(job)))}
+StandardError=inherit
+TimeoutStartSec={job.timeout_s}
+# 3 says that something got worse: the job itself has worked.
+SuccessExitStatus=3
+"""
+
+
+def _timer(job: Job) -> str:
+    events = "\n".join(f"OnCalendar={each}" for each in calendar(job.schedule))
+    return f"""\
+# {job.schedule.cron} ({job.schedule.time_zone})
+[Unit]
+Description=Schedule of agentload job {job.name}
+
+[Timer]
+{events}
+AccuracySec=1s
+Persistent=true
+
+[Install]
+WantedBy=timers.target
+"""
 
 
 def calendar(schedule: Schedule) -> tuple[str, ...]:
@@ -198,7 +225,7 @@ TIMEZONE = Path("/etc/timezone")
 SYSTEM = "/usr/local/bin:/usr/bin:/bin"
 
 
-def place(jobs: Jobs) -> Place:
+def this_machine(jobs: Jobs) -> Machine:
     """Describe this machine; raise `AgentloadError`
     when the agentload command is not to be found.
     """
@@ -208,7 +235,7 @@ def place(jobs: Jobs) -> Place:
         raise AgentloadError(
             "no agentload command next to this Python or on the PATH", hint="pip install agentload"
         )
-    return Place(
+    return Machine(
         program=Path(program).absolute(),
         jobs_file=jobs.path,
         database=jobs.database,

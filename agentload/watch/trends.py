@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from agentload.watch.alarms import Alarm
-from agentload.watch.history import Change, Execution, changed
+from agentload.watch.history import Change, Execution, differences
 from agentload.watch.job import Metric
 from agentload.watch.ledger import history, stored_alarms
 from agentload.watch.levels import change_points
@@ -41,7 +41,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
+class LevelChange:
     """From a run on, a series lies at another level."""
 
     point: int
@@ -56,13 +56,13 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
+class Trend:
     """One figure of one arm over all usable runs."""
 
     arm: str
     metric: Metric
     points: tuple[Point, ...]
-    change_points: tuple[Level, ...]
+    change_points: tuple[LevelChange, ...]
     alarms: tuple[Alarm, ...]
 
     @property
@@ -72,7 +72,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class IdentityChange:
     """What the servers said differently at a run than at the usable run before."""
 
     run_id: str
@@ -86,8 +86,8 @@ class Trends:
 
     job: str
     executions: tuple[Execution, ...]
-    series: tuple[Series, ...]
-    identities: tuple[Identity, ...]
+    series: tuple[Trend, ...]
+    identities: tuple[IdentityChange, ...]
     alarms: tuple[Alarm, ...]
     """All of them, in the order in which they were raised."""
 
@@ -163,14 +163,14 @@ def _series(
     points: list[Point],
     executions: Sequence[Execution],
     alarms: Sequence[Alarm],
-) -> Series:
+) -> Trend:
     found = change_points([math.log1p(point.value) for point in points])
-    return Series(
+    return Trend(
         arm=arm,
         metric=metric,
         points=tuple(points),
         change_points=tuple(
-            Level(
+            LevelChange(
                 point=each.at,
                 run_id=points[each.at].run_id,
                 at_ns=points[each.at].at_ns,
@@ -186,17 +186,17 @@ def _series(
 
 def suspects(executions: Sequence[Execution], at: int) -> tuple[str, ...]:
     """Name what changed just before a run, or within one run of it."""
-    near = changed(_facts(executions, at - 1), _facts(executions, at))
-    return near or changed(_facts(executions, at - 1 - VAGUE), _facts(executions, at + VAGUE))
+    near = differences(_facts(executions, at - 1), _facts(executions, at))
+    return near or differences(_facts(executions, at - 1 - VAGUE), _facts(executions, at + VAGUE))
 
 
 def _facts(executions: Sequence[Execution], place: int) -> Mapping[str, Mapping[str, object]]:
     return executions[min(max(place, 0), len(executions) - 1)].detail.facts
 
 
-def _identities(executions: Sequence[Execution]) -> Iterator[Identity]:
+def _identities(executions: Sequence[Execution]) -> Iterator[IdentityChange]:
     for before, after in pairwise(executions):
-        differences = changed(before.detail.facts, after.detail.facts)
-        if differences:
+        found = differences(before.detail.facts, after.detail.facts)
+        if found:
             assert after.run_id is not None
-            yield Identity(run_id=after.run_id, at_ns=after.started_ns, differences=differences)
+            yield IdentityChange(run_id=after.run_id, at_ns=after.started_ns, differences=found)

@@ -40,19 +40,7 @@ EMULATED = ("--endpoints", "emulated:llama-3.1-8b-h100", "--dry-run")
             ("sweep", "--concurrency", *EMULATED),
             "a search decides what it tries by what it finds: it has no plan to print",
         ),
-        (
-            ("probe", "--endpoints", "emulated:llama-3.1-8b-h100", "--graphs"),
-            "--graphs does nothing without --matrix",
-        ),
-        (
-            ("probe", "--endpoints", "emulated:llama-3.1-8b-h100", "--into", "RUN"),
-            "--into does nothing without --matrix",
-        ),
-        (
-            ("probe", "--endpoints", "emulated:llama-3.1-8b-h100", "--db", "x.duckdb"),
-            "--db does nothing without --into",
-        ),
-        (("launch", "--format", "compose"), "--format does nothing without --print"),
+        (("launch", "--model", "m"), "--model does nothing without --print"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

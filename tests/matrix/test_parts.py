@@ -21,7 +21,7 @@ from tests.matrix.files import model_folder, parts_of
 
 ALL = """
 measure:
-  {pairs: 4, sessions: 2, contexts: 1k..4k, concurrency: {slo: tpot=50}, accuracy: {items: 40}, isolation: true, aa: true, waits: {user: 1}}
+  {pairs: 4, sessions: 2, contexts: 1k..4k, concurrency: {slo: tpot=50}, accuracy: {items: 40}, aa: true, waits: {user: 1}}
 """
 
 
@@ -41,9 +41,7 @@ def test_what_is_said_of_the_servers_is_said_in_the_files_of_the_steps_that_use_
         "context",
         "concurrency",
     }
-    assert {kind for kind, asked in servers.items() if isinstance(asked, Live) and asked.force} == {
-        *servers
-    } - {"isolation"}
+    assert all(asked.force for asked in servers.values() if isinstance(asked, Live))
 
 
 def test_an_arm_that_skips_windows_is_for_models_that_have_some(tmp_path: Path) -> None:
@@ -238,7 +236,7 @@ def test_servers_that_run_already_are_asked_as_their_model_says(tmp_path: Path) 
     """An arms file is made of their URLs, named or not, with all that holds for them."""
     text = (
         "models: {a: {endpoints: 'http://h/v1,http://i/v1', fields: {model: m, key_env: "
-        "KEY}}}\nmeasure: {sessions: 2, isolation: true}"
+        "KEY}}}\nmeasure: {sessions: 2}"
     )
     (part,) = parts_of(text, tmp_path)
     assert document(part) == {
@@ -246,9 +244,6 @@ def test_servers_that_run_already_are_asked_as_their_model_says(tmp_path: Path) 
         "key_env": "KEY",
         "arms": {"arm1": {"url": "http://h/v1"}, "arm2": {"url": "http://i/v1"}},
     }
-    assert [(each.config, each.why) for each in part.left_out] == [
-        ("isolation", "it restarts servers, and these already run")
-    ]
     write_arms(part, keeps_others=False)
     found = read(part.endpoints(part.arms))
     assert isinstance(found, tuple)

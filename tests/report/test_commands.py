@@ -175,14 +175,14 @@ def test_no_command_line_refuses_what_is_suggested(
         or not (isinstance(run.servers, Virtual) or run.servers.endpoints)
     )
     assert not refused(command)
-    is_beside = isinstance(step, steps.Search | steps.Lengths | steps.Questions | steps.Features)
+    is_beside = isinstance(step, steps.Search | steps.Lengths | steps.Questions)
     assert ("--into r" in command) == (joins and is_beside)
     if not isinstance(step, steps.Calibrate | steps.ArmsFile) and not command.startswith(
         "agentload endpoints init"
     ):
         again = built(*split(shlex.split(command)[1:]))
         plan(again, began=run if "--resume r" in command else None)
-        is_kept = joins or not isinstance(again, Probe)
+        is_kept = not isinstance(again, Probe)
         assert ("--db 'my runs.duckdb'" in command) == (database is not None and is_kept)
         if run is not None and isinstance(run.servers, Live):
             assert isinstance(again.servers, Live)
@@ -457,24 +457,14 @@ def test_a_search_holds_the_limits_of_the_policy_or_those_of_the_long_run() -> N
     assert "--slo" not in whole(steps.Search(limits=Slo(), trial_s=60.0), ran(PAST))
 
 
-@pytest.mark.parametrize(
-    "servers",
-    [
-        "bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1",
-        "emulated:qwen3-30b-a3b-h200/bf16+fp8",
-    ],
-)
-def test_combinations_of_features_are_tried_only_where_a_file_says_how_servers_are_started(
-    servers: str,
-) -> None:
+def test_features_are_tried_on_servers_that_run_side_by_side() -> None:
     asked = steps.Features()
-    assert suggestion(asked, ran(f"agentload replay rag --endpoints {servers}"), joins=True) is None
-    run = ran(f"{PAST} --launch --logs l --pairs 3", database="d.duckdb")
-    assert (
-        whole(asked, run, joins=True)
-        == "agentload probe --endpoints arms.yaml --logs l --matrix --db d.duckdb --into r"
-    )
-    assert whole(asked, run) == "agentload probe --endpoints arms.yaml --logs l --matrix"
+    urls = "bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1"
+    run = ran(f"agentload replay rag --endpoints {urls}", database="d.duckdb")
+    assert whole(asked, run, joins=True) == f"agentload probe --endpoints {urls}"
+    assert suggestion(asked, ran(f"{PAST} --launch --pairs 3")) is None
+    emulated = ran("agentload replay rag --endpoints emulated:qwen3-30b-a3b-h200/bf16+fp8")
+    assert suggestion(asked, emulated) is None
 
 
 def test_what_a_defaults_file_here_would_change_is_spelled_out() -> None:

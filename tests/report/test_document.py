@@ -3,7 +3,6 @@ from dataclasses import replace
 import numpy as np
 
 from advisor.decide import decide
-from advisor.evidence import Probe
 from advisor.policy import Policy
 from advisor.verdict import Figure
 from agentload.report.charts.spec import Plot
@@ -137,22 +136,6 @@ def test_a_run_of_one_arm_is_told_without_a_comparison() -> None:
     assert [answer.question for answer in told.answers] == ["GPUs saved"]
     assert told.why == "Only one arm was measured, so there is nothing to compare."
     assert told.rollout is None
-
-
-def test_probed_combinations_stand_in_a_table() -> None:
-    probes = (
-        Probe(arm="fp8", prefix_caching=True, cuda_graphs=False, outcome="ok"),
-        Probe(arm="fp8", outcome="garbage", detail="repeats itself"),
-    )
-    group = next(
-        group
-        for group in made(evidence=replace(sample.evidence(), probes=probes)).groups
-        if group.title == "Feature combinations"
-    )
-    assert [[cell.text for cell in cells] for cells in group.tables[0].rows] == [
-        ["FP8", "on", "off", "ok", ""],
-        ["FP8", "–", "–", "garbage", "repeats itself"],
-    ]
 
 
 def test_a_run_in_which_every_call_failed_is_still_reported() -> None:

@@ -12,7 +12,7 @@ from agentload.study.argv import argv, built, command, options, split
 from agentload.study.change import differences
 from agentload.study.fields import flags
 from agentload.study.forms import FORMS
-from agentload.study.kinds import Probe, Replay, Search, Study, Sweep
+from agentload.study.kinds import Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Load, Slo, TraceRef, Virtual
 from tests.study.studies import studies
 
@@ -110,11 +110,11 @@ def test_a_verb_with_two_kinds_of_studies_makes_the_one_that_is_asked_for() -> N
 
 
 def test_a_command_names_the_run_that_it_goes_on_with_or_joins() -> None:
-    study = read("probe --endpoints 'a=http://x/v1' --matrix")
-    assert isinstance(study, Probe)
+    study = read("sweep --endpoints 'a=http://x/v1' --contexts 1k")
+    assert isinstance(study, Sweep)
     assert (
         command(study, db="my runs.duckdb", into="r1")
-        == "agentload probe --endpoints a=http://x/v1 --matrix --db 'my runs.duckdb' --into r1"
+        == "agentload sweep --endpoints a=http://x/v1 --contexts 1k --db 'my runs.duckdb' --into r1"
     )
 
 
@@ -239,7 +239,6 @@ def test_a_command_names_the_run_that_it_goes_on_with_or_joins() -> None:
         ),
         ("eval --endpoints e --tasks ,", "--tasks names at least one"),
         ("decide a --profile p --decide-by gpus", "--decide-by does nothing without --agents"),
-        ("probe --endpoints e --graphs", "--graphs does nothing without --matrix"),
         ("report x", "'report' runs no study"),
     ],
 )

@@ -26,7 +26,7 @@ from agentload.study.document import fields_of, json_text
 from agentload.study.kinds import Decide, Replay, Study
 from agentload.study.parts import Live, TraceRef, Virtual
 from agentload.study.stored import stored
-from agentload.watch.play import within
+from agentload.watch.play import bounded_study
 from tests.study.studies import studies
 
 DEMO = (TraceRef(path="demo-chat"),)
@@ -108,10 +108,10 @@ def test_a_run_that_is_given_more_pairs_plays_what_it_began_with_and_can_be_laid
 
 def test_an_execution_of_the_watch_stores_the_budget_that_it_played() -> None:
     trace, _ = read_traces(DEMO)
-    study = within(replace_load(LIVE), 40, arms=1)
+    study = bounded_study(replace_load(LIVE), 40, arms=1)
     assert study.windows is not None
     assert stored(json_text(study)) == study
-    assert within(study, 40, arms=1) == study
+    assert bounded_study(study, 40, arms=1) == study
     again = built(*split(argv(study)))
     assert isinstance(again, Replay)
     assert played(of_study(again, trace, ["a"], run="r")) == played(

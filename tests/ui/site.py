@@ -30,7 +30,7 @@ from agentload.ui.guard import LOOPBACK
 from agentload.ui.reports import Reports
 from agentload.ui.source import sources
 from agentload.verdict.policy import Setting
-from agentload.watch.alarms import Rule, alarms
+from agentload.watch.alarms import ChangeRule, alarms
 from agentload.watch.ledger import alarm_rows, execution_row
 from tests.store.rows import MS, S
 from tests.watch.histories import DAY_NS, execution, history
@@ -177,7 +177,10 @@ def hostile(run: str = "r-evil") -> list[Row]:
 def watched() -> list[Row]:
     """Return a job's history with a regression that holds."""
     past = history(*[0.001, -0.002] * 8, 0.12, 0.11, 0.12)
-    return [*map(execution_row, past), *alarm_rows("nightly", alarms(past, Rule()), (), at_ns=0)]
+    return [
+        *map(execution_row, past),
+        *alarm_rows("nightly", alarms(past, ChangeRule()), (), at_ns=0),
+    ]
 
 
 def evil_job() -> list[Row]:

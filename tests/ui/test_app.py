@@ -19,7 +19,7 @@ from agentload.store.database import writing
 from agentload.ui import app, source
 from agentload.ui.guard import POLICY
 from agentload.verdict.policy import Setting
-from agentload.watch.alarms import Rule, alarms
+from agentload.watch.alarms import ChangeRule, alarms
 from agentload.watch.ledger import alarm_rows, execution_row
 from tests.report import sample
 from tests.report.conftest import simulated
@@ -74,7 +74,7 @@ async def test_a_server_that_changed_is_not_told_as_worse(tmp_path: Path) -> Non
     past = (*history(0.001, -0.001), execution(3, change=0.0, facts=newer))
     rows: list[Row] = [
         *map(execution_row, past),
-        *alarm_rows("nightly", alarms(past, Rule()), (), at_ns=0),
+        *alarm_rows("nightly", alarms(past, ChangeRule()), (), at_ns=0),
     ]
     async with site(stored(tmp_path, rows)) as client:
         for page in ("", "jobs/nightly"):

@@ -324,7 +324,7 @@ async def _crowded(arm: Endpoint) -> tuple[Outcome, list[Outcome]]:
         )
 
 
-def test_arms_take_turns_on_one_machine_and_a_report_has_lines_workloads_and_the_matrix(
+def test_arms_take_turns_on_one_machine_and_a_report_has_lines_and_workloads(
     weights: Path, tmp_path: Path
 ) -> None:
     file, database, logs = tmp_path / "endpoints.yaml", tmp_path / "turns.duckdb", tmp_path / "logs"
@@ -351,7 +351,6 @@ def test_arms_take_turns_on_one_machine_and_a_report_has_lines_workloads_and_the
         into=run,
         logs=logs,
     )
-    agentload("probe --matrix --prompts 2", endpoints=file, into=run, db=database, logs=logs)
     with reading(database) as connection:
         evidence = gather(connection, run_view(connection, run))
         ((starts,),) = connection.execute(
@@ -360,9 +359,6 @@ def test_arms_take_turns_on_one_machine_and_a_report_has_lines_workloads_and_the
     assert starts == 6  # each arm twice, once more each time to be met, of which the first stays
     assert [each.name for each in evidence.workloads] == ["rag"]
     assert [(each.arm, each.itl_ms.size) for each in evidence.sweeps] == [("bf16", 3), ("fp8", 3)]
-    assert [(each.arm, each.prefix_caching, each.outcome) for each in evidence.probes] == [
-        (arm, caching, "ok") for arm in ("bf16", "fp8") for caching in (False, True)
-    ]
     assert (evidence.arm("bf16").observed_dtype, evidence.arm("fp8").observed_dtype) == (
         "bfloat16",
         "fp8",

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from agentload.watch.alarms import Alarm, Rule, alarms
+from agentload.watch.alarms import Alarm, ChangeRule, alarms
 from tests.watch.histories import FACTS, execution, history
 
 NOISE: Final = 0.015
@@ -31,7 +31,7 @@ def noisy(rng: Random, runs: int) -> list[float]:
 
 def raised(values: list[float]) -> tuple[Alarm, ...]:
     """Fold the values of runs, the first being the reference."""
-    return alarms(history(*(each - values[0] for each in values[1:])), Rule())
+    return alarms(history(*(each - values[0] for each in values[1:])), ChangeRule())
 
 
 def false_share(rng: Random, *, histories: int, runs: int) -> float:
@@ -72,7 +72,7 @@ def suspect_share(rng: Random, *, histories: int, before: int = 20) -> float:
         quiet = history(*(each - values[0] for each in values[1:before]))
         found = [
             each
-            for each in alarms((*quiet, *late), Rule())
+            for each in alarms((*quiet, *late), ChangeRule())
             if each.kind == "regression" and each.raised_ns >= (late[0].ended_ns or 0)
         ]
         told += len(found)

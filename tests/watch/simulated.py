@@ -27,9 +27,10 @@ from agentload.study.kinds import Replay
 from agentload.study.parts import Live, Load, TraceRef
 from agentload.study.stored import Notes
 from agentload.watch import execute as executing
-from agentload.watch.execute import Executed, execute
+from agentload.watch.books import Executed
+from agentload.watch.execute import execute
 from agentload.watch.job import Budget, Job
-from agentload.watch.play import Outcome, within
+from agentload.watch.play import Playthrough, bounded_study
 from agentload.watch.schedule import SECOND, Schedule
 
 NIGHT_NS = 86_400 * SECOND
@@ -107,11 +108,11 @@ class Nights:
         database: Path,
         is_controlled: bool,
         notice: Callable[[str], None],
-    ) -> Outcome:
+    ) -> Playthrough:
         """Stand in for the sockets."""
         trace, refs = read_traces(job.study.traces)
         arms = ["prod", *([control_of("prod")] if is_controlled else [])]
-        study = bounded(within(job.study, job.budget.calls, 1))
+        study = bounded(bounded_study(job.study, job.budget.calls, 1))
         made = of_study(extended(study, aa=None), trace, arms, run=run)
         self.runs += 1
         simulation = Simulation(
@@ -128,9 +129,7 @@ class Nights:
             for row in simulation.rows():
                 writer.append(self._kept(row))
         load([path], database)
-        return Outcome(
-            arms=("prod",), void=None, stopped=None, died=None, load_error=None, usd=None
-        )
+        return Playthrough(arms=("prod",), outcome="done")
 
     def _kept(self, row: Row) -> Row:
         match row:

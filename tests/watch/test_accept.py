@@ -16,13 +16,13 @@ from agentload.store.loader import load
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, TraceRef
 from agentload.watch import ledger
-from agentload.watch.alarms import Rule, alarms, exit_code
-from agentload.watch.execute import accept, latest_ns
-from agentload.watch.history import Execution, expendable, reference
+from agentload.watch.alarms import ChangeRule, alarms, exit_code
+from agentload.watch.by_hand import accept
+from agentload.watch.history import Execution, expendable, latest_ns, reference
 from agentload.watch.job import Job
-from agentload.watch.ledger import locked
-from agentload.watch.notices import outcome_told
+from agentload.watch.ledger import lock
 from agentload.watch.schedule import Schedule
+from agentload.watch.words import outcome_words
 from tests.watch.histories import DAY_NS, FACTS, execution, history
 
 STUDY = Replay(traces=(TraceRef(path="rag"),), servers=Live(endpoints="prod=http://127.0.0.1:1/v1"))
@@ -71,17 +71,17 @@ def kept(folder: Path, past: tuple[Execution, ...], *runs: str) -> Path:
 
 def test_accepting_closes_the_regression_and_later_runs_are_held_against_the_accepted_one() -> None:
     past = (*WORSE, accepted(13, "r12"))
-    (alarm,) = alarms(past, Rule())
+    (alarm,) = alarms(past, ChangeRule())
     assert (alarm.kind, alarm.closed_ns) == ("regression", past[-1].ended_ns)
     assert reference(past, None) == "r12"
     later = (
         *past,
         *(held_against(execution(day, change=QUIET[day - 14]), "r12") for day in range(14, 24)),
     )
-    assert [each.kind for each in alarms(later, Rule())] == ["regression"]
+    assert [each.kind for each in alarms(later, ChangeRule())] == ["regression"]
     assert reference(later, None) == "r12"
     worse = (*later, held_against(execution(24, change=0.08), "r12"))
-    assert [(each.kind, each.is_open) for each in alarms(worse, Rule())] == [
+    assert [(each.kind, each.is_open) for each in alarms(worse, ChangeRule())] == [
         ("regression", False),
         ("regression", True),
     ]
@@ -94,18 +94,18 @@ def test_a_suspect_is_found_behind_an_accepted_reference() -> None:
         accepted(13, "r12"),
         held_against(execution(14, change=0.5, facts=newer), "r12"),
     )
-    assert [each.suspects for each in alarms(past, Rule()) if each.is_open and each.metric] == [
-        ("prod: version 0.10.0 → 0.11.0",)
-    ]
+    assert [
+        each.suspects for each in alarms(past, ChangeRule()) if each.is_open and each.metric
+    ] == [("prod: version 0.10.0 → 0.11.0",)]
 
 
 def test_accepting_is_no_execution_and_answers_for_no_firing() -> None:
     past = (*WORSE, accepted(13, "r12"))
     assert latest_ns(past, now_ns=14 * DAY_NS) == 12 * DAY_NS
-    assert exit_code(past[-1], alarms(past, Rule())) == 0
+    assert exit_code(past[-1], alarms(past, ChangeRule())) == 0
     assert expendable(past, 2, "r12") == tuple(f"r{day}" for day in range(11))
     assert (
-        outcome_told(replace(past[-1], detail=replace(past[-1].detail, reason="known")))
+        outcome_words(replace(past[-1], detail=replace(past[-1].detail, reason="known")))
         == "accepted as the reference: known"
     )
 
@@ -134,6 +134,6 @@ def test_what_cannot_be_held_against_is_not_accepted(tmp_path: Path) -> None:
     ):
         with pytest.raises(AgentloadError, match=message):
             accept(job, database, run=run, note=None, notice=unheard)
-    with locked(database, "nightly"), pytest.raises(AgentloadError, match="is being executed"):
+    with lock(database, "nightly"), pytest.raises(AgentloadError, match="is being executed"):
         accept(JOB, database, run=None, note=None, notice=unheard)
     assert ledger.history(database, "nightly")[-1].outcome == "failed"

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from agentload.watch.alarms import Alarm, Kind, Rule, alarms, exit_code
+from agentload.watch.alarms import Alarm, AlarmKind, ChangeRule, alarms, exit_code
 from agentload.watch.history import Execution, Outcome, expendable, reference
 from tests.watch.histories import DAY_NS, FACTS, execution, history
 
 QUIET = (0.004, -0.003, 0.002, -0.006, 0.001, 0.005, -0.002, 0.003, -0.004, 0.0)
 
 
-def spans(found: tuple[Alarm, ...]) -> list[tuple[Kind, int, int | None]]:
+def spans(found: tuple[Alarm, ...]) -> list[tuple[AlarmKind, int, int | None]]:
     return [
         (
             each.kind,
@@ -25,26 +25,27 @@ def spans(found: tuple[Alarm, ...]) -> list[tuple[Kind, int, int | None]]:
 
 
 def test_a_quiet_history_raises_nothing() -> None:
-    assert alarms(history(*QUIET), Rule()) == ()
+    assert alarms(history(*QUIET), ChangeRule()) == ()
 
 
 def test_a_regression_is_one_alarm_over_all_its_runs_and_closes_when_it_is_over() -> None:
     past = history(*QUIET, 0.08, 0.075, 0.083, 0.002, -0.001)
-    assert spans(alarms(past, Rule())) == [("regression", 11, 14)]
+    assert spans(alarms(past, ChangeRule())) == [("regression", 11, 14)]
     assert [
-        exit_code(past[:length][-1], alarms(past[:length], Rule())) for length in range(11, 16)
+        exit_code(past[:length][-1], alarms(past[:length], ChangeRule()))
+        for length in range(11, 16)
     ] == [0, 3, 3, 3, 0]
 
 
 def test_an_improvement_is_an_alarm_that_fails_nothing() -> None:
     past = history(*QUIET, -0.08)
-    found = alarms(past, Rule())
+    found = alarms(past, ChangeRule())
     assert (spans(found), exit_code(past[-1], found)) == ([("improvement", 11, None)], 0)
 
 
 def test_runs_under_an_alarm_do_not_become_the_level_that_it_is_measured_against() -> None:
     past = history(*QUIET, *[0.08] * 20, 0.0)
-    assert spans(alarms(past, Rule())) == [("regression", 11, 31)]
+    assert spans(alarms(past, ChangeRule())) == [("regression", 11, 31)]
 
 
 def test_an_alarm_closes_by_the_runs_that_it_was_raised_against_and_not_by_those_of_last_year() -> (
@@ -52,11 +53,11 @@ def test_an_alarm_closes_by_the_runs_that_it_was_raised_against_and_not_by_those
 ):
     slowly_faster = [-0.0004 * number for number in range(400)]
     past = history(*slowly_faster, *[-0.1] * 5, -0.16)
-    assert spans(alarms(past, Rule())) == [("regression", 401, 406)]
+    assert spans(alarms(past, ChangeRule())) == [("regression", 401, 406)]
 
 
 def test_an_alarm_that_goes_on_tells_of_all_runs_of_the_new_level() -> None:
-    told = [alarms(history(*QUIET, *[0.08] * runs), Rule())[0] for runs in (1, 4)]
+    told = [alarms(history(*QUIET, *[0.08] * runs), ChangeRule())[0] for runs in (1, 4)]
     assert [each.raised_ns // DAY_NS for each in told] == [11, 11]
     assert [each.message.partition("), ")[2] for each in told] == [
         "the last run against 11 runs before",
@@ -69,7 +70,7 @@ def test_a_difference_inside_the_noise_floor_is_none() -> None:
     past = history(*QUIET, 0.08)
     change = replace(past[-1].detail.changes[0], floor=0.1)
     last = replace(past[-1], detail=replace(past[-1].detail, changes=(change,)))
-    assert alarms((*past[:-1], last), Rule()) == ()
+    assert alarms((*past[:-1], last), ChangeRule()) == ()
 
 
 def test_the_version_that_changed_just_before_is_the_suspect() -> None:
@@ -79,7 +80,7 @@ def test_the_version_that_changed_just_before_is_the_suspect() -> None:
         execution(11, change=0.08, facts=newer),
         execution(12, change=0.08, facts=newer),
     )
-    found = alarms(past, Rule())
+    found = alarms(past, ChangeRule())
     assert spans(found) == [("changed identity", 11, 12), ("regression", 11, None)]
     assert found[1].suspects == ("prod: version 0.10.0 → 0.11.0",)
 
@@ -87,7 +88,7 @@ def test_the_version_that_changed_just_before_is_the_suspect() -> None:
 def test_a_suspect_is_found_behind_the_reference_as_well() -> None:
     newer = {"prod": {**FACTS["prod"], "version": "0.11.0"}}
     past = (execution(0), execution(1, change=0.5, facts=newer))
-    assert [each.suspects for each in alarms(past, Rule()) if each.kind == "regression"] == [
+    assert [each.suspects for each in alarms(past, ChangeRule()) if each.kind == "regression"] == [
         ("prod: version 0.10.0 → 0.11.0",)
     ]
 
@@ -99,7 +100,7 @@ def test_a_dead_endpoint_is_one_alarm_until_it_answers() -> None:
         execution(12, "dead"),
         execution(13, change=0.0),
     )
-    found = alarms(past, Rule())
+    found = alarms(past, ChangeRule())
     assert (spans(found), found[0].message) == ([("dead endpoint", 11, 13)], "refused")
 
 
@@ -112,7 +113,7 @@ def test_two_executions_in_a_row_without_figures_are_a_failing_schedule(outcome:
         execution(4, outcome),
         execution(5, change=0.0),
     )
-    assert spans(alarms(past, Rule())) == [("failing schedule", 3, 5)]
+    assert spans(alarms(past, ChangeRule())) == [("failing schedule", 3, 5)]
 
 
 def test_one_failure_and_skipped_executions_are_no_failing_schedule() -> None:
@@ -123,12 +124,12 @@ def test_one_failure_and_skipped_executions_are_no_failing_schedule() -> None:
         execution(4, change=0.0),
         execution(5, "failed"),
     )
-    assert alarms(past, Rule()) == ()
+    assert alarms(past, ChangeRule()) == ()
 
 
 def test_three_firings_slept_through_are_told_and_over_with_the_next_run() -> None:
     past = (*history(0.0), execution(4, "missed", missed=3), execution(5, change=0.0))
-    assert spans(alarms(past, Rule())) == [("failing schedule", 4, 5)]
+    assert spans(alarms(past, ChangeRule())) == [("failing schedule", 4, 5)]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,7 @@ def test_the_exit_code_follows_from_the_outcome(outcome: Outcome, code: int) -> 
 
 def test_a_new_reference_closes_what_was_said_of_the_old_one() -> None:
     past = (*history(*QUIET, 0.08), replace_reference(execution(12, change=0.0), "r11"))
-    assert spans(alarms(past, Rule())) == [("regression", 11, 12)]
+    assert spans(alarms(past, ChangeRule())) == [("regression", 11, 12)]
 
 
 def replace_reference(each: Execution, run: str) -> Execution:

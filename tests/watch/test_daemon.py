@@ -20,8 +20,8 @@ from agentload.study.kinds import Replay
 from agentload.study.parts import Live, TraceRef
 from agentload.watch.daemon import SECOND, serve
 from agentload.watch.job import Job
-from agentload.watch.schedule import Schedule, unanswered
-from agentload.watch.schedulers import Place
+from agentload.watch.schedule import Schedule, unanswered_firings
+from agentload.watch.schedulers import Machine
 
 pytestmark = pytest.mark.loopback
 
@@ -47,12 +47,12 @@ class Clock:
         return self.start_ns + time.monotonic_ns() - self.began_ns
 
 
-def scene(folder: Path, script: str) -> Place:
-    """Return a place whose agentload is a script."""
+def scene(folder: Path, script: str) -> Machine:
+    """Return a machine whose agentload is a script."""
     program = folder / "agentload"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    return Place(
+    return Machine(
         program=program,
         jobs_file=folder / "watch.yaml",
         database=folder / "x.duckdb",
@@ -61,7 +61,7 @@ def scene(folder: Path, script: str) -> Place:
     )
 
 
-def served(place: Place, clock: Clock, acts: Iterator[bool]) -> list[str]:
+def served(place: Machine, clock: Clock, acts: Iterator[bool]) -> list[str]:
     """Serve until *acts* is through, which is asked
     every few ms whether it goes on; then send SIGTERM.
     """
@@ -133,7 +133,7 @@ def test_a_machine_that_slept_through_three_firings_executes_once_and_that_one_c
 
     served(scene(tmp_path, f'echo "$3" >>{called}'), clock, acts())
     assert sorted(called.read_text().split()) == ["hourly", "nightly"]
-    found = unanswered(JOBS[0].schedule, last_ns=at("2026-11-16T02:00:07"), now_ns=clock())
+    found = unanswered_firings(JOBS[0].schedule, last_ns=at("2026-11-16T02:00:07"), now_ns=clock())
     assert found == tuple(
         at(f"2026-11-{day}T02:00:00") for day in (17, 18, 19, 20)
     )  # three missed, and the one that it answers

@@ -27,7 +27,8 @@ from agentload.study.kinds import Replay
 from agentload.study.parts import Live, Load, TraceRef
 from agentload.verdict.policy import Setting
 from agentload.watch import ledger, play
-from agentload.watch.execute import closed, execute
+from agentload.watch.books import Books
+from agentload.watch.execute import execute
 from agentload.watch.history import Execution
 from agentload.watch.job import Budget, Job
 from agentload.watch.ledger import history
@@ -103,9 +104,7 @@ def test_a_mistake_in_the_arms_file_is_a_failure_of_ours_and_no_dead_endpoint(
 def test_what_a_run_cost_is_kept_though_it_cannot_be_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    played = play.Outcome(
-        arms=("prod",), void=None, stopped=None, died=None, load_error=None, usd=0.5
-    )
+    played = play.Playthrough(arms=("prod",), outcome="done", usd=0.5)
 
     def refused(*_: object, **__: object) -> None:
         raise StoreError("watch.duckdb: kept open")
@@ -126,11 +125,10 @@ def test_old_runs_that_cannot_be_deleted_now_cost_no_execution(
     def refused(_: Path, **__: float) -> None:
         raise StoreError("watch.duckdb: kept open")
 
-    monkeypatch.setattr("agentload.watch.execute.writing", refused)
+    monkeypatch.setattr("agentload.watch.books.writing", refused)
     past, heard = recorded(0.0, 0.01, 0.0), list[str]()
-    done = closed(
-        replace(JOB, keep_runs=2), tmp_path / "watch.duckdb", past[-1], past[:-1], heard.append
-    )
+    job, database = replace(JOB, keep_runs=2), tmp_path / "watch.duckdb"
+    done = Books(job=job, database=database, notice=heard.append).conclude(past[-1], past[:-1])
     assert (done.code, heard) == (
         0,
         ["old runs are kept until the next execution: watch.duckdb: kept open"],
@@ -146,10 +144,8 @@ def test_a_database_that_cannot_be_asked_for_the_alarms_of_before_costs_no_notic
     monkeypatch.setattr(ledger, "stored_alarms", refused)
     monkeypatch.setattr(ledger, "bring_in", lambda *_: "watch.duckdb: kept open")
     past, heard = recorded(*QUIET, 0.08, 0.075), list[str]()
-    told = [
-        closed(JOB, tmp_path / "watch.duckdb", past[day], past[:day], heard.append)
-        for day in (11, 12)
-    ]
+    books = Books(job=JOB, database=tmp_path / "watch.duckdb", notice=heard.append)
+    told = [books.conclude(past[day], past[:day]) for day in (11, 12)]
     assert [([each.kind for each in done.raised], done.code) for done in told] == [
         (["regression"], 3),
         ([], 3),

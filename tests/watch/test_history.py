@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agentload.watch.history import Execution, floored, floors
+from agentload.watch.history import Execution, floors, with_floors
 from tests.watch.histories import execution
 
 
@@ -35,7 +35,7 @@ def test_the_latest_floor_beside_a_reference_is_that_of_later_runs() -> None:
 def test_a_floor_of_its_own_goes_before_one_that_is_known() -> None:
     own, none = night(1, floor=0.01).detail.changes[0], night(1, floor=None).detail.changes[0]
     known = {"prod: turn_ms": 0.02}
-    assert [each.floor for each in floored((own, none, replace(none, arm="other")), known)] == [
+    assert [each.floor for each in with_floors((own, none, replace(none, arm="other")), known)] == [
         0.01,
         0.02,
         None,

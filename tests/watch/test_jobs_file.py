@@ -110,8 +110,8 @@ def test_a_path_that_is_relative_to_the_shell_is_refused_with_the_one_to_write(
             "schedule.stagger_s must be a finite number, got -inf",
         ),
         (
-            {**ENTRY, "load": {"waits": {"user": {"cap_s": float("inf")}}}},
-            "load.waits.user.cap_s must be a finite number, got inf",
+            {**ENTRY, "load": {"wait_cap_s": {"user": float("inf")}}},
+            "load.wait_cap_s.user must be a finite number, got inf",
         ),
         (
             {**ENTRY, "policy": {"slos": [{}, {"ttft_ms": float("nan")}]}},
@@ -121,7 +121,7 @@ def test_a_path_that_is_relative_to_the_shell_is_refused_with_the_one_to_write(
         ({**ENTRY, "load": {"max_in_flight": 0}}, "load.max_in_flight must be >= 1"),
         ({**ENTRY, "load": {"rate_per_s": 0}}, "load.rate_per_s must be positive"),
         (
-            {**ENTRY, "load": {"waits": {"user": {"scale": -1}}}},
+            {**ENTRY, "load": {"wait_scale": {"user": -1}}},
             "load.wait_scale must be zero or more, got -1",
         ),
         ({**ENTRY, "schedule": {"cron": "0 2"}}, "expected five fields"),

@@ -11,7 +11,7 @@ import pytest
 
 from agentload.store.database import reading
 from agentload.store.places import journal_folder
-from agentload.watch.execute import accept
+from agentload.watch.by_hand import accept
 from agentload.watch.judge import has_control
 from agentload.watch.ledger import history, stored_alarms
 from agentload.watch.trends import read

@@ -1,4 +1,4 @@
-"""What the ledger gives to others."""
+"""What the ledger stores, other programs read by views."""
 
 from __future__ import annotations
 
@@ -6,26 +6,27 @@ import math
 from datetime import datetime
 from pathlib import Path
 
-import polars as pl
 import pytest
 
+from agentload.store.database import reading
 from agentload.watch import ledger
-from agentload.watch.alarms import Rule, alarms
-from agentload.watch.ledger import parquet
+from agentload.watch.alarms import ChangeRule, alarms
 from tests.watch.histories import execution, history
 
 WORSE = history(*[0.0, 0.004, -0.003] * 4, 0.08)
 
 
-def test_parquet_has_a_row_a_change_and_the_alarms(tmp_path: Path) -> None:
+def test_views_have_a_row_a_change_and_the_alarms(tmp_path: Path) -> None:
     database = tmp_path / "watch.duckdb"
     past = (*WORSE, execution(14, "failed", reason="no disk"))
     ledger.note(database, "nightly", map(ledger.execution_row, past))
     ledger.note(
-        database, "nightly", ledger.alarm_rows("nightly", alarms(past, Rule()), (), at_ns=0)
+        database, "nightly", ledger.alarm_rows("nightly", alarms(past, ChangeRule()), (), at_ns=0)
     )
     assert ledger.bring_in(database, "nightly") is None
-    ours, told = (pl.read_parquet(path) for path in parquet(database, tmp_path / "out"))
+    with reading(database) as connection:
+        ours = connection.sql("FROM changes ORDER BY started").pl()
+        told = connection.sql("FROM raised").pl()
     assert ours["outcome"].to_list() == ["done"] * 14 + ["failed"]
     assert ours["change"].to_list()[0] is None
     row = ours.row(13, named=True)

@@ -20,10 +20,10 @@ from agentload.watch.levels import (
     chance,
     change_points,
     is_shifted,
+    level_start,
     looks,
     shift,
     strongest,
-    turned,
 )
 from tests.watch.calibration import false_share, found_share, noisy
 
@@ -183,7 +183,7 @@ def test_equal_seeds_give_equal_answers() -> None:
 def test_nothing_is_said_of_few_runs_or_of_equal_ones() -> None:
     assert change_points([0.0] * 4 + [0.5] * (FEWEST - 5)) == ()
     assert change_points([0.0] * 40) == ()
-    assert turned([0.0] * 4 + [0.5] * (FEWEST - 5), smallest=0.03) is None
+    assert level_start([0.0] * 4 + [0.5] * (FEWEST - 5), smallest=0.03) is None
 
 
 def test_only_the_latest_runs_are_searched_and_places_are_those_of_the_whole_series() -> None:
@@ -195,9 +195,9 @@ def test_only_the_latest_runs_are_searched_and_places_are_those_of_the_whole_ser
 def test_a_level_that_lasts_is_told_unless_it_is_smaller_than_what_matters() -> None:
     quiet = BUMP[:10]
     lasting = [*quiet, *(each + 0.045 for each in quiet)]
-    assert turned(lasting, smallest=0.03) == 10
-    assert turned(lasting, smallest=0.05) is None
-    assert turned(quiet * 2, smallest=0.0) is None
+    assert level_start(lasting, smallest=0.03) == 10
+    assert level_start(lasting, smallest=0.05) is None
+    assert level_start(quiet * 2, smallest=0.0) is None
 
 
 @pytest.mark.slow

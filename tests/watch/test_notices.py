@@ -1,5 +1,5 @@
-"""A digest, JUnit and Prometheus say what holds; a webhook is called
-when an alarm is raised or closed, and its failure costs nothing.
+"""A JUnit file says what holds; a webhook is called when an
+alarm is raised or closed, and its failure costs nothing.
 """
 
 from __future__ import annotations
@@ -15,35 +15,19 @@ from typing import Any, get_args
 from xml.etree import ElementTree as ET
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, TraceRef
-from agentload.watch.alarms import Alarm, Rule, alarms
-from agentload.watch.execute import Executed
+from agentload.watch.alarms import Alarm, ChangeRule, alarms
+from agentload.watch.books import Executed
 from agentload.watch.history import Execution, Outcome
 from agentload.watch.job import Job, Notify
-from agentload.watch.notices import digest, junit, outcome_told, prometheus, send, summary
+from agentload.watch.notices import junit, send
 from agentload.watch.schedule import Schedule
-from tests.watch.histories import FACTS, execution, history
+from agentload.watch.words import outcome_words, summary
+from tests.watch.histories import execution, history
 
 WORSE = history(*[0.0, 0.004, -0.003] * 4, 0.08)
-
-
-def test_a_digest_begins_with_what_holds_now() -> None:
-    text = digest("nightly", WORSE, alarms(WORSE, Rule()))
-    assert text.startswith("# nightly: regression\n\n- **regression: prod: turn latency +8.")
-    assert "| 1970-01-14 00:00 | done, against r0 | +8.3% | r13 |" in text
-    assert digest("nightly", WORSE[:-1], ()).startswith("# nightly: nothing got worse\n")
-
-
-def test_a_digest_never_says_that_nothing_got_worse_of_what_could_not_be_judged() -> None:
-    """An invalid night after quiet ones says nothing of tonight's servers."""
-    blind = execution(13, "void", reason="requests left 40 ms late")
-    assert digest("nightly", (*WORSE[:-1], blind), ()).startswith(
-        "# nightly: the latest run could not be judged\n"
-    )
-    assert outcome_told(blind) == "invalid: requests left 40 ms late"
 
 
 def test_an_invalid_run_is_not_summed_up_with_a_decision() -> None:
@@ -56,13 +40,8 @@ def test_an_invalid_run_is_not_summed_up_with_a_decision() -> None:
     )
 
 
-def test_what_a_server_said_cannot_turn_into_markup() -> None:
-    past = (execution(0, "dead", reason="<script>|`x`\n# y"),)
-    assert "dead: &lt;script>\\|\\`x\\` # y |" in digest("nightly", past, ())
-
-
 def test_junit_fails_the_series_that_got_worse() -> None:
-    root = ET.fromstring(junit("nightly", WORSE[-1], alarms(WORSE, Rule())))
+    root = ET.fromstring(junit("nightly", WORSE[-1], alarms(WORSE, ChangeRule())))
     assert {key: root.get(key) for key in ("tests", "failures", "errors")} == {
         "tests": "2",
         "failures": "1",
@@ -98,7 +77,7 @@ def test_junit_is_what_continuous_integration_reads(outcome: Outcome) -> None:
         change=0.09 if outcome in {"done", "void"} else None,
         reason=None if outcome == "done" else "a < b & c",
     )
-    root = ET.fromstring(junit("nightly", last, alarms((*WORSE, last), Rule())))
+    root = ET.fromstring(junit("nightly", last, alarms((*WORSE, last), ChangeRule())))
     for each in root.iter():
         needed, allowed, children = JUNIT[each.tag]
         assert set(needed) <= set(each.attrib) <= {*needed, *allowed}
@@ -114,38 +93,13 @@ def test_junit_is_what_continuous_integration_reads(outcome: Outcome) -> None:
     assert counts[expected] >= 1
 
 
-def test_prometheus_reads_the_text_file_back() -> None:
-    text = prometheus("nightly", WORSE, alarms(WORSE, Rule()))
-    seen = {
-        (s.name, *(s.labels[key] for key in sorted(s.labels))): s.value
-        for family in text_string_to_metric_families(text)
-        for s in family.samples
-    }
-    assert round(seen["agentload_watch_change_ratio", "prod", "nightly", "turn_ms"], 4) == 0.0833
-    assert seen["agentload_watch_alarms", "nightly", "regression"] == 1
-
-
-def test_a_digest_names_changes_of_level_and_their_suspects() -> None:
-    newer = {"prod": {**FACTS["prod"], "version": "0.11.0"}}
-    past = (
-        *WORSE[:-1],
-        *(execution(day, change=0.08 + 0.001 * (day % 3), facts=newer) for day in range(13, 23)),
-    )
-    text = digest("nightly", past, alarms(past, Rule()))
-    assert "Changes of level:\n\n- prod: turn latency +8." in text
-    assert (
-        "since 1970-01-14 00:00, run r13 (p = 0.002); changed just before: prod: version "
-        "0.10.0 → 0.11.0"
-    ) in text
-
-
 def test_an_execution_that_started_late_says_so() -> None:
     day_ns = 86_400_000_000_000
     assert (
-        outcome_told(replace(execution(3), due_ns=3 * day_ns - 8 * 3_600_000_000_000))
+        outcome_words(replace(execution(3), due_ns=3 * day_ns - 8 * 3_600_000_000_000))
         == "done: the reference from now on, 8.0 h late"
     )
-    assert outcome_told(execution(3)) == "done: the reference from now on"
+    assert outcome_words(execution(3)) == "done: the reference from now on"
 
 
 STUDY = Replay(traces=(TraceRef(path="rag"),), servers=Live(endpoints="prod=http://127.0.0.1:1/v1"))
@@ -194,7 +148,7 @@ def executed(past: tuple[Execution, ...], *, raised: tuple[Alarm, ...]) -> Execu
 def test_a_raised_alarm_calls_the_webhook_with_a_text_that_slack_shows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = alarms(WORSE, Rule())
+    found = alarms(WORSE, ChangeRule())
     with receiver() as (url, got):
         monkeypatch.setenv("HOOK", url)
         assert send(job(Notify(webhook_env="HOOK")), executed(WORSE, raised=found)) == ()
@@ -240,13 +194,10 @@ def test_a_webhook_that_fails_is_told_without_its_secret(monkeypatch: pytest.Mon
 
 
 @pytest.mark.loopback
-def test_a_file_that_cannot_be_written_is_told_and_the_others_are_written(tmp_path: Path) -> None:
-    (tmp_path / "file").mkdir()
-    notify = Notify(digest=tmp_path / "file", prometheus=tmp_path / "p.prom")
-    assert send(job(notify), executed(WORSE[:-1], raised=())) == (
-        f"{tmp_path}/file: Is a directory",
+def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    assert send(job(Notify(junit=tmp_path)), executed(WORSE[:-1], raised=())) == (
+        f"{tmp_path}: Is a directory",
     )
-    assert (tmp_path / "p.prom").is_file()
 
 
 @pytest.mark.loopback

@@ -24,7 +24,7 @@ from agentload.study.parts import Live, TraceRef
 from agentload.verdict.policy import Setting
 from agentload.watch import play
 from agentload.watch.job import Budget, Job
-from agentload.watch.play import Limit, limit, outcome, usd_per_hour, within
+from agentload.watch.play import TimeLimit, bounded_study, limit, outcome, usd_per_hour
 from agentload.watch.schedule import Schedule
 from tests.run.playing import playing, trace
 
@@ -32,20 +32,19 @@ FACTS = WireFacts(unstamped_reads=0, unstamped_sends=0, clock_steps=0, largest_s
 
 
 @pytest.mark.parametrize(
-    ("died", "was_stopped", "stopped", "told"),
+    ("died", "was_stopped", "stopped", "found"),
     [
-        ((), False, None, None),
-        (("prod@aa", "prod"), True, None, "prod stopped answering"),
-        (("prod",), True, "stopped by SIGTERM", None),
-        (("prod",), False, None, None),  # it came back
+        ((), False, None, ("done", None)),
+        (("prod@aa", "prod"), True, None, ("dead", "prod stopped answering")),
+        (("prod",), True, "stopped by SIGTERM", ("failed", "stopped by SIGTERM")),
+        (("prod",), False, None, ("done", None)),  # it came back
     ],
 )
 def test_a_server_is_dead_where_the_replay_ended_by_it(
-    *, died: tuple[str, ...], was_stopped: bool, stopped: str | None, told: str | None
+    *, died: tuple[str, ...], was_stopped: bool, stopped: str | None, found: tuple[str, str | None]
 ) -> None:
     played = Played(run_id="r1", health=Monitor().health(FACTS), was_stopped=was_stopped, died=died)
-    found = outcome(played, arms=("prod",), stopped=stopped, usd=None)
-    assert (found.died, found.stopped) == (told, stopped)
+    assert outcome(played, stopped=stopped) == found
 
 
 STUDY = Replay(traces=(TraceRef(path="demo-chat"),), servers=Live(endpoints="x"))
@@ -108,8 +107,10 @@ def test_a_limit_counts_from_the_beginning_of_the_run_and_not_of_each_part(
 
     monkeypatch.setattr(play, "played", in_parts)
     made = playing(plan(trace(), ["a"], run="r1", pairs=1), (), tmp_path / "x.duckdb")
-    ended = play._watched(made, ("a",), Limit(seconds=1.0, told="time limit"), None, lambda _: None)
-    assert ended.stopped == "time limit"
+    ended = play._watched(
+        made, ("a",), TimeLimit(seconds=1.0, told="time limit"), None, lambda _: None
+    )
+    assert (ended.outcome, ended.reason) == ("failed", "time limit")
     assert waited_s[1] < 1.0
 
 
@@ -127,9 +128,9 @@ def test_servers_that_cost_nothing_are_bounded_by_the_minutes_alone() -> None:
 
 def test_a_budget_of_calls_is_shared_by_pairs_on_windows_of_the_whole_trace() -> None:
     study = JOB.study
-    bounded = within(study, 2 * 10 * study.pairs + 1, arms=2)
+    bounded = bounded_study(study, 2 * 10 * study.pairs + 1, arms=2)
     assert bounded == extended(study, max_calls=10, windows=bounded.windows)
     assert 1 <= (bounded.windows or 0) <= study.pairs
-    assert within(study, None, arms=2) == study
+    assert bounded_study(study, None, arms=2) == study
     with pytest.raises(AgentloadError, match="less than one for each of 2 arms"):
-        within(study, 1, arms=2)
+        bounded_study(study, 1, arms=2)

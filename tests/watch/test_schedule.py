@@ -15,11 +15,11 @@ from agentload.watch.schedule import (
     COUNTED,
     SECOND,
     Schedule,
-    between,
     check,
     firings,
+    firings_between,
     stagger_s,
-    unanswered,
+    unanswered_firings,
 )
 
 BERLIN = "Europe/Berlin"
@@ -46,7 +46,7 @@ def test_a_schedule_is_read_in_its_zone_through_summer_and_winter() -> None:
 
 
 def test_days_and_weekdays_that_are_both_restricted_add_up() -> None:
-    found = between(
+    found = firings_between(
         Schedule(cron="0 0 13 * 5"), at("2026-11-01T00:00:01"), at("2026-11-16T00:00:00")
     )
     assert found == (at("2026-11-06T00:00:00"), at("2026-11-13T00:00:00"))
@@ -54,22 +54,27 @@ def test_days_and_weekdays_that_are_both_restricted_add_up() -> None:
 
 def test_a_machine_that_slept_through_three_firings_finds_them_and_its_own() -> None:
     nightly = Schedule(cron="0 2 * * *")
-    found = unanswered(nightly, last_ns=at("2026-11-16T02:00:07"), now_ns=at("2026-11-20T02:00:03"))
+    found = unanswered_firings(
+        nightly, last_ns=at("2026-11-16T02:00:07"), now_ns=at("2026-11-20T02:00:03")
+    )
     assert found == tuple(at(f"2026-11-{day}T02:00:00") for day in (17, 18, 19, 20))
 
 
 def test_a_new_job_answers_for_the_last_firing_of_the_last_hour_alone() -> None:
     minutely = Schedule(cron="*/10 * * * *")
-    assert unanswered(minutely, last_ns=None, now_ns=at("2026-11-20T02:25:00")) == (
+    assert unanswered_firings(minutely, last_ns=None, now_ns=at("2026-11-20T02:25:00")) == (
         at("2026-11-20T02:20:00"),
     )
     assert (
-        unanswered(Schedule(cron="0 2 * * *"), last_ns=None, now_ns=at("2026-11-20T03:25:00")) == ()
+        unanswered_firings(
+            Schedule(cron="0 2 * * *"), last_ns=None, now_ns=at("2026-11-20T03:25:00")
+        )
+        == ()
     )
 
 
 def test_a_year_of_minutes_is_counted_up_to_a_bound() -> None:
-    found = between(
+    found = firings_between(
         Schedule(cron="* * * * *"), at("2025-11-20T00:00:00"), at("2026-11-20T00:00:00")
     )
     assert (len(found), found[-1]) == (COUNTED, at("2026-11-20T00:00:00"))
@@ -125,7 +130,7 @@ def test_a_nightly_firing_comes_once_on_the_night_of_a_change(
     cron: str, zone: str, day: str, hours: list[str]
 ) -> None:
     begin = at(f"{day}T00:00:00", zone) - 1
-    found = between(Schedule(cron=cron, time_zone=zone), begin, begin + 22 * 3600 * SECOND)
+    found = firings_between(Schedule(cron=cron, time_zone=zone), begin, begin + 22 * 3600 * SECOND)
     shown = [
         datetime.fromtimestamp(each / SECOND, ZoneInfo(zone)).isoformat(timespec="minutes")[11:]
         for each in found
@@ -138,7 +143,7 @@ def test_a_nightly_firing_comes_once_on_the_night_of_a_change(
 )
 def test_an_hourly_firing_comes_every_hour_that_there_is(day: str, count: int) -> None:
     begin = at(f"{day}T00:00:00", BERLIN) - 1
-    found = between(
+    found = firings_between(
         Schedule(cron="0 * * * *", time_zone=BERLIN), begin, begin + count * 3600 * SECOND
     )
     assert len(found) == count

@@ -12,7 +12,15 @@ import pytest
 from agentload.errors import AgentloadError
 from agentload.watch.jobs_file import Jobs, add, read_jobs
 from agentload.watch.schedule import Schedule
-from agentload.watch.schedulers import Place, calendar, crontab, installed, systemd, when, without
+from agentload.watch.schedulers import (
+    Machine,
+    calendar,
+    cron_fields,
+    crontab,
+    systemd,
+    with_block,
+    without_block,
+)
 from tests.watch.test_jobs_file import ENTRY
 
 
@@ -21,9 +29,9 @@ def jobs(folder: Path) -> Jobs:
     return read_jobs(folder / "watch.yaml")
 
 
-def place(found: Jobs, *, zone: str = "Europe/Berlin") -> Place:
+def place(found: Jobs, *, zone: str = "Europe/Berlin") -> Machine:
     program = Path("/opt/agentload/bin/agentload")
-    return Place(
+    return Machine(
         program=program,
         jobs_file=found.path,
         database=found.database,
@@ -56,17 +64,17 @@ def test_a_crontab_line_is_absolute_and_logs(tmp_path: Path) -> None:
 def test_a_job_of_another_zone_is_called_whenever_it_may_be_due(
     tmp_path: Path, local: str, fields: str
 ) -> None:
-    assert when(jobs(tmp_path).jobs[0], local) == fields
+    assert cron_fields(jobs(tmp_path).jobs[0], local) == fields
 
 
 def test_installing_twice_and_removing_leaves_a_crontab_as_it_was(tmp_path: Path) -> None:
     found = jobs(tmp_path)
     block, mine = crontab(found.jobs, place(found)), str(found.path)
     for before in ("", "MAILTO=me\n5 4 * * * backup\n"):
-        once = installed(before, block, mine)
-        assert installed(once, block, mine) == once
-        assert without(once, mine) == before
-        assert without(once, "/other/watch.yaml") == once
+        once = with_block(before, block, mine)
+        assert with_block(once, block, mine) == once
+        assert without_block(once, mine) == before
+        assert without_block(once, "/other/watch.yaml") == once
 
 
 @pytest.mark.parametrize(

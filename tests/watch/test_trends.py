@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from agentload.watch import ledger
-from agentload.watch.alarms import Rule, alarms
+from agentload.watch.alarms import ChangeRule, alarms
 from agentload.watch.history import Execution
-from agentload.watch.trends import Identity, Point, Trends, read, trends
+from agentload.watch.trends import IdentityChange, Point, Trends, read, trends
 from tests.watch.histories import DAY_NS, FACTS, execution, history
 
 QUIET = (0.004, -0.003, 0.002, -0.006, 0.001, 0.005, -0.002, 0.003, -0.004, 0.0)
@@ -21,7 +21,7 @@ NEWER = {"prod": {**FACTS["prod"], "version": "0.11.0"}}
 
 
 def seen(past: tuple[Execution, ...]) -> Trends:
-    return trends("nightly", past, alarms(past, Rule()))
+    return trends("nightly", past, alarms(past, ChangeRule()))
 
 
 def test_a_series_begins_with_its_reference_and_has_an_interval_a_run() -> None:
@@ -75,7 +75,9 @@ def test_a_change_of_level_names_the_version_that_changed_just_before() -> None:
     )
     assert level.change == pytest.approx(math.expm1(0.08), abs=0.002)
     assert found.identities == (
-        Identity(run_id="r11", at_ns=11 * DAY_NS, differences=("prod: version 0.10.0 → 0.11.0",)),
+        IdentityChange(
+            run_id="r11", at_ns=11 * DAY_NS, differences=("prod: version 0.10.0 → 0.11.0",)
+        ),
     )
     assert [each.kind for each in series.alarms] == ["regression"]
     assert [each.kind for each in found.alarms] == ["changed identity", "regression"]
@@ -101,7 +103,7 @@ def test_a_job_that_was_never_executed_has_empty_trends(tmp_path: Path) -> None:
 def test_trends_are_read_back_as_they_were_written(tmp_path: Path) -> None:
     database = tmp_path / "watch.duckdb"
     past = history(*QUIET, 0.08)
-    found = alarms(past, Rule())
+    found = alarms(past, ChangeRule())
     ledger.note(database, "nightly", map(ledger.execution_row, past))
     ledger.note(database, "nightly", ledger.alarm_rows("nightly", found, (), at_ns=0))
     assert ledger.bring_in(database, "nightly") is None

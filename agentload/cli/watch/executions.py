@@ -5,7 +5,6 @@ accept or mute a change, hand them to other programs.
 import asyncio
 import math
 import platform
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,30 +18,18 @@ from agentload.cli._print import ABSENT, blocks, notice, print_json, print_table
 from agentload.cli.watch import DEFAULT, JobsFile, Name
 from agentload.errors import AgentloadError, GateError, UsageError
 from agentload.report.format import when
-from agentload.watch import execute as executing
-from agentload.watch import ledger
-from agentload.watch.alarms import AMISS, Alarm, heard
+from agentload.watch import by_hand, ledger
+from agentload.watch.alarms import AMISS, KINDS, Alarm, alarms_of, loud_alarms
 from agentload.watch.daemon import serve
-from agentload.watch.execute import execute, latest_ns, watched
-from agentload.watch.history import Execution, executions
-from agentload.watch.job import Job, worded
+from agentload.watch.execute import execute
+from agentload.watch.history import Execution, executions, latest_ns
+from agentload.watch.job import Job, in_words
 from agentload.watch.jobs_file import Jobs, complete_environment, read_jobs
-from agentload.watch.kubernetes import brought, kubernetes
-from agentload.watch.notices import (
-    KINDS,
-    alarm_told,
-    digest,
-    junit,
-    level_told,
-    outcome_told,
-    prometheus,
-    send,
-    summary,
-    usd_told,
-)
-from agentload.watch.schedule import firings, stagger_s, unanswered
-from agentload.watch.schedulers import crontab, place, systemd
-from agentload.watch.trends import Series, trends
+from agentload.watch.notices import junit, send
+from agentload.watch.schedule import firings, stagger_s, unanswered_firings
+from agentload.watch.schedulers import crontab, systemd, this_machine
+from agentload.watch.trends import Trend, trends
+from agentload.watch.words import alarm_words, dollars, level_words, outcome_words, summary
 
 
 def run(
@@ -87,7 +74,7 @@ def run(
 def _is_time(job: Job, jobs: Jobs) -> bool:
     now_ns = time.time_ns()
     last_ns = latest_ns(ledger.history(jobs.database, job.name), now_ns=now_ns)
-    if not unanswered(job.schedule, last_ns=last_ns, now_ns=now_ns):
+    if not unanswered_firings(job.schedule, last_ns=last_ns, now_ns=now_ns):
         return False
     time.sleep(stagger_s(job.schedule, job=job.name, host=platform.node()))
     return True
@@ -105,7 +92,7 @@ def daemon(*, file: JobsFile = DEFAULT) -> None:
     jobs = read_jobs(file)
     if not jobs.jobs:
         raise AgentloadError(f"{file}: no jobs in it", hint="agentload watch add --help")
-    asyncio.run(serve(jobs.jobs, place(jobs), say=lambda text: print(text, flush=True)))
+    asyncio.run(serve(jobs.jobs, this_machine(jobs), say=lambda text: print(text, flush=True)))
 
 
 def accept(
@@ -129,7 +116,7 @@ def accept(
     jobs = read_jobs(file)
     job = jobs.named(name)
     complete_environment(jobs.path)
-    accepted = executing.accept(job, jobs.database, run=run, note=note, notice=notice)
+    accepted = by_hand.accept(job, jobs.database, run=run, note=note, notice=notice)
     print(summary(accepted))
     for failure in send(job, accepted):
         notice(f"warning: {failure}")
@@ -173,7 +160,7 @@ def mute(
     until_ns = int(until.replace(tzinfo=UTC).timestamp()) * 10**9
     print(
         summary(
-            executing.mute(job, jobs.database, chosen, until_ns=until_ns, note=note, notice=notice)
+            by_hand.mute(job, jobs.database, chosen, until_ns=until_ns, note=note, notice=notice)
         )
     )
 
@@ -213,7 +200,7 @@ def status(
     amiss = [
         each.job
         for each in found
-        for alarm in heard(each.alarms, time.time_ns())
+        for alarm in loud_alarms(each.alarms, time.time_ns())
         if alarm.kind in AMISS
     ]
     if amiss:
@@ -225,13 +212,13 @@ def status(
 def _status(job: Job, jobs: Jobs) -> Status:
     past = ledger.history(jobs.database, job.name)
     ran = executions(past)
-    with ledger.locked(jobs.database, job.name) as is_free:
+    with ledger.lock(jobs.database, job.name) as is_free:
         pass
     return Status(
         job=job.name,
         is_running=not is_free,
         latest=ran[-1] if ran else None,
-        alarms=tuple(alarm for alarm in watched(job, past) if alarm.is_open),
+        alarms=tuple(alarm for alarm in alarms_of(job, past) if alarm.is_open),
         next_ns=next(firings(job.schedule, time.time_ns())),
         executions=len(ran),
     )
@@ -242,7 +229,7 @@ def _show(found: list[Status]) -> None:
     print_table(head, [_line(each) for each in found])
     for each in found:
         for alarm in each.alarms:
-            print(f"{each.job}: {alarm_told(alarm)}")
+            print(f"{each.job}: {alarm_words(alarm)}")
 
 
 _OUTCOMES: Final = {"running": "killed", "void": "invalid"}
@@ -293,7 +280,7 @@ def history(
     jobs = read_jobs(file)
     job = jobs.named(name)
     past = ledger.history(jobs.database, name)
-    found = trends(name, past, watched(job, past))
+    found = trends(name, past, alarms_of(job, past))
     if json:
         print_json(found)
         return
@@ -310,25 +297,25 @@ def history(
         "started (UTC)",
         "took",
         *(["USD"] if cost else []),
-        *map(worded, series),
+        *map(in_words, series),
         "run",
         "outcome",
     )
     print_table(head, [_cells(each, series, cost=cost) for each in shown])
     for alarm in found.alarms:
         until = "open" if alarm.closed_ns is None else f"closed {when(alarm.closed_ns)}"
-        print(f"{when(alarm.raised_ns)}, {until}: {alarm_told(alarm)}")
+        print(f"{when(alarm.raised_ns)}, {until}: {alarm_words(alarm)}")
 
 
-def _drawn(series: Series) -> Iterator[str]:
+def _drawn(series: Trend) -> Iterator[str]:
     values = [point.value for point in series.points][-DRAWN:]
     low, high = min(values), max(values)
     yield (
-        f"{worded(series.name)}  {blocks(values, low=low, span=max(high - low, FLAT))}  "
+        f"{in_words(series.name)}  {blocks(values, low=low, span=max(high - low, FLAT))}  "
         f"{low:+.1%} to {high:+.1%}"
     )
     for level in series.change_points:
-        yield f"  {level_told(series, level)}"
+        yield f"  {level_words(series, level)}"
 
 
 def _cells(each: Execution, series: list[str], *, cost: bool) -> tuple[str, ...]:
@@ -338,10 +325,10 @@ def _cells(each: Execution, series: list[str], *, cost: bool) -> tuple[str, ...]
     return (
         when(each.started_ns),
         ABSENT if each.ended_ns is None else f"{(each.ended_ns - each.started_ns) / 1e9:,.0f} s",
-        *(["–" if each.detail.usd is None else usd_told(each.detail.usd)] if cost else []),
+        *(["–" if each.detail.usd is None else dollars(each.detail.usd)] if cost else []),
         *(found.get(name, "–") for name in series),
         each.run_id or "–",
-        outcome_told(each),
+        outcome_words(each),
     )
 
 
@@ -349,75 +336,42 @@ Given = TypeVar("Given")
 
 
 def export(
-    kind: Annotated[
-        str,
-        typer.Argument(
-            help="crontab, systemd, kubernetes, parquet, digest, junit or prometheus.",
-            metavar="KIND",
-        ),
-    ],
+    kind: Annotated[str, typer.Argument(help="crontab, systemd or junit.", metavar="KIND")],
     *,
     file: JobsFile = DEFAULT,
-    job: Annotated[
-        str | None, typer.Option(help="Job of a digest, junit or prometheus file.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder for systemd and parquet.")
-    ] = None,
-    image: Annotated[str | None, typer.Option(help="Container image for kubernetes.")] = None,
+    job: Annotated[str | None, typer.Option(help="Job of a junit file.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for systemd.")] = None,
 ) -> None:
-    """Write ready files for a scheduler, a dashboard or continuous integration.
+    """Write ready files for a scheduler or for continuous integration.
 
-    crontab and kubernetes go to stdout, systemd's units and Parquet
-    files into a folder; digest, junit and prometheus need a job.
+    A crontab and the JUnit file of a job go to stdout, systemd's units into a folder.
 
     For example:
 
         agentload watch export systemd --out /etc/systemd/system
-
-        agentload watch export kubernetes --image registry/agentload:1 | kubectl apply -f -
     """
     jobs = read_jobs(file)
     match kind:
         case "crontab":
-            print(crontab(jobs.jobs, place(jobs)), end="")
-        case "kubernetes":
-            print(kubernetes(jobs, image=_given(image, "--image")), end="")
-            for path, wanted in brought(jobs).items():
-                print(
-                    f"note: {path} has to lie on the claim agentload-watch as {wanted} "
-                    "(kubectl cp)",
-                    file=sys.stderr,
-                )
+            print(crontab(jobs.jobs, this_machine(jobs)), end="")
         case "systemd":
             folder = _given(out, "--out")
             folder.mkdir(parents=True, exist_ok=True)
-            for name, text in systemd(jobs.jobs, place(jobs)).items():
+            for name, text in systemd(jobs.jobs, this_machine(jobs)).items():
                 (folder / name).write_text(text, encoding="utf-8")
                 print(folder / name)
-        case "parquet":
-            for path in ledger.parquet(jobs.database, _given(out, "--out")):
-                print(path)
-        case "digest" | "junit" | "prometheus":
-            print(_text(kind, jobs, _given(job, "--job")), end="")
+        case "junit":
+            print(_junit(jobs, _given(job, "--job")), end="")
         case _:
-            raise UsageError(
-                f"no format '{kind}'",
-                hint="crontab, systemd, kubernetes, parquet, digest, junit or prometheus",
-            )
+            raise UsageError(f"no format '{kind}'", hint="crontab, systemd or junit")
 
 
-def _text(kind: str, jobs: Jobs, name: str) -> str:
+def _junit(jobs: Jobs, name: str) -> str:
     job = jobs.named(name)
     past = ledger.history(jobs.database, name)
-    found = watched(job, past)
-    if kind == "digest":
-        return digest(name, past, found)
-    if kind == "prometheus":
-        return prometheus(name, past, found)
     if not past:
         raise UsageError(f"{name} was not executed yet", hint=f"agentload watch run {name}")
-    return junit(name, executions(past)[-1], found)
+    return junit(name, executions(past)[-1], alarms_of(job, past))
 
 
 def _given(value: Given | None, option: str) -> Given:

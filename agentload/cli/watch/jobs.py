@@ -165,13 +165,13 @@ def install(
     """
     before = schedulers.read_crontab()
     if remove:
-        after, jobs = schedulers.without(before, str(file.resolve())), None
+        after, jobs = schedulers.without_block(before, str(file.resolve())), None
     else:
         jobs = read_jobs(file)
         if not jobs.jobs:
             raise AgentloadError(f"{file}: no jobs in it", hint="agentload watch add --help")
-        after = schedulers.installed(
-            before, schedulers.crontab(jobs.jobs, schedulers.place(jobs)), str(jobs.path)
+        after = schedulers.with_block(
+            before, schedulers.crontab(jobs.jobs, schedulers.this_machine(jobs)), str(jobs.path)
         )
     if dry_run:
         print(after, end="")

@@ -1,6 +1,6 @@
 """The checks in full.
 
-Validity checks, skipped rules, probes, published figures, and how to make the run again.
+Validity checks, skipped rules, published figures, and how to make the run again.
 """
 
 import shlex
@@ -25,7 +25,6 @@ from agentload.report.parts import (
 from agentload.report.sections.view import View
 
 _TONES: Final[dict[str, Tone]] = {"pass": "good", "fail": "bad", "not observed": "muted"}
-_ON: Final = {True: "on", False: "off", None: say.ABSENT}
 _ORDER: Final = ("fail", "not observed", "pass")
 
 
@@ -81,22 +80,6 @@ def _plain(missing: str) -> str:
     One that only a plug-in's rule reads by the last part of its name.
     """
     return WORDS["inputs"].get(missing) or missing.rpartition(".")[2].replace("_", " ")
-
-
-def probes(view: View) -> Group | None:
-    """List which combinations of features started, answered right and hit their cache."""
-    rows = (
-        (
-            labels.arm(probe.arm),
-            _ON[probe.prefix_caching],
-            _ON[probe.cuda_graphs],
-            Cell(text=probe.outcome, tone="good" if probe.outcome == "ok" else "bad"),
-            muted(view.typeset(probe.detail)),
-        )
-        for probe in view.evidence.probes
-    )
-    columns = ("arm", "prefix caching", "CUDA graphs", "outcome", "detail")
-    return group("Feature combinations", tables=(table("Probed one by one", columns, rows),))
 
 
 def priors(view: View) -> Group | None:

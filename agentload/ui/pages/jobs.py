@@ -25,12 +25,12 @@ from agentload.report.parts import Tone
 from agentload.store import tables
 from agentload.ui.source import NotFoundError, Query
 from agentload.watch import trends
-from agentload.watch.alarms import Alarm, heard
+from agentload.watch.alarms import Alarm, loud_alarms
 from agentload.watch.history import Execution
 from agentload.watch.job import METRICS
 from agentload.watch.ledger import alarm, execution, executions
-from agentload.watch.schedule import Schedule, between, check
-from agentload.watch.trends import Identity, Point
+from agentload.watch.schedule import Schedule, check, firings_between
+from agentload.watch.trends import IdentityChange, Point
 
 EXECUTIONS: Final = 60
 NEVER: Final = 1 << 63
@@ -100,7 +100,7 @@ class JobLine:
             why = f": {latest.detail.reason}" if latest.detail.reason else ""
             return f"the latest run {_ENDED.get(latest.outcome, latest.outcome)}{why}"
         if self.schedule is not None:
-            due = between(self.schedule, self.past[-1].started_ns, now_ns - GRACE_NS)
+            due = firings_between(self.schedule, self.past[-1].started_ns, now_ns - GRACE_NS)
             if due:
                 return f"is overdue: {say.plural(len(due), 'firing')} without a run"
         if latest.detail.reference is None and latest.outcome == "done":
@@ -163,7 +163,7 @@ class Trend:
 
     name: str
     chart: Plot
-    levels: tuple[trends.Level, ...]
+    levels: tuple[trends.LevelChange, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +173,7 @@ class JobPage:
     line: JobLine
     trends: tuple[Trend, ...]
     alarms: tuple[Raised, ...]
-    identities: tuple[Identity, ...]
+    identities: tuple[IdentityChange, ...]
     executions: tuple[Execution, ...]
     """The executions shown, latest first."""
 
@@ -211,7 +211,7 @@ def _line(
 ) -> JobLine:
     past = [execution(each) for each in executions[-GLANCED:]]
     open_ = [each.alarm for each in found if each.job == job and each.alarm.is_open]
-    kinds = Counter(alarm.kind for alarm in heard(open_, today_ns))
+    kinds = Counter(alarm.kind for alarm in loud_alarms(open_, today_ns))
     known = sum(alarm.kind != "improvement" for alarm in open_)
     better, changed = kinds["improvement"], kinds["changed identity"]
     told = kinds.total() - better
@@ -270,7 +270,7 @@ def trends_of(
     return trends.trends(name, executions(connection, name), own)
 
 
-def trend(series: trends.Series, *, job: str) -> Trend:
+def trend(series: trends.Trend, *, job: str) -> Trend:
     """Draw a series."""
     points = series.points
     lows = [point.value if point.low is None else point.low for point in points]
@@ -310,7 +310,7 @@ def trend(series: trends.Series, *, job: str) -> Trend:
     return Trend(name=series.name, chart=chart, levels=series.change_points[::-1])
 
 
-def _means(series: trends.Series) -> Iterator[Series]:
+def _means(series: trends.Trend) -> Iterator[Series]:
     """Draw the mean of each stretch as its own line; of fewer than three runs it says nothing."""
     edges = [0, *(level.point for level in series.change_points), len(series.points)]
     for low, high in pairwise(edges):
@@ -329,7 +329,7 @@ def _means(series: trends.Series) -> Iterator[Series]:
         )
 
 
-def _bands(series: trends.Series) -> Iterator[Band]:
+def _bands(series: trends.Trend) -> Iterator[Band]:
     """Shade from the run that raised an alarm to the one that closed it."""
     for each in series.alarms:
         ends = (each.raised_ns, each.closed_ns or NEVER)

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from advisor import rulebook
 from advisor.estimate import Estimate
-from advisor.evidence import Probe, Telemetry
+from advisor.evidence import Telemetry
 from advisor.rules import capacity_bound, one_of_two, pool_never_filled
-from advisor.steps import MorePairs
 from advisor.verdict import Capacity
 from tests.advisor.cases import BF16, FP8, bare, compared
 from tests.advisor.rules.asking import case, chat_class, findings, with_telemetry
@@ -37,10 +36,6 @@ def test_of_two_features_that_exclude_each_other_the_better_is_kept() -> None:
     assert (worse.kind, "keep prefix caching" in worse.message) == ("opposes", True)
     (better,) = findings(one_of_two, compared(effect=-0.2, arms=(BF16, alone)))
     assert (better.kind, "keep the cache dtype of fp8" in better.message) == ("supports", True)
-    crash = Probe(arm="fp8", prefix_caching=True, outcome="crash")
-    (untried,) = findings(one_of_two, bare(probes=(crash,)))
-    assert "ends in: crash" in untried.message
-    assert (untried.kind, untried.next_step) == ("opposes", MorePairs(pairs=12))
     assert findings(one_of_two, compared(effect=-0.2)) == []
 
 

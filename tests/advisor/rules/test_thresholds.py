@@ -14,7 +14,7 @@ import pytest
 from advisor import rulebook
 from advisor.deployment import Gpu
 from advisor.estimate import Estimate
-from advisor.evidence import AccuracyBucket, Prior, Probe, Telemetry
+from advisor.evidence import AccuracyBucket, Prior, Telemetry
 from advisor.policy import Policy
 from advisor.rules import (
     below_break_even,
@@ -449,12 +449,6 @@ def test_of_two_that_exclude_each_other_the_one_that_is_worth_more_is_kept(
     assert found.next_step == Features()
     (unmeasured,) = findings(one_of_two, bare(arms=arms))
     assert (unmeasured.next_step, unmeasured.kind) == (MorePairs(pairs=12), "opposes")
-    failed = Probe(arm="fp8", prefix_caching=True, outcome="crash")
-    (crash,) = findings(
-        one_of_two,
-        bare(probes=(replace(failed, outcome="ok"), replace(failed, prefix_caching=False), failed)),
-    )
-    assert "with prefix caching it ends in: crash" in crash.message
     assert findings(one_of_two, bare()) == []
     assert findings(one_of_two, bare(arms=(replace(BF16, prefix_caching=None), arms[1]))) == []
     assert (

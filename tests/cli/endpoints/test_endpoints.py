@@ -118,7 +118,7 @@ def test_a_model_that_is_not_served_is_told_with_those_that_are(servers: Servers
     assert "--model one of:" in str(caught.value.hint)
 
 
-def test_launch_prints_a_plan_without_an_arms_file_and_refuses_unknown_forms(
+def test_launch_prints_a_plan_without_an_arms_file_and_starts_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -126,8 +126,6 @@ def test_launch_prints_a_plan_without_an_arms_file_and_refuses_unknown_forms(
     printed = capsys.readouterr().out
     assert printed.count("vllm serve MODEL") == 4
     assert "vllm serve ./calibrate/MODEL-fp8-kv-tensor" in printed
-    with pytest.raises(UsageError, match="--format"):
-        launch(print_=True, format_="helm")
     with pytest.raises(EndpointError, match="no such file"):
         launch()
 

@@ -27,7 +27,7 @@ LENIENT = {
 }
 """A policy that is as content."""
 SHORT = {"calls": 12, "minutes": 2}
-FAST = {"sessions": 1, "waits": {"user": {"cap_s": 0.01}, "tool": {"cap_s": 0.01}}}
+FAST = {"sessions": 1, "wait_cap_s": {"user": 0.01, "tool": 0.01}}
 
 
 def watch_file(folder: Path, *, name: str = "nightly", **entry: Any) -> Path:
