@@ -8,15 +8,13 @@ from typing import Final
 from advisor.evidence import Screened
 from advisor.rules.screened_answers import told, worth_asking
 from advisor.statistics.screen import Screening, screening
-from agentload.cli._audience import TERMINAL
 from agentload.cli._print import ABSENT, length, print_json, print_table, table
 from agentload.evidence.grades import Summary
 from agentload.evidence.screen import scored, screen
 from agentload.layout.cost import about
 from agentload.model.controls import is_control
 from agentload.model.rows import ArmRow
-from agentload.run.foreground import screened
-from agentload.run.prepared import Place
+from agentload.run.place import Place
 from agentload.run.questions import Question, QuestionsCost
 from agentload.run.record import again
 from agentload.store import tables
@@ -104,9 +102,8 @@ def _share(right: int, answered: int) -> str:
     return f"{right / answered:.1%}" if answered else ABSENT
 
 
-def screen_and_tell(study: Ask, place: Place, *, as_json: bool) -> None:
-    """Screen the arms of a study, and print what that says and what to ask next."""
-    run = screened(study, place, TERMINAL)
+def print_screen(study: Ask, place: Place, run: str, *, as_json: bool) -> None:
+    """Print what a screen of the arms says and what to ask next."""
     with reading(place.database) as connection:
         arms = [
             row.arm

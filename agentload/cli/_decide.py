@@ -17,7 +17,8 @@ from agentload.errors import AgentloadError, EndpointError, InterruptError
 from agentload.report.formats.json import json as decision_json
 from agentload.report.parts import Document
 from agentload.report.write import write
-from agentload.run.prepared import Place, arms_named
+from agentload.run.arms import read_arms
+from agentload.run.place import Place
 from agentload.run.record import again
 from agentload.store.places import journals
 from agentload.study.kinds import Decide
@@ -88,7 +89,7 @@ def _go_on(study: Decide, place: Place, ended: Outcome) -> str | None:
 
 def foretold(study: Decide, forecasts: tuple[Forecast, ...], *, replicas: int = 1) -> str:
     """Return what a budget can settle, for people; each arm has this number of *replicas*, which cost money all the time."""
-    gpus = replicas * len(arms_named(study.servers)) if study.price_usd is not None else 1
+    gpus = replicas * len(read_arms(study.servers).names) if study.price_usd is not None else 1
     rows = [
         (
             each.criterion,

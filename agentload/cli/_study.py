@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from agentload.run.files import pinned
-from agentload.run.prepared import place_of
+from agentload.run.place import place_of
 from agentload.run.record import shown
 from agentload.store.places import DATABASE
 from agentload.study.argv import built, options

@@ -26,8 +26,8 @@ from agentload.evidence.capacity import OF_THE_TURNS, TWINS
 from agentload.evidence.twin import Twin
 from agentload.layout.windows import held_tokens
 from agentload.model.plan import ClosedLoop
-from agentload.run import foreground
 from agentload.run.capacity import START, Chosen, Found, Loads, played, search, settled
+from agentload.run.find import find_loads, require_found
 from agentload.run.trial import Trial, trouble
 from agentload.store.loader import keep
 from agentload.study.kinds import Search
@@ -121,7 +121,7 @@ class Capacity:
                 )
             else:
                 tried = self.tried(self.means.search(self._trial_s), most=TRIALS)
-                foreground.require(tried)
+                require_found(tried)
                 spent += sum(len(each.trials) for each in tried) * self._trial_s / 60
                 self._unmet = all(each.holds is None and each.void is None for each in tried)
         return spent if self.means.is_virtual else None
@@ -152,7 +152,7 @@ class Capacity:
     ) -> tuple[Found, ...]:
         """Try these loads on each arm besides those before, or search where there are none, and keep what was found."""
         means = self.means
-        return foreground.searched(
+        return find_loads(
             study,
             means.beside,
             means.audience,

@@ -27,8 +27,8 @@ from agentload.run.known import remembered
 from agentload.run.part import Work, caveats, loaded, looked_at, part
 from agentload.run.past import Asked as AskedOf
 from agentload.run.past import Past, asked_of, check_joined, check_same_questions, given, replies
-from agentload.run.questions import Question, Questions
-from agentload.run.record import again, fingerprint
+from agentload.run.questions import Question, Questions, QuestionsCost, questions_cost
+from agentload.run.record import Stored, again, fingerprint
 from agentload.run.relay import Relay
 from agentload.run.servers import window
 from agentload.store import journal
@@ -58,6 +58,21 @@ class Eval(Work):
         return again(self.study, self.database, into=self.run if self.goes_on == "join" else None)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the arms."""
+        return tuple(each.name for each in self.endpoints)
+
+    @property
+    def cost(self) -> QuestionsCost:
+        """Return what asking it all costs."""
+        return questions_cost(
+            self.asked,
+            arms=len(self.endpoints),
+            concurrency=self.study.concurrency,
+            thinking_tokens=self.study.thinking_tokens,
+        )
+
+    @property
     def goes_on_by(self) -> str:
         """Return the command line that asks what is left."""
         return (
@@ -68,15 +83,13 @@ class Eval(Work):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Asked(Stored):
     """How a leg went."""
 
-    run_id: str
     answered: int
     failed: int
     left: int
     """Questions that were not asked."""
-    load_error: str | None = None
 
 
 Listener = Callable[[Question, str, AnswerRow], None]
@@ -412,7 +425,9 @@ class Leg:
             answered=counts["answered"],
             failed=counts["failed"],
             left=left,
+            was_stopped=left > 0,
             load_error=error,
+            goes_on=made.goes_on_by,
         )
 
     async def _ask_in_turn(

@@ -30,7 +30,7 @@ from agentload.run.barrier import Barrier
 from agentload.run.part import Part as Opened
 from agentload.run.part import Work, loaded, looked_at, part
 from agentload.run.past import Past, check_resumed, needless, past
-from agentload.run.record import again, scraped
+from agentload.run.record import Stored, again, scraped
 from agentload.run.servers import TEXT, source, speech, targets, window
 from agentload.store.database import WRITER_PATIENCE_S
 from agentload.store.places import worker_journals
@@ -80,16 +80,12 @@ class Playing(Work):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
+class Played(Stored):
     """How a leg went."""
 
-    run_id: str
     health: Health
-    was_stopped: bool
     died: tuple[str, ...] = ()
     """Arms that stopped answering, in the order in which they did; one may have come back."""
-    load_error: str | None = None
-    """Why the database does not have all of it; the journals do."""
 
 
 class Leg:
@@ -176,6 +172,7 @@ class Leg:
             was_stopped=was_stopped,
             died=tuple(self._died),
             load_error=error,
+            goes_on=playing.goes_on,
         )
 
     def _takes(self, identities: Mapping[str, Identity]) -> None:

@@ -14,12 +14,19 @@ from agentload.errors import UsageError
 from agentload.model.controls import control_of
 from agentload.model.profile import ArmProfile
 from agentload.model.rows import AnswerRow, Row
+from agentload.run.arms import ALL, read_arms
 from agentload.run.ask import Asked, answer_row
 from agentload.run.past import asked_of, check_joined, given
-from agentload.run.prepared import Place
-from agentload.run.questions import Question, Questions, asking_of, generated
+from agentload.run.place import Place
+from agentload.run.questions import (
+    Question,
+    Questions,
+    QuestionsCost,
+    asking_of,
+    generated,
+    questions_cost,
+)
 from agentload.run.record import again, run_row
-from agentload.run.servers import ALL, arms_of
 from agentload.run.simulate import PART, closing, opening, simulated_id
 from agentload.store.loader import rewrite
 from agentload.study.kinds import Ask
@@ -62,6 +69,18 @@ class Answering:
     """By name, controls included."""
     place: Place
     run: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the arms."""
+        return tuple(self.arms)
+
+    @property
+    def cost(self) -> QuestionsCost:
+        """Return what asking it all would cost on servers."""
+        return questions_cost(
+            self.asked, arms=len(self.arms), concurrency=self.study.concurrency, thinking_tokens=0
+        )
 
     def left(self) -> tuple[Question, ...]:
         """Return the questions that fit every arm's window and that no earlier part has asked. Raises PlanError where they cannot join."""
@@ -158,14 +177,13 @@ def _check_scored(tasks: Sequence[str], arms: Sequence[ArmProfile]) -> None:
 
 def answering(study: Ask, place: Place) -> Answering:
     """Say what is asked of which arms. Raises UsageError, ProfileError."""
-    assert isinstance(study.servers, Virtual), study.servers
     if study.own is not None:
         raise UsageError(
             "a profile says how often its tasks are answered right, not your own items",
             hint="--tasks, or ask a server",
         )
     made = asking_of(study)
-    found = arms_of(study.servers.profile, study.servers.arms, is_timed=False)
+    found = read_arms(study.servers, is_timed=False).profiles
     _check_scored(made.tasks, found)
     arms = {arm.name: arm for arm in found}
     if study.aa is not None and study.aa not in (ALL, *arms):

@@ -31,9 +31,9 @@ from agentload.decision.play import Deciding
 from agentload.decision.sequence import ITEMS, LENGTHS, PAIRS, TRIED, Criterion, Known, Stage
 from agentload.decision.twin import Twins
 from agentload.evidence.twin import Twin
+from agentload.run.audience import Audience
 from agentload.run.capacity import Found, Loads, search, settled
-from agentload.run.foreground import Audience
-from agentload.run.prepared import Place
+from agentload.run.place import Place
 from agentload.run.trial import Trial
 from agentload.study.kinds import Decide, Search
 from agentload.study.parts import Slo, TraceRef, Virtual

@@ -18,8 +18,8 @@ from agentload.decision.forecast import likely
 from agentload.decision.sequence import ITEMS
 from agentload.model.rows import AnswerRow, ArmRow
 from agentload.report.advise import advise
-from agentload.run.foreground import Audience
-from agentload.run.prepared import Place
+from agentload.run.audience import Audience
+from agentload.run.place import Place
 from agentload.run.questions import Question
 from agentload.run.record import run_row
 from agentload.run.simulated_answers import answer_all, answering

@@ -21,9 +21,10 @@ from agentload.endpoints.identity import Identity
 from agentload.errors import PlanError
 from agentload.report.advise import advise
 from agentload.report.parts import Document
-from agentload.run import foreground
-from agentload.run.foreground import Audience
-from agentload.run.prepared import Place, simulation
+from agentload.run.audience import Audience
+from agentload.run.lay import simulation
+from agentload.run.measure import simulate
+from agentload.run.place import Place
 from agentload.run.record import fingerprint
 from agentload.run.servers import Sizes
 from agentload.run.simulated_answers import answer_all, answering
@@ -62,7 +63,7 @@ def played(
 ) -> Document:
     place = Place(database=folder / "x.duckdb")
     made = simulation(Replay(traces=CHAT, servers=servers, pairs=6, blocks=1, load=load), place)
-    run = foreground.simulate(made, Audience())
+    run = simulate(made, Audience()).run_id
     asked = Ask(servers=servers, contexts=contexts, tasks=("needle",), items=2_000)
     answer_all(answering(asked, Place(database=place.database, into=run)))
     return advise(place.database, run, setting=Setting())

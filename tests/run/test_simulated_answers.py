@@ -14,7 +14,7 @@ from agentload.emulator.answers import success_rate
 from agentload.errors import PlanError, UsageError
 from agentload.evidence.grades import area, summarise
 from agentload.report.advise import advise
-from agentload.run.prepared import Place
+from agentload.run.place import Place
 from agentload.run.servers import arms_of
 from agentload.run.simulated_answers import answer_all, answering
 from agentload.study.change import extended

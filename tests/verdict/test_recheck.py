@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from agentload.errors import UsageError
-from agentload.run.prepared import Place
+from agentload.run.place import Place
 from agentload.run.simulated_answers import answer_all, answering
 from agentload.study.document import parse, yaml_text
 from agentload.study.kinds import Ask

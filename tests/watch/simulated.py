@@ -14,7 +14,7 @@ from agentload.model.controls import control_of
 from agentload.model.profile import ArmProfile
 from agentload.model.rows import CallRow, Row, RunRow
 from agentload.run.files import read_traces, trace_hash
-from agentload.run.prepared import bounded
+from agentload.run.lay import bounded
 from agentload.run.servers import arms_of
 from agentload.run.simulate import Simulation
 from agentload.store import journal
