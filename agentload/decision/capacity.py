@@ -26,7 +26,7 @@ from agentload.evidence.capacity import OF_THE_TURNS, TWINS
 from agentload.evidence.twin import Twin
 from agentload.layout.windows import held_tokens
 from agentload.model.plan import ClosedLoop
-from agentload.run.capacity import START, Chosen, Found, Loads, played, search, settled
+from agentload.run.capacity import START, Chosen, Found, Loads, search, settled, simulate_trial
 from agentload.run.find import find_loads, require_found
 from agentload.run.trial import Trial, trouble
 from agentload.store.loader import keep
@@ -308,7 +308,7 @@ class Capacity:
 
     def _on(self, twin: Twin, study: Search, size: float, number: int) -> Trial:
         """Play a draw on a twin, and judge it as the arm is judged: live, by the server's own trouble as well."""
-        trial = played(study, self.means.stock, twin.arm, size, seed=self._seed(number))
+        trial = simulate_trial(study, self.means.stock, twin.arm, size, seed=self._seed(number))
         return (
             replace(trial, trouble=trouble(trial, study.share))
             if isinstance(study.servers, Live)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import MappingProxyType
 
 from agentload.endpoints.endpoint import Endpoint
@@ -13,8 +14,17 @@ from agentload.layout.cost import too_long
 from agentload.layout.windows import steady
 from agentload.run.arms import read_arms
 from agentload.run.audience import Audience, finish
-from agentload.run.capacity import Found, Loads, find, keep_searches, settled
-from agentload.run.crowd import Crowd
+from agentload.run.capacity import (
+    START,
+    Attempt,
+    Found,
+    Loads,
+    keep_searches,
+    settled,
+    simulate_trial,
+    try_loads,
+)
+from agentload.run.crowd import FEW, Crowd
 from agentload.run.files import read_traces
 from agentload.run.place import Place
 from agentload.run.relay import Launching
@@ -42,27 +52,32 @@ def find_loads(
     trace, _ = read_traces(study.traces, max_context_tokens=study.load.max_context_tokens)
     stock = steady(trace, study.load.planned())
     tried: dict[str, tuple[Trial, ...]] = {}
+
+    def tries(arm: str, attempt: Attempt, start: float) -> tuple[Trial, ...]:
+        own = loads.get(arm, ())
+        return try_loads(study, arm, attempt, start=start, others=tried, loads=own, most=most)
+
     arms = read_arms(study.servers)
     if isinstance(study.servers, Virtual):
         shortest = min(arm.server.max_model_len for arm in arms.profiles)
         audience.warn(too_long(trace.header, trace.sessions, shortest))
         chosen = arms.profiles if study.servers.noise else quiet(arms.profiles).values()
         for arm in chosen:
-            own = loads.get(arm.name, ())
-            tried[arm.name] = find(study, stock, arm, others=tried, loads=own, most=most)
+            attempt = partial(simulate_trial, study, stock, arm)
+            tried[arm.name] = tries(arm.name, attempt, START[study.find])
     else:
-        crowd = Crowd(study=study, stock=stock, play=lambda leg: finish(leg.play(), audience))
         with arms.up(noise=study.servers.noise, seed=study.seed) as served:
             for each in served:
                 with _server(each, arms.launching) as server:
-                    tried[each.name] = crowd.search(
-                        each,
-                        told=audience.notice,
+                    crowd = Crowd(
+                        study=study,
+                        stock=stock,
+                        arm=each,
                         server=server,
-                        others=tried,
-                        loads=loads.get(each.name, ()),
-                        most=most,
+                        told=audience.notice,
+                        play=lambda leg: finish(leg.play(), audience),
                     )
+                    tried[each.name] = tries(each.name, crowd.attempt, study.start or FEW)
     found = settled(
         {arm: (*before.get(arm, ()), *own) for arm, own in tried.items()}, share=study.share
     )

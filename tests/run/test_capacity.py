@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -21,15 +22,18 @@ from agentload.model.plan import Load
 from agentload.model.rows import BlockRow, CallRow, Row
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.capacity import (
+    START,
     Chosen,
     Found,
+    Loads,
     drawn,
-    find,
     keep_searches,
     rows,
     search,
     settled,
+    simulate_trial,
     trial_plan,
+    try_loads,
 )
 from agentload.run.crowd import Crowd, measured
 from agentload.run.servers import arms_of
@@ -239,7 +243,13 @@ def test_a_pool_twice_as_large_carries_about_twice_the_agents_whose_contexts_sta
     found = {
         each.arm: each.holds
         for each in settled(
-            {name: find(study, stock, arm) for name, arm in arms.items()}, share=study.share
+            {
+                name: try_loads(
+                    study, name, partial(simulate_trial, study, stock, arm), start=START[study.find]
+                )
+                for name, arm in arms.items()
+            },
+            share=study.share,
         )
     }
     assert found["bf16"] is not None
@@ -454,8 +464,13 @@ LIVE = Search(
     traces=(TraceRef(path="t"),), servers=Live(endpoints="e"), slo=SLO, trial_s=4.0, start=4
 )
 ONE = Session(session="s", workload="chat", start_s=0.0, turns=(Turn(add=(), output=1),))
-CROWD = Crowd(study=LIVE, stock=steady(Trace(header=Header(name="t"), sessions=(ONE,)), Load()))
+STOCK = steady(Trace(header=Header(name="t"), sessions=(ONE,)), Load())
 S = 1_000_000_000
+
+
+def on_the_server(told: Callable[[str], None], loads: Loads = ()) -> tuple[Trial, ...]:
+    crowd = Crowd(study=LIVE, stock=STOCK, arm=ARM, told=told)
+    return try_loads(LIVE, ARM.name, crowd.attempt, start=4, loads=loads)
 
 
 def play(at_s: float, void: str | None = None) -> BlockRow:
@@ -515,7 +530,7 @@ def tried(
     """Search with these trials, whatever their loads; then nobody answers any more."""
     left = iter((*trials, "bf16: connection refused"))
 
-    def trial(_: Crowd, __: Endpoint, sessions: int, ___: int) -> tuple[Trial, str | None]:
+    def trial(_: Crowd, sessions: int, __: int) -> tuple[Trial, str | None]:
         found = next(left)
         if isinstance(found, str):
             raise EndpointError(found)
@@ -523,7 +538,7 @@ def tried(
 
     monkeypatch.setattr(Crowd, "_trial", trial)
     told: list[str] = []
-    (found,) = settled({"bf16": CROWD.search(ARM, told=told.append)}, share=0.95)
+    (found,) = settled({"bf16": on_the_server(told.append)}, share=0.95)
     return found, told
 
 
@@ -552,7 +567,7 @@ def test_loads_that_are_named_are_tried_and_no_others_each_with_its_own_draw(
 ) -> None:
     asked: list[tuple[int, int]] = []
 
-    def trial(_: Crowd, __: Endpoint, sessions: int, seed: int) -> tuple[Trial, str | None]:
+    def trial(_: Crowd, sessions: int, seed: int) -> tuple[Trial, str | None]:
         asked.append((sessions, seed))
         return replace(HOLDS if sessions < 10 else SLOW, load=sessions), None
 
@@ -561,7 +576,7 @@ def test_loads_that_are_named_are_tried_and_no_others_each_with_its_own_draw(
         Chosen(load=load, seed=seed, worth=1.1, error=0.05)
         for load, seed in ((9.0, 5), (9.0, 6), (11.0, 5))
     ]
-    trials = CROWD.search(ARM, told=lambda _: None, loads=loads)
+    trials = on_the_server(lambda _: None, loads)
     assert asked == [(9, 5), (9, 6), (11, 5)]
     assert [(each.load, each.trouble, each.worth, each.error) for each in trials] == [
         (9, None, 1.1, 0.05),
@@ -569,7 +584,7 @@ def test_loads_that_are_named_are_tried_and_no_others_each_with_its_own_draw(
         (11, "slo", 1.1, 0.05),
     ]
     monkeypatch.setattr(Crowd, "_trial", lambda *_: (Trial(load=9, void="others"), None))
-    assert len(CROWD.search(ARM, told=lambda _: None, loads=loads)) == 1, (
+    assert len(on_the_server(lambda _: None, loads)) == 1, (
         "nothing follows a trial that says nothing"
     )
 
