@@ -14,8 +14,9 @@ from agentload.errors import UsageError
 from agentload.model.controls import control_of
 from agentload.model.profile import ArmProfile
 from agentload.model.rows import AnswerRow, Row
+from agentload.run.answer_rows import answer_row
 from agentload.run.arms import ALL, read_arms
-from agentload.run.ask import Asked, answer_row
+from agentload.run.ask import Asked
 from agentload.run.past import asked_of, check_joined, given
 from agentload.run.place import Place
 from agentload.run.questions import (

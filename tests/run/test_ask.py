@@ -14,12 +14,7 @@ from agentload.ask.asker import Answered, Failed
 from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import EndpointError
 from agentload.model.rows import AnswerRow, FingerprintRow, Row, RunRow
-from agentload.run.ask import (
-    FAILURES,
-    Asked,
-    Eval,
-    Inquiry,
-    Leg,
+from agentload.run.answer_rows import (
     agreement,
     answer_row,
     failure,
@@ -28,6 +23,7 @@ from agentload.run.ask import (
     request_id,
     signals,
 )
+from agentload.run.ask import FAILURES, Asked, Eval, Inquiry, Leg
 from agentload.run.past import given
 from agentload.run.questions import Question, Questions, asking, generated
 from agentload.store import journal
