@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 import typer
 
-from agentload.run.files import pinned
+from agentload.run.files import pin
 from agentload.run.place import place_of
 from agentload.run.record import shown
 from agentload.store.places import DATABASE
@@ -65,7 +65,7 @@ def runs(
             study = built(verb, typed)
             where = {each.name: given.pop(each.name) for each in places}
             if given.pop("print_study"):
-                print(yaml_text(shown(pinned(study))), end="")
+                print(yaml_text(shown(pin(study))), end="")
                 return
             run(study, place_of(study, **where), **given)
 

@@ -26,7 +26,7 @@ from agentload.evidence.capacity import OF_THE_TURNS, TWINS
 from agentload.evidence.twin import Twin
 from agentload.layout.windows import held_tokens
 from agentload.model.plan import ClosedLoop
-from agentload.run.capacity import START, Chosen, Found, Loads, search, settled, simulate_trial
+from agentload.run.capacity import START, Chosen, Found, Loads, conclude, search, simulate_trial
 from agentload.run.find import find_loads, require_found
 from agentload.run.trial import Trial, trouble
 from agentload.store.loader import keep
@@ -211,7 +211,7 @@ class Capacity:
                 most=FREE,
                 width=KNOWN,
             )
-        return settled(tried, share=study.share) if tried else ()
+        return conclude(tried, share=study.share) if tried else ()
 
     def _chosen(
         self, fitted: Mapping[str, Twin], study: Search, said: Sequence[Found], draws: int

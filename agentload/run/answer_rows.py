@@ -14,7 +14,7 @@ from agentload.run.questions import Question
 from agentload.tasks import Grade
 
 
-def voided(rows: Iterable[AnswerRow], why: str) -> Iterator[AnswerRow]:
+def void_answers(rows: Iterable[AnswerRow], why: str) -> Iterator[AnswerRow]:
     """Return answers as questions that nobody answered: they are asked again."""
     for row in rows:
         yield replace(row, score=None, right=None, answer=None, signals=failure(Failed(error=why)))

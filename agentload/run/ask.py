@@ -19,11 +19,18 @@ from agentload.endpoints.facts import changed
 from agentload.endpoints.identity import Identity, identify, kind_of, served_model
 from agentload.errors import EndpointError, StoreError
 from agentload.model.rows import AnswerRow
-from agentload.run.answer_rows import answer_row, request_id, voided
-from agentload.run.known import remembered
-from agentload.run.part import Work, caveats, loaded, looked_at, part
+from agentload.run.answer_rows import answer_row, request_id, void_answers
+from agentload.run.known import with_memory
+from agentload.run.part import Work, caveats, load_run, look_at, part
 from agentload.run.past import Asked as AskedOf
-from agentload.run.past import Past, asked_of, check_joined, check_same_questions, given, replies
+from agentload.run.past import (
+    Past,
+    asked_of,
+    check_joined,
+    check_same_questions,
+    past_answers,
+    replies,
+)
 from agentload.run.questions import Question, Questions, QuestionsCost, questions_cost
 from agentload.run.record import Stored, again, fingerprint
 from agentload.run.relay import Relay
@@ -110,7 +117,7 @@ class Inquiry:
 
     def take_back(self, arm: str, why: str) -> Iterator[AnswerRow]:
         """Yield what an arm answered as not answered."""
-        for row in voided(self._given[arm], why):
+        for row in void_answers(self._given[arm], why):
             self.counts["answered"] -= 1
             self.counts["failed"] += 1
             yield row
@@ -219,7 +226,7 @@ async def seen_again(
     async def look(endpoint: Endpoint) -> Identity | None:
         before = known[endpoint.name]
         try:
-            return remembered(await identify(endpoint, known=before), before)
+            return with_memory(await identify(endpoint, known=before), before)
         except EndpointError as error:
             notice(f"caveat: who {endpoint.name} is was not asked again: {error.message}")
             return None
@@ -258,8 +265,8 @@ class Leg:
     async def play(self) -> Asked:
         """Ask all that is left. Raises EndpointError when an arm has stopped answering; what was answered is stored."""
         made = self._eval
-        await looked_at(made.database, notice=self._notice)
-        before = given(made.database, made.run, tuple(each.name for each in made.endpoints))
+        await look_at(made.database, notice=self._notice)
+        before = past_answers(made.database, made.run, tuple(each.name for each in made.endpoints))
         self._check(before, {})
         async with part(
             made,
@@ -283,7 +290,7 @@ class Leg:
             opened.row = replace(
                 opened.row, status="failed" if is_failed else "stopped" if left else "done"
             )
-        error = await loaded(made.run, made.database, notice=self._notice)
+        error = await load_run(made.run, made.database, notice=self._notice)
         if self._inquiry.dead is not None:
             raise EndpointError(
                 f"{self._inquiry.dead} failed {FAILURES} questions in a row; what was answered is stored",
@@ -315,7 +322,7 @@ class Leg:
         """Start one server after the other and ask it all that it has not answered."""
         made, left = self._eval, 0
         for endpoint in made.endpoints:
-            own = given(made.database, made.run, (endpoint.name,))
+            own = past_answers(made.database, made.run, (endpoint.name,))
             if not self._open(own, {}):
                 continue
             if not self._stops.is_set():

@@ -22,13 +22,13 @@ from agentload.model.rows import CallRow, Row
 from agentload.run.known import (
     Between,
     Tally,
-    dated,
     differences,
     is_restarted,
     newly_missing,
-    remembered,
+    with_date,
+    with_memory,
 )
-from agentload.run.record import fingerprint, scraped
+from agentload.run.record import counter_rows, fingerprint
 from agentload.study.kinds import OnDead
 
 PATIENCE_S = 600.0  # a large model takes minutes to load
@@ -234,7 +234,7 @@ class Barrier:
             if self.rounds.on_dead == "wait" and self._is_relayed:
                 self._revived(arm)  # it will be: what comes next starts it anew
             elif self.rounds.on_dead == "wait":
-                back = await awaited(
+                back = await wait_for(
                     endpoint,
                     patience_s=PATIENCE_S,
                     goes_on=self.rounds.goes_on,
@@ -256,7 +256,9 @@ class Barrier:
             self.host.notice(
                 f"{arm} is held to be what it was: after the block it did not answer {'; '.join(missing)}"
             )
-        now = dated(said, time.time()) if is_restarted(known, said) else remembered(said, known)
+        now = (
+            with_date(said, time.time()) if is_restarted(known, said) else with_memory(said, known)
+        )
         fault = self._fault(arm, said, now, strangers)
         self._known[arm] = now
         self._learn(arm, now)
@@ -329,11 +331,11 @@ class Barrier:
         )
 
     def _sample(self, arm: str, identity: Identity) -> None:
-        for row in scraped(self.rounds.run_id, self.rounds.leg, self.endpoints[arm], identity):
+        for row in counter_rows(self.rounds.run_id, self.rounds.leg, self.endpoints[arm], identity):
             self.rounds.write(row)
 
 
-async def awaited(
+async def wait_for(
     endpoint: Endpoint, *, patience_s: float, goes_on: str, is_stopping: Callable[[], bool]
 ) -> Identity | None:
     """Ask until the endpoint answers, or nobody wants it any more. Raises EndpointError when it stays silent."""

@@ -119,7 +119,7 @@ def search(
     return tuple(trials)
 
 
-def settled(tried: Mapping[str, Sequence[Trial]], *, share: float) -> tuple[Found, ...]:
+def conclude(tried: Mapping[str, Sequence[Trial]], *, share: float) -> tuple[Found, ...]:
     """Return what the trials of all arms say together of each."""
     told = _telling(tried)
     known = fit(told, share=share) if told else None

@@ -51,7 +51,7 @@ class Crowd:
                 raise
             trial = Trial(load=load, void=error.message)
         name = f"{self.arm.name}: {load:.0f} sessions"
-        self.told(f"{name}: {described(trial)}")
+        self.told(f"{name}: {trial_text(trial)}")
         if trial.void is not None:
             self.told(f"warning: {name} say nothing of the server: {trial.void}")
         return trial
@@ -104,12 +104,12 @@ class Crowd:
                     f"{error.message} (after {sessions} sessions at once)", hint=error.hint
                 ) from error
             rows = list(journal_rows(scratch, made.run))
-        return measured(
+        return trial_of(
             sessions, rows, study.slo or Slo(), study.trial_s, died=_died(rows, played)
         ), played.health.void
 
 
-def measured(
+def trial_of(
     sessions: int, rows: Iterable[Row], slo: Slo, seconds: float, *, died: str | None
 ) -> Trial:
     """Return what the last play of a trial's block says: those before it were void, and a void one says nothing."""
@@ -136,7 +136,7 @@ def measured(
     return replace(tally.trial(sessions), died=died)
 
 
-def described(trial: Trial) -> str:
+def trial_text(trial: Trial) -> str:
     """Say how a trial went, in a line."""
     if trial.void is not None:
         return "void"

@@ -19,15 +19,15 @@ from agentload.run.questions import (
     Asking,
     Questions,
     asking_of,
-    described,
     digest,
-    fitting,
     generated,
-    measured,
+    length_notes,
+    measure_lengths,
     supplied,
+    that_fit,
 )
-from agentload.run.servers import asking
-from agentload.run.simulated_answers import Answering, answer_all, answering
+from agentload.run.servers import for_questions
+from agentload.run.simulated_answers import Answering, answer_all, answers_of
 from agentload.study.kinds import Ask
 from agentload.study.parts import Virtual
 from agentload.study.stored import Notes
@@ -37,11 +37,11 @@ from agentload.study.stored import Notes
 def evaluation(study: Ask, place: Place, *, is_dry: bool = False) -> Iterator[Eval | Answering]:
     """Yield what is asked of whom. When *is_dry* nobody is started or asked."""
     if isinstance(study.servers, Virtual):
-        yield answering(study, place)
+        yield answers_of(study, place)
         return
     arms, asked = read_arms(study.servers), asking_of(study)
     with arms.up(noise=False, seed=study.seed, is_dry=is_dry, speed=EMULATED_SPEED) as found:
-        served = asking(with_control(found, study.aa), study.request, study.timeouts)
+        served = for_questions(with_control(found, study.aa), study.request, study.timeouts)
         # The emulated model's tokens are words.
         reference = None if is_dry or arms.is_emulated else served[0]
         questions, notes = _source(study, asked, arms, reference)
@@ -70,18 +70,18 @@ def _source(
     elif reference is not None:
         lengths = _measured(asked, arms, reference)
     # As it is read back.
-    notes = Notes(lengths=described(lengths) or None)
-    return fitting(generated(asked, lengths=lengths)), notes
+    notes = Notes(lengths=length_notes(lengths) or None)
+    return that_fit(generated(asked, lengths=lengths)), notes
 
 
 def _measured(asked: Asking, arms: Arms, reference: Endpoint) -> dict[str, Tokenizer]:
     """Have the reference count tokens; where servers are started in turn, its server runs meanwhile."""
     if arms.launching is None:
-        return asyncio.run(measured(reference, asked.tasks, seed=asked.seed))
+        return asyncio.run(measure_lengths(reference, asked.tasks, seed=asked.seed))
     logs, start_s = arms.launching.logs / "lengths", arms.launching.start_s
     with kept(reference, logs=logs, start_s=start_s) as server:
         server.up()
-        return asyncio.run(measured(reference, asked.tasks, seed=asked.seed))
+        return asyncio.run(measure_lengths(reference, asked.tasks, seed=asked.seed))
 
 
 def ask(made: Eval | Answering, audience: Audience) -> Asked:

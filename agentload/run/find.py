@@ -19,8 +19,8 @@ from agentload.run.capacity import (
     Attempt,
     Found,
     Loads,
+    conclude,
     keep_searches,
-    settled,
     simulate_trial,
     try_loads,
 )
@@ -78,7 +78,7 @@ def find_loads(
                         play=lambda leg: finish(leg.play(), audience),
                     )
                     tried[each.name] = tries(each.name, crowd.attempt, study.start or FEW)
-    found = settled(
+    found = conclude(
         {arm: (*before.get(arm, ()), *own) for arm, own in tried.items()}, share=study.share
     )
     if place.into is not None:

@@ -87,7 +87,7 @@ def combinations(arms: Sequence[Endpoint], *, graphs: bool) -> tuple[Combination
     )
 
 
-def isolated(
+def try_each(
     tried: Sequence[Combination],
     *,
     tokens: int,

@@ -31,7 +31,7 @@ from agentload.run.files import read_traces, trace_hash
 from agentload.run.past import began, beside, taken
 from agentload.run.place import Place
 from agentload.run.play import Playing
-from agentload.run.servers import pools, profiled, window
+from agentload.run.servers import pools, profile_arm, window
 from agentload.run.simulate import Simulation, quiet, simulated_id
 from agentload.study.change import extended, resumed
 from agentload.study.kinds import Replay, Sweep
@@ -120,7 +120,7 @@ def _lay(
         compares=ground.compares,
     )
     beyond = too_long(trace.header, trace.sessions, ground.window)
-    study = bounded(extended(study, traces=refs))
+    study = with_end(extended(study, traces=refs))
     shape = trace_shapes(trace, study.load.planned())
     if ground.first is not None:
         study = resumed(ground.first, study)
@@ -172,7 +172,7 @@ def _long_run(study: Replay, agents: int, trace: Trace, ground: _Ground) -> Long
     )
 
 
-def bounded(study: Replay) -> Replay:
+def with_end(study: Replay) -> Replay:
     """Return a study whose windows have an end."""
     is_endless = study.load.planned().budget == Budget()
     return (
@@ -236,7 +236,7 @@ def _replay(
     study: Replay, place: Place, arms: Arms, found: tuple[Endpoint, ...], *, notice: Notice
 ) -> Prepared:
     check(study)
-    if (said := unpaired(found)) is not None:
+    if (said := replicas_left_out(found)) is not None:
         notice(said)
     if not replica_pairs(found):
         found = tuple(map(without_fellows, found))
@@ -289,7 +289,7 @@ def _ground(
     )
 
 
-def unpaired(arms: Sequence[Endpoint]) -> str | None:
+def replicas_left_out(arms: Sequence[Endpoint]) -> str | None:
     """Say which replicas are left out, where arms have unequal numbers of them."""
     pairs, most = len(replica_pairs(arms)) or 1, max(len(each.servers) for each in arms)
     if pairs == most:
@@ -351,7 +351,7 @@ def _longest(arms: tuple[Endpoint, ...], *, are_up: bool) -> int | None:
         return window(asyncio.run(identify_all(arms)))
     said = [
         window((), arms),
-        *(profiled(arm.profile).server.max_model_len for arm in arms if arm.profile is not None),
+        *(profile_arm(arm.profile).server.max_model_len for arm in arms if arm.profile is not None),
     ]
     return min((length for length in said if length is not None), default=None)
 

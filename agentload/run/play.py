@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -15,7 +15,7 @@ from agentload.endpoints.identity import Identity
 from agentload.errors import AgentloadError, EndpointError, EvidenceError, LaunchError
 from agentload.layout.cost import too_long
 from agentload.live.health import Health
-from agentload.live.runner import Listener, Opening, Runner
+from agentload.live.runner import Listener, Runner
 from agentload.live.station import Job, Raw
 from agentload.live.workers.messages import Play
 from agentload.live.workers.pool import calling
@@ -28,9 +28,9 @@ from agentload.remote.cluster import seats
 from agentload.remote.crew import Crew
 from agentload.run.barrier import Barrier, Rounds
 from agentload.run.part import Part as Opened
-from agentload.run.part import Work, loaded, looked_at, part
+from agentload.run.part import Work, load_run, look_at, part
 from agentload.run.past import Past, check_resumed, needless, past
-from agentload.run.record import Stored, again, scraped
+from agentload.run.record import Stored, again, counter_rows
 from agentload.run.servers import TEXT, source, speech, targets, window
 from agentload.store import journal
 from agentload.store.database import WRITER_PATIENCE_S
@@ -150,7 +150,7 @@ class Leg:
         """Play to the end, or to the end of what is in flight after `stop`."""
         self._task = asyncio.current_task()
         playing, plan = self._playing, self._playing.plan
-        await looked_at(playing.database, notice=self.notice)
+        await look_at(playing.database, notice=self.notice)
         before = past(playing.database, plan)
         if playing.is_resumed:
             check_resumed(
@@ -181,7 +181,7 @@ class Leg:
         ) as opened:
             if playing.launching is None:
                 for endpoint in playing.endpoints:
-                    for row in scraped(
+                    for row in counter_rows(
                         plan.run, opened.row.leg, endpoint, opened.met.identities[endpoint.name]
                     ):
                         opened.writer.append(row)
@@ -271,7 +271,7 @@ class Leg:
         opened: Opened,
         before: Past,
         barrier: Barrier,
-        opening: Opening,
+        opening: Callable[[Open], Awaitable[None]],
     ) -> Runner:
         """Play from this machine, in this process or from workers."""
         writer, workers = opened.writer, self._playing.means.workers
@@ -296,7 +296,7 @@ class Leg:
         opened: Opened,
         before: Past,
         barrier: Barrier,
-        opening: Opening,
+        opening: Callable[[Open], Awaitable[None]],
     ) -> Crew:
         """Play from the nodes of a cluster."""
         playing, means = self._playing, self._playing.means
@@ -377,7 +377,7 @@ class Leg:
     async def _load(self, *, patience_s: float) -> str | None:
         """Bring the database up to date; being asked to stop once more ends the wait for it."""
         playing, stops = self._playing, self._stops
-        return await loaded(
+        return await load_run(
             playing.plan.run,
             playing.database,
             patience_s=patience_s,

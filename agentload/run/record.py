@@ -170,7 +170,9 @@ def fingerprint(
     )
 
 
-def scraped(run_id: str, leg: int, endpoint: Endpoint, identity: Identity) -> Iterator[SampleRow]:
+def counter_rows(
+    run_id: str, leg: int, endpoint: Endpoint, identity: Identity
+) -> Iterator[SampleRow]:
     """Say what a server counts, now; nothing where not every replica told: sums of some alone would seem to run backwards."""
     at_ns = time.monotonic_ns()
     if identity.replicas == len(endpoint.metrics_urls):

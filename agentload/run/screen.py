@@ -21,14 +21,14 @@ from agentload.prompts.renderer import Renderer
 from agentload.run.arms import EMULATED_SPEED, read_arms, with_control
 from agentload.run.ask import seen_again
 from agentload.run.audience import Audience
-from agentload.run.part import Notice, Part, Work, loaded, looked_at, part
-from agentload.run.past import check_joined, given
+from agentload.run.part import Notice, Part, Work, load_run, look_at, part
+from agentload.run.past import check_joined, past_answers
 from agentload.run.place import Place
 from agentload.run.questions import subject_of
 from agentload.run.record import Stored, fingerprint
 from agentload.run.servers import window
 from agentload.run.simulate import PART, simulated_id
-from agentload.run.simulated_answers import described
+from agentload.run.simulated_answers import description
 from agentload.serve.wanted import token_id
 from agentload.store.loader import rewrite
 from agentload.study.kinds import Ask
@@ -78,9 +78,9 @@ class _Leg:
 
     async def _play(self) -> str:
         work = self.work
-        await looked_at(work.database, notice=self.notice)
+        await look_at(work.database, notice=self.notice)
         names = tuple(each.name for each in work.endpoints)
-        before = given(work.database, self.run, names)
+        before = past_answers(work.database, self.run, names)
 
         def check(identities: Mapping[str, Identity]) -> None:
             if work.into is not None:
@@ -112,7 +112,7 @@ class _Leg:
                     (replace(endpoint, log=up.endpoint.log),), {endpoint.name: up.identity}, opened
                 )
             opened.row = replace(opened.row, status="stopped" if self._stops.is_set() else "done")
-        await loaded(self.run, work.database, notice=self.notice)
+        await load_run(self.run, work.database, notice=self.notice)
         return self.run
 
     async def _ask(
@@ -222,7 +222,7 @@ def _simulated(
     arms = {arm.name: arm for arm in found}
     if place.into is not None:
         check_joined(
-            given(place.database, run, tuple(arms)),
+            past_answers(place.database, run, tuple(arms)),
             run_id=run,
             arms=tuple(arms),
             kind="simulated",
@@ -245,7 +245,7 @@ def _simulated(
         name: Modelled(arm=arm, seed=study.seed) for name, arm in arms.items()
     }
     asyncio.run(screening.ask(sources))
-    before = described(run, study, arms, place.database) if place.into is None else ()
+    before = description(run, study, arms, place.database) if place.into is None else ()
     name = PART if place.into is None else "screen"
     rewrite((*before, *screening.rows), place.database, run_id=run, name=name)
     return run

@@ -31,7 +31,7 @@ class Sizes:
 def sizes(endpoints: Sequence[Endpoint]) -> dict[str, Sizes]:
     """Return how much each arm's server holds and takes."""
     return {
-        each.name: profiled_sizes(profiled(each.profile))
+        each.name: profiled_sizes(profile_arm(each.profile))
         if each.profile
         else asyncio.run(_asked(each))
         for each in endpoints
@@ -57,7 +57,7 @@ def window(identities: Iterable[Identity], arms: Iterable[Endpoint] = ()) -> int
     return min((length for length in said if isinstance(length, int)), default=None)
 
 
-def profiled(profile: str) -> ArmProfile:
+def profile_arm(profile: str) -> ArmProfile:
     """Return the arm of a profile that an emulated endpoint plays."""
     name, _, arm = profile.rpartition("/")
     (found,) = arms_of(name, [arm])
@@ -157,7 +157,7 @@ def speech(
     )
 
 
-def asking(
+def for_questions(
     endpoints: tuple[Endpoint, ...], request: Request, timeouts: Timeouts
 ) -> tuple[Endpoint, ...]:
     """Return the endpoints as untimed questions ask them: with what a study says of requests, and of patience where it says any."""

@@ -17,7 +17,7 @@ from agentload.model.rows import AnswerRow, Row
 from agentload.run.answer_rows import answer_row
 from agentload.run.arms import ALL, read_arms
 from agentload.run.ask import Asked
-from agentload.run.past import asked_of, check_joined, given
+from agentload.run.past import asked_of, check_joined, past_answers
 from agentload.run.place import Place
 from agentload.run.questions import (
     Question,
@@ -42,7 +42,7 @@ GARBLED = GARBAGE * 64
 GOLDEN: Final = 0.6180339887498949
 
 
-def described(
+def description(
     run: str, study: Ask, arms: Mapping[str, ArmProfile], database: Path
 ) -> Iterator[Row]:
     """Yield the rows that describe a simulated run of questions, or of a screen."""
@@ -89,7 +89,7 @@ class Answering:
         fit = tuple(each for each in self.asked.order if each.context <= longest)
         if self.place.into is None:
             return fit
-        before = given(self.place.database, self.run, tuple(self.arms))
+        before = past_answers(self.place.database, self.run, tuple(self.arms))
         check_joined(
             before,
             run_id=self.run,
@@ -102,7 +102,7 @@ class Answering:
     def rows(self, questions: tuple[Question, ...]) -> Iterator[Row]:
         """Yield the rows of the answers, behind those that describe the run if it is one of its own."""
         if self.place.into is None:
-            yield from described(self.run, self.study, self.arms, self.place.database)
+            yield from description(self.run, self.study, self.arms, self.place.database)
         asked: Counter[tuple[str, int]] = Counter()
         for question in questions:
             # Without noise: as evenly as can be, so that any number of questions is right as often as the table says, on each arm.
@@ -176,7 +176,7 @@ def _check_scored(tasks: Sequence[str], arms: Sequence[ArmProfile]) -> None:
         )
 
 
-def answering(study: Ask, place: Place) -> Answering:
+def answers_of(study: Ask, place: Place) -> Answering:
     """Say what is asked of which arms. Raises UsageError, ProfileError."""
     if study.own is not None:
         raise UsageError(

@@ -26,7 +26,7 @@ from agentload.run.measure import simulate
 from agentload.run.place import Place
 from agentload.run.record import fingerprint
 from agentload.run.servers import Sizes
-from agentload.run.simulated_answers import answer_all, answering
+from agentload.run.simulated_answers import answer_all, answers_of
 from agentload.store.journal import Writer
 from agentload.store.places import journal_folder
 from agentload.study.change import extended
@@ -64,7 +64,7 @@ def played(
     made = simulation(Replay(traces=CHAT, servers=servers, pairs=6, blocks=1, load=load), place)
     run = simulate(made, Audience()).run_id
     asked = Ask(servers=servers, contexts=contexts, tasks=("needle",), items=2_000)
-    answer_all(answering(asked, Place(database=place.database, into=run)))
+    answer_all(answers_of(asked, Place(database=place.database, into=run)))
     return advise(place.database, run, setting=Setting())
 
 

@@ -26,16 +26,16 @@ from agentload.run.capacity import (
     Chosen,
     Found,
     Loads,
+    conclude,
     drawn,
     keep_searches,
     rows,
     search,
-    settled,
     simulate_trial,
     trial_plan,
     try_loads,
 )
-from agentload.run.crowd import Crowd, measured
+from agentload.run.crowd import Crowd, trial_of
 from agentload.run.servers import arms_of
 from agentload.run.simulate import quiet
 from agentload.run.trial import Trial, Trouble
@@ -63,7 +63,7 @@ def test_the_interval_of_a_search_covers_what_a_long_run_would_find() -> None:
             )
 
         tried = search("a", attempt, start=8, whole=True, share=0.95)
-        (found,) = settled({"a": tried}, share=0.95)
+        (found,) = conclude({"a": tried}, share=0.95)
         assert len(tried) <= 24
         assert found.low is not None
         assert found.high is not None
@@ -84,7 +84,7 @@ def trial(load: float, limit: float) -> Trial:
 
 
 def test_a_load_that_never_holds_or_never_breaks_is_said() -> None:
-    (never,) = settled(
+    (never,) = conclude(
         {"a": search("a", lambda load, _: trial(load, 0), start=8, whole=True, share=0.95)},
         share=0.95,
     )
@@ -93,7 +93,7 @@ def test_a_load_that_never_holds_or_never_breaks_is_said() -> None:
         None,
         [1, 2, 4, 8],
     )
-    (always,) = settled(
+    (always,) = conclude(
         {"a": search("a", lambda load, _: trial(load, 1e9), start=8, whole=True, share=0.95)},
         share=0.95,
     )
@@ -110,7 +110,7 @@ def test_a_void_trial_is_no_trouble_and_ends_the_search_once_a_load_has_held(voi
         )
 
     tried = search("a", attempt, start=8, whole=True, share=0.95)
-    (found,) = settled({"a": tried}, share=0.95)
+    (found,) = conclude({"a": tried}, share=0.95)
     assert [each.void for each in tried] == [None] * void_at + ["other requests"]
     assert found.void == tried[-1]
     assert found.holds is not None
@@ -125,7 +125,7 @@ def test_a_load_that_is_too_much_for_the_client_is_followed_by_smaller_ones(
         return trial(load, 21) if load <= carried else Trial(load=load, void="requests left late")
 
     tried = search("a", attempt, start=8, whole=True, share=0.95)
-    (found,) = settled({"a": tried}, share=0.95)
+    (found,) = conclude({"a": tried}, share=0.95)
     assert [each.load for each in tried][: len(loads)] == loads
     assert (found.holds is None) == (carried == 0)
     assert found.void is not None
@@ -155,7 +155,7 @@ def test_one_lucky_draw_is_not_believed() -> None:
         return trial(load, 40 if number == 1 else 10)
 
     tried = search("a", attempt, start=8, whole=True, share=0.95)
-    (found,) = settled({"a": tried}, share=0.95)
+    (found,) = conclude({"a": tried}, share=0.95)
     assert found.low is not None
     assert found.high is not None
     assert math.floor(found.low) <= 10 <= math.floor(found.high)
@@ -242,7 +242,7 @@ def test_a_pool_twice_as_large_carries_about_twice_the_agents_whose_contexts_sta
     stock = steady(trace, study.load.planned())
     found = {
         each.arm: each.holds
-        for each in settled(
+        for each in conclude(
             {
                 name: try_loads(
                     study, name, partial(simulate_trial, study, stock, arm), start=START[study.find]
@@ -314,7 +314,7 @@ def searched(troubles: dict[int, Trouble | None], *, arm: str = "bf16") -> Found
         replace(TRIAL, load=load, within=100 if found is None else 50, trouble=found)
         for load, found in sorted(troubles.items())
     )
-    (found,) = settled({arm: trials}, share=0.95)
+    (found,) = conclude({arm: trials}, share=0.95)
     return found
 
 
@@ -371,7 +371,7 @@ def test_trials_of_one_load_are_all_kept(tmp_path: Path) -> None:
         for load, within in ((8, 99), (8, 97), (12, 60), (12, 80))
     )
     keep_searches(
-        settled({"bf16": trials}, share=0.95),
+        conclude({"bf16": trials}, share=0.95),
         database,
         run="r",
         at_ns=1,
@@ -504,7 +504,7 @@ def test_a_play_that_was_void_and_played_again_counts_once() -> None:
     ]
     rows: list[Row] = [*void, turn(10), turn(11), turn(12), play(10)]
     counted = [sample("preemptions", at_s, value) for at_s, value in ((1, 0), (3, 5), (13, 6))]
-    found = measured(8, [*rows, *counted], SLO, 4.0, died=None)
+    found = trial_of(8, [*rows, *counted], SLO, 4.0, died=None)
     counted_once = Trial(load=8, turns=2, within=2, preemptions=1, output_tokens_per_s=60 / 3)
     assert replace(found, ttft_ms=None, tpot_ms=None, turn_ms=None) == counted_once
     assert found.ttft_ms == 50.0
@@ -517,10 +517,10 @@ def test_a_trial_of_which_every_play_was_void_says_why_and_nothing_else() -> Non
         turn(12),
         play(10, "bf16 answered 3 requests that were not ours"),
     ]
-    assert measured(8, rows, SLO, 4.0, died=None) == Trial(
+    assert trial_of(8, rows, SLO, 4.0, died=None) == Trial(
         load=8, void="bf16 answered 3 requests that were not ours"
     )
-    died = measured(8, rows, SLO, 4.0, died="it stopped answering")
+    died = trial_of(8, rows, SLO, 4.0, died="it stopped answering")
     assert (died.void, died.died, died.turns) == (None, "it stopped answering", 1)
 
 
@@ -538,7 +538,7 @@ def tried(
 
     monkeypatch.setattr(Crowd, "_trial", trial)
     told: list[str] = []
-    (found,) = settled({"bf16": on_the_server(told.append)}, share=0.95)
+    (found,) = conclude({"bf16": on_the_server(told.append)}, share=0.95)
     return found, told
 
 

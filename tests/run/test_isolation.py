@@ -68,7 +68,7 @@ def test_answers_are_held_against_those_of_the_first_combination_that_gave_some(
         for name in ("bf16", "fp8")
     ]
     list(
-        isolation.isolated(
+        isolation.try_each(
             combinations(arms, graphs=False),
             tokens=1,
             prompts=2,
