@@ -35,7 +35,9 @@ from agentload.verdict.policy import Setting
 def carry_out(
     study: Study, place: Place, *, is_dry: bool, as_json: bool, is_gated: bool = False
 ) -> None:
-    """Run a study. Raises InterruptError when it was stopped, GateError when it is *is_gated* and an arm is not fit."""
+    """Run a study. Raises InterruptError when it was stopped,
+    GateError when it is *is_gated* and an arm is not fit.
+    """
     if isinstance(study.servers, Live) and not is_dry:
         transient(f"reading the trace and meeting {study.servers.endpoints} …")
     if isinstance(study, Decide):
@@ -152,8 +154,10 @@ def _print_questions(made: Eval | Answering, *, as_json: bool) -> None:
         minutes = expected.minutes * each.mean_items / looks(study)[-1]
         tokens = expected.prompt_tokens * each.mean_items / looks(study)[-1]
         print(
-            f"if {truth}: {each.mean_items:,.0f} items in the mean, {tokens:,.0f} tokens in, {about(minutes)}; "
-            f"{each.safe:.0%} end as accurate, {each.worse:.0%} worse, {1 - each.safe - each.worse:.0%} undecided"
+            f"if {truth}: {each.mean_items:,.0f} items in the mean, {tokens:,.0f} tokens "
+            f"in, {about(minutes)}; "
+            f"{each.safe:.0%} end as accurate, {each.worse:.0%} worse, "
+            f"{1 - each.safe - each.worse:.0%} undecided"
         )
 
 

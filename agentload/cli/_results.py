@@ -96,7 +96,10 @@ def plan_text(plan: Plan, cost: Cost, fills: Fills | None = None) -> str:
     calls = ", ".join(f"{arm} {count:,}" for arm, count in cost.calls_by_arm.items())
     return "\n".join(
         (
-            f"plan      {plan.design}, {len(plan.blocks)} blocks, {pairs} pairs, {cost.rounds} rounds",
+            (
+                f"plan      {plan.design}, {len(plan.blocks)} blocks, {pairs} pairs, "
+                f"{cost.rounds} rounds"
+            ),
             f"order     {shown}",
             *(
                 [f"starts    {starts + met} of servers, one at a time; their time is not counted"]
@@ -135,8 +138,14 @@ def trial_lines(study: Search, found: Iterable[Found]) -> Iterator[str]:
     slo = LIMITS.write(study.slo)
     unit = "sessions" if study.find == "max-concurrency" else "starts/s"
     for each in found:
-        yield f"{each.arm}: {_bracket(each, unit)} ({slo} ms for {study.share:.0%} of turns; simulated)"
-        yield f"  {unit:>10}{'turns':>9}{'within':>9}{'cached':>9}{'KV peak':>9}{'preempted':>11}{'tokens/s':>10}"
+        yield (
+            f"{each.arm}: {_bracket(each, unit)} ({slo} ms for {study.share:.0%} of turns; "
+            "simulated)"
+        )
+        yield (
+            "  "
+            f"{unit:>10}{'turns':>9}{'within':>9}{'cached':>9}{'KV peak':>9}{'preempted':>11}{'tokens/s':>10}"
+        )
         for trial in each.trials:
             cached, usage = (_percent(each) for each in (trial.hit_rate, trial.peak_kv_usage))
             yield (
@@ -160,7 +169,9 @@ def _bracket(found: Found, unit: str) -> str:
 
 
 def print_limits(found: Sequence[Found]) -> None:
-    """Print a line an arm: what it carries, with its interval, and which trouble there is beyond."""
+    """Print a line an arm: what it carries, with
+    its interval, and which trouble there is beyond.
+    """
     cells = [
         (
             each.arm,

@@ -1,4 +1,6 @@
-"""Write down what an arm answered: its grade, what is wrong with its text, and how far it agrees with the reference."""
+"""Write down what an arm answered: its grade, what is wrong
+with its text, and how far it agrees with the reference.
+"""
 
 import json
 import math
@@ -21,7 +23,9 @@ def void_answers(rows: Iterable[AnswerRow], why: str) -> Iterator[AnswerRow]:
 
 
 def signals(reply: Answered, reference: Answered | None) -> str:
-    """Return what is stored beside an answer, as JSON; *reference* is None for the reference arm itself and where it failed."""
+    """Return what is stored beside an answer, as JSON; *reference*
+    is None for the reference arm itself and where it failed.
+    """
     said = reply.text
     seen: dict[str, object] = {
         "finish_reason": reply.finish_reason,
@@ -59,7 +63,10 @@ def failure(failed: Failed) -> str:
 
 
 def agreement(one: Sequence[str], other: Sequence[str]) -> int:
-    """Count the leading pieces that two answers share. Greedy texts part at near ties, so equality says little, and this more."""
+    """Count the leading pieces that two answers share.
+
+    Greedy texts part at near ties, so equality says little, and this more.
+    """
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 

@@ -1,4 +1,6 @@
-"""Read which servers a study measures and by what means: they run, are started in turn, are emulated, or exist in virtual time alone."""
+"""Read which servers a study measures and by what means: they run,
+are started in turn, are emulated, or exist in virtual time alone.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -68,10 +70,11 @@ class Arms:
     def up(
         self, *, noise: bool, seed: int, machines: int = 1, speed: float = 1.0, is_dry: bool = False
     ) -> Iterator[tuple[Endpoint, ...]]:
-        """Yield the endpoints; emulated arms are served for the block, in a process for each of the *machines*.
+        """Yield the endpoints; emulated arms are served for
+        the block, in a process for each of the *machines*.
 
-        When *is_dry* emulated arms are only named. *speed* divides the time that their answers take. Inside another such block the
-        servers of that block serve.
+        When *is_dry* emulated arms are only named. *speed* divides the time that
+        their answers take. Inside another such block the servers of that block serve.
         """
         if not self.is_emulated:
             yield self.endpoints
@@ -115,9 +118,11 @@ def _placed(arm: ArmProfile, urls: Sequence[str]) -> Endpoint:
 
 
 def read_arms(servers: Servers, *, tokenizer: str | None = None, is_timed: bool = True) -> Arms:
-    """Read the arms that a study names; those of a profile need a latency unless answers alone are asked for.
+    """Read the arms that a study names; those of a profile
+    need a latency unless answers alone are asked for.
 
-    Raises UsageError for arms to be started without a command, EndpointError for missing keys, ProfileError for unknown arms.
+    Raises UsageError for arms to be started without a command,
+    EndpointError for missing keys, ProfileError for unknown arms.
     """
     if isinstance(servers, Virtual):
         profiles = arms_of(servers.profile, servers.arms, is_timed=is_timed)

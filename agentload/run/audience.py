@@ -1,4 +1,6 @@
-"""Say how somebody follows a run and stops it: the command line draws and hears Ctrl-C, a scheduler stops after its budget, a notebook does neither."""
+"""Say how somebody follows a run and stops it: the command line draws and
+hears Ctrl-C, a scheduler stops after its budget, a notebook does neither.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -46,7 +48,9 @@ class Audience:
             self.notice(f"warning: {text}")
 
     def hearing_once(self) -> "Audience":
-        """Return an audience that is told of a server once, though the server is met again for each pair."""
+        """Return an audience that is told of a server
+        once, though the server is met again for each pair.
+        """
         said: set[str] = set()
 
         def notice(text: str) -> None:
@@ -60,7 +64,9 @@ class Audience:
 
 @contextmanager
 def ending(stop: Stop, audience: Audience) -> Iterator[None]:
-    """Stop when the audience says so, and once more when what is in flight has had its time: servers may never end an answer."""
+    """Stop when the audience says so, and once more when what is
+    in flight has had its time: servers may never end an answer.
+    """
     asked = 0
 
     def asked_to() -> None:
@@ -78,7 +84,9 @@ def ending(stop: Stop, audience: Audience) -> Iterator[None]:
 
 
 def finish(work: Coroutine[Any, Any, T], audience: Audience) -> T:
-    """Run work that has nothing to bring to an end; a stop ends it as Ctrl-C does, by KeyboardInterrupt."""
+    """Run work that has nothing to bring to an end; a
+    stop ends it as Ctrl-C does, by KeyboardInterrupt.
+    """
 
     async def act() -> T:
         task = asyncio.current_task()
@@ -99,7 +107,9 @@ def finish(work: Coroutine[Any, Any, T], audience: Audience) -> T:
 def check_stored(
     ended: Stored, place: Place, audience: Audience, *, stopped: InterruptError | None = None
 ) -> None:
-    """Raise what a run ends with: that it was stopped, or that the database lacks what is in the journal."""
+    """Raise what a run ends with: that it was stopped,
+    or that the database lacks what is in the journal.
+    """
     run = ended.run_id
     if ended.load_error is not None:
         lacking = f"run {run} is in its journal but not in {place.database}: {ended.load_error}"

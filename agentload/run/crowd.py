@@ -1,4 +1,6 @@
-"""Find how many sessions a real server carries: each trial is a play of its own, and says so where our own side may have been late."""
+"""Find how many sessions a real server carries: each trial is a
+play of its own, and says so where our own side may have been late.
+"""
 
 import asyncio
 import json
@@ -42,7 +44,10 @@ class Crowd:
     _is_first: bool = field(init=False, default=True)
 
     def attempt(self, load: float, seed: int) -> Trial:
-        """Try a number of sessions. Raises what is wrong with the server where that is wrong from the first trial on."""
+        """Try a number of sessions.
+
+        Raises what is wrong with the server where that is wrong from the first trial on.
+        """
         is_first, self._is_first = self._is_first, False
         try:
             trial = self._judged(round(load), seed)
@@ -66,7 +71,8 @@ class Crowd:
         if trial.void is not None:
             return trial
         trial = replace(trial, trouble=trouble(trial, self.study.share))
-        # Our own lag makes turns slower and never faster: what holds in spite of it holds, and trouble that is no matter of time stays.
+        # Our own lag makes turns slower and never faster: what holds in
+        # spite of it holds, and trouble that is no matter of time stays.
         if late is not None and trial.trouble == "slo":
             return replace(trial, void=f"it may be our own side: {late}")
         return trial
@@ -112,7 +118,9 @@ class Crowd:
 def trial_of(
     sessions: int, rows: Iterable[Row], slo: Slo, seconds: float, *, died: str | None
 ) -> Trial:
-    """Return what the last play of a trial's block says: those before it were void, and a void one says nothing."""
+    """Return what the last play of a trial's block says:
+    those before it were void, and a void one says nothing.
+    """
     found = list(rows)
     last = max(
         (row for row in found if isinstance(row, BlockRow)),

@@ -1,6 +1,8 @@
-"""Carry a study out, whatever its kind, or say what it would take: the one place that tells the kinds apart.
+"""Carry a study out, whatever its kind, or say what it
+would take: the one place that tells the kinds apart.
 
-A decision, and questions that are asked until they decide, are made of such studies: they stand above this door and come through it.
+A decision, and questions that are asked until they decide, are made
+of such studies: they stand above this door and come through it.
 """
 
 from collections.abc import Callable
@@ -65,7 +67,10 @@ def carry_out(study: Measured, place: Place, audience: Audience) -> Result:
 def forecast(
     study: Measured, place: Place, *, notice: Callable[[str], None]
 ) -> Prepared | Eval | Answering:
-    """Lay a study out without starting or asking anyone. Raises UsageError for a study that has no plan."""
+    """Lay a study out without starting or asking anyone.
+
+    Raises UsageError for a study that has no plan.
+    """
     match study:
         case Replay() | Sweep():
             with lay_out(study, place, is_dry=True, notice=notice) as made:

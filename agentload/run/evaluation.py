@@ -75,7 +75,9 @@ def _source(
 
 
 def _measured(asked: Asking, arms: Arms, reference: Endpoint) -> dict[str, Tokenizer]:
-    """Have the reference count tokens; where servers are started in turn, its server runs meanwhile."""
+    """Have the reference count tokens; where servers
+    are started in turn, its server runs meanwhile.
+    """
     if arms.launching is None:
         return asyncio.run(measure_lengths(reference, asked.tasks, seed=asked.seed))
     logs, start_s = arms.launching.logs / "lengths", arms.launching.start_s
@@ -85,7 +87,10 @@ def _measured(asked: Asking, arms: Arms, reference: Endpoint) -> dict[str, Token
 
 
 def ask(made: Eval | Answering, audience: Audience) -> Asked:
-    """Ask one part's questions. A first stop lets what is in flight come to its end, a second cancels it."""
+    """Ask one part's questions.
+
+    A first stop lets what is in flight come to its end, a second cancels it.
+    """
     if isinstance(made, Answering):
         return answer_all(made)
 

@@ -44,10 +44,11 @@ def find_loads(
     most: int | None = None,
     probe: str = PROBE,
 ) -> tuple[Found, ...]:
-    """Search the load that just holds, arm by arm; where we start the servers, one runs at a time, and one that died is started again.
+    """Search the load that just holds, arm by arm; where we start the
+    servers, one runs at a time, and one that died is started again.
 
-    With *loads* for the arms, those are tried and nothing is searched, and trials *before* count with them; *most* are made of each arm.
-    They are kept as *probe*.
+    With *loads* for the arms, those are tried and nothing is searched, and trials
+    *before* count with them; *most* are made of each arm. They are kept as *probe*.
     """
     trace, _ = read_traces(study.traces, max_context_tokens=study.load.max_context_tokens)
     stock = steady(trace, study.load.planned())
@@ -107,7 +108,9 @@ def _server(arm: Endpoint, launching: Launching | None) -> Iterator[Kept | None]
 
 
 def require_found(found: Sequence[Found]) -> None:
-    """Raise `EndpointError` for an arm of which nothing is known, because its first trial says nothing."""
+    """Raise `EndpointError` for an arm of which nothing
+    is known, because its first trial says nothing.
+    """
     for each in found:
         if each.void is not None and each.holds is None and each.high is None:
             raise EndpointError(

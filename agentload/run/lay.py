@@ -1,7 +1,9 @@
-"""Lay a study out on its arms: traces read, servers reached or started, the plan made. Nothing is measured here.
+"""Lay a study out on its arms: traces read, servers reached or started, the plan made.
 
-Servers and arms in virtual time are laid out alike. What differs is said once, as the ground that a plan stands on: names, windows, pools,
-machines.
+Nothing is measured here.
+
+Servers and arms in virtual time are laid out alike. What differs is said
+once, as the ground that a plan stands on: names, windows, pools, machines.
 """
 
 import asyncio
@@ -51,14 +53,19 @@ class Prepared:
     fills: Fills | None = None
     """When the pools are full, of a run that is laid out to fill them."""
     beyond: str | None = None
-    """How many turns are longer than a model takes, as far as that is known before servers are asked."""
+    """How many turns are longer than a model takes,
+    as far as that is known before servers are asked.
+    """
 
 
 @contextmanager
 def lay_out(
     study: Replay | Sweep, place: Place, *, is_dry: bool = False, notice: Notice = lambda _: None
 ) -> Iterator[Prepared]:
-    """Yield what is played; emulated servers run as long as the block. When *is_dry* nobody is started or asked."""
+    """Yield what is played; emulated servers run as long as the block.
+
+    When *is_dry* nobody is started or asked.
+    """
     if isinstance(study.servers, Virtual):
         assert isinstance(study, Replay), study
         yield simulation(study, place)
@@ -87,7 +94,9 @@ class _Ground:
     machines: tuple[str, ...] = ()
     replicas: tuple[str, ...] = ()
     compares: bool | None = None
-    """Whether turns know what was answered when they were recorded; None: no recorded words are played."""
+    """Whether turns know what was answered when they
+    were recorded; None: no recorded words are played.
+    """
     first: Replay | None = None
     """How the run began that is resumed."""
 
@@ -156,7 +165,9 @@ def _lay(
 
 
 def _long_run(study: Replay, agents: int, trace: Trace, ground: _Ground) -> LongRun:
-    """Lay out windows that fill the pools; those of a run that is resumed last as long as they did."""
+    """Lay out windows that fill the pools; those of
+    a run that is resumed last as long as they did.
+    """
     load, lasted_s = study.load, None
     if ground.first is not None:
         load, lasted_s = msgspec.structs.replace(load, duration_s=None), load.duration_s
@@ -183,7 +194,9 @@ def with_end(study: Replay) -> Replay:
 def simulation(
     study: Replay, place: Place, *, stock: Steady | None = None, held_tokens: float | None = None
 ) -> Prepared:
-    """Lay a replay out in virtual time; *stock* is what its windows are drawn from, where that and what they hold are known."""
+    """Lay a replay out in virtual time; *stock* is what its windows
+    are drawn from, where that and what they hold are known.
+    """
     assert isinstance(study.servers, Virtual), study.servers
     if study.load.history == "recorded":
         raise UsageError(
@@ -220,7 +233,9 @@ def simulation(
 
 
 def _machines(study: Replay, servers: Virtual, arms: Sequence[ArmProfile]) -> dict[str, float]:
-    """Return how many times as long a step takes on each machine; empty where machines are not named."""
+    """Return how many times as long a step takes on
+    each machine; empty where machines are not named.
+    """
     found = dict(servers.machines)
     if not found and (study.swap or study.design == "parallel"):
         found = {f"m{number + 1}": 1.0 for number in range(len(arms))}
@@ -266,13 +281,16 @@ def _ground(
     *,
     notice: Notice,
 ) -> _Ground:
-    """Say what servers are laid out on; *served* are those that were *found*, with their controls."""
+    """Say what servers are laid out on; *served* are
+    those that were *found*, with their controls.
+    """
     assert isinstance(study.servers, Live), study.servers
     forced = ", ".join(each.name for each in found if each.force_lengths)
     compares = None if study.load.history != "recorded" else not forced
     if compares is False:
         notice(
-            f"replies are not compared with recorded ones: lengths are forced on {forced} (force_lengths: false in the arms file)"
+            f"replies are not compared with recorded ones: lengths are forced on {forced} "
+            "(force_lengths: false in the arms file)"
         )
     row = None if place.resume is None else began(place.database, place.resume)
     first = None if row is None else study_of(row)
@@ -295,11 +313,16 @@ def replicas_left_out(arms: Sequence[Endpoint]) -> str | None:
     if pairs == most:
         return None
     counts = ", ".join(f"{each.name} {len(each.servers)}" for each in arms)
-    return f"unequal numbers of replicas ({counts}): a start counts where each arm has its own, so the first {pairs} of each play"
+    return (
+        f"unequal numbers of replicas ({counts}): a start counts where each arm has its own, so "
+        f"the first {pairs} of each play"
+    )
 
 
 def _are_apart(arms: tuple[Endpoint, ...], servers: Live) -> bool:
-    """Tell whether each arm has a server of its own all the time: then a difference may be that of their GPUs. A stand-in has none."""
+    """Tell whether each arm has a server of its own all the time:
+    then a difference may be that of their GPUs. A stand-in has none.
+    """
     return (
         not servers.launch
         and len({arm.url for arm in arms}) > 1
@@ -320,7 +343,8 @@ def _sweep(
     if not is_dry:
         longest = _longest(served, are_up=launching is None)
         contexts = _fitting(contexts, longest, study.output_tokens, notice)
-    # Those that were played beside the run before are counted, so that the orders of its arms stay balanced.
+    # Those that were played beside the run before are
+    # counted, so that the orders of its arms stay balanced.
     whole = (
         study
         if place.into is None
@@ -346,7 +370,9 @@ def _sweep(
 
 
 def _longest(arms: tuple[Endpoint, ...], *, are_up: bool) -> int | None:
-    """Return what the shortest model length is, by the servers' word or, where they are not asked, by the arms file's or the profile's."""
+    """Return what the shortest model length is, by the servers' word
+    or, where they are not asked, by the arms file's or the profile's.
+    """
     if are_up:
         return window(asyncio.run(identify_all(arms)))
     said = [

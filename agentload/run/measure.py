@@ -1,4 +1,6 @@
-"""Play what is laid out, in virtual time or on servers: each part of the run to its end, progress shown, a stop heeded."""
+"""Play what is laid out, in virtual time or on servers: each
+part of the run to its end, progress shown, a stop heeded.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -31,7 +33,9 @@ def simulate(made: Prepared, audience: Audience) -> Stored:
 
 
 def measure(made: Prepared, place: Place, audience: Audience) -> Played:
-    """Play what is laid out for live servers, and say what its reader should know: that it takes long, that its timings are invalid."""
+    """Play what is laid out for live servers, and say what its reader
+    should know: that it takes long, that its timings are invalid.
+    """
     playing = made.playing
     assert isinstance(playing, Playing), playing
     audience.warn(made.beyond)
@@ -45,7 +49,8 @@ def measure(made: Prepared, place: Place, audience: Audience) -> Played:
 
 
 def play_stages(playing: Playing, audience: Audience) -> Played:
-    """Play a run, a part for each stretch in which no arm moves; what was played before a resumption is not played again.
+    """Play a run, a part for each stretch in which no arm moves;
+    what was played before a resumption is not played again.
 
     A first stop lets what is in flight come to its end, a second cancels it.
     """
@@ -98,7 +103,10 @@ def play_stages(playing: Playing, audience: Audience) -> Played:
 async def check_replicas(
     arms: Sequence[Endpoint], *, is_forced: bool, notice: Callable[[str], None]
 ) -> None:
-    """See that the replicas of each arm are servers of their own, and alike. Raises EndpointError naming those that are not."""
+    """See that the replicas of each arm are servers of their own, and alike.
+
+    Raises EndpointError naming those that are not.
+    """
     for arm in arms:
         if not arm.replicas:
             continue
@@ -112,7 +120,8 @@ async def check_replicas(
             if not is_forced:
                 raise EndpointError(
                     "; ".join(others),
-                    hint="start it as its fellow was, or leave it out; --force measures it all the same",
+                    hint="start it as its fellow was, or leave it out; --force measures it all "
+                    "the same",
                 )
             for each in others:
                 notice(f"caveat: {each}")

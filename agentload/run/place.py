@@ -42,7 +42,10 @@ def place_of(
     resume: str | None = None,
     into: str | None = None,
 ) -> Place:
-    """Say where a study's rows go. Raises UsageError where they cannot go there, StoreError where a run to join is not there."""
+    """Say where a study's rows go.
+
+    Raises UsageError where they cannot go there, StoreError where a run to join is not there.
+    """
     database = Path(db)
     if resume is not None and into is not None:
         raise UsageError(
@@ -83,7 +86,8 @@ def _check_joins(study: Study) -> None:
             raise UsageError("--into does nothing without --find", hint="agentload simulate --help")
         case Replay():
             raise UsageError(
-                "--into keeps sweeps, searches, questions and probes beside a run, and this is a replay",
+                "--into keeps sweeps, searches, questions and probes beside a run, and "
+                "this is a replay",
                 hint=ALONE,
             )
         case Search(find="max-rate"):

@@ -23,7 +23,9 @@ def probe(study: Probe, audience: Audience) -> Probed:
 
 
 def isolate(study: Probe, place: Place, audience: Audience) -> tuple[Cell, ...]:
-    """Try each feature on a server of its own, one after the other; what was seen is kept beside the run that is joined, if any."""
+    """Try each feature on a server of its own, one after the other;
+    what was seen is kept beside the run that is joined, if any.
+    """
     arms = read_arms(study.servers).launchable(option="--matrix")
     tried = combinations(for_questions(arms, study.request, study.timeouts), graphs=study.graphs)
     cells = tuple(

@@ -1,4 +1,6 @@
-"""Carry a screen out: on servers that run side by side or in turn, or on the arms of a profile in virtual time."""
+"""Carry a screen out: on servers that run side by side
+or in turn, or on the arms of a profile in virtual time.
+"""
 
 import asyncio
 import json
@@ -41,7 +43,9 @@ SALTS: Final = ("a", "b", "c")
 
 
 def screen(study: Ask, place: Place, audience: Audience) -> Stored:
-    """Screen the arms of a study, and store what was seen. Raises EndpointError where a server cannot be asked.
+    """Screen the arms of a study, and store what was seen.
+
+    Raises EndpointError where a server cannot be asked.
 
     A stop lets the prompt in flight come to its end.
     """
@@ -118,7 +122,9 @@ class _Leg:
     async def _ask(
         self, served: tuple[Endpoint, ...], identities: Mapping[str, Identity], opened: Part
     ) -> None:
-        """Ask servers that run side by side; the first of the run is the reference, and makes the prompts."""
+        """Ask servers that run side by side; the first of
+        the run is the reference, and makes the prompts.
+        """
         models = {each.name: served_model(each, identities[each.name]) for each in served}
         if self._under_way is None:
             self._under_way = await self._begun(served[0], models[served[0].name], identities)
@@ -158,7 +164,9 @@ class _Leg:
 def _passage(
     subject: Subject, number: int, endpoint: Endpoint | None, model: str, longest: int
 ) -> Passage:
-    """Write a prompt behind each salt, in the token ids of a server that tells them, else as words; None is the emulated model."""
+    """Write a prompt behind each salt, in the token ids of a server
+    that tells them, else as words; None is the emulated model.
+    """
     salted: dict[str, Prompt] = {}
     for salt in SALTS:
         prompt = Renderer(seed=subject.header.seed, block=subject.header.block).render(
@@ -180,7 +188,9 @@ def _passage(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Modelled:
-    """Tell what a profile's arm holds likely, in virtual time; requests that come at once are company for each other."""
+    """Tell what a profile's arm holds likely, in virtual time;
+    requests that come at once are company for each other.
+    """
 
     arm: ArmProfile
     seed: int

@@ -49,7 +49,9 @@ def pools(endpoints: Sequence[Endpoint]) -> dict[str, float | None]:
 
 
 def window(identities: Iterable[Identity], arms: Iterable[Endpoint] = ()) -> int | None:
-    """Return the shortest window of servers, by their own word and by the arms file's; None where nobody tells."""
+    """Return the shortest window of servers, by their own
+    word and by the arms file's; None where nobody tells.
+    """
     said = [
         *(each.max_model_len for each in identities),
         *(arm.expect.get("max_model_len") for arm in arms),
@@ -84,7 +86,8 @@ async def _asked(endpoint: Endpoint) -> Sizes:
 def arms_of(
     profile: str, names: Sequence[str] = (), *, is_timed: bool = True
 ) -> tuple[ArmProfile, ...]:
-    """Return the arms called *names*, or all, in the profile's order: those with a latency, unless answers alone are asked for.
+    """Return the arms called *names*, or all, in the profile's
+    order: those with a latency, unless answers alone are asked for.
 
     Raises ProfileError naming those that exist.
     """
@@ -140,13 +143,18 @@ def targets(endpoints: tuple[Endpoint, ...]) -> tuple[Target, ...]:
 
 
 TEXT: Final = {"tool_choice": "none"}
-"""Keeps tools in the prompt and answers text. A vLLM without a tool parser refuses tools otherwise."""
+"""Keeps tools in the prompt and answers text.
+
+A vLLM without a tool parser refuses tools otherwise.
+"""
 
 
 def speech(
     endpoint: Endpoint, model: str, request: Request, *, with_tools: Mapping[str, object]
 ) -> Speech:
-    """Return how the endpoint is asked; what its arms file says of its bodies wins over what the study says of all."""
+    """Return how the endpoint is asked; what its arms file
+    says of its bodies wins over what the study says of all.
+    """
     return Speech(
         model=model,
         aliases=endpoint.aliases,
@@ -160,7 +168,9 @@ def speech(
 def for_questions(
     endpoints: tuple[Endpoint, ...], request: Request, timeouts: Timeouts
 ) -> tuple[Endpoint, ...]:
-    """Return the endpoints as untimed questions ask them: with what a study says of requests, and of patience where it says any."""
+    """Return the endpoints as untimed questions ask them: with what
+    a study says of requests, and of patience where it says any.
+    """
     answer_s = None if timeouts == Timeouts() else timeouts.total_timeout_s
     return tuple(
         replace(each, extra_body={**request.body(), **each.extra_body}, answer_s=answer_s)

@@ -1,4 +1,6 @@
-"""Divide a run into stages where arms change machines, and wait for their servers to be exchanged in between."""
+"""Divide a run into stages where arms change machines,
+and wait for their servers to be exchanged in between.
+"""
 
 import asyncio
 import time
@@ -57,7 +59,8 @@ def stages(plan: Plan, endpoints: Sequence[Endpoint]) -> tuple[Stage, ...]:
 
 
 def is_over(steps: Sequence[Stage], number: int, before: Past) -> bool:
-    """Tell whether a stage has nothing left to play: all of it is done, or its servers have been where a later one needs them.
+    """Tell whether a stage has nothing left to play: all of it is
+    done, or its servers have been where a later one needs them.
 
     The last one is never over: it says how the run ended.
     """
@@ -69,13 +72,17 @@ def is_over(steps: Sequence[Stage], number: int, before: Past) -> bool:
 
 
 def is_exchanged(arm: Facts, there_before: Facts, now: Facts) -> bool:
-    """Tell whether the server at an address, which was another arm's, is *arm* now. Raises EndpointError where nothing could tell."""
+    """Tell whether the server at an address, which was another arm's, is *arm* now.
+
+    Raises EndpointError where nothing could tell.
+    """
     if (
         all(arm.get(name) == there_before.get(name) for name in COMMANDED)
         and now.get("process_start_s") is None
     ):
         raise EndpointError(
-            "both servers look alike, and neither says when it was started: an exchange cannot be seen",
+            "both servers look alike, and neither says when it was started: an exchange "
+            "cannot be seen",
             hint="exchange them while the run is stopped, then go on with --resume",
         )
     is_another = now.get("process_start_s") is None or now["process_start_s"] != there_before.get(
@@ -92,7 +99,9 @@ async def wait_for_exchange(
     goes_on: str,
     patience_s: float = PATIENCE_S,
 ) -> None:
-    """Wait until the servers of a stage are where they belong; *said* is what each arm's server said of itself before."""
+    """Wait until the servers of a stage are where they belong;
+    *said* is what each arm's server said of itself before.
+    """
     until_s = time.monotonic() + patience_s
     wanted = ", ".join(
         f"{each.name} at {each.shown_url}"
@@ -100,7 +109,8 @@ async def wait_for_exchange(
         if each.name in stage.taken_from
     )
     notice(
-        f"half way: exchange the servers now, to have {wanted}; waiting {patience_s / 60:.0f} min for them"
+        f"half way: exchange the servers now, to have {wanted}; waiting "
+        f"{patience_s / 60:.0f} min for them"
     )
     waiting = [each for each in stage.endpoints if each.name in stage.taken_from]
     while waiting:
@@ -109,7 +119,8 @@ async def wait_for_exchange(
         ]
         if waiting and time.monotonic() + LOOK_S > until_s:
             raise EndpointError(
-                f"{waiting[0].name} is not at {waiting[0].shown_url} after {patience_s / 60:.0f} min",
+                f"{waiting[0].name} is not at {waiting[0].shown_url} after "
+                f"{patience_s / 60:.0f} min",
                 hint=f"exchange the servers, then: {goes_on}",
             )
         if waiting:
