@@ -21,7 +21,7 @@ from typing import Any, Final, Self, TypeAlias, TypeVar
 import duckdb
 import polars as pl
 
-from agentload.ask.probes import Probed, short
+from agentload.ask.probes import Probed
 from agentload.decision.answers import in_sequence
 from agentload.decision.play import Deciding, Outcome
 from agentload.errors import UsageError
@@ -29,15 +29,13 @@ from agentload.live.runner import Listener
 from agentload.report import advise
 from agentload.report.parts import Document
 from agentload.report.render import USUAL, render, write
-from agentload.run import files, foreground
-from agentload.run.ask import Asked
+from agentload.run import door, files
 from agentload.run.ask import Listener as AnswerListener
+from agentload.run.audience import Audience, Stop, check_stored
 from agentload.run.capacity import Found
-from agentload.run.foreground import Audience, Stop
-from agentload.run.play import Played
-from agentload.run.prepared import Place, evaluation, place_of, prepared, simulation
-from agentload.run.ready import ready
-from agentload.run.simulated_answers import answer_all, answering
+from agentload.run.find import require_found
+from agentload.run.place import Place, place_of
+from agentload.run.record import Stored
 from agentload.store.database import reading
 from agentload.store.places import DATABASE
 from agentload.store.runs import run_named
@@ -221,9 +219,7 @@ def simulate(
             "servers that run are not simulated",
             hint="servers=agentload.Virtual(profile=…), or agentload.replay(study)",
         )
-    place = place_of(made, db=db, run_id=run_id)
-    run = foreground.simulate(simulation(made, place), follower.audience())
-    return Run(run_id=run, database=place.database, warnings=tuple(follower.said))
+    return _run(made, place_of(made, db=db, run_id=run_id), follower)
 
 
 def replay(
@@ -238,8 +234,9 @@ def replay(
     """Play a trace on live servers, or go on with the run *resume*.
     *listener* hears of each call, *notice* a line of what matters.
     """
-    made = _checked(study, Replay)
-    return _measured(made, place_of(made, db=db, run_id=run_id, resume=resume), notice, listener)
+    made = _live(_checked(study, Replay))
+    place = place_of(made, db=db, run_id=run_id, resume=resume)
+    return _run(made, place, _Follower(notice, calls=listener))
 
 
 def sweep(
@@ -254,8 +251,9 @@ def sweep(
     """Ask every arm prompts of growing length, as a
     run of its own or for the report of the run *into*.
     """
-    made = _checked(study, Sweep)
-    return _measured(made, place_of(made, db=db, run_id=run_id, into=into), notice, listener)
+    made = _live(_checked(study, Sweep))
+    place = place_of(made, db=db, run_id=run_id, into=into)
+    return _run(made, place, _Follower(notice, calls=listener))
 
 
 def search(
@@ -271,8 +269,8 @@ def search(
     """
     made, follower = _checked(study, Search), _Follower(notice)
     place = place_of(made, db=db, into=into)
-    found = follower.carry_out(made, lambda: foreground.searched(made, place, follower.audience()))
-    foreground.require(found)
+    found = follower.carry_out(made, lambda: door.carry_out(made, place, follower.audience))
+    require_found(found)
     return found
 
 
@@ -289,40 +287,19 @@ def eval(  # noqa: A001  # as the verb
     """Ask every arm the same questions and grade the answers, or screen
     the arms, as the study says; *listener* hears of each answer.
     """
-    made, follower = _checked(study, Ask), _Follower(notice)
+    made, follower = _checked(study, Ask), _Follower(notice, answers=listener)
     place = place_of(made, db=db, run_id=run_id, resume=resume, into=into)
-    audience = follower.audience(answers=listener)
-
-    def asked() -> Asked:
-        if made.screen:
-            return Asked(
-                run_id=foreground.screened(made, place, audience), answered=0, failed=0, left=0
-            )
-        if made.until_settled:
-            return in_sequence(made, place, audience).asked
-        if isinstance(made.servers, Virtual):
-            return answer_all(answering(made, place))
-        with evaluation(made, place) as (prepared, _):
-            return foreground.asked(prepared, audience)
-
-    # A screen of a profile runs an event loop, too.
-    ended = follower.apart(asked) if made.screen else follower.carry_out(made, asked)
-    foreground.concluded(ended.run_id, place, follower.audience(), load_error=ended.load_error)
-    return Run(
-        run_id=ended.run_id,
-        database=place.database,
-        was_stopped=ended.left > 0,
-        warnings=tuple(follower.said),
-    )
+    if made.screen or not made.until_settled:
+        return _run(made, place, follower)
+    ended = follower.carry_out(made, lambda: in_sequence(made, place, follower.audience))
+    return _stored(ended.asked, place, follower)
 
 
 def probe(study: Probe | Written, *, notice: Notice | None = None) -> Probed:
     """Try what a comparison rests on; nothing is stored."""
     made, follower = _checked(study, Probe), _Follower(notice)
-    for caveat in short(made.prompt_tokens):
-        follower.notice(f"caveat: {caveat}")
-    audience = follower.audience()
-    return follower.apart(lambda: foreground.probe(made, audience))
+    place = place_of(made)
+    return follower.carry_out(made, lambda: door.carry_out(made, place, follower.audience))
 
 
 def decide(
@@ -338,32 +315,32 @@ def decide(
     """
     made, follower = _checked(study, Decide), _Follower(notice)
     place = place_of(made, db=db, run_id=run_id, resume=resume)
-    return follower.carry_out(
-        made, Deciding(study=made, place=place, audience=follower.audience()).play
-    )
+    deciding = Deciding(study=made, place=place, audience=follower.audience)
+    return follower.carry_out(made, deciding.play)
 
 
 class _Follower:
     """Keeps what a run says, and hands it the stops of the thread that waits for it."""
 
-    def __init__(self, notice: Notice | None) -> None:
+    def __init__(
+        self,
+        notice: Notice | None,
+        *,
+        calls: Listener | None = None,
+        answers: AnswerListener | None = None,
+    ) -> None:
         self.said: list[str] = []
-        self._notice = notice
-        self._lock = RLock()  # a second Ctrl-C may come in the middle of the first
-        self._stop: Callable[[], object] | None = None
-        self._pending = 0
-        """Stops that came while nothing heeded them."""
-
-    def audience(
-        self, *, calls: Listener | None = None, answers: AnswerListener | None = None
-    ) -> Audience:
-        """Return what the run follows."""
-        return Audience(
+        self.audience = Audience(
             notice=self.notice,
             progress=lambda *_: nullcontext(calls),
             answers=lambda *_: nullcontext(answers),
             stopping=self._stopping,
         )
+        self._notice = notice
+        self._lock = RLock()  # a second Ctrl-C may come in the middle of the first
+        self._stop: Callable[[], object] | None = None
+        self._pending = 0
+        """Stops that came while nothing heeded them."""
 
     def notice(self, text: str) -> None:
         """Pass a line on; between two steps it is where a stop is heeded."""
@@ -375,8 +352,12 @@ class _Follower:
             self._notice(text)
 
     def carry_out(self, study: Study, act: Callable[[], T]) -> T:
-        """Act for a study: on servers apart, in virtual time at once."""
-        return act() if isinstance(study.servers, Virtual) else self.apart(act)
+        """Act for a study: on servers apart, in virtual time
+        at once; a screen runs an event loop there, too.
+        """
+        is_screen = isinstance(study, Ask) and study.screen
+        is_here = isinstance(study.servers, Virtual) and not is_screen
+        return act() if is_here else self.apart(act)
 
     def apart(self, act: Callable[[], T]) -> T:
         """Act in a thread of its own, and wait; Ctrl-C stops what it does, a second one sooner."""
@@ -424,22 +405,22 @@ class _Follower:
                 self._stop = None
 
 
-def _measured(
-    study: Replay | Sweep, place: Place, notice: Notice | None, listener: Listener | None
-) -> Run:
+def _live(study: StudyT) -> StudyT:
     if not isinstance(study.servers, Live):
         raise UsageError(
             "a profile is not asked over the network", hint="agentload.simulate(study)"
         )
-    follower = _Follower(notice)
+    return study
 
-    def played() -> Played:
-        with prepared(study, place, notice=follower.notice) as made:
-            ready(made, follower.notice)
-            return foreground.measure(made, place, follower.audience(calls=listener))
 
-    ended = follower.apart(played)
-    foreground.concluded(ended.run_id, place, follower.audience(), load_error=ended.load_error)
+def _run(study: Replay | Sweep | Ask, place: Place, follower: _Follower) -> Run:
+    """Carry a study out that makes a run."""
+    ended = follower.carry_out(study, lambda: door.carry_out(study, place, follower.audience))
+    return _stored(ended, place, follower)
+
+
+def _stored(ended: Stored, place: Place, follower: _Follower) -> Run:
+    check_stored(ended, place, follower.audience)
     return Run(
         run_id=ended.run_id,
         database=place.database,

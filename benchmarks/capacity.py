@@ -15,12 +15,13 @@ import math
 import statistics
 import sys
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from scipy import stats
 
 from agentload.model.profile import ArmProfile
 from agentload.model.trace import Trace
-from agentload.run.capacity import Found, find, played, settled
+from agentload.run.capacity import START, Found, conclude, simulate_trial, try_loads
 from agentload.run.files import read_traces
 from agentload.run.servers import arms_of
 from agentload.run.trial import Trial
@@ -40,7 +41,7 @@ def long_run(study: Search, trace: Trace, arm: ArmProfile) -> int:
     held = 0
     for sessions in range(1, 1000):
         trials = [
-            played(long, trace, arm, sessions, seed=1_000_000 + number)
+            simulate_trial(long, trace, arm, sessions, 1_000_000 + number)
             for number in range(LONG_RUNS)
         ]
         if sum(each.within for each in trials) < study.share * sum(each.turns for each in trials):
@@ -59,8 +60,10 @@ def searches(
     for seed in range(count):
         tried: dict[str, tuple[Trial, ...]] = {}
         for name, arm in arms.items():
-            tried[name] = find(extended(study, seed=seed), trace, arm, others=tried)
-        yield settled(tried, share=study.share)
+            own = extended(study, seed=seed)
+            attempt = partial(simulate_trial, own, trace, arm)
+            tried[name] = try_loads(own, name, attempt, start=START[own.find], others=tried)
+        yield conclude(tried, share=study.share)
 
 
 def main() -> None:

@@ -36,8 +36,8 @@ from agentload.builtin import find
 from agentload.decision.play import Deciding
 from agentload.emulator import stepper
 from agentload.emulator.steptime import StepClock
-from agentload.run.foreground import Audience
-from agentload.run.prepared import Place
+from agentload.run.audience import Audience
+from agentload.run.place import Place
 from agentload.run.servers import arms_of
 from agentload.study.kinds import Decide
 from agentload.study.parts import Load, Slo, TraceRef, Virtual

@@ -421,7 +421,7 @@ def test_a_stop_reaches_what_awaits_in_the_other_thread_and_a_second_one_too() -
             stops.append("stop")
             interrupt() if len(stops) == 1 else done.set()
 
-        with follower.audience().stopping(stop):
+        with follower.audience.stopping(stop):
             await asyncio.sleep(0.1)
             interrupt()
             await asyncio.wait_for(done.wait(), 20)
@@ -446,7 +446,7 @@ def test_a_stop_is_heard_in_the_middle_of_a_callback_too() -> None:
 
     async def work() -> str:
         done = asyncio.Event()
-        with follower.audience().stopping(done.set):
+        with follower.audience.stopping(done.set):
             await asyncio.wait_for(done.wait(), 10)
         return "ended"
 
@@ -465,7 +465,7 @@ def test_a_stop_that_nothing_heeds_yet_is_heeded_by_what_comes_next() -> None:
     follower, stops = api._Follower(None), list[str]()
 
     async def work() -> None:
-        with follower.audience().stopping(lambda: stops.append("stop")):
+        with follower.audience.stopping(lambda: stops.append("stop")):
             await asyncio.sleep(0)
 
     follower._ask()
@@ -477,5 +477,5 @@ def test_a_stop_that_nothing_heeds_yet_is_heeded_by_what_comes_next() -> None:
 
 
 def test_an_audience_listens_to_what_it_was_given() -> None:
-    audience = api._Follower(None).audience()
+    audience = api._Follower(None).audience
     assert isinstance(audience.answers((), 1), nullcontext)

@@ -10,14 +10,12 @@ from typing import Final
 from advisor.evidence import Screened
 from advisor.rules.screened_answers import told, worth_asking
 from advisor.statistics.screen import Screening, screening
-from agentload.cli._audience import TERMINAL
 from agentload.cli._print import ABSENT, length, print_json, print_table, table
 from agentload.evidence.grades import Evaluation
 from agentload.evidence.screen import scored_prompts, screen
 from agentload.evidence.view import run_view
 from agentload.layout.cost import about
-from agentload.run.foreground import screened
-from agentload.run.prepared import Place
+from agentload.run.place import Place
 from agentload.run.questions import Question, QuestionsCost
 from agentload.run.record import again
 from agentload.store.database import reading
@@ -112,9 +110,8 @@ def _share(right: int, answered: int) -> str:
     return f"{right / answered:.1%}" if answered else ABSENT
 
 
-def screen_and_tell(study: Ask, place: Place, *, as_json: bool) -> None:
-    """Screen the arms of a study, and print what that says and what to ask next."""
-    run = screened(study, place, TERMINAL)
+def print_screen(study: Ask, place: Place, run: str, *, as_json: bool) -> None:
+    """Print what a screen of the arms says and what to ask next."""
     with reading(place.database) as connection:
         view = run_view(connection, run)
     arms = view.arm_names

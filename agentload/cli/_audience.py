@@ -20,7 +20,7 @@ from agentload.model.commands import Send
 from agentload.model.metrics import Clock, ClockStart
 from agentload.model.rows import AnswerRow, CallRow
 from agentload.run.ask import Listener
-from agentload.run.foreground import Audience
+from agentload.run.audience import Audience
 from agentload.run.latest import Latest, Spread, share
 from agentload.run.questions import Question
 from agentload.visible import visible
@@ -214,6 +214,7 @@ def terminal(above: Above = tuple) -> Audience:
         progress=progress,
         answers=_answers,
         stopping=heard,
+        rows=lambda count: transient(f"{count:,} rows"),
     )
 
 

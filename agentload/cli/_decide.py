@@ -18,7 +18,8 @@ from agentload.decision.play import Deciding, Outcome, told
 from agentload.errors import AgentloadError, EndpointError, InterruptError
 from agentload.report.parts import Document
 from agentload.report.render import render, write
-from agentload.run.prepared import Place, arms_named
+from agentload.run.arms import read_arms
+from agentload.run.place import Place
 from agentload.run.record import again
 from agentload.store.places import journals
 from agentload.study.kinds import Decide
@@ -96,7 +97,7 @@ def foretold(study: Decide, forecasts: tuple[Forecast, ...], *, replicas: int = 
     """Return what a budget can settle, for people; each arm has
     this number of *replicas*, which cost money all the time.
     """
-    gpus = replicas * len(arms_named(study.servers)) if study.price_usd is not None else 1
+    gpus = replicas * len(read_arms(study.servers).names) if study.price_usd is not None else 1
     rows = [
         (
             each.criterion,

@@ -12,8 +12,8 @@ import msgspec
 import typer
 
 from agentload.plugins import summary
-from agentload.run.files import pinned
-from agentload.run.prepared import place_of
+from agentload.run.files import pin
+from agentload.run.place import place_of
 from agentload.run.record import shown
 from agentload.store.places import DATABASE
 from agentload.study.argv import built, options
@@ -71,7 +71,7 @@ def runs(
             study = built(verb, typed)
             where = {each.name: given.pop(each.name) for each in places}
             if given.pop("print_study"):
-                print(yaml_text(shown(pinned(study))), end="")
+                print(yaml_text(shown(pin(study))), end="")
                 return
             run(study, place_of(study, **where), **given)
 

@@ -33,7 +33,7 @@ from agentload.errors import (
     ProfileError,
     UsageError,
 )
-from agentload.run.relay import primed
+from agentload.run.relay import prime_all
 from agentload.run.servers import arms_of
 from agentload.serve.child import write_log
 from agentload.serve.processes import Servers, start
@@ -248,7 +248,7 @@ def launch(
         return
     arms = _chosen(read_file(endpoints or FILE), only)
     with launched(arms, logs=logs, start_s=start_timeout, notice=notice) as servers:
-        primed(arms, notice=notice)
+        prime_all(arms, notice=notice)
         if command:
             if code := _finished(command):
                 if code == GATE:

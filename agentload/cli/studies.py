@@ -13,7 +13,7 @@ from agentload.cli._options import FailOn, Out
 from agentload.cli._study import DB, RUN_ID, Db, Into, Resume, runs
 from agentload.remote.kuberay import rayjob
 from agentload.run.files import read_study
-from agentload.run.prepared import Place, place_of
+from agentload.run.place import Place, place_of
 from agentload.study.kinds import Decide, Replay, Study
 
 

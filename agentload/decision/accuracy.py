@@ -14,9 +14,9 @@ from agentload.decision.forecast import Price
 from agentload.decision.means import Means
 from agentload.decision.sequence import Known, Stage, reasons
 from agentload.errors import EndpointError, InterruptError
-from agentload.run import foreground
+from agentload.run.audience import check_stored
 from agentload.run.questions import Question, asking_of, generated, questions_cost, subject_of
-from agentload.run.screen import SALTS
+from agentload.run.screen import SALTS, screen
 from agentload.study.kinds import Ask
 
 CANARY_SHARE: Final = 0.05
@@ -61,9 +61,7 @@ class Accuracy:
             order=self._order(stage),
         )
         if minutes is None:
-            foreground.concluded(
-                ended.run_id, means.place, means.audience, load_error=ended.load_error
-            )
+            check_stored(ended, means.place, means.audience)
         if ended.left:
             raise InterruptError("stopped")
         return minutes
@@ -110,7 +108,7 @@ class Screen:
         """Screen the arms; servers that tell no log probabilities leave it to the questions."""
         self._is_asked = True
         try:
-            foreground.screened(self._study, self.means.beside, self.means.audience)
+            screen(self._study, self.means.beside, self.means.audience)
         except EndpointError as error:
             self.means.audience.notice(f"  answers are not screened: {error.message}")
         return self._minutes if self.means.is_virtual else None

@@ -23,19 +23,19 @@ from agentload.evidence.grades import IN_SEQUENCE
 from agentload.evidence.grades import accuracy as paired
 from agentload.model.rows import AnswerRow, ArmRow, ProbeRow, Row
 from agentload.report.format import typeset
-from agentload.run import foreground, past
+from agentload.run import past
 from agentload.run.ask import Asked
-from agentload.run.foreground import Audience
+from agentload.run.audience import Audience
+from agentload.run.evaluation import ask, evaluation
 from agentload.run.past import asked_of
-from agentload.run.prepared import Place, evaluation
+from agentload.run.place import Place
 from agentload.run.questions import Asking, Question, asking_of
-from agentload.run.simulated_answers import answer_all, answering
 from agentload.store import tables
 from agentload.store.database import reading
 from agentload.store.loader import rewrite
 from agentload.study.change import extended
 from agentload.study.kinds import Ask
-from agentload.study.parts import Live, Virtual
+from agentload.study.parts import Live
 from agentload.verdict.policy import Setting
 from agentload.verdict.verdict import verdict
 
@@ -113,14 +113,10 @@ def answered(
     answers in all; in this *order*, where one is given.
     """
     order = ordered(study, items, place) if order is None else order
-    if isinstance(study.servers, Virtual):
-        virtual = answering(study, place)
-        return answer_all(replace(virtual, asked=replace(virtual.asked, order=order)))
-    with evaluation(study, place) as (made, _):
-        asked = replace(
-            made.asked, order=made.asked.order[:items] if study.own is not None else order
-        )
-        return foreground.asked(replace(made, asked=asked), audience)
+    with evaluation(study, place) as made:
+        if study.own is not None:
+            order = made.asked.order[:items]
+        return ask(replace(made, asked=replace(made.asked, order=order)), audience)
 
 
 def ordered(

@@ -22,7 +22,7 @@ from agentload.decision.sequence import Known, Stage
 from agentload.errors import InterruptError
 from agentload.evidence import grades
 from agentload.model.rows import ProbeRow
-from agentload.run import foreground
+from agentload.run.audience import check_stored
 from agentload.run.questions import Question, asking_of, generated, questions_cost
 from agentload.store.database import reading
 from agentload.store.loader import rewrite
@@ -99,9 +99,7 @@ class Canary:
             self.means.questions(stage), len(order), means.beside, means.audience, order=order
         )
         if not means.is_virtual:
-            foreground.concluded(
-                ended.run_id, means.place, means.audience, load_error=ended.load_error
-            )
+            check_stored(ended, means.place, means.audience)
         if ended.left:
             raise InterruptError("stopped")
         return self.price(stage).minutes if means.is_virtual else None

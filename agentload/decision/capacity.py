@@ -28,8 +28,8 @@ from agentload.evidence.capacity import OF_THE_TURNS, TWINS
 from agentload.evidence.twin import Twin
 from agentload.layout.windows import held_tokens
 from agentload.model.plan import ClosedLoop
-from agentload.run import foreground
-from agentload.run.capacity import START, Chosen, Found, Loads, played, search, settled
+from agentload.run.capacity import START, Chosen, Found, Loads, conclude, search, simulate_trial
+from agentload.run.find import find_loads, require_found
 from agentload.run.trial import Trial, trouble
 from agentload.store.loader import keep
 from agentload.study.kinds import Search
@@ -135,7 +135,7 @@ class Capacity:
                 )
             else:
                 tried = self.tried(self.means.search(self._trial_s), most=TRIALS)
-                foreground.require(tried)
+                require_found(tried)
                 spent += sum(len(each.trials) for each in tried) * self._trial_s / 60
                 self._unmet = all(each.holds is None and each.void is None for each in tried)
         return spent if self.means.is_virtual else None
@@ -171,7 +171,7 @@ class Capacity:
         search where there are none, and keep what was found.
         """
         means = self.means
-        return foreground.searched(
+        return find_loads(
             study,
             means.beside,
             means.audience,
@@ -235,7 +235,7 @@ class Capacity:
                 most=FREE,
                 width=KNOWN,
             )
-        return settled(tried, share=study.share) if tried else ()
+        return conclude(tried, share=study.share) if tried else ()
 
     def _chosen(
         self, fitted: Mapping[str, Twin], study: Search, said: Sequence[Found], draws: int
@@ -343,7 +343,7 @@ class Capacity:
         """Play a draw on a twin, and judge it as the arm is
         judged: live, by the server's own trouble as well.
         """
-        trial = played(study, self.means.stock, twin.arm, size, seed=self._seed(number))
+        trial = simulate_trial(study, self.means.stock, twin.arm, size, seed=self._seed(number))
         return (
             replace(trial, trouble=trouble(trial, study.share))
             if isinstance(study.servers, Live)

@@ -11,10 +11,9 @@ from agentload.decision.forecast import Price
 from agentload.decision.means import Means
 from agentload.decision.sequence import Known, Stage
 from agentload.errors import EndpointError
-from agentload.run import foreground
 from agentload.run.known import began_as
-from agentload.run.prepared import endpoints_of
-from agentload.run.servers import reached, said_sizes, sizes
+from agentload.run.probe import probe
+from agentload.run.servers import said_sizes, sizes
 from agentload.store.places import journal_rows
 from agentload.study.kinds import Probe
 from agentload.study.parts import Virtual
@@ -50,7 +49,7 @@ class Checks:
             return 0.0
         if self.means.is_launching:
             return None
-        self._probed = probed = foreground.probe(
+        self._probed = probed = probe(
             Probe(
                 servers=servers,
                 request=self.means.study.request,
@@ -114,5 +113,5 @@ class Checks:
             found = {arm: said_sizes(facts) for arm, facts in began_as(rows).items()}
             means.sizes = found or means.sizes
             return
-        with reached(endpoints_of(servers), noise=servers.noise, seed=means.study.seed) as up:
+        with means.servers.up(noise=servers.noise, seed=means.study.seed) as up:
             means.sizes = sizes(up)

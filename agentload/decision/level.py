@@ -15,8 +15,8 @@ from agentload.decision.means import Means
 from agentload.decision.sequence import Known, Stage
 from agentload.dispatch.arrivals import seeded
 from agentload.evidence.capacity import ALONE
-from agentload.run import foreground
 from agentload.run.capacity import Chosen
+from agentload.run.find import find_loads
 from agentload.study.kinds import Search
 from agentload.study.parts import KINDS
 
@@ -53,7 +53,7 @@ class Level:
             Chosen(load=1.0, seed=self._seed(number), worth=1.0, error=0.0)
             for number in range(DRAWS)
         ]
-        foreground.searched(
+        find_loads(
             self._study,
             means.beside,
             means.audience,

@@ -24,7 +24,6 @@ from agentload.decision.pair_load import SESSIONS, Surroundings, pair_load, wind
 from agentload.decision.sequence import Known, Stage
 from agentload.emulator.steptime import decode_s, prefill_s
 from agentload.endpoints.endpoint import replica_pairs
-from agentload.endpoints.read import Emulated
 from agentload.errors import EndpointError, InterruptError, PlanError
 from agentload.evidence.starts import of_profile
 from agentload.layout.cost import assumed_prefill_s
@@ -37,12 +36,13 @@ from agentload.model.profile import Price as GpuPrice
 from agentload.model.shape import TraceShape
 from agentload.model.trace import Trace
 from agentload.model.walk import context_tokens
+from agentload.run.arms import Arms, read_arms
+from agentload.run.audience import Audience, check_stored
 from agentload.run.files import read_traces
-from agentload.run.foreground import Audience, concluded
 from agentload.run.past import began
+from agentload.run.place import Place
 from agentload.run.play import Played
-from agentload.run.prepared import Place, arms_named, endpoints_of
-from agentload.run.servers import Sizes, arms_of, profiled_sizes, reached, window
+from agentload.run.servers import Sizes, profiled_sizes, window
 from agentload.run.trial import Trial
 from agentload.store.places import journals
 from agentload.study.kinds import Ask, Decide, Replay, Search
@@ -111,18 +111,19 @@ class Means:
 
     def __post_init__(self) -> None:
         """Read the arms' names."""
-        self.arms = arms_named(self.study.servers)
+        self.arms = self.servers.names
         if isinstance(self.study.servers, Virtual):
             self.sizes = {each.name: profiled_sizes(each) for each in self.profiles}
 
     @cached_property
+    def servers(self) -> Arms:
+        """Return the arms with their profiles or endpoints."""
+        return read_arms(self.study.servers)
+
+    @property
     def profiles(self) -> tuple[ArmProfile, ...]:
         """Return the arms of a profile, in virtual time or emulated; nothing of real servers."""
-        servers = self.study.servers
-        if isinstance(servers, Virtual):
-            return arms_of(servers.profile, servers.arms)
-        found = endpoints_of(servers)
-        return arms_of(found.profile, found.arms) if isinstance(found, Emulated) else ()
+        return self.servers.profiles
 
     def prefill_s(self, tokens: int) -> float:
         """Return how long a prompt takes to be read, by the
@@ -191,8 +192,7 @@ class Means:
         """Count the pairs of replicas, each a start that
         pairs take turns on; 1 where an arm has one server.
         """
-        found = endpoints_of(self.study.servers) if isinstance(self.study.servers, Live) else ()
-        return 1 if isinstance(found, Emulated) else len(replica_pairs(found)) or 1
+        return len(replica_pairs(self.servers.endpoints)) or 1
 
     @property
     def start_spread(self) -> float:
@@ -228,19 +228,17 @@ class Means:
         """Keep emulated servers up for as long as the block: one that
         is started for every question is another server each time.
         """
-        found = endpoints_of(self.study.servers) if isinstance(self.study.servers, Live) else ()
-        if not isinstance(found, Emulated):
+        if not self.servers.is_emulated:
             yield
             return
-        assert isinstance(self.study.servers, Live)
-        with reached(found, noise=self.study.servers.noise, seed=self.study.seed):
+        with self.servers.up(noise=self.study.servers.noise, seed=self.study.seed):
             yield
 
     def concluded(self, ended: Played) -> None:
         """Raise what a part of the run ends with: that a server is
         gone, that it was stopped, or that the database lacks it.
         """
-        concluded(ended.run_id, self.place, self.audience, load_error=ended.load_error)
+        check_stored(ended, self.place, self.audience)
         if ended.died:
             raise EndpointError(f"{', '.join(ended.died)} stopped answering", hint="start it again")
         if ended.was_stopped:
@@ -378,10 +376,7 @@ class Means:
         """
         known = [(arm, each.window) for arm, each in self.sizes.items()]
         known += [(arm.name, arm.server.max_model_len) for arm in self.profiles]
-        if isinstance(self.study.servers, Live) and not isinstance(
-            found := endpoints_of(self.study.servers), Emulated
-        ):
-            known += [(arm.name, window((), [arm])) for arm in found]
+        known += [(arm.name, window((), [arm])) for arm in self.servers.endpoints]
         shortest: dict[str, int] = {}
         for arm, tokens in known:
             if tokens is not None:

@@ -29,19 +29,19 @@ from agentload.decision.pair_load import SPEED_SHARE
 from agentload.decision.sequence import PAIRS, TRIED, Criterion, Known, Stage, following, settling
 from agentload.decision.speed import NewSizesError, Speed
 from agentload.decision.twin import Twins
-from agentload.endpoints.read import Emulated
 from agentload.errors import AgentloadError, EvidenceError, InterruptError, UsageError
 from agentload.model.rows import AnswerRow, BlockRow, ProbeRow
 from agentload.report.advise import document_of, keep
 from agentload.report.format import typeset
 from agentload.report.parts import Document
+from agentload.run.arms import read_arms
+from agentload.run.audience import Audience
 from agentload.run.capacity import trials
-from agentload.run.foreground import Audience
 from agentload.run.past import FIRST, began
-from agentload.run.prepared import Place, arms_named, endpoints_of
+from agentload.run.place import Place
 from agentload.run.ready import asked_of, check_client
 from agentload.run.record import again, new_run_id
-from agentload.run.servers import Sizes, arms_of
+from agentload.run.servers import Sizes
 from agentload.run.simulate import simulated_id
 from agentload.store import runs, tables
 from agentload.store.database import reading, writing
@@ -116,7 +116,8 @@ class Deciding:
         Raises UsageError where there is nothing to decide between.
         """
         study, place = self.study, self.place
-        arms = arms_named(study.servers)
+        found = read_arms(study.servers)
+        arms = found.names
         if len(arms) < 2:
             raise UsageError(
                 f"a decision needs two arms, got {', '.join(arms)}",
@@ -133,9 +134,7 @@ class Deciding:
             )
         servers = study.servers
         named = (
-            simulated_id(study, arms_of(servers.profile, servers.arms))
-            if isinstance(servers, Virtual)
-            else new_run_id()
+            simulated_id(study, found.profiles) if isinstance(servers, Virtual) else new_run_id()
         )
         self.run = place.resume or place.run or named
         before = (
@@ -152,8 +151,9 @@ class Deciding:
     def _begin(self, before: Ledger, *, sizes: Mapping[str, Sizes] = MappingProxyType({})) -> None:
         """Get ready to ask what the ledger lacks, of servers whose *sizes* may be known."""
         self._verdict = None
-        study = without(self.study, arms_named(self.study.servers), before.apart)
-        known = {arm: each for arm, each in sizes.items() if arm in arms_named(study.servers)}
+        study = without(self.study, read_arms(self.study.servers).names, before.apart)
+        left = read_arms(study.servers).names
+        known = {arm: each for arm, each in sizes.items() if arm in left}
         self.means = Means(
             study=study,
             place=self.place,
@@ -302,7 +302,7 @@ class Deciding:
     def _look(self) -> None:
         """See that this machine can measure. Raises AgentloadError where it cannot."""
         if isinstance(self.study.servers, Live):
-            has_emulated = isinstance(endpoints_of(self.study.servers), Emulated)
+            has_emulated = read_arms(self.study.servers).is_emulated
             asked = asked_of(self.means.most_load, has_emulated=has_emulated)
             check_client(asked, self.audience.notice)
 

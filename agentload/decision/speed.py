@@ -16,10 +16,10 @@ from agentload.errors import AgentloadError
 from agentload.layout.cost import Cost, cost
 from agentload.layout.plan import laid_windows, of_study
 from agentload.model.rows import BlockRow, Row
-from agentload.run import foreground
+from agentload.run.lay import Prepared, lay_out, simulation
+from agentload.run.measure import measure
 from agentload.run.past import began
 from agentload.run.play import Playing
-from agentload.run.prepared import Prepared, prepared, simulation
 from agentload.run.servers import Sizes, said_sizes
 from agentload.run.simulate import SAMPLE_S, Simulation, store
 from agentload.study.kinds import Replay
@@ -127,8 +127,8 @@ class Speed:
         place = replace(
             means.place, run=None if is_begun else means.run, resume=means.run if is_begun else None
         )
-        with prepared(self._replay(pairs), place, notice=means.audience.notice) as made:
-            ended = foreground.measure(self._watchful(made), place, means.audience)
+        with lay_out(self._replay(pairs), place, notice=means.audience.notice) as made:
+            ended = measure(self._watchful(made), place, means.audience)
         if ended.health.is_late and not ended.was_stopped:
             raise LateError((ended.health.void or "requests left late").partition(": ")[0])
         means.concluded(ended)

@@ -18,11 +18,9 @@ from agentload.layout.step_times import Grid, grid, seconds, step_times
 from agentload.model import apart
 from agentload.model.plan import ClosedLoop, Load, Plan
 from agentload.model.rows import BlockRow, CallRow
-from agentload.run import foreground
+from agentload.run.measure import play_stages
 from agentload.run.past import beside, taken
 from agentload.run.play import Playing
-from agentload.run.prepared import endpoints_of, launching
-from agentload.run.servers import arms_of, reached
 from agentload.run.simulate import quiet
 from agentload.store.database import reading
 from agentload.store.loader import keep
@@ -138,7 +136,7 @@ class Twins:
             return None
 
     def _simulate(self, made: Plan, servers: Virtual) -> float:
-        chosen = arms_of(servers.profile, servers.arms)
+        chosen = self.means.profiles
         arms = {arm.name: arm for arm in chosen} if servers.noise else quiet(chosen)
         rows = [
             row
@@ -149,8 +147,8 @@ class Twins:
         return max(row.ended_ns or 0 for row in rows if isinstance(row, BlockRow)) / 60e9
 
     def _play(self, made: Plan, servers: Live, plays: int) -> None:
-        means, starting = self.means, launching(servers)
-        with reached(endpoints_of(servers), noise=servers.noise, seed=made.seed) as found:
+        means, arms = self.means, self.means.servers
+        with arms.up(noise=servers.noise, seed=made.seed) as found:
             playing = Playing(
                 study=Replay(
                     traces=means.study.traces,
@@ -161,14 +159,14 @@ class Twins:
                     timeouts=means.study.timeouts,
                     on_dead="stop",
                 ),
-                plan=made if starting is None else with_starts(made, 1),
+                plan=made if arms.launching is None else with_starts(made, 1),
                 endpoints=found,
                 database=means.place.database,
                 trace_hash=apart.STEP_TIMES,
                 into=means.run,
-                launching=starting,
+                launching=arms.launching,
             )
-            ended = foreground.played(playing, means.audience)
+            ended = play_stages(playing, means.audience)
         means.concluded(ended)
         if ended.health.void is not None:
             self.set_aside(f"timings are invalid: {ended.health.void}")

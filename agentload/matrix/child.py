@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Final
 
-from agentload.run.prepared import Place
+from agentload.run.place import Place
 from agentload.study.document import yaml_text
 from agentload.study.kinds import Study
 

@@ -28,8 +28,8 @@ from agentload.matrix.parts import document
 from agentload.matrix.steps import ModelPart, Step
 from agentload.model.controls import is_control
 from agentload.model.rows import AnswerRow, ArmRow, BlockRow, LegRow, ProbeRow, RunRow
+from agentload.run.lay import with_end
 from agentload.run.past import FIRST as BESIDE
-from agentload.run.prepared import bounded
 from agentload.store import journal, tables
 from agentload.store.database import reading
 from agentload.store.loader import load
@@ -277,7 +277,7 @@ def _changes(part: ModelPart, run: ModelRun) -> Iterator[str]:
     names = [each.name for each in part.matrix.workloads]
     traces = {name: digest(part.places.trace(name)) for name in names}
     refs = tuple(TraceRef(path=name, sha256=held) for name, held in traces.items())
-    now = resumed(run.study, bounded(extended(replay, traces=refs)))
+    now = resumed(run.study, with_end(extended(replay, traces=refs)))
     yield from (name for name in differences(run.study, now) if name != WORDS["traces"])
     began = {Path(ref.path).stem: ref.sha256 for ref in run.study.traces}
     for name in began | traces:

@@ -34,7 +34,7 @@ from agentload.matrix.steps import Step
 from agentload.model.trace import Trace
 from agentload.report.advise import advise, keep
 from agentload.report.render import write
-from agentload.run.prepared import Place
+from agentload.run.place import Place
 from agentload.study.kinds import Ask, Replay
 from agentload.verdict.policy import Setting
 

@@ -5,11 +5,9 @@ A part ends early where one of them answers no more.
 """
 
 import asyncio
-import json
-import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from itertools import groupby, takewhile
@@ -17,25 +15,30 @@ from random import Random
 from typing import Final, Literal
 
 from agentload.ask.asker import Answered, Asker, Failed
-from agentload.dispatch.garbage import garbage
-from agentload.dispatch.naming import named
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.facts import changed
 from agentload.endpoints.identity import Identity, identify, kind_of, served_model
 from agentload.errors import EndpointError, StoreError
 from agentload.model.rows import AnswerRow
-from agentload.run.known import remembered
-from agentload.run.part import Work, caveats, loaded, looked_at, part
+from agentload.run.answer_rows import answer_row, request_id, void_answers
+from agentload.run.known import with_memory
+from agentload.run.part import Work, caveats, load_run, look_at, part
 from agentload.run.past import Asked as AskedOf
-from agentload.run.past import Past, asked_of, check_joined, check_same_questions, given, replies
-from agentload.run.questions import Question, Questions
-from agentload.run.record import again, fingerprint
+from agentload.run.past import (
+    Past,
+    asked_of,
+    check_joined,
+    check_same_questions,
+    past_answers,
+    replies,
+)
+from agentload.run.questions import Question, Questions, QuestionsCost, questions_cost
+from agentload.run.record import Stored, again, fingerprint
 from agentload.run.relay import Relay
 from agentload.run.servers import window
 from agentload.store import journal
 from agentload.study.kinds import Ask
 from agentload.study.stored import Notes
-from agentload.tasks import Grade
 
 FAILURES: Final = 16
 """So many failures of one arm in a row, none answered in
@@ -63,6 +66,21 @@ class Eval(Work):
         return again(self.study, self.database, into=self.run if self.goes_on == "join" else None)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the arms."""
+        return tuple(each.name for each in self.endpoints)
+
+    @property
+    def cost(self) -> QuestionsCost:
+        """Return what asking it all costs."""
+        return questions_cost(
+            self.asked,
+            arms=len(self.endpoints),
+            concurrency=self.study.concurrency,
+            thinking_tokens=self.study.thinking_tokens,
+        )
+
+    @property
     def goes_on_by(self) -> str:
         """Return the command line that asks what is left."""
         return (
@@ -73,15 +91,13 @@ class Eval(Work):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Asked(Stored):
     """How a leg went."""
 
-    run_id: str
     answered: int
     failed: int
     left: int
     """Questions that were not asked."""
-    load_error: str | None = None
 
 
 Listener = Callable[[Question, str, AnswerRow], None]
@@ -106,7 +122,7 @@ class Inquiry:
 
     def take_back(self, arm: str, why: str) -> Iterator[AnswerRow]:
         """Yield what an arm answered as not answered."""
-        for row in voided(self._given[arm], why):
+        for row in void_answers(self._given[arm], why):
             self.counts["answered"] -= 1
             self.counts["failed"] += 1
             yield row
@@ -218,7 +234,7 @@ async def seen_again(
     async def look(endpoint: Endpoint) -> Identity | None:
         before = known[endpoint.name]
         try:
-            return remembered(await identify(endpoint, known=before), before)
+            return with_memory(await identify(endpoint, known=before), before)
         except EndpointError as error:
             notice(f"caveat: who {endpoint.name} is was not asked again: {error.message}")
             return None
@@ -229,128 +245,6 @@ async def seen_again(
         for endpoint, identity in zip(endpoints, now, strict=True)
         if identity is not None
     }
-
-
-def voided(rows: Iterable[AnswerRow], why: str) -> Iterator[AnswerRow]:
-    """Return answers as questions that nobody answered: they are asked again."""
-    for row in rows:
-        yield replace(row, score=None, right=None, answer=None, signals=failure(Failed(error=why)))
-
-
-def signals(reply: Answered, reference: Answered | None) -> str:
-    """Return what is stored beside an answer, as JSON; *reference*
-    is None for the reference arm itself and where it failed.
-    """
-    said = reply.text
-    seen: dict[str, object] = {
-        "finish_reason": reply.finish_reason,
-        "prompt_tokens": reply.prompt_tokens,
-        "output_tokens": reply.output_tokens,
-        "repeated_4grams": repeated_4grams(said.split()),
-        "non_printing": non_printing(said),
-        "garbage": garbage(said),
-        "nan_logprobs": None if reply.logprobs is None else sum(map(math.isnan, reply.logprobs)),
-    }
-    if reference is not None:
-        mine, theirs, unit = _units(reply, reference)
-        same = agreement(mine, theirs)
-        seen |= {
-            "agreement": same,
-            "agreement_unit": unit,
-            "agreement_of": max(len(mine), len(theirs)),
-        }
-        seen |= {"length_ratio": round(len(mine) / len(theirs), 4) if theirs else None}
-        seen |= {"logprob_delta": _delta(reply, reference, same)}
-    return json.dumps(
-        {name: value for name, value in seen.items() if value is not None}, sort_keys=True
-    )
-
-
-def failure(failed: Failed) -> str:
-    """Return what is stored in the place of an answer that never came."""
-    return json.dumps(
-        {
-            "error": failed.error,
-            **({} if failed.http_status is None else {"http_status": failed.http_status}),
-        },
-        sort_keys=True,
-    )
-
-
-def agreement(one: Sequence[str], other: Sequence[str]) -> int:
-    """Count the leading pieces that two answers share.
-
-    Greedy texts part at near ties, so equality says little, and this more.
-    """
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
-
-
-def repeated_4grams(words: Sequence[str]) -> float | None:
-    """Return the share of runs of four words that came before; None where there is no such run."""
-    runs = [tuple(words[at : at + 4]) for at in range(len(words) - 3)]
-    return round(1 - len(set(runs)) / len(runs), 4) if runs else None
-
-
-def non_printing(text: str) -> float | None:
-    """Return the share of signs that no text shows: control and replacement characters."""
-    return (
-        round(
-            sum(not (sign.isprintable() or sign.isspace()) or sign == "\ufffd" for sign in text)
-            / len(text),
-            4,
-        )
-        if text
-        else None
-    )
-
-
-def _units(reply: Answered, reference: Answered) -> tuple[Sequence[str], Sequence[str], str]:
-    if reply.tokens is not None and reference.tokens is not None:
-        return reply.tokens, reference.tokens, "token"
-    return reply.text.split(), reference.text.split(), "word"
-
-
-def _delta(reply: Answered, reference: Answered, same: int) -> float | None:
-    """Return the mean absolute difference of the log probabilities of the tokens that both said."""
-    if reply.logprobs is None or reference.logprobs is None or not same:
-        return None
-    apart = [
-        abs(a - b) for a, b in zip(reply.logprobs[:same], reference.logprobs[:same], strict=True)
-    ]
-    mean = sum(apart) / same
-    return None if math.isnan(mean) else round(mean, 6)
-
-
-def answer_row(
-    run: str,
-    question: Question,
-    arm: str,
-    *,
-    reply: Answered | Failed,
-    grade: Grade | None,
-    reference: Answered | None,
-) -> AnswerRow:
-    """Say what an arm answered; *reference* is what the arm that it is held against answered."""
-    return AnswerRow(
-        run_id=run,
-        arm=arm,
-        task=question.task,
-        item=question.item,
-        context_tokens=question.context,
-        depth=question.depth,
-        repetition=question.repetition,
-        score=None if grade is None else grade.score,
-        right=None if grade is None else grade.right,
-        answer=reply.text if isinstance(reply, Answered) else None,
-        request_id=request_id(run, question, arm),
-        signals=signals(reply, reference) if isinstance(reply, Answered) else failure(reply),
-    )
-
-
-def request_id(run: str, question: Question, arm: str) -> str:
-    """Name the request by which an arm is asked a question."""
-    item = question.item if question.part is None else f"{question.item}.{question.part}"
-    return named(run, arm, question.task, *map(str, (question.context, item, question.repetition)))
 
 
 class Leg:
@@ -383,8 +277,8 @@ class Leg:
         arm has stopped answering; what was answered is stored.
         """
         made = self._eval
-        await looked_at(made.database, notice=self._notice)
-        before = given(made.database, made.run, tuple(each.name for each in made.endpoints))
+        await look_at(made.database, notice=self._notice)
+        before = past_answers(made.database, made.run, tuple(each.name for each in made.endpoints))
         self._check(before, {})
         async with part(
             made,
@@ -408,7 +302,7 @@ class Leg:
             opened.row = replace(
                 opened.row, status="failed" if is_failed else "stopped" if left else "done"
             )
-        error = await loaded(made.run, made.database, notice=self._notice)
+        error = await load_run(made.run, made.database, notice=self._notice)
         if self._inquiry.dead is not None:
             raise EndpointError(
                 f"{self._inquiry.dead} failed {FAILURES} questions in a row; what was "
@@ -430,7 +324,9 @@ class Leg:
             answered=counts["answered"],
             failed=counts["failed"],
             left=left,
+            was_stopped=left > 0,
             load_error=error,
+            goes_on=made.goes_on_by,
         )
 
     async def _ask_in_turn(
@@ -439,7 +335,7 @@ class Leg:
         """Start one server after the other and ask it all that it has not answered."""
         made, left = self._eval, 0
         for endpoint in made.endpoints:
-            own = given(made.database, made.run, (endpoint.name,))
+            own = past_answers(made.database, made.run, (endpoint.name,))
             if not self._open(own, {}):
                 continue
             if not self._stops.is_set():

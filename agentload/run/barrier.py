@@ -9,9 +9,9 @@ import asyncio
 import re
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 from agentload.dispatch.dispatcher import PlayEnd
 from agentload.endpoints.endpoint import Endpoint
@@ -23,13 +23,13 @@ from agentload.model.rows import CallRow, Row
 from agentload.run.known import (
     Between,
     Tally,
-    dated,
     differences,
     is_restarted,
     newly_missing,
-    remembered,
+    with_date,
+    with_memory,
 )
-from agentload.run.record import fingerprint, scraped
+from agentload.run.record import counter_rows, fingerprint
 from agentload.study.kinds import OnDead
 
 PATIENCE_S = 600.0  # a large model takes minutes to load
@@ -55,31 +55,52 @@ LOOKS = 10
 LOOK_S = 0.2  # a server's counters settle within this many looks after its last answer
 
 
+class Host(Protocol):
+    """Who plays the rounds, and hears what becomes certain between them."""
+
+    def notice(self, text: str) -> None:
+        """Hear what a reader of the run should know."""
+
+    def lost(self, arm: str) -> None:
+        """Hear, once, that an arm has stopped answering."""
+
+    def refused(self, why: str) -> None:
+        """Hear why a server takes no call of ours, once that is certain."""
+
+    def invalid(self, why: str) -> None:
+        """Hear why no pair will be valid although servers answer, once that is certain."""
+
+    async def pair_done(self) -> None:
+        """Hear that every arm has played a pair."""
+
+    def is_stopping(self) -> bool:
+        """Tell whether nothing more is to be played."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounds:
+    """What the rounds of one part of a run have in common."""
+
+    run_id: str
+    leg: int
+    pair_size: int
+    on_dead: OnDead
+    goes_on: str
+    """The command line that goes on with the run."""
+    write: Callable[[Row], None]
+    samples: Callable[[], Iterable[Row]]
+
+
 @dataclass(slots=True, kw_only=True)
 class Barrier:
     """Settle a round: returns the pairs that are void
     because their server changed, died or was not ours alone.
     """
 
-    run_id: str
-    leg: int
+    rounds: Rounds
+    host: Host
     endpoints: dict[str, Endpoint]
     before: InitVar[Mapping[str, Identity]]
-    pair_size: int
-    write: Callable[[Row], None]
-    samples: Callable[[], Iterable[Row]]
-    on_dead: OnDead
-    lost: Callable[[str], None]
-    """Is told once of an arm that has stopped answering."""
-    given_up: Callable[[str], None]
-    """Is told why a server takes no call of ours, once that is certain."""
-    on_invalid: Callable[[str], None]
-    """Is told why no pair will be valid although servers answer, once that is certain."""
-    pair_done: Callable[[int], Awaitable[None]]
-    is_stopping: Callable[[], bool]
-    notice: Callable[[str], None]
-    goes_on: str
-    """The command line that goes on with the run."""
     dead: set[str] = field(init=False, default_factory=set)
     _failures: Counter[str] = field(init=False, default_factory=Counter)
     """In a row, by arm."""
@@ -140,7 +161,7 @@ class Barrier:
         self._failures[arm] += 1
         if self._failures[arm] >= DEAD_AFTER and arm not in self.dead:
             self.dead.add(arm)
-            self.lost(arm)
+            self.host.lost(arm)
 
     def _heard(self, arm: str, code: int | None, error: str | None) -> None:
         if code is None or self._refused[arm] < 0:
@@ -148,7 +169,9 @@ class Barrier:
         is_refused = 400 <= code < 500 and code not in BUSY
         self._refused[arm] = self._refused[arm] + 1 if is_refused else -1
         if self._refused[arm] == REFUSED_AFTER:
-            self.given_up(f"{arm} refused each of its first {REFUSED_AFTER} calls: {code}: {error}")
+            self.host.refused(
+                f"{arm} refused each of its first {REFUSED_AFTER} calls: {code}: {error}"
+            )
 
     def _revived(self, arm: str) -> None:
         self.dead.discard(arm)
@@ -174,8 +197,8 @@ class Barrier:
             )
         )
         given_up = self.dead
-        for row in await asyncio.to_thread(lambda: list(self.samples())):
-            self.write(row)
+        for row in await asyncio.to_thread(lambda: list(self.rounds.samples())):
+            self.rounds.write(row)
         void: dict[int, str] = {}
         for end in ends:
             # What servers counted of a shard that is gone looks like somebody else's requests.
@@ -188,10 +211,10 @@ class Barrier:
             reason = (fault if again else None) or reasons[end.play.arm] or missing
             if reason is not None and end.play.arm not in given_up:
                 void[end.play.pair] = reason
-            self.write(
+            self.rounds.write(
                 end.row(
-                    run_id=self.run_id,
-                    leg=self.leg,
+                    run_id=self.rounds.run_id,
+                    leg=self.rounds.leg,
                     void=reason or fault or (None if end.is_whole else CUT),
                 )
             )
@@ -204,26 +227,26 @@ class Barrier:
                     len(self._invalid) >= IN_A_ROW and len(set(self._invalid[-IN_A_ROW:])) == 1
                 )
                 if is_hopeless and settle.next_round is not None:
-                    self.on_invalid(
+                    self.host.invalid(
                         f"{IN_A_ROW} pairs in a row were invalid, for one reason: {void[pair]}"
                     )
-            elif self._played[pair] == self.pair_size and all(end.is_whole for end in ends):
+            elif self._played[pair] == self.rounds.pair_size and all(end.is_whole for end in ends):
                 self._invalid.clear()
-                await self.pair_done(pair)
+                await self.host.pair_done()
         return tuple(sorted(void.items()))
 
     async def _look(self, arm: str, round_: int) -> str | None:
         """Note who the server is now, and say what makes the block that it may have played void."""
         endpoint, known, between = self.endpoints[arm], self._known[arm], self._between.reason(arm)
         if arm in self.dead:
-            if self.on_dead == "wait" and self._is_relayed:
+            if self.rounds.on_dead == "wait" and self._is_relayed:
                 self._revived(arm)  # it will be: what comes next starts it anew
-            elif self.on_dead == "wait":
-                back = await awaited(
+            elif self.rounds.on_dead == "wait":
+                back = await wait_for(
                     endpoint,
                     patience_s=PATIENCE_S,
-                    goes_on=self.goes_on,
-                    is_stopping=self.is_stopping,
+                    goes_on=self.rounds.goes_on,
+                    is_stopping=self.host.is_stopping,
                 )
                 if back is not None:
                     self._met(arm, back)
@@ -235,14 +258,16 @@ class Barrier:
             if self._last.get(arm) not in UNANSWERED:
                 return f"{arm} did not answer after the block: {error.message}"
             self.dead.add(arm)
-            self.lost(arm)
+            self.host.lost(arm)
             return await self._look(arm, round_)
         if missing := newly_missing(said, known):
-            self.notice(
+            self.host.notice(
                 f"{arm} is held to be what it was: after the block it did not answer "
                 f"{'; '.join(missing)}"
             )
-        now = dated(said, time.time()) if is_restarted(known, said) else remembered(said, known)
+        now = (
+            with_date(said, time.time()) if is_restarted(known, said) else with_memory(said, known)
+        )
         fault = self._fault(arm, said, now, strangers)
         self._known[arm] = now
         self._learn(arm, now)
@@ -311,14 +336,18 @@ class Barrier:
     def _note(
         self, arm: str, identity: Identity, round_: int, moment: Literal["before", "after"]
     ) -> None:
-        self.write(fingerprint(self.run_id, self.leg, arm, identity, moment=moment, round_=round_))
+        self.rounds.write(
+            fingerprint(
+                self.rounds.run_id, self.rounds.leg, arm, identity, moment=moment, round_=round_
+            )
+        )
 
     def _sample(self, arm: str, identity: Identity) -> None:
-        for row in scraped(self.run_id, self.leg, self.endpoints[arm], identity):
-            self.write(row)
+        for row in counter_rows(self.rounds.run_id, self.rounds.leg, self.endpoints[arm], identity):
+            self.rounds.write(row)
 
 
-async def awaited(
+async def wait_for(
     endpoint: Endpoint, *, patience_s: float, goes_on: str, is_stopping: Callable[[], bool]
 ) -> Identity | None:
     """Ask until the endpoint answers, or nobody wants it any more.

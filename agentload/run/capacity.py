@@ -128,7 +128,7 @@ def search(
     return tuple(trials)
 
 
-def settled(tried: Mapping[str, Sequence[Trial]], *, share: float) -> tuple[Found, ...]:
+def conclude(tried: Mapping[str, Sequence[Trial]], *, share: float) -> tuple[Found, ...]:
     """Return what the trials of all arms say together of each."""
     told = _telling(tried)
     known = fit(told, share=share) if told else None
@@ -270,42 +270,46 @@ Loads: TypeAlias = Sequence[Chosen]
 """What is tried, and nothing else."""
 
 
-def find(
+Attempt: TypeAlias = Callable[[float, int], Trial]
+"""Plays one load for a trial; the seed draws which
+sessions run, where the trial begins, and the noise.
+"""
+
+
+def try_loads(
     study: Search,
-    stock: Steady,
-    arm: ArmProfile,
+    arm: str,
+    attempt: Attempt,
     *,
+    start: float,
     others: Mapping[str, Sequence[Trial]] = MappingProxyType({}),
     loads: Loads = (),
     most: int | None = None,
 ) -> tuple[Trial, ...]:
-    """Try numbers of sessions, or of session starts a second, to
-    find the most that *arm* carries within the service level.
-
-    Each load is played for a trial of virtual time, the
-    first quarter of which is left out: queues build up.
+    """Try *loads* on an arm until a trial says nothing; without
+    any, search the most that it carries within the service level.
     """
-    if loads:
-        return tuple(
-            each.of(played(study, stock, arm, each.load, seed=each.seed)) for each in loads
+    if not loads:
+        return search(
+            arm,
+            lambda load, number: attempt(load, drawn(study, arm, number)),
+            start=start,
+            whole=study.find == "max-concurrency",
+            share=study.share,
+            others=others,
+            most=most,
         )
-    is_closed = study.find == "max-concurrency"
-    return search(
-        arm.name,
-        lambda size, number: played(study, stock, arm, size, seed=drawn(study, arm.name, number)),
-        start=START[study.find],
-        whole=is_closed,
-        share=study.share,
-        others=others,
-        most=most,
-    )
+    trials: list[Trial] = []
+    for each in loads:
+        trials.append(each.of(attempt(each.load, each.seed)))
+        if trials[-1].void is not None:
+            break
+    return tuple(trials)
 
 
-def played(study: Search, stock: Steady, arm: ArmProfile, size: float, *, seed: int) -> Trial:
-    """Play one load for a trial of virtual time; the seed draws
-    which sessions run, where the trial begins, and the noise.
-    """
-    made = trial_plan(study, stock, arm.name, size, run=f"find-{size:g}", seed=seed)
+def simulate_trial(study: Search, stock: Steady, arm: ArmProfile, load: float, seed: int) -> Trial:
+    """Play one load in virtual time; the first quarter is left out: queues build up."""
+    made = trial_plan(study, stock, arm.name, load, run=f"find-{load:g}", seed=seed)
     rows = list(
         Shell(made, {arm.name: arm}, seed=seed, sample_s=max(1.0, study.trial_s / 60)).play()
     )
@@ -315,7 +319,7 @@ def played(study: Search, stock: Steady, arm: ArmProfile, size: float, *, seed: 
     )
     for row in rows:
         tally.add(row)
-    trial = tally.trial(size, share=study.share)
+    trial = tally.trial(load, share=study.share)
     return replace(trial, trouble=broken_level(trial, study.share))
 
 

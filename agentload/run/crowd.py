@@ -5,10 +5,9 @@ play of its own, and says so where our own side may have been late.
 import asyncio
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -18,7 +17,7 @@ from agentload.endpoints.launch import Kept
 from agentload.errors import EndpointError, EvidenceError, LaunchError
 from agentload.layout.windows import Steady
 from agentload.model.rows import BlockRow, CallRow, FingerprintRow, Row, SampleRow
-from agentload.run.capacity import Loads, drawn, search, trial_plan
+from agentload.run.capacity import trial_plan
 from agentload.run.play import Leg, Played, Playing
 from agentload.run.record import new_run_id
 from agentload.run.trial import Tally, Trial, trouble
@@ -30,86 +29,55 @@ FEW: Final = 4
 """Sessions that a search begins with."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Crowd:
-    """What every trial of a search has in common."""
+    """The trials of one arm on its server; one of ours is kept up."""
 
     study: Search
     stock: Steady
+    arm: Endpoint
+    server: Kept | None = None
+    told: Callable[[str], None] = lambda _: None
+    """Hears how each trial went."""
     play: Callable[[Leg], Played] = lambda leg: asyncio.run(leg.play())
     """Plays a trial to its end."""
+    _is_first: bool = field(init=False, default=True)
 
-    def search(
-        self,
-        arm: Endpoint,
-        *,
-        told: Callable[[str], None],
-        server: Kept | None = None,
-        others: Mapping[str, Sequence[Trial]] = MappingProxyType({}),
-        loads: Loads = (),
-        most: int | None = None,
-    ) -> tuple[Trial, ...]:
-        """Try numbers of sessions on *arm*; each trial is told when it is over.
+    def attempt(self, load: float, seed: int) -> Trial:
+        """Try a number of sessions.
 
-        A server of ours is kept up.
+        Raises what is wrong with the server where that is wrong from the first trial on.
         """
+        is_first, self._is_first = self._is_first, False
+        try:
+            trial = self._judged(round(load), seed)
+        except (EndpointError, EvidenceError, LaunchError) as error:
+            if is_first:
+                raise
+            trial = Trial(load=load, void=error.message)
+        name = f"{self.arm.name}: {load:.0f} sessions"
+        self.told(f"{name}: {trial_text(trial)}")
+        if trial.void is not None:
+            self.told(f"warning: {name} say nothing of the server: {trial.void}")
+        return trial
 
-        def attempt(size: float, number: int) -> Trial:
-            try:
-                trial = self._tried(
-                    arm,
-                    round(size),
-                    loads[number].seed if loads else drawn(self.study, arm.name, number),
-                    server,
-                )
-            except (EndpointError, EvidenceError, LaunchError) as error:
-                if not number:
-                    raise
-                trial = Trial(load=size, void=error.message)
-            told(f"{arm.name}: {size:.0f} sessions: {described(trial)}")
-            if trial.void is not None:
-                told(
-                    f"warning: {arm.name}: {size:.0f} sessions say nothing of the server: "
-                    f"{trial.void}"
-                )
-            return trial
-
-        if loads:
-            trials: list[Trial] = []
-            for number, each in enumerate(loads):
-                trials.append(each.of(attempt(each.load, number)))
-                if trials[-1].void is not None:
-                    break
-            return tuple(trials)
-        start = self.study.start or FEW
-        return search(
-            arm.name,
-            attempt,
-            start=start,
-            whole=True,
-            share=self.study.share,
-            others=others,
-            most=most,
-        )
-
-    def _tried(self, arm: Endpoint, sessions: int, seed: int, server: Kept | None) -> Trial:
-        if server is not None:
-            server.up()
-        trial, late = self._trial(arm, sessions, seed)
-        if server is not None and (words := server.last_words()) is not None:
+    def _judged(self, sessions: int, seed: int) -> Trial:
+        if self.server is not None:
+            self.server.up()
+        trial, late = self._trial(sessions, seed)
+        words = None if self.server is None else self.server.last_words()
+        if words is not None:
             trial = replace(trial, died=words, void=None)
         if trial.void is not None:
             return trial
         trial = replace(trial, trouble=trouble(trial, self.study.share))
         # Our own lag makes turns slower and never faster: what holds in
         # spite of it holds, and trouble that is no matter of time stays.
-        return (
-            replace(trial, void=f"it may be our own side: {late}")
-            if late is not None and trial.trouble == "slo"
-            else trial
-        )
+        if late is not None and trial.trouble == "slo":
+            return replace(trial, void=f"it may be our own side: {late}")
+        return trial
 
-    def _trial(self, arm: Endpoint, sessions: int, seed: int) -> tuple[Trial, str | None]:
+    def _trial(self, sessions: int, seed: int) -> tuple[Trial, str | None]:
         """Return one trial, and why its times are not the server's, if they are not."""
         study = self.study
         load = msgspec.structs.replace(study.load, sessions=sessions, duration_s=study.trial_s)
@@ -124,16 +92,16 @@ class Crowd:
             timeouts=study.timeouts,
             on_dead="skip",
         )
-        made = trial_plan(study, self.stock, arm.name, sessions, run=new_run_id(), seed=seed)
+        made = trial_plan(study, self.stock, self.arm.name, sessions, run=new_run_id(), seed=seed)
         with tempfile.TemporaryDirectory() as folder:
             scratch = Path(folder) / "trial.duckdb"
             playing = Playing(
                 study=played_once,
                 plan=made,
-                endpoints=(arm,),
+                endpoints=(self.arm,),
                 database=scratch,
                 trace_hash="",
-                sample_s=max(0.5, min(5.0, self.study.trial_s / 30)),
+                sample_s=max(0.5, min(5.0, study.trial_s / 30)),
             )
             try:
                 played = self.play(Leg(playing))
@@ -142,12 +110,12 @@ class Crowd:
                     f"{error.message} (after {sessions} sessions at once)", hint=error.hint
                 ) from error
             rows = list(journal_rows(scratch, made.run))
-        return measured(
-            sessions, rows, self.study.slo or Slo(), self.study.trial_s, died=_died(rows, played)
+        return trial_of(
+            sessions, rows, study.slo or Slo(), study.trial_s, died=_died(rows, played)
         ), played.health.void
 
 
-def measured(
+def trial_of(
     sessions: int, rows: Iterable[Row], slo: Slo, seconds: float, *, died: str | None
 ) -> Trial:
     """Return what the last play of a trial's block says:
@@ -176,7 +144,7 @@ def measured(
     return replace(tally.trial(sessions), died=died)
 
 
-def described(trial: Trial) -> str:
+def trial_text(trial: Trial) -> str:
     """Say how a trial went, in a line."""
     if trial.void is not None:
         return "void"

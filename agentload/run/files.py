@@ -70,7 +70,7 @@ def trace_hash(refs: Sequence[TraceRef]) -> str:
     )
 
 
-def pinned(study: Study) -> Study:
+def pin(study: Study) -> Study:
     """Return a study that names what its traces hold, so
     that it is refused where they hold something else.
     """

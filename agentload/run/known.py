@@ -35,7 +35,7 @@ SAID: Final = (
 """What a server may leave out once, and still is."""
 
 
-def remembered(now: Identity, known: Identity) -> Identity:
+def with_memory(now: Identity, known: Identity) -> Identity:
     """Return what a server says, and what it said before where it does not answer now."""
     is_read = bool(now.counters or now.cache_config)
     paged = now if is_read else known
@@ -54,7 +54,7 @@ def remembered(now: Identity, known: Identity) -> Identity:
     )
 
 
-def dated(identity: Identity, at_s: float) -> Identity:
+def with_date(identity: Identity, at_s: float) -> Identity:
     """Give a server that does not say when it was
     started the instant by which we know that it was.
     """

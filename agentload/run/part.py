@@ -307,7 +307,7 @@ def caveats(
     return told
 
 
-async def looked_at(database: Path, *, notice: Notice) -> None:
+async def look_at(database: Path, *, notice: Notice) -> None:
     """See that a database can take rows. Raises StoreError: better known now than after an hour."""
 
     def look(patience_s: float) -> None:
@@ -317,7 +317,7 @@ async def looked_at(database: Path, *, notice: Notice) -> None:
     await _patiently(look, patience_s=READER_PATIENCE_S, is_stopping=lambda: False, notice=notice)
 
 
-async def loaded(
+async def load_run(
     run_id: str,
     database: Path,
     *,

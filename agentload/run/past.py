@@ -204,7 +204,7 @@ def _starts(study: Replay) -> int | None:
     )
 
 
-def given(database: Path, run_id: str, arms: tuple[str, ...]) -> Past:
+def past_answers(database: Path, run_id: str, arms: tuple[str, ...]) -> Past:
     """Read the journals of a run; an answer that failed counts as not given."""
     rows = list(journal_rows(database, run_id))
     # A later row of a question stands for it: what a

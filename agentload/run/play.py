@@ -5,7 +5,7 @@ play the plan, write everything down, load what is finished.
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -28,12 +28,13 @@ from agentload.prompts.tokenizer import WORD_TOKENS
 from agentload.remote.cluster import seats
 from agentload.remote.crew import Crew
 from agentload.remote.player import PlayShare
-from agentload.run.barrier import Barrier
+from agentload.run.barrier import Barrier, Rounds
 from agentload.run.part import Part as Opened
-from agentload.run.part import Work, loaded, looked_at, part
+from agentload.run.part import Work, load_run, look_at, part
 from agentload.run.past import Past, check_resumed, needless, past
-from agentload.run.record import again, scraped
+from agentload.run.record import Stored, again, counter_rows
 from agentload.run.servers import TEXT, source, speech, targets, window
+from agentload.store import journal
 from agentload.store.database import WRITER_PATIENCE_S
 from agentload.store.places import worker_journals
 from agentload.study.kinds import Replay, Sweep
@@ -90,16 +91,38 @@ class Playing(Work):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
+class Played(Stored):
     """How a leg went."""
 
-    run_id: str
     health: Health
-    was_stopped: bool
     died: tuple[str, ...] = ()
     """Arms that stopped answering, in the order in which they did; one may have come back."""
-    load_error: str | None = None
-    """Why the database does not have all of it; the journals do."""
+
+
+def job(playing: Playing, opened: Opened) -> Job:
+    """Say how calls of a part of a run are made."""
+    plan, means, met = playing.plan, playing.means, opened.met
+    # Servers other than vLLM, which says its version, may leave tools
+    # out of the prompt; recorded calls are compared with real ones.
+    is_recorded = means.load.history == "recorded"
+    speeches = {}
+    for each in playing.endpoints:
+        is_text = not is_recorded and met.identities[each.name].version is not None
+        tools = TEXT if is_text else {}
+        speeches[each.name] = speech(each, met.models[each.name], means.request, with_tools=tools)
+    raw = means.keep_raw
+    return Job(
+        run_id=plan.run,
+        leg=opened.row.leg,
+        seed=plan.seed,
+        targets=partial(targets, playing.endpoints),
+        speech=speeches,
+        trace_seed=plan.header.seed,
+        block=plan.header.block,
+        tokenizer=met.counted or WORD_TOKENS,
+        renews_keys=any(each.key_command is not None for each in playing.endpoints),
+        raw=None if raw is None else Raw(folder=opened.writer.path.parent, which=raw),
+    )
 
 
 class Leg:
@@ -114,8 +137,10 @@ class Leg:
     ) -> None:
         self._playing = playing
         self._listener = listener
-        self._notice = notice
+        self.notice = notice
+        """Hears what a reader of the run should know."""
         self._runner: Runner | Crew | None = None
+        self._writer: journal.Writer | None = None
         self._task: asyncio.Task[object] | None = None
         self._stops = 0
         self._died: list[str] = []
@@ -139,7 +164,7 @@ class Leg:
         """Play to the end, or to the end of what is in flight after `stop`."""
         self._task = asyncio.current_task()
         playing, plan = self._playing, self._playing.plan
-        await looked_at(playing.database, notice=self._notice)
+        await look_at(playing.database, notice=self.notice)
         before = past(playing.database, plan)
         if playing.is_resumed:
             check_resumed(
@@ -165,15 +190,16 @@ class Leg:
             if playing.elsewhere
             else LASTING,  # on another machine a server may choose another kernel
             check=self._takes,
-            is_stopping=lambda: self._stops > 0,
-            notice=self._notice,
+            is_stopping=self.is_stopping,
+            notice=self.notice,
         ) as opened:
             if playing.launching is None:
                 for endpoint in playing.endpoints:
-                    for row in scraped(
+                    for row in counter_rows(
                         plan.run, opened.row.leg, endpoint, opened.met.identities[endpoint.name]
                     ):
                         opened.writer.append(row)
+            self._writer = opened.writer
             health = await self._measure(opened, before)
             said = {**asdict(health), "pairs": playing.study.pairs}
             opened.row = replace(
@@ -189,6 +215,7 @@ class Leg:
             was_stopped=was_stopped,
             died=tuple(self._died),
             load_error=error,
+            goes_on=playing.goes_on,
         )
 
     def _takes(self, identities: Mapping[str, Identity]) -> None:
@@ -206,85 +233,33 @@ class Leg:
         if said is not None and not any(
             each.profile for each in self._playing.endpoints
         ):  # of a profile it was said before
-            self._notice(f"warning: {said}")
+            self.notice(f"warning: {said}")
 
     async def _measure(self, opened: Opened, before: Past) -> Health:
-        playing, plan, means = self._playing, self._playing.plan, self._playing.means
-        leg, writer, met = opened.row.leg, opened.writer, opened.met
-        endpoints = {e.name: e for e in playing.endpoints}
-        watch = Watch(
-            {e.name: source(e) for e in playing.endpoints},
-            every_s=playing.sample_s,
-            notice=self._notice,
-        )
+        playing, run, leg = self._playing, self._playing.plan.run, opened.row.leg
+        sources = {e.name: source(e) for e in playing.endpoints}
+        watch = Watch(sources, every_s=playing.sample_s, notice=self.notice)
 
         def write(row: Row) -> None:
-            writer.append(row)
+            opened.writer.append(row)
             if isinstance(row, BlockRow) and isinstance(self._runner, Runner):
                 self._runner.closed(row)
 
-        async def pair_done(_: int) -> None:
-            writer.sync()
-            await self._load(patience_s=BETWEEN_S)
-            self._end_if_late()
-
-        barrier = Barrier(
-            run_id=plan.run,
+        rounds = Rounds(
+            run_id=run,
             leg=leg,
-            endpoints=endpoints,
-            before=met.identities,
-            pair_size=len(plan.arms),
-            write=write,
-            samples=lambda: watch.rows(run_id=plan.run, leg=leg),
-            lost=self._lost,
-            given_up=self._refused,
-            on_invalid=self._invalid,
-            on_dead=means.on_dead,
-            pair_done=pair_done,
-            is_stopping=lambda: self._stops > 0,
-            notice=self._notice,
+            pair_size=len(playing.plan.arms),
+            on_dead=playing.means.on_dead,
             goes_on=playing.goes_on,
+            write=write,
+            samples=lambda: watch.rows(run_id=run, leg=leg),
         )
-        # Servers other than vLLM, which says its version, may leave tools
-        # out of the prompt; recorded calls are compared with real ones.
-        is_text = {
-            name: met.identities[name].version is not None and means.load.history != "recorded"
-            for name in endpoints
-        }
-        speeches = {
-            name: speech(
-                e, met.models[name], means.request, with_tools=TEXT if is_text[name] else {}
-            )
-            for name, e in endpoints.items()
-        }
-        job = Job(
-            run_id=plan.run,
-            leg=leg,
-            seed=plan.seed,
-            targets=partial(targets, playing.endpoints),
-            speech=speeches,
-            trace_seed=plan.header.seed,
-            block=plan.header.block,
-            tokenizer=met.counted or WORD_TOKENS,
-            renews_keys=any(e.key_command is not None for e in playing.endpoints),
-            raw=None
-            if means.keep_raw is None
-            else Raw(folder=writer.path.parent, which=means.keep_raw),
+        barrier = Barrier(
+            rounds=rounds,
+            host=self,
+            endpoints={e.name: e for e in playing.endpoints},
+            before=opened.met.identities,
         )
-        own = () if means.workers == 1 else worker_journals(writer.path, means.workers)
-        models = (
-            {}
-            if means.on is None
-            else {
-                (each.session, turn): said.model
-                for block in plan.blocks
-                for each in block.sessions
-                for turn, said in enumerate(each.turns)
-            }
-        )
-
-        def called(ended: CallRow) -> None:
-            barrier.called(models.get((ended.session, ended.turn)), ended)
 
         async def start(command: Open) -> None:
             assert opened.relay is not None
@@ -299,55 +274,101 @@ class Leg:
             watch.follow(arm, up.endpoint.log)
 
         async with AsyncExitStack() as stack:
-            if means.on is not None:
-                self._runner = Crew(
-                    await stack.enter_async_context(
-                        seats(means.on, nodes=means.nodes, resume=playing.goes_on)
-                    ),
-                    plan,
-                    PlayShare(
-                        job=job,
-                        workers=means.workers,
-                        done=before.done,
-                        voided=dict(before.lost),
-                        folder=None if means.share is None else Path(means.share),
-                    ),
-                    barrier,
-                    write=writer.append,
-                    ended=called,
-                    opening=start,
-                )
-            else:
-                self._runner = Runner(
-                    plan,
-                    await stack.enter_async_context(calling(job, writer.append, journals=own)),
-                    barrier,
-                    leg=leg,
-                    write=writer.append,
-                    flush=lambda: writer.flush_if_due(time.monotonic_ns()),
-                    opening=start,
-                    listeners=[barrier, *([self._listener] if self._listener else [])],
-                    done=before.done,
-                    voided=before.lost,
-                )
+            player = self._alone if playing.means.on is None else self._crew
+            self._runner = await player(stack, opened, before, barrier, start)
             async with asyncio.TaskGroup() as tasks:
                 watching = tasks.create_task(watch.run())
                 health = await self._runner.play()
                 watching.cancel()
         return health
 
-    def _end_if_late(self) -> None:
-        """Stop where more pairs under this load would not count either."""
+    async def _alone(
+        self,
+        stack: AsyncExitStack,
+        opened: Opened,
+        before: Past,
+        barrier: Barrier,
+        opening: Callable[[Open], Awaitable[None]],
+    ) -> Runner:
+        """Play from this machine, in this process or from workers."""
+        writer, workers = opened.writer, self._playing.means.workers
+        journals = () if workers == 1 else worker_journals(writer.path, workers)
+        calls = calling(job(self._playing, opened), writer.append, journals=journals)
+        return Runner(
+            self._playing.plan,
+            await stack.enter_async_context(calls),
+            barrier,
+            leg=opened.row.leg,
+            write=writer.append,
+            flush=lambda: writer.flush_if_due(time.monotonic_ns()),
+            opening=opening,
+            listeners=[barrier, *([self._listener] if self._listener else [])],
+            done=before.done,
+            voided=before.lost,
+        )
+
+    async def _crew(
+        self,
+        stack: AsyncExitStack,
+        opened: Opened,
+        before: Past,
+        barrier: Barrier,
+        opening: Callable[[Open], Awaitable[None]],
+    ) -> Crew:
+        """Play from the nodes of a cluster."""
+        playing, means = self._playing, self._playing.means
+        assert means.on is not None, means
+        models = {
+            (each.session, turn): said.model
+            for block in playing.plan.blocks
+            for each in block.sessions
+            for turn, said in enumerate(each.turns)
+        }
+
+        def called(ended: CallRow) -> None:
+            barrier.called(models.get((ended.session, ended.turn)), ended)
+
+        share = PlayShare(
+            job=job(playing, opened),
+            workers=means.workers,
+            done=before.done,
+            voided=dict(before.lost),
+            folder=None if means.share is None else Path(means.share),
+        )
+        nodes = seats(means.on, nodes=means.nodes, resume=playing.goes_on)
+        return Crew(
+            await stack.enter_async_context(nodes),
+            playing.plan,
+            share,
+            barrier,
+            write=opened.writer.append,
+            ended=called,
+            opening=opening,
+        )
+
+    async def pair_done(self) -> None:
+        """Load what is finished, and end where more
+        pairs under this load would not count either.
+        """
+        assert self._writer is not None
+        self._writer.sync()
+        await self._load(patience_s=BETWEEN_S)
         is_asked = self._playing.stops_late and not self._stops
         if is_asked and isinstance(self._runner, Runner) and self._runner.health().is_late:
             self._own_stops = 1
             self.stop()
 
-    def _refused(self, why: str) -> None:
+    def is_stopping(self) -> bool:
+        """Tell whether nothing more is to be played."""
+        return self._stops > 0
+
+    def refused(self, why: str) -> None:
+        """Give up on servers that take no call of ours."""
         first = TOOLS if "tool choice" in why else "fix that"
         self._give_up(EndpointError(why, hint=f"{first}, then: {self._playing.goes_on}"))
 
-    def _invalid(self, why: str) -> None:
+    def invalid(self, why: str) -> None:
+        """Give up where no pair will be valid."""
         self._give_up(EvidenceError(why, hint=f"fix that, then: {self._playing.goes_on}"))
 
     def _give_up(self, error: AgentloadError) -> None:
@@ -355,29 +376,30 @@ class Leg:
             self._hopeless = error
             self.stop()
 
-    def _lost(self, arm: str) -> None:
+    def lost(self, arm: str) -> None:
+        """Do as the study says with an arm that has stopped answering."""
         assert self._runner is not None
         self._died.append(arm)
         match self._playing.means.on_dead:
             case "wait":
-                self._notice(
+                self.notice(
                     f"{arm} stopped answering: waiting for it, then its pair is played again"
                 )
                 self._runner.lose(arm, for_good=False)
             case "skip":
-                self._notice(f"{arm} stopped answering: going on without it")
+                self.notice(f"{arm} stopped answering: going on without it")
                 self._runner.lose(arm, for_good=True)
             case "stop":
-                self._notice(f"{arm} stopped answering: stopping")
+                self.notice(f"{arm} stopped answering: stopping")
                 self.stop()
 
     async def _load(self, *, patience_s: float) -> str | None:
         """Bring the database up to date; being asked to stop once more ends the wait for it."""
         playing, stops = self._playing, self._stops
-        return await loaded(
+        return await load_run(
             playing.plan.run,
             playing.database,
             patience_s=patience_s,
             is_stopping=lambda: self._stops > stops,
-            notice=self._notice,
+            notice=self.notice,
         )

@@ -256,7 +256,7 @@ def generated(
     )
 
 
-def fitting(asked: Questions) -> Questions:
+def that_fit(asked: Questions) -> Questions:
     """Return what is asked; raise `UsageError` where
     a task does not fit into the shortest length.
     """
@@ -390,7 +390,9 @@ class ScaledTokens:
         return math.ceil(len(text.split()) * self.a_word)
 
 
-async def measured(endpoint: Endpoint, tasks: Sequence[str], *, seed: int) -> dict[str, Tokenizer]:
+async def measure_lengths(
+    endpoint: Endpoint, tasks: Sequence[str], *, seed: int
+) -> dict[str, Tokenizer]:
     """Have the server count two short prompts a task.
 
     Raises EndpointError where it does not answer or does not count.
@@ -416,7 +418,7 @@ def line(words: Sequence[int], tokens: Sequence[int]) -> ScaledTokens:
     )
 
 
-def described(lengths: Mapping[str, Tokenizer]) -> dict[str, object]:
+def length_notes(lengths: Mapping[str, Tokenizer]) -> dict[str, object]:
     """Say what lengths rest on, for the record of the run."""
     return {
         task: [each.around, each.a_word] if isinstance(each, ScaledTokens) else each.exact

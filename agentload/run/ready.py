@@ -9,8 +9,8 @@ from agentload.layout.cost import Cost
 from agentload.layout.timeline import ASSUMED_TOKEN_S
 from agentload.live.look import SWITCH, look
 from agentload.model.client import AskedLoad, ClientLook, Readiness, readiness
+from agentload.run.lay import Prepared
 from agentload.run.play import Playing
-from agentload.run.prepared import Prepared
 from agentload.study.parts import Load
 
 

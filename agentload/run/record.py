@@ -5,7 +5,7 @@ import platform
 import secrets
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -35,6 +35,18 @@ from agentload.study.stored import Notes
 StudyT = TypeVar("StudyT", Replay, Sweep, Ask, Study)
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """How carrying a run out ended; its journals have all of it."""
+
+    run_id: str
+    was_stopped: bool = False
+    load_error: str | None = None
+    """Why the database does not have all of it."""
+    goes_on: str = ""
+    """The command line that goes on with it."""
 
 
 def new_run_id() -> str:
@@ -162,7 +174,9 @@ def fingerprint(
     )
 
 
-def scraped(run_id: str, leg: int, endpoint: Endpoint, identity: Identity) -> Iterator[SampleRow]:
+def counter_rows(
+    run_id: str, leg: int, endpoint: Endpoint, identity: Identity
+) -> Iterator[SampleRow]:
     """Say what a server counts, now; nothing where not every
     replica told: sums of some alone would seem to run backwards.
     """

@@ -24,7 +24,7 @@ from agentload.model.controls import copied
 from agentload.model.trace import Segment
 from agentload.prompts.renderer import Renderer
 from agentload.prompts.tokenizer import WORD_TOKENS
-from agentload.run.known import dated
+from agentload.run.known import with_date
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +95,9 @@ class Relay:
         logged = replace(endpoint, log=str(running.log))
         primed_in = await prime(logged)
         if isinstance(primed_in, str):
-            self.notice(unprimed(arm, primed_in))
+            self.notice(unprimed_text(arm, primed_in))
         check_ms = None if isinstance(primed_in, str) else primed_in
-        identity = replace(dated(await identify(logged), began_s), check_ms=check_ms)
+        identity = replace(with_date(await identify(logged), began_s), check_ms=check_ms)
         self.notice(f"{arm}: start {self._starts}, ready after {time.monotonic() - began:.0f} s")
         if not self.is_forced:
             agreement([endpoint], {arm: identity}).require()
@@ -164,7 +164,7 @@ async def prime(endpoint: Endpoint) -> str | float:
     return took_ms if why is None else why
 
 
-def primed(endpoints: Iterable[Endpoint], *, notice: Callable[[str], None]) -> None:
+def prime_all(endpoints: Iterable[Endpoint], *, notice: Callable[[str], None]) -> None:
     """Ask servers one after the other, as they may share a machine; say which did not answer."""
 
     async def ask() -> None:
@@ -175,11 +175,11 @@ def primed(endpoints: Iterable[Endpoint], *, notice: Callable[[str], None]) -> N
             except EndpointError as error:
                 why = error.message
             if isinstance(why, str):
-                notice(unprimed(endpoint.name, why))
+                notice(unprimed_text(endpoint.name, why))
 
     asyncio.run(ask())
 
 
-def unprimed(arm: str, why: str) -> str:
+def unprimed_text(arm: str, why: str) -> str:
     """Say what it means that a server was not primed."""
     return f"{arm}: its first calls will be its first: {why}"

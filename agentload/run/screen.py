@@ -5,10 +5,10 @@ or in turn, or on the arms of a profile in virtual time.
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias
+from typing import Final
 
 from agentload.ask.asker import Failed
 from agentload.ask.likely import Likely, Prompt, Scorer, Source
@@ -20,55 +20,51 @@ from agentload.endpoints.identity import Identity, kind_of, served_model
 from agentload.layout.passages import Subject
 from agentload.model.profile import ArmProfile
 from agentload.prompts.renderer import Renderer
+from agentload.run.arms import EMULATED_SPEED, read_arms, with_control
 from agentload.run.ask import seen_again
-from agentload.run.part import Notice, Part, Work, loaded, looked_at, part
-from agentload.run.past import check_joined, given
-from agentload.run.prepared import EMULATED_SPEED, Place, endpoints_of, launching
+from agentload.run.audience import Audience
+from agentload.run.part import Notice, Part, Work, load_run, look_at, part
+from agentload.run.past import check_joined, past_answers
+from agentload.run.place import Place
 from agentload.run.questions import subject_of
-from agentload.run.record import fingerprint
-from agentload.run.servers import arms_of, reached, window, with_control
+from agentload.run.record import Stored, fingerprint
+from agentload.run.servers import window
 from agentload.run.simulate import PART, simulated_id
-from agentload.run.simulated_answers import described
+from agentload.run.simulated_answers import description
 from agentload.serve.wanted import token_id
 from agentload.store.loader import rewrite
 from agentload.study.kinds import Ask
 from agentload.study.parts import Virtual
 from agentload.study.stored import Notes
 
-Stopping: TypeAlias = Callable[[Callable[[], None]], AbstractContextManager[None]]
 BLOCK: Final = 16
 """Tokens of a cache block, where a server does not say."""
 SALTS: Final = ("a", "b", "c")
 
 
-def screen(
-    study: Ask, place: Place, *, notice: Notice, stopping: Stopping = lambda _: nullcontext()
-) -> str:
-    """Screen the arms of a study, and store what was seen; return the run.
+def screen(study: Ask, place: Place, audience: Audience) -> Stored:
+    """Screen the arms of a study, and store what was seen.
 
     Raises EndpointError where a server cannot be asked.
 
-    *stopping*, entered inside the event loop, calls what it is
-    given when the prompt that is asked about shall be the last.
+    A stop lets the prompt in flight come to its end.
     """
     subject = subject_of(study)
+    arms = read_arms(study.servers, is_timed=False)
     if isinstance(study.servers, Virtual):
-        return _simulated(study, place, subject, notice=notice)
-    servers = study.servers
-    with reached(
-        endpoints_of(servers), noise=False, seed=study.seed, speed=EMULATED_SPEED
-    ) as found:
+        return Stored(run_id=_simulated(study, place, arms.profiles, subject, audience.notice))
+    with arms.up(noise=False, seed=study.seed, speed=EMULATED_SPEED) as found:
         served = with_control(found, study.aa)
         work = Work(
             study=study,
             endpoints=served,
             database=place.database,
             into=place.into,
-            launching=launching(servers),
+            launching=arms.launching,
             notes=Notes(arms=tuple(each.name for each in served)),
         )
-        leg = _Leg(work=work, run=place.name, subject=subject, notice=notice)
-        return asyncio.run(leg.play(stopping))
+        leg = _Leg(work=work, run=place.name, subject=subject, notice=audience.notice)
+        return Stored(run_id=asyncio.run(leg.play(audience)))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,15 +76,15 @@ class _Leg:
     _stops: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     _under_way: Screening | None = field(init=False, default=None)
 
-    async def play(self, stopping: Stopping) -> str:
-        with stopping(self._stops.set):
+    async def play(self, audience: Audience) -> str:
+        with audience.stopping(self._stops.set):
             return await self._play()
 
     async def _play(self) -> str:
         work = self.work
-        await looked_at(work.database, notice=self.notice)
+        await look_at(work.database, notice=self.notice)
         names = tuple(each.name for each in work.endpoints)
-        before = given(work.database, self.run, names)
+        before = past_answers(work.database, self.run, names)
 
         def check(identities: Mapping[str, Identity]) -> None:
             if work.into is not None:
@@ -120,7 +116,7 @@ class _Leg:
                     (replace(endpoint, log=up.endpoint.log),), {endpoint.name: up.identity}, opened
                 )
             opened.row = replace(opened.row, status="stopped" if self._stops.is_set() else "done")
-        await loaded(self.run, work.database, notice=self.notice)
+        await load_run(self.run, work.database, notice=self.notice)
         return self.run
 
     async def _ask(
@@ -228,15 +224,15 @@ class Modelled:
         )
 
 
-def _simulated(study: Ask, place: Place, subject: Subject, *, notice: Notice) -> str:
+def _simulated(
+    study: Ask, place: Place, found: tuple[ArmProfile, ...], subject: Subject, notice: Notice
+) -> str:
     """Screen the arms of a profile by what it says of their log probabilities."""
-    assert isinstance(study.servers, Virtual), study.servers
-    found = arms_of(study.servers.profile, study.servers.arms, is_timed=False)
     run = place.into or place.run or simulated_id(study, found)
     arms = {arm.name: arm for arm in found}
     if place.into is not None:
         check_joined(
-            given(place.database, run, tuple(arms)),
+            past_answers(place.database, run, tuple(arms)),
             run_id=run,
             arms=tuple(arms),
             kind="simulated",
@@ -259,7 +255,7 @@ def _simulated(study: Ask, place: Place, subject: Subject, *, notice: Notice) ->
         name: Modelled(arm=arm, seed=study.seed) for name, arm in arms.items()
     }
     asyncio.run(screening.ask(sources))
-    before = described(run, study, arms, place.database) if place.into is None else ()
+    before = description(run, study, arms, place.database) if place.into is None else ()
     name = PART if place.into is None else "screen"
     rewrite((*before, *screening.rows), place.database, run_id=run, name=name)
     return run

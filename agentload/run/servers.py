@@ -1,10 +1,7 @@
-"""Reach the servers that a study names: those that run, and
-emulated ones, which are served for as long as it lasts.
-"""
+"""Say how servers are reached, asked and read, and how much they hold and take."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -13,47 +10,14 @@ from agentload.emulator.profile import read
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity, identify
 from agentload.endpoints.reach import exporter, proxy, reach
-from agentload.endpoints.read import Emulated
 from agentload.errors import EndpointError, ProfileError
 from agentload.kvmath.pool import pool_of
 from agentload.live.caller import Speech
 from agentload.live.target import Target
 from agentload.live.tls import context
-from agentload.model.controls import control_of
 from agentload.model.profile import ArmProfile
-from agentload.serve.processes import start
 from agentload.study.parts import Request, Timeouts
 from agentload.telemetry.watch import Source
-
-
-def _placed(arm: ArmProfile, urls: Sequence[str]) -> Endpoint:
-    if len(urls) == 1:
-        return _endpoint(arm, urls[0])
-    places = tuple(
-        replace(_endpoint(arm, url), machine=f"m{number + 1}") for number, url in enumerate(urls)
-    )
-    return replace(places[0], places=places)
-
-
-def _endpoint(arm: ArmProfile, url: str) -> Endpoint:
-    return Endpoint(
-        name=arm.name, url=url, model=arm.model.name, profile=f"{arm.profile}/{arm.name}"
-    )
-
-
-ALL: Final = "all"
-"""In place of an arm's name: every arm."""
-
-
-def with_control(endpoints: tuple[Endpoint, ...], arm: str | None) -> tuple[Endpoint, ...]:
-    """Return the endpoints with a second copy of *arm*, or of all; as they are when it is None."""
-    copied = tuple(endpoint for endpoint in endpoints if arm in (ALL, endpoint.name))
-    if arm is not None and not copied:
-        raise EndpointError(
-            f"--aa: no arm '{arm}'",
-            hint=f"one of: {', '.join(endpoint.name for endpoint in endpoints)}",
-        )
-    return (*endpoints, *(replace(endpoint, name=control_of(endpoint.name)) for endpoint in copied))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +31,7 @@ class Sizes:
 def sizes(endpoints: Sequence[Endpoint]) -> dict[str, Sizes]:
     """Return how much each arm's server holds and takes."""
     return {
-        each.name: profiled_sizes(profiled(each.profile))
+        each.name: profiled_sizes(profile_arm(each.profile))
         if each.profile
         else asyncio.run(_asked(each))
         for each in endpoints
@@ -95,7 +59,7 @@ def window(identities: Iterable[Identity], arms: Iterable[Endpoint] = ()) -> int
     return min((length for length in said if isinstance(length, int)), default=None)
 
 
-def profiled(profile: str) -> ArmProfile:
+def profile_arm(profile: str) -> ArmProfile:
     """Return the arm of a profile that an emulated endpoint plays."""
     name, _, arm = profile.rpartition("/")
     (found,) = arms_of(name, [arm])
@@ -146,47 +110,6 @@ def arms_of(
             hint=f"it has: {', '.join(playable)}",
         )
     return tuple(arm for name, arm in playable.items() if not names or name in names)
-
-
-_UP: Final[dict[tuple[object, ...], tuple[Endpoint, ...]]] = {}
-"""Emulated servers that an outer block keeps up, by what they were started for."""
-
-
-@contextmanager
-def reached(
-    wanted: tuple[Endpoint, ...] | Emulated,
-    *,
-    noise: bool,
-    seed: int,
-    is_dry: bool = False,
-    machines: int = 1,
-    speed: float = 1.0,
-) -> Iterator[tuple[Endpoint, ...]]:
-    """Yield the endpoints; emulated arms are served meanwhile, in a
-    process for each of the *machines*, or when *is_dry* only named.
-
-    Answers that are not timed need not take their time: *speed*
-    divides it. Inside another such block its servers serve.
-    """
-    if not isinstance(wanted, Emulated):
-        yield wanted
-        return
-    arms = arms_of(wanted.profile, wanted.arms)
-    if is_dry:
-        yield tuple(_placed(arm, ["http://127.0.0.1:0/v1"] * machines) for arm in arms)
-        return
-    asked = (wanted, noise, seed, machines, speed)
-    if asked in _UP:
-        yield _UP[asked]
-        return
-    with ExitStack() as stack:
-        running = [
-            stack.enter_context(start(arms, noise=noise, seed=seed + number, speed=speed))
-            for number in range(machines)
-        ]
-        _UP[asked] = tuple(_placed(arm, [each.urls[arm.name] for each in running]) for arm in arms)
-        stack.callback(_UP.pop, asked)
-        yield _UP[asked]
 
 
 HERE: Final = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -242,7 +165,7 @@ def speech(
     )
 
 
-def asking(
+def for_questions(
     endpoints: tuple[Endpoint, ...], request: Request, timeouts: Timeouts
 ) -> tuple[Endpoint, ...]:
     """Return the endpoints as untimed questions ask them: with what

@@ -15,7 +15,7 @@ from agentload.model.controls import copied
 from agentload.model.plan import Plan
 from agentload.model.profile import ArmProfile, Noise
 from agentload.model.rows import ArmRow, BlockRow, FingerprintRow, LegRow, Row
-from agentload.run.record import again, run_row
+from agentload.run.record import Stored, again, run_row
 from agentload.serve.facts import Facts
 from agentload.store.loader import FLUSHED, rewrite
 from agentload.study.change import extended
@@ -162,7 +162,7 @@ def store(
     *,
     told: Callable[[int], None] = lambda _: None,
     played: Iterable[Row] | None = None,
-) -> None:
+) -> Stored:
     """Write a simulation's journal and load it; an equal
     run that is there already is replaced by its equal.
     """
@@ -173,4 +173,6 @@ def store(
             if count % FLUSHED == 0:
                 told(count)
 
-    rewrite(counted(), simulation.database, run_id=simulation.plan.run, name=PART)
+    run = simulation.plan.run
+    rewrite(counted(), simulation.database, run_id=run, name=PART)
+    return Stored(run_id=run)

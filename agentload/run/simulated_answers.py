@@ -17,12 +17,20 @@ from agentload.errors import UsageError
 from agentload.model.controls import control_of
 from agentload.model.profile import ArmProfile
 from agentload.model.rows import AnswerRow, Row
-from agentload.run.ask import Asked, answer_row
-from agentload.run.past import asked_of, check_joined, given
-from agentload.run.prepared import Place
-from agentload.run.questions import Question, Questions, asking_of, generated
+from agentload.run.answer_rows import answer_row
+from agentload.run.arms import ALL, read_arms
+from agentload.run.ask import Asked
+from agentload.run.past import asked_of, check_joined, past_answers
+from agentload.run.place import Place
+from agentload.run.questions import (
+    Question,
+    Questions,
+    QuestionsCost,
+    asking_of,
+    generated,
+    questions_cost,
+)
 from agentload.run.record import again, run_row
-from agentload.run.servers import ALL, arms_of
 from agentload.run.simulate import PART, closing, opening, simulated_id
 from agentload.store.loader import rewrite
 from agentload.study.kinds import Ask
@@ -37,7 +45,7 @@ GARBLED = GARBAGE * 64
 GOLDEN: Final = 0.6180339887498949
 
 
-def described(
+def description(
     run: str, study: Ask, arms: Mapping[str, ArmProfile], database: Path
 ) -> Iterator[Row]:
     """Yield the rows that describe a simulated run of questions, or of a screen."""
@@ -66,6 +74,18 @@ class Answering:
     place: Place
     run: str
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the arms."""
+        return tuple(self.arms)
+
+    @property
+    def cost(self) -> QuestionsCost:
+        """Return what asking it all would cost on servers."""
+        return questions_cost(
+            self.asked, arms=len(self.arms), concurrency=self.study.concurrency, thinking_tokens=0
+        )
+
     def left(self) -> tuple[Question, ...]:
         """Return the questions that fit every arm's window and that no earlier part has asked.
 
@@ -75,7 +95,7 @@ class Answering:
         fit = tuple(each for each in self.asked.order if each.context <= longest)
         if self.place.into is None:
             return fit
-        before = given(self.place.database, self.run, tuple(self.arms))
+        before = past_answers(self.place.database, self.run, tuple(self.arms))
         check_joined(
             before,
             run_id=self.run,
@@ -90,7 +110,7 @@ class Answering:
         that describe the run if it is one of its own.
         """
         if self.place.into is None:
-            yield from described(self.run, self.study, self.arms, self.place.database)
+            yield from description(self.run, self.study, self.arms, self.place.database)
         asked: Counter[tuple[str, int]] = Counter()
         for question in questions:
             # Without noise: as evenly as can be, so that any number of
@@ -167,16 +187,15 @@ def _check_scored(tasks: Sequence[str], arms: Sequence[ArmProfile]) -> None:
         )
 
 
-def answering(study: Ask, place: Place) -> Answering:
+def answers_of(study: Ask, place: Place) -> Answering:
     """Say what is asked of which arms. Raises UsageError, ProfileError."""
-    assert isinstance(study.servers, Virtual), study.servers
     if study.own is not None:
         raise UsageError(
             "a profile says how often its tasks are answered right, not your own items",
             hint="--tasks, or ask a server",
         )
     made = asking_of(study)
-    found = arms_of(study.servers.profile, study.servers.arms, is_timed=False)
+    found = read_arms(study.servers, is_timed=False).profiles
     _check_scored(made.tasks, found)
     arms = {arm.name: arm for arm in found}
     if study.aa is not None and study.aa not in (ALL, *arms):

@@ -16,12 +16,14 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import AgentloadError, EndpointError, InterruptError, first_of
 from agentload.layout.windows import fitting, steady
 from agentload.model.controls import copied, is_control
+from agentload.run.arms import ALL, read_arms
+from agentload.run.audience import Audience
 from agentload.run.files import read_traces
-from agentload.run.foreground import Audience, played
+from agentload.run.lay import lay_out
+from agentload.run.measure import play_stages
+from agentload.run.place import Place
 from agentload.run.play import Played, Playing
-from agentload.run.prepared import Place, arms_named, prepared
 from agentload.run.ready import ready
-from agentload.run.servers import ALL
 from agentload.study.change import extended
 from agentload.study.kinds import Replay
 from agentload.watch.history import Outcome
@@ -128,12 +130,14 @@ def play(
         with _ours():
             place = Place(database=database, run=run)
             try:
-                bounded = bounded_study(study, job.budget.calls, len(arms_named(study.servers)))
+                bounded = bounded_study(
+                    study, job.budget.calls, len(read_arms(study.servers).names)
+                )
             except AgentloadError as error:
                 raise AgentloadError(
                     f"job '{job.name}': {error.message}", hint=error.hint
                 ) from error
-            made = stack.enter_context(prepared(bounded, place))
+            made = stack.enter_context(lay_out(bounded, place))
             playing = made.playing
             assert isinstance(playing, Playing), playing
             arms = [endpoint for endpoint in playing.endpoints if not is_control(endpoint.name)]
@@ -172,7 +176,7 @@ def _watched(
 
     started_s, ended = time.monotonic(), None
     try:
-        ended = played(playing, Audience(notice=notice, stopping=stopping))
+        ended = play_stages(playing, Audience(notice=notice, stopping=stopping))
     except BaseExceptionGroup as group:
         raise first_of(group) from group  # a mistake of ours: what the user can mend comes alone
     except InterruptError:

@@ -10,8 +10,8 @@ import pytest
 from agentload.cli import _decide
 from agentload.cli import main as cli
 from agentload.errors import InterruptError, UsageError
-from agentload.run.foreground import Audience
-from agentload.run.prepared import Place, place_of
+from agentload.run.audience import Audience
+from agentload.run.place import Place, place_of
 from agentload.study.argv import built, split
 from agentload.study.kinds import Decide
 from agentload.study.parts import TraceRef, Virtual

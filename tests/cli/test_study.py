@@ -8,7 +8,7 @@ import pytest
 
 from agentload.cli._study import runs
 from agentload.cli.studies import replay, simulate
-from agentload.run.prepared import Place
+from agentload.run.place import Place
 from agentload.study.fields import flags
 from agentload.study.kinds import Replay, Study
 from agentload.study.parts import Live, Load, TraceRef

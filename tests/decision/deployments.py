@@ -33,9 +33,9 @@ from agentload.decision.play import Deciding
 from agentload.decision.sequence import ITEMS, LENGTHS, PAIRS, TRIED, Criterion, Known, Stage
 from agentload.decision.twin import Twins
 from agentload.evidence.twin import Twin
-from agentload.run.capacity import Found, Loads, search, settled
-from agentload.run.foreground import Audience
-from agentload.run.prepared import Place
+from agentload.run.audience import Audience
+from agentload.run.capacity import Found, Loads, conclude, search
+from agentload.run.place import Place
 from agentload.run.trial import Trial
 from agentload.study.kinds import Decide, Search
 from agentload.study.parts import Slo, TraceRef, Virtual
@@ -509,7 +509,7 @@ class _DrawnCapacity(Capacity):
         self.means.trials = self.deployment.trials = {
             arm: (*before.get(arm, ()), *own) for arm, own in tried.items()
         }
-        return settled(self.means.trials, share=study.share)
+        return conclude(self.means.trials, share=study.share)
 
     def say_sizes(self, said: Sequence[Found]) -> None:
         """Say nothing: no turn is played on a twin that is drawn."""

@@ -20,11 +20,11 @@ from agentload.decision.forecast import likely
 from agentload.decision.sequence import ITEMS
 from agentload.model.rows import AnswerRow, ArmRow
 from agentload.report.advise import advise
-from agentload.run.foreground import Audience
-from agentload.run.prepared import Place
+from agentload.run.audience import Audience
+from agentload.run.place import Place
 from agentload.run.questions import Question
 from agentload.run.record import run_row
-from agentload.run.simulated_answers import answer_all, answering
+from agentload.run.simulated_answers import answer_all, answers_of
 from agentload.store import journal
 from agentload.store.loader import load
 from agentload.study.change import extended
@@ -99,7 +99,7 @@ def test_what_a_sequence_found_is_reported_at_the_level_of_its_looks(
         tmp_path / "x.duckdb",
         extended(STUDY, profile="llama-3.1-8b-h100", items=100, until_settled=False),
     )
-    run = answer_all(answering(sound, Place(database=database))).run_id
+    run = answer_all(answers_of(sound, Place(database=database))).run_id
     assert _level(database, run, "fp8") == pytest.approx(0.95)
     place = Place(database=database, into=run if is_joined else None)
     ended = in_sequence(extended(sound, items=120, until_settled=True), place, Audience())

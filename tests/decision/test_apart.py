@@ -24,8 +24,9 @@ from agentload.endpoints.identity import Identity
 from agentload.errors import PlanError, UsageError
 from agentload.live import health
 from agentload.model.rows import RunRow
-from agentload.run.foreground import Audience
-from agentload.run.prepared import Place, simulation
+from agentload.run.audience import Audience
+from agentload.run.lay import simulation
+from agentload.run.place import Place
 from agentload.run.servers import arms_of
 from agentload.run.simulate import Simulation
 from agentload.serve.processes import start

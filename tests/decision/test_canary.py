@@ -17,9 +17,9 @@ from agentload.decision.play import Deciding, Outcome
 from agentload.decision.sequence import ITEMS, Stage
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.report.render import render
-from agentload.run.foreground import Audience
+from agentload.run.audience import Audience
 from agentload.run.past import asked_of
-from agentload.run.prepared import Place
+from agentload.run.place import Place
 from agentload.run.questions import asking_of, generated
 from agentload.study.kinds import Ask, Decide
 from agentload.study.parts import TraceRef, Virtual

@@ -5,7 +5,6 @@ and reaches no further: in virtual time, on planted profiles.
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,12 +23,13 @@ from agentload.errors import PlanError
 from agentload.report.advise import advise
 from agentload.report.parts import Document
 from agentload.report.render import render
-from agentload.run import foreground
-from agentload.run.foreground import Audience
-from agentload.run.prepared import Place, simulation
+from agentload.run.audience import Audience
+from agentload.run.lay import simulation
+from agentload.run.measure import simulate
+from agentload.run.place import Place
 from agentload.run.record import fingerprint
 from agentload.run.servers import Sizes
-from agentload.run.simulated_answers import answer_all, answering
+from agentload.run.simulated_answers import answer_all, answers_of
 from agentload.store.journal import Writer
 from agentload.store.places import journal_folder
 from agentload.study.change import extended
@@ -67,9 +67,9 @@ def played(
 ) -> Document:
     place = Place(database=folder / "x.duckdb")
     made = simulation(Replay(traces=CHAT, servers=servers, pairs=6, blocks=1, load=load), place)
-    run = foreground.simulate(made, Audience())
+    run = simulate(made, Audience()).run_id
     asked = Ask(servers=servers, contexts=contexts, tasks=("needle",), items=2_000)
-    answer_all(answering(asked, Place(database=place.database, into=run)))
+    answer_all(answers_of(asked, Place(database=place.database, into=run)))
     return advise(place.database, run, setting=Setting())
 
 
@@ -193,7 +193,6 @@ def test_what_servers_hold_and_take_is_asked_again_on_resume_and_kept_under_a_li
         "bf16": Sizes(pool=350_000.0, window=131_072),
         "fp8": Sizes(pool=900_000.0, window=65_536),
     }
-    monkeypatch.setattr(checks, "reached", lambda *_, **__: nullcontext(()))
     monkeypatch.setattr(checks, "sizes", lambda _: found)
     servers = Live(endpoints="bf16=http://127.0.0.1:9/v1,fp8=http://127.0.0.1:8/v1")
     deciding = Deciding(

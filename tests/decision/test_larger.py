@@ -9,8 +9,8 @@ import pytest
 from agentload.decision.larger import budget_for
 from agentload.decision.play import Deciding, Outcome
 from agentload.decision.sequence import Criterion
-from agentload.run.foreground import Audience
-from agentload.run.prepared import Place
+from agentload.run.audience import Audience
+from agentload.run.place import Place
 from agentload.study.change import extended
 from agentload.study.kinds import Decide
 from agentload.study.parts import TraceRef, Virtual

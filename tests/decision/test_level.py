@@ -15,8 +15,8 @@ from agentload.decision.level import DRAWS, Level
 from agentload.decision.play import Deciding, Outcome
 from agentload.report.advise import advise
 from agentload.report.render import render
-from agentload.run.foreground import Audience
-from agentload.run.prepared import Place
+from agentload.run.audience import Audience
+from agentload.run.place import Place
 from agentload.study.kinds import Decide
 from agentload.study.parts import Slo, TraceRef, Virtual
 from agentload.verdict.policy import Setting

@@ -26,8 +26,8 @@ from agentload.live.look import SWITCH, cores
 from agentload.model.commands import Send
 from agentload.model.metrics import ClockStart
 from agentload.model.rows import AnswerRow, CallRow, LegRow, RunRow
-from agentload.run.foreground import Audience
-from agentload.run.prepared import Place
+from agentload.run.audience import Audience
+from agentload.run.place import Place
 from agentload.run.servers import arms_of
 from agentload.serve.processes import start
 from agentload.store import tables

@@ -23,8 +23,8 @@ from agentload.evidence.view import run_view
 from agentload.live import health
 from agentload.model.commands import Send
 from agentload.model.rows import CallRow
-from agentload.run.foreground import Audience
-from agentload.run.prepared import Place
+from agentload.run.audience import Audience
+from agentload.run.place import Place
 from agentload.run.servers import arms_of
 from agentload.serve.processes import Servers, start
 from agentload.store.database import reading

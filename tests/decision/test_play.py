@@ -31,9 +31,9 @@ from agentload.model.rows import AnswerRow, VerdictRow
 from agentload.report.advise import advise
 from agentload.report.document import document
 from agentload.report.formats.json import json as as_json
-from agentload.run.foreground import Audience
+from agentload.run.audience import Audience
 from agentload.run.past import FIRST
-from agentload.run.prepared import Place
+from agentload.run.place import Place
 from agentload.run.record import run_row
 from agentload.store import tables
 from agentload.store.database import reading

@@ -19,9 +19,11 @@ from agentload.evidence.gather import gather
 from agentload.evidence.twin import repeats, twins
 from agentload.evidence.view import run_view
 from agentload.model.apart import STEP_TIMES
+from agentload.run.audience import Audience
 from agentload.run.capacity import Found
-from agentload.run.foreground import Audience, simulate
-from agentload.run.prepared import Place, simulation
+from agentload.run.lay import simulation
+from agentload.run.measure import simulate
+from agentload.run.place import Place
 from agentload.run.servers import arms_of
 from agentload.run.trial import Trial, Trouble
 from agentload.store.database import reading

@@ -22,8 +22,8 @@ from agentload.errors import EndpointError
 from agentload.layout.plan import plan
 from agentload.live.target import address
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
-from agentload.run.foreground import Stage, is_exchanged, stages
 from agentload.run.record import again, shown
+from agentload.run.stages import Stage, is_exchanged, stages
 from agentload.study.document import json_text
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, TraceRef

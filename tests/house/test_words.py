@@ -48,10 +48,11 @@ STILL: dict[str, set[str]] = {
     "agentload/plugins.py": {"stands for"},
     "agentload/run/ask.py": {"go on"},
     "agentload/run/barrier.py": {"anew"},
-    "agentload/run/foreground.py": {"go on", "going on"},
     "agentload/run/known.py": {"somebody"},
+    "agentload/run/measure.py": {"go on"},
+    "agentload/run/place.py": {"beside", "goes on"},
     "agentload/run/play.py": {"going on"},
-    "agentload/run/prepared.py": {"beside", "goes on"},
+    "agentload/run/stages.py": {"go on", "going on"},
     "agentload/study/kinds.py": {"beside"},
     "agentload/study/parts.py": {"anew", "at the begin"},
 }

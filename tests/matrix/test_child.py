@@ -8,7 +8,7 @@ import pytest
 
 from agentload.cli._signals import Handler, handled
 from agentload.matrix.child import Stops, carry_out
-from agentload.run.prepared import Place
+from agentload.run.place import Place
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, Load, TraceRef
 

@@ -11,7 +11,7 @@ from agentload.matrix.child import Stops
 from agentload.matrix.described import Places
 from agentload.matrix.parts import lay_out, traces_of, write_arms
 from agentload.matrix.past import changes, hold, progress_of
-from agentload.run.prepared import Place
+from agentload.run.place import Place
 from agentload.study.kinds import Probe
 from agentload.study.parts import Live
 from tests.matrix.files import SERVED, matrix, parts_of

@@ -17,7 +17,7 @@ from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.rows import Row
 from agentload.report.matrix import Page
 from agentload.run.files import read_traces
-from agentload.run.prepared import Place
+from agentload.run.place import Place
 from agentload.store.journal import Writer
 from agentload.store.loader import load
 from agentload.store.places import journal_folder

@@ -16,7 +16,8 @@ from agentload.cli import main as cli
 from agentload.report.advise import advise
 from agentload.report.formats.json import json as as_json
 from agentload.report.parts import Document
-from agentload.run.prepared import Place, simulation
+from agentload.run.lay import simulation
+from agentload.run.place import Place
 from agentload.study.argv import built, split
 from agentload.study.forms import FORMS
 from agentload.study.kinds import Replay, Sweep

@@ -16,12 +16,7 @@ from agentload.ask.asker import Answered, Failed
 from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import EndpointError
 from agentload.model.rows import AnswerRow, FingerprintRow, Row, RunRow
-from agentload.run.ask import (
-    FAILURES,
-    Asked,
-    Eval,
-    Inquiry,
-    Leg,
+from agentload.run.answer_rows import (
     agreement,
     answer_row,
     failure,
@@ -30,7 +25,8 @@ from agentload.run.ask import (
     request_id,
     signals,
 )
-from agentload.run.past import given
+from agentload.run.ask import FAILURES, Asked, Eval, Inquiry, Leg
+from agentload.run.past import past_answers
 from agentload.run.questions import Question, Questions, asking, generated
 from agentload.store import journal
 from agentload.store.places import journals
@@ -171,7 +167,7 @@ async def test_what_a_server_that_changed_meanwhile_answered_is_asked_again(tmp_
             "meanwhile",
         ):
             await asked(made)
-        assert given(made.database, "r1", ("a",)).answered == frozenset()
+        assert past_answers(made.database, "r1", ("a",)).answered == frozenset()
         last = {row.item: row for row in rows(tmp_path) if isinstance(row, AnswerRow)}
         assert [(row.right, row.score, row.answer, row.signals) for row in last.values()] == [
             (None, None, None, '{"error": "a changed meanwhile"}')

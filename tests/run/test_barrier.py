@@ -36,6 +36,21 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(barrier, "LOOK_S", 0.01)
 
 
+class Unheard:
+    """A host that takes no notice."""
+
+    def notice(self, text: str) -> None:
+        pass
+
+    lost = refused = invalid = notice
+
+    async def pair_done(self) -> None:
+        pass
+
+    def is_stopping(self) -> bool:
+        return False
+
+
 def metrics(
     *, done: int = 0, dtype: str = "fp8", start_s: int | None = 7, running: int = 0, tokens: int = 0
 ) -> str:
@@ -328,27 +343,22 @@ async def test_what_nodes_found_wrong_makes_a_block_invalid_and_has_it_played_ag
     done = [0]
     rows: list[Row] = []
 
-    async def loaded(_: int) -> None:
-        pass
-
     async with serving(answering(pages=page(lambda _: metrics(done=done[0])))) as server:
         endpoint = Endpoint(name="a", url=server.url)
-        made = barrier.Barrier(
+        rounds = barrier.Rounds(
             run_id="r",
             leg=1,
-            endpoints={"a": endpoint},
-            before={"a": await identify(endpoint)},
             pair_size=1,
+            on_dead="wait",
+            goes_on="",
             write=rows.append,
             samples=tuple,
-            on_dead="wait",
-            lost=lambda _: None,
-            given_up=lambda _: None,
-            on_invalid=lambda _: None,
-            pair_done=loaded,
-            is_stopping=lambda: False,
-            notice=lambda _: None,
-            goes_on="",
+        )
+        made = barrier.Barrier(
+            rounds=rounds,
+            host=Unheard(),
+            endpoints={"a": endpoint},
+            before={"a": await identify(endpoint)},
         )
         done[0] = strangers
         play = Play(block=0, arm="a", pair=0, salt="s")

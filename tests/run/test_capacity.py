@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -22,17 +23,20 @@ from agentload.model.plan import Load
 from agentload.model.rows import BlockRow, CallRow, Row
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.capacity import (
+    START,
     Chosen,
     Found,
+    Loads,
+    conclude,
     drawn,
-    find,
     keep_searches,
     rows,
     search,
-    settled,
+    simulate_trial,
     trial_plan,
+    try_loads,
 )
-from agentload.run.crowd import Crowd, measured
+from agentload.run.crowd import Crowd, trial_of
 from agentload.run.servers import arms_of
 from agentload.run.simulate import quiet
 from agentload.run.trial import Trial, Trouble
@@ -61,7 +65,7 @@ def test_the_interval_of_a_search_covers_what_a_long_run_would_find() -> None:
             )
 
         tried = search("a", attempt, start=8, whole=True, share=0.95)
-        (found,) = settled({"a": tried}, share=0.95)
+        (found,) = conclude({"a": tried}, share=0.95)
         assert len(tried) <= 24
         assert found.low is not None
         assert found.high is not None
@@ -82,7 +86,7 @@ def trial(load: float, limit: float) -> Trial:
 
 
 def test_a_load_that_never_holds_or_never_breaks_is_said() -> None:
-    (never,) = settled(
+    (never,) = conclude(
         {"a": search("a", lambda load, _: trial(load, 0), start=8, whole=True, share=0.95)},
         share=0.95,
     )
@@ -91,7 +95,7 @@ def test_a_load_that_never_holds_or_never_breaks_is_said() -> None:
         None,
         [1, 2, 4, 8],
     )
-    (always,) = settled(
+    (always,) = conclude(
         {"a": search("a", lambda load, _: trial(load, 1e9), start=8, whole=True, share=0.95)},
         share=0.95,
     )
@@ -108,7 +112,7 @@ def test_a_void_trial_is_no_trouble_and_ends_the_search_once_a_load_has_held(voi
         )
 
     tried = search("a", attempt, start=8, whole=True, share=0.95)
-    (found,) = settled({"a": tried}, share=0.95)
+    (found,) = conclude({"a": tried}, share=0.95)
     assert [each.void for each in tried] == [None] * void_at + ["other requests"]
     assert found.void == tried[-1]
     assert found.holds is not None
@@ -123,7 +127,7 @@ def test_a_load_that_is_too_much_for_the_client_is_followed_by_smaller_ones(
         return trial(load, 21) if load <= carried else Trial(load=load, void="requests left late")
 
     tried = search("a", attempt, start=8, whole=True, share=0.95)
-    (found,) = settled({"a": tried}, share=0.95)
+    (found,) = conclude({"a": tried}, share=0.95)
     assert [each.load for each in tried][: len(loads)] == loads
     assert (found.holds is None) == (carried == 0)
     assert found.void is not None
@@ -153,7 +157,7 @@ def test_one_lucky_draw_is_not_believed() -> None:
         return trial(load, 40 if number == 1 else 10)
 
     tried = search("a", attempt, start=8, whole=True, share=0.95)
-    (found,) = settled({"a": tried}, share=0.95)
+    (found,) = conclude({"a": tried}, share=0.95)
     assert found.low is not None
     assert found.high is not None
     assert math.floor(found.low) <= 10 <= math.floor(found.high)
@@ -241,8 +245,14 @@ def test_a_pool_twice_as_large_carries_about_twice_the_agents_whose_contexts_sta
     stock = steady(trace, study.load.planned())
     found = {
         each.arm: each.holds
-        for each in settled(
-            {name: find(study, stock, arm) for name, arm in arms.items()}, share=study.share
+        for each in conclude(
+            {
+                name: try_loads(
+                    study, name, partial(simulate_trial, study, stock, arm), start=START[study.find]
+                )
+                for name, arm in arms.items()
+            },
+            share=study.share,
         )
     }
     assert found["bf16"] is not None
@@ -307,7 +317,7 @@ def searched(troubles: dict[int, Trouble | None], *, arm: str = "bf16") -> Found
         replace(TRIAL, load=load, within=100 if found is None else 50, trouble=found)
         for load, found in sorted(troubles.items())
     )
-    (found,) = settled({arm: trials}, share=0.95)
+    (found,) = conclude({arm: trials}, share=0.95)
     return found
 
 
@@ -360,7 +370,7 @@ def test_trials_of_one_load_are_all_kept(tmp_path: Path) -> None:
         for load, within in ((8, 99), (8, 97), (12, 60), (12, 80))
     )
     keep_searches(
-        settled({"bf16": trials}, share=0.95),
+        conclude({"bf16": trials}, share=0.95),
         database,
         run="r",
         at_ns=1,
@@ -452,8 +462,13 @@ LIVE = Search(
     traces=(TraceRef(path="t"),), servers=Live(endpoints="e"), slo=SLO, trial_s=4.0, start=4
 )
 ONE = Session(session="s", workload="chat", start_s=0.0, turns=(Turn(add=(), output=1),))
-CROWD = Crowd(study=LIVE, stock=steady(Trace(header=Header(name="t"), sessions=(ONE,)), Load()))
+STOCK = steady(Trace(header=Header(name="t"), sessions=(ONE,)), Load())
 S = 1_000_000_000
+
+
+def on_the_server(told: Callable[[str], None], loads: Loads = ()) -> tuple[Trial, ...]:
+    crowd = Crowd(study=LIVE, stock=STOCK, arm=ARM, told=told)
+    return try_loads(LIVE, ARM.name, crowd.attempt, start=4, loads=loads)
 
 
 def play(at_s: float, void: str | None = None) -> BlockRow:
@@ -487,7 +502,7 @@ def test_a_play_that_was_void_and_played_again_counts_once() -> None:
     ]
     rows: list[Row] = [*void, turn(10), turn(11), turn(12), play(10)]
     counted = [sample("preemptions", at_s, value) for at_s, value in ((1, 0), (3, 5), (13, 6))]
-    found = measured(8, [*rows, *counted], SLO, 4.0, died=None)
+    found = trial_of(8, [*rows, *counted], SLO, 4.0, died=None)
     counted_once = Trial(load=8, turns=2, within=2, preemptions=1, output_tokens_per_s=60 / 3)
     assert replace(found, ttft_ms=None, tpot_ms=None, turn_ms=None) == counted_once
     assert found.ttft_ms == 50.0
@@ -500,10 +515,10 @@ def test_a_trial_of_which_every_play_was_void_says_why_and_nothing_else() -> Non
         turn(12),
         play(10, "bf16 answered 3 requests that were not ours"),
     ]
-    assert measured(8, rows, SLO, 4.0, died=None) == Trial(
+    assert trial_of(8, rows, SLO, 4.0, died=None) == Trial(
         load=8, void="bf16 answered 3 requests that were not ours"
     )
-    died = measured(8, rows, SLO, 4.0, died="it stopped answering")
+    died = trial_of(8, rows, SLO, 4.0, died="it stopped answering")
     assert (died.void, died.died, died.turns) == (None, "it stopped answering", 1)
 
 
@@ -513,7 +528,7 @@ def tried(
     """Search with these trials, whatever their loads; then nobody answers any more."""
     left = iter((*trials, "bf16: connection refused"))
 
-    def trial(_: Crowd, __: Endpoint, sessions: int, ___: int) -> tuple[Trial, str | None]:
+    def trial(_: Crowd, sessions: int, __: int) -> tuple[Trial, str | None]:
         found = next(left)
         if isinstance(found, str):
             raise EndpointError(found)
@@ -521,7 +536,7 @@ def tried(
 
     monkeypatch.setattr(Crowd, "_trial", trial)
     told: list[str] = []
-    (found,) = settled({"bf16": CROWD.search(ARM, told=told.append)}, share=0.95)
+    (found,) = conclude({"bf16": on_the_server(told.append)}, share=0.95)
     return found, told
 
 
@@ -553,7 +568,7 @@ def test_loads_that_are_named_are_tried_and_no_others_each_with_its_own_draw(
 ) -> None:
     asked: list[tuple[int, int]] = []
 
-    def trial(_: Crowd, __: Endpoint, sessions: int, seed: int) -> tuple[Trial, str | None]:
+    def trial(_: Crowd, sessions: int, seed: int) -> tuple[Trial, str | None]:
         asked.append((sessions, seed))
         return replace(HOLDS if sessions < 10 else SLOW, load=sessions), None
 
@@ -562,7 +577,7 @@ def test_loads_that_are_named_are_tried_and_no_others_each_with_its_own_draw(
         Chosen(load=load, seed=seed, worth=1.1, error=0.05)
         for load, seed in ((9.0, 5), (9.0, 6), (11.0, 5))
     ]
-    trials = CROWD.search(ARM, told=lambda _: None, loads=loads)
+    trials = on_the_server(lambda _: None, loads)
     assert asked == [(9, 5), (9, 6), (11, 5)]
     assert [(each.load, each.trouble, each.worth, each.error) for each in trials] == [
         (9, None, 1.1, 0.05),
@@ -570,7 +585,7 @@ def test_loads_that_are_named_are_tried_and_no_others_each_with_its_own_draw(
         (11, "slo", 1.1, 0.05),
     ]
     monkeypatch.setattr(Crowd, "_trial", lambda *_: (Trial(load=9, void="others"), None))
-    assert len(CROWD.search(ARM, told=lambda _: None, loads=loads)) == 1, (
+    assert len(on_the_server(lambda _: None, loads)) == 1, (
         "nothing follows a trial that says nothing"
     )
 

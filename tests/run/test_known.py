@@ -14,11 +14,11 @@ from agentload.run.known import (
     Between,
     Tally,
     began_as,
-    dated,
     differences,
     is_restarted,
     newly_missing,
-    remembered,
+    with_date,
+    with_memory,
 )
 from agentload.telemetry.log_lines import StartUp
 from tests.evidence.runs import call as timed
@@ -40,7 +40,7 @@ KNOWN = Identity(
 
 def test_what_does_not_answer_is_what_it_was() -> None:
     silent = Identity(models=("m",), missing=("http://x/other: 404", "http://x/metrics: 403"))
-    assert remembered(silent, KNOWN).facts() == KNOWN.facts()
+    assert with_memory(silent, KNOWN).facts() == KNOWN.facts()
     assert newly_missing(silent, KNOWN) == ("http://x/metrics: 403",)
     # Of a log that was rotated, what was read before; of a replica that is gone, nothing.
     one = Identity(
@@ -49,7 +49,7 @@ def test_what_does_not_answer_is_what_it_was() -> None:
         counters={"requests_done": 5.0},
         log=StartUp(warnings=("w",)),
     )
-    now = remembered(one, KNOWN)
+    now = with_memory(one, KNOWN)
     assert (now.replicas, now.counters, now.log) == (
         1,
         {"process_start_s": 7.0, "requests_done": 5.0},
@@ -86,11 +86,13 @@ def test_a_server_that_does_not_say_when_it_was_started_gets_the_instant_at_whic
     None
 ):
     assert (
-        dated(Identity(models=(), counters={"requests_done": 1.0}), 9.0).facts()["process_start_s"]
+        with_date(Identity(models=(), counters={"requests_done": 1.0}), 9.0).facts()[
+            "process_start_s"
+        ]
         == 9.0
     )
     assert (
-        dated(Identity(models=(), counters={"process_start_s": 2.0}), 9.0).facts()[
+        with_date(Identity(models=(), counters={"process_start_s": 2.0}), 9.0).facts()[
             "process_start_s"
         ]
         == 2.0

@@ -12,7 +12,7 @@ import duckdb
 import pytest
 
 from agentload.run import part
-from agentload.run.part import loaded, looked_at
+from agentload.run.part import load_run, look_at
 from agentload.store.database import reading, writing
 from agentload.watch.ledger import history, stored_alarms
 
@@ -33,7 +33,7 @@ async def test_without_patience_the_wait_is_short_and_told(database: Path) -> No
     told: list[str] = []
     with reading(database):
         async with asyncio.timeout(30):
-            error = await loaded(
+            error = await load_run(
                 "r1", database, patience_s=0.01, is_stopping=lambda: False, notice=told.append
             )
     assert (error, told) == (f"{database}: {BUSY}", [f"not loaded yet: {database}: {BUSY}"])
@@ -43,7 +43,7 @@ async def test_being_asked_to_stop_ends_the_longest_wait(database: Path) -> None
     told: list[str] = []
     with reading(database):
         async with asyncio.timeout(30):
-            error = await loaded(
+            error = await load_run(
                 "r1",
                 database,
                 patience_s=600,
@@ -60,19 +60,19 @@ async def test_what_waits_goes_on_when_the_database_is_closed(database: Path) ->
         asyncio.get_running_loop().call_later(0.05, stack.close)
         async with asyncio.timeout(30):
             assert (
-                await loaded(
+                await load_run(
                     "r1", database, patience_s=600, is_stopping=lambda: False, notice=lambda _: None
                 )
                 is None
             )
-            await looked_at(database, notice=lambda _: None)
+            await look_at(database, notice=lambda _: None)
 
 
 async def test_a_database_that_a_kill_left_without_tables_is_no_obstacle(tmp_path: Path) -> None:
     """With none at all a run goes on; with an empty one it refused to."""
     database = tmp_path / "x.duckdb"
-    await looked_at(database, notice=lambda _: None)
+    await look_at(database, notice=lambda _: None)
     duckdb.connect(str(database)).close()
-    await looked_at(database, notice=lambda _: None)
+    await look_at(database, notice=lambda _: None)
     assert history(database, "nightly") == ()
     assert stored_alarms(database, "nightly") == ()

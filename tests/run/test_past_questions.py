@@ -11,7 +11,14 @@ import pytest
 from agentload.ask.asker import Answered
 from agentload.errors import PlanError
 from agentload.model.rows import AnswerRow, ArmRow, Kind, LegRow, Row, RunRow
-from agentload.run.past import Past, asked_of, check_joined, check_same_questions, given, replies
+from agentload.run.past import (
+    Past,
+    asked_of,
+    check_joined,
+    check_same_questions,
+    past_answers,
+    replies,
+)
 from agentload.run.questions import Question
 from agentload.store import journal
 from agentload.store.places import journal_folder
@@ -105,7 +112,7 @@ def answered(folder: Path, *rows: Row) -> Path:
 def test_a_question_is_answered_once_every_arm_has_answered_it(
     tmp_path: Path, rows: Sequence[Row], *, is_answered: bool
 ) -> None:
-    found = given(answered(tmp_path, *rows), "r", ("a", "b"))
+    found = past_answers(answered(tmp_path, *rows), "r", ("a", "b"))
     assert found.answered == ({asked_of(QUESTION)} if is_answered else set())
 
 
@@ -113,7 +120,7 @@ def test_questions_differ_by_task_length_place_repetition_and_item(tmp_path: Pat
     asked = {asked_of(each) for each in (QUESTION, *OTHERS)}
     assert len(asked) == 1 + len(OTHERS)
     assert asked_of(replace(QUESTION, number=9)) == asked_of(QUESTION)
-    found = given(answered(tmp_path, *(answer("a", each) for each in OTHERS)), "r", ("a",))
+    found = past_answers(answered(tmp_path, *(answer("a", each) for each in OTHERS)), "r", ("a",))
     assert found.answered == asked - {asked_of(QUESTION)}
 
 
@@ -126,7 +133,7 @@ def test_the_run_its_arms_in_their_order_and_its_legs_are_read(tmp_path: Path) -
         LegRow(run_id="r", leg=number, host="h", boot_id=None, monotonic_ns=0, wall_ns=0)
         for number in (1, 2)
     ]
-    found = given(answered(tmp_path, EVALUATED, *arms, *legs), "r", ("a",))
+    found = past_answers(answered(tmp_path, EVALUATED, *arms, *legs), "r", ("a",))
     assert (found.run, found.arms, found.legs) == (EVALUATED, ("a", "b"), 2)
 
 

@@ -19,7 +19,7 @@ from agentload.run.questions import (
     asking,
     generated,
     line,
-    measured,
+    measure_lengths,
     questions_cost,
 )
 from agentload.tasks import catalog
@@ -183,7 +183,7 @@ def counter(window: int) -> Answer:
 @pytest.mark.loopback
 async def test_lengths_are_measured_on_a_server_whose_window_holds_few_words() -> None:
     async with serving(counter(8192)) as server:
-        found = await measured(
+        found = await measure_lengths(
             Endpoint(name="a", url=server.url, model="m"), ["json_recall"], seed=0
         )
     assert found == {"json_recall": ScaledTokens(around=0, a_word=4.02)}
@@ -197,7 +197,9 @@ async def test_a_window_that_holds_no_question_is_told_with_what_the_server_said
             match=r"cannot measure how long 'json_recall' is: 400: .*maximum context length is "
             r"1024",
         ):
-            await measured(Endpoint(name="a", url=server.url, model="m"), ["json_recall"], seed=0)
+            await measure_lengths(
+                Endpoint(name="a", url=server.url, model="m"), ["json_recall"], seed=0
+            )
 
 
 def test_a_server_that_counts_next_to_nothing_costs_a_tenth_of_a_token_a_word_and_no_less() -> None:

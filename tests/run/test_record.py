@@ -18,7 +18,7 @@ from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.ask import Eval
 from agentload.run.play import Playing
 from agentload.run.questions import asking, generated
-from agentload.run.record import arm_row, fingerprint, run_row, scraped
+from agentload.run.record import arm_row, counter_rows, fingerprint, run_row
 from agentload.study.argv import built, split
 from agentload.study.change import extended
 from agentload.study.kinds import Ask, Replay, Sweep
@@ -132,10 +132,10 @@ def test_an_arm_is_described_without_its_headers_and_its_key() -> None:
 def test_counters_are_kept_where_every_replica_told_and_levels_of_an_idle_server_never() -> None:
     endpoint = Endpoint(name="a", url="http://h:1/v1")
     said = Identity(models=("m",), counters={"prompt_tokens": 5.0, "kv_usage": 0.0, "waiting": 0.0})
-    assert [(row.leg, row.arm, row.name, row.value) for row in scraped("r", 3, endpoint, said)] == [
-        (3, "a", "prompt_tokens", 5.0)
-    ]
-    assert list(scraped("r", 3, endpoint, replace(said, replicas=0))) == []
+    assert [
+        (row.leg, row.arm, row.name, row.value) for row in counter_rows("r", 3, endpoint, said)
+    ] == [(3, "a", "prompt_tokens", 5.0)]
+    assert list(counter_rows("r", 3, endpoint, replace(said, replicas=0))) == []
 
 
 def test_what_a_server_is_is_kept_for_the_moment_and_the_round_it_was_asked_at() -> None:

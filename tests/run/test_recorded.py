@@ -13,8 +13,7 @@ from agentload.layout.traces import spoken
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.prompts.renderer import Renderer
 from agentload.report.advise import advise
-from agentload.run.prepared import endpoints_of
-from agentload.run.servers import reached
+from agentload.run.arms import read_arms
 from agentload.study.parts import Live
 from agentload.tasks import tool_choice
 from agentload.verdict.policy import Setting
@@ -149,7 +148,7 @@ def test_replies_of_an_imported_trace_are_compared_while_it_is_replayed(
     agentload(f"trace import openai_chat {source} --with-text -o {trace}")
     monkeypatch.chdir(profile(tmp_path).parent)
     servers = Live(endpoints="emulated:forgetful.yaml/bf16+fp8")
-    with reached(endpoints_of(servers), noise=False, seed=0, speed=100.0) as found:
+    with read_arms(servers).up(noise=False, seed=0, speed=100.0) as found:
         arms = {
             each.name: {"url": each.url, "model": each.model, "force_lengths": forced}
             for each in found

@@ -18,7 +18,7 @@ from agentload.endpoints.identity import identify
 from agentload.endpoints.launch import Running
 from agentload.model.rows import BlockRow, FingerprintRow, SampleRow
 from agentload.run import relay
-from agentload.run.relay import PRIMED, Launching, Relay, prime, primed
+from agentload.run.relay import PRIMED, Launching, Relay, prime, prime_all
 from tests.endpoints.test_launch import arm
 from tests.live.scripted import Peer, serving
 from tests.run.playing import answering, played
@@ -145,5 +145,5 @@ async def test_a_server_that_has_just_started_has_answered_before_it_is_measured
 
 def test_what_cannot_be_asked_is_said_and_stops_nobody() -> None:
     said: list[str] = []
-    primed([Endpoint(name="a", url="http://127.0.0.1:9/v1")], notice=said.append)
+    prime_all([Endpoint(name="a", url="http://127.0.0.1:9/v1")], notice=said.append)
     assert [line.partition(": ")[0] for line in said] == ["a"]

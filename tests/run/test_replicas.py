@@ -18,8 +18,11 @@ from agentload.evidence.gather import gather
 from agentload.evidence.plays import valid_plays
 from agentload.evidence.view import run_view
 from agentload.model.profile import ArmProfile
-from agentload.run.foreground import Audience, measure, probe
-from agentload.run.prepared import Place, prepared
+from agentload.run.audience import Audience
+from agentload.run.lay import lay_out
+from agentload.run.measure import measure
+from agentload.run.place import Place
+from agentload.run.probe import probe
 from agentload.run.servers import arms_of
 from agentload.serve.processes import start
 from agentload.store.database import reading
@@ -58,7 +61,7 @@ def replayed(
         load=Load(sessions=2, duration_s=1.0, wait_cap_s={"user": 0.1, "tool": 0.1}),
     )
     audience = Audience(notice=(said if said is not None else []).append)
-    with prepared(study, place, notice=audience.notice) as made:
+    with lay_out(study, place, notice=audience.notice) as made:
         return measure(made, place, audience).run_id
 
 

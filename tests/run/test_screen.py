@@ -11,7 +11,8 @@ from agentload.evidence.screen import scored_prompts, screen
 from agentload.evidence.view import run_view
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.report.advise import advise
-from agentload.run.prepared import Place
+from agentload.run.audience import Audience
+from agentload.run.place import Place
 from agentload.run.screen import screen as screened
 from agentload.store.database import reading
 from agentload.study.change import extended
@@ -29,8 +30,8 @@ VIRTUAL = Ask(
 @pytest.mark.slow
 def test_a_kernel_that_breaks_is_found_on_three_prompts_in_virtual_time(tmp_path: Path) -> None:
     database = tmp_path / "x.duckdb"
-    run = screened(VIRTUAL, Place(database=database), notice=lambda _: None)
-    assert screened(VIRTUAL, Place(database=database), notice=lambda _: None) == run
+    run = screened(VIRTUAL, Place(database=database), Audience()).run_id
+    assert screened(VIRTUAL, Place(database=database), Audience()).run_id == run
     with reading(database) as connection:
         rows, excused = screen(run_view(connection, run), ["bf16", "fp8"])
         (whole,) = scored_prompts(run_view(connection, run), ["fp8"])
@@ -49,9 +50,7 @@ def test_a_screen_of_sound_arms_informs_and_asks_for_graded_answers(tmp_path: Pa
     database = tmp_path / "x.duckdb"
     study = extended(VIRTUAL, contexts=(1024, 4096), profile="llama-3.1-8b-h100")
     document = advise(
-        database,
-        screened(study, Place(database=database), notice=lambda _: None),
-        setting=Setting(),
+        database, screened(study, Place(database=database), Audience()).run_id, setting=Setting()
     )
     (finding,) = (each for each in document.decision.findings if each.rule == "screened_answers")
     assert (finding.kind, "what scales look like" in finding.message) == ("informs", True)
@@ -78,7 +77,7 @@ def test_emulated_servers_are_screened_on_the_prompts_of_a_trace(tmp_path: Path)
         screen=True,
         aa="bf16",
     )
-    run = screened(study, Place(database=database), notice=told.append)
+    run = screened(study, Place(database=database), Audience(notice=told.append)).run_id
     with reading(database) as connection:
         rows, excused = screen(run_view(connection, run), ["bf16", "fp8", "bf16@aa"])
     assert excused == ()

@@ -14,9 +14,9 @@ from agentload.emulator.answers import success_rate
 from agentload.errors import PlanError, UsageError
 from agentload.evidence.grades import area, summarise
 from agentload.report.advise import advise
-from agentload.run.prepared import Place
+from agentload.run.place import Place
 from agentload.run.servers import arms_of
-from agentload.run.simulated_answers import answer_all, answering
+from agentload.run.simulated_answers import answer_all, answers_of
 from agentload.study.change import extended
 from agentload.study.kinds import Ask
 from agentload.study.parts import Virtual
@@ -39,7 +39,7 @@ def rows(database: Path, query: str) -> list[tuple[Any, ...]]:
 
 def test_arms_are_right_as_often_as_their_profile_says(tmp_path: Path) -> None:
     database = tmp_path / "x.duckdb"
-    ended = answer_all(answering(ASKED, Place(database=database)))
+    ended = answer_all(answers_of(ASKED, Place(database=database)))
     assert (ended.answered, ended.failed, ended.left) == (800, 0, 0)
     right = dict(rows(database, 'SELECT arm, count(*) FILTER ("right") FROM answers GROUP BY arm'))
     for arm in arms_of(BROKEN, ["bf16", "fp8"]):
@@ -60,7 +60,9 @@ def test_the_same_questions_are_the_same_run_and_a_control_answers_as_its_arm(
     tmp_path: Path,
 ) -> None:
     database, study = tmp_path / "x.duckdb", extended(ASKED, items=60, aa="bf16")
-    first, again = (answer_all(answering(study, Place(database=database))).run_id for _ in range(2))
+    first, again = (
+        answer_all(answers_of(study, Place(database=database))).run_id for _ in range(2)
+    )
     assert first == again
     assert rows(database, "SELECT count(*) FROM answers") == [(180,)]
     other = """SELECT count(*) FROM answers a JOIN answers b USING (item) WHERE a.arm = 'bf16' AND b.arm = 'bf16@aa' AND a.score <> b.score"""
@@ -69,10 +71,10 @@ def test_the_same_questions_are_the_same_run_and_a_control_answers_as_its_arm(
 
 def test_more_items_are_added_to_a_run_and_none_is_asked_twice(tmp_path: Path) -> None:
     database = tmp_path / "x.duckdb"
-    run = answer_all(answering(extended(ASKED, items=30), Place(database=database))).run_id
+    run = answer_all(answers_of(extended(ASKED, items=30), Place(database=database))).run_id
     joined = [
         answer_all(
-            answering(extended(ASKED, items=count), Place(database=database, into=run))
+            answers_of(extended(ASKED, items=count), Place(database=database, into=run))
         ).answered
         for count in (30, 100, 100)
     ]
@@ -81,11 +83,11 @@ def test_more_items_are_added_to_a_run_and_none_is_asked_twice(tmp_path: Path) -
         (200, 200)
     ]
     with pytest.raises(PlanError, match="has no arm 'bf16@aa'"):
-        answer_all(answering(extended(ASKED, aa="bf16"), Place(database=database, into=run)))
+        answer_all(answers_of(extended(ASKED, aa="bf16"), Place(database=database, into=run)))
 
 
 def test_questions_longer_than_the_window_are_left_out(tmp_path: Path) -> None:
-    made = answering(
+    made = answers_of(
         extended(ASKED, contexts=(8192, 1 << 20), items=20), Place(database=tmp_path / "x.duckdb")
     )
     assert {each.context for each in made.left()} == {8192}
@@ -96,7 +98,7 @@ def test_a_profile_of_published_scores_alone_answers_by_the_scores_of_the_task(
 ) -> None:
     database, kimi = tmp_path / "x.duckdb", Virtual(profile="kimi-k2.5-accuracy")
     asked = Ask(servers=kimi, tasks=("mrcr_like-4",), contexts=(262_144,), depths=1, items=1000)
-    answer_all(answering(asked, Place(database=database)))
+    answer_all(answers_of(asked, Place(database=database)))
     right = dict(rows(database, 'SELECT arm, count(*) FILTER ("right") FROM answers GROUP BY arm'))
     for arm, percent in (("bf16", 46.0), ("fp8", 42.7)):
         interval = binomtest(right[arm], 1000).proportion_ci(confidence_level=0.9999)
@@ -105,9 +107,9 @@ def test_a_profile_of_published_scores_alone_answers_by_the_scores_of_the_task(
 
 def test_what_a_profile_cannot_answer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not your own items"):
-        answering(extended(ASKED, own="items.jsonl"), Place(database=tmp_path / "x.duckdb"))
+        answers_of(extended(ASKED, own="items.jsonl"), Place(database=tmp_path / "x.duckdb"))
     with pytest.raises(UsageError, match="--aa: no arm 'x'"):
-        answering(extended(ASKED, aa="x"), Place(database=tmp_path / "x.duckdb"))
+        answers_of(extended(ASKED, aa="x"), Place(database=tmp_path / "x.duckdb"))
 
 
 @pytest.mark.parametrize(
@@ -141,7 +143,7 @@ def test_without_noise_the_published_scores_and_what_is_kept_of_their_area_come_
         depths=1,
         items=1000 * len(contexts),
     )
-    found = summarise(database, answer_all(answering(asked, Place(database=database))).run_id)
+    found = summarise(database, answer_all(answers_of(asked, Place(database=database))).run_id)
     rates = {
         (name, length): success_rate(arm, length, task=task.replace("_like", ""))
         for name, arm in arms.items()
@@ -177,7 +179,7 @@ def test_kimis_published_scores_say_what_their_loss_is_to_a_margin(
         contexts=lengths,
         items=6000,
     )
-    run = answer_all(answering(asked, Place(database=database))).run_id
+    run = answer_all(answers_of(asked, Place(database=database))).run_id
     document = advise(database, run, setting=Setting(policy=Policy(accuracy_margin=margin)))
     (verdict,) = (each for each in document.decision.server if each.arm == "fp8")
     assert verdict.verdict == word
@@ -186,4 +188,4 @@ def test_kimis_published_scores_say_what_their_loss_is_to_a_margin(
 def test_a_task_that_a_profile_has_no_scores_for_is_refused_by_name(tmp_path: Path) -> None:
     asked = Ask(servers=Virtual(profile="kimi-k2.5-accuracy"), tasks=("needle",), contexts=(8192,))
     with pytest.raises(UsageError, match="says nothing of the task 'needle'"):
-        answering(asked, Place(database=tmp_path / "x.duckdb"))
+        answers_of(asked, Place(database=tmp_path / "x.duckdb"))

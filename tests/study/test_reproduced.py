@@ -16,7 +16,8 @@ from agentload.layout.plan import of_study
 from agentload.model.plan import Plan
 from agentload.model.rows import BlockRow, CallRow, RunRow
 from agentload.run.files import read_traces
-from agentload.run.prepared import Place, simulation
+from agentload.run.lay import simulation
+from agentload.run.place import Place
 from agentload.run.simulate import Simulation
 from agentload.store import tables
 from agentload.store.database import reading

@@ -29,12 +29,14 @@ from agentload.matrix.parts import traces_of
 from agentload.matrix.play import play as play_matrix
 from agentload.model.plan import Plan
 from agentload.model.rows import BlockRow, CallRow, RunRow
+from agentload.run.audience import Audience
 from agentload.run.capacity import drawn, trial_plan
+from agentload.run.evaluation import evaluation
 from agentload.run.files import read_traces
-from agentload.run.foreground import Audience
+from agentload.run.lay import lay_out
 from agentload.run.past import FIRST
+from agentload.run.place import Place
 from agentload.run.play import Playing
-from agentload.run.prepared import Place, evaluation, prepared
 from agentload.run.servers import arms_of
 from agentload.serve.processes import start
 from agentload.store import tables
@@ -115,7 +117,7 @@ def told(database: Path, run: str) -> Told:
 def laid_out(study: Study, run: str) -> Plan:
     """Lay a study out as a new run of this name; nobody is asked."""
     assert isinstance(study, Replay | Sweep)
-    with prepared(study, Place(run=run), is_dry=True) as made:
+    with lay_out(study, Place(run=run), is_dry=True) as made:
         assert isinstance(made.playing, Playing)
         return made.playing.plan
 
@@ -251,8 +253,8 @@ def test_questions_that_are_stored_are_asked_again_in_the_same_order(how: dict[s
     for again in (stored(json_text(asked)), built(*split(argv(asked)))):
         assert isinstance(again, Ask)
         with (
-            evaluation(again, Place(run="r"), is_dry=True) as (made, _),
-            evaluation(asked, Place(run="r"), is_dry=True) as (first, _),
+            evaluation(again, Place(run="r"), is_dry=True) as made,
+            evaluation(asked, Place(run="r"), is_dry=True) as first,
         ):
             assert made.asked.order == first.asked.order
             assert [made.asked.item(each) for each in made.asked.order[:20]] == [

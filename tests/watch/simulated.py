@@ -16,7 +16,7 @@ from agentload.model.controls import control_of
 from agentload.model.profile import ArmProfile
 from agentload.model.rows import CallRow, Row, RunRow
 from agentload.run.files import read_traces, trace_hash
-from agentload.run.prepared import bounded
+from agentload.run.lay import with_end
 from agentload.run.servers import arms_of
 from agentload.run.simulate import Simulation
 from agentload.store import journal
@@ -112,7 +112,7 @@ class Nights:
         """Stand in for the sockets."""
         trace, refs = read_traces(job.study.traces)
         arms = ["prod", *([control_of("prod")] if is_controlled else [])]
-        study = bounded(bounded_study(job.study, job.budget.calls, 1))
+        study = with_end(bounded_study(job.study, job.budget.calls, 1))
         made = of_study(extended(study, aa=None), trace, arms, run=run)
         self.runs += 1
         simulation = Simulation(

@@ -17,7 +17,6 @@ import pytest
 from advisor.policy import Policy
 from agentload.errors import StoreError
 from agentload.live import health
-from agentload.run import foreground
 from agentload.run.servers import arms_of
 from agentload.serve.processes import start
 from agentload.store.database import reading
@@ -180,7 +179,7 @@ def priced(folder: Path, url: str) -> str:
 def test_a_server_that_hangs_in_its_answers_is_given_up_at_the_cost_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(foreground, "ENDING_S", 0.5)
+    monkeypatch.setattr("agentload.run.audience.ENDING_S", 0.5)
     with start(arms_of("gpt-oss-20b-h100", ["bf16"]), faults="faults: [{kind: stall}]") as servers:
         # 7.2 USD an hour: 3 s are 0.6 cents.
         job = replace(

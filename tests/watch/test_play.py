@@ -16,7 +16,7 @@ from agentload.layout.plan import plan
 from agentload.live.health import Monitor
 from agentload.live.wire import WireFacts
 from agentload.model.profile import Price
-from agentload.run.foreground import Audience
+from agentload.run.audience import Audience
 from agentload.run.play import Played, Playing
 from agentload.study.change import extended
 from agentload.study.kinds import Replay
@@ -105,7 +105,7 @@ def test_a_limit_counts_from_the_beginning_of_the_run_and_not_of_each_part(
             asyncio.run(part(audience, at_most_s=at_most_s))
         return Played(run_id="r1", health=Monitor().health(FACTS), was_stopped=True)
 
-    monkeypatch.setattr(play, "played", in_parts)
+    monkeypatch.setattr(play, "play_stages", in_parts)
     made = playing(plan(trace(), ["a"], run="r1", pairs=1), (), tmp_path / "x.duckdb")
     ended = play._watched(
         made, ("a",), TimeLimit(seconds=1.0, told="time limit"), None, lambda _: None

@@ -18,11 +18,15 @@ from agentload.layout.plan import plan
 from agentload.live.health import Monitor
 from agentload.live.wire import WireFacts
 from agentload.model.rows import CallRow
-from agentload.run import foreground
-from agentload.run.foreground import Audience, concluded, is_exchanged, is_over, stages
+from agentload.run.audience import Audience, check_stored
+from agentload.run.evaluation import ask
+from agentload.run.lay import Prepared
+from agentload.run.measure import measure, play_stages
 from agentload.run.past import Past
+from agentload.run.place import Place
 from agentload.run.play import Played
-from agentload.run.prepared import Place, Prepared
+from agentload.run.record import Stored
+from agentload.run.stages import is_exchanged, is_over, stages
 from agentload.store import journal
 from agentload.store.places import journals
 from tests.layout.test_plan import swapped
@@ -31,23 +35,24 @@ from tests.run.playing import answering, playing, trace
 from tests.run.test_ask import evaluation
 
 PLACE = Place(database=Path("x.duckdb"))
+DONE, LOCKED = Stored(run_id="r1"), Stored(run_id="r1", load_error="locked")
 
 
 def test_a_run_that_the_database_does_not_have_is_an_error_and_a_stopped_one_stays_that() -> None:
     said: list[str] = []
     audience = Audience(notice=said.append)
-    concluded("r1", PLACE, audience, load_error=None)
+    check_stored(DONE, PLACE, audience)
     with pytest.raises(
         StoreError, match=r"^run r1 is in its journal but not in x.duckdb: locked$"
     ) as caught:
-        concluded("r1", PLACE, audience, load_error="locked")
+        check_stored(LOCKED, PLACE, audience)
     assert caught.value.hint == "agentload runs load r1 --db x.duckdb"
     stopped = InterruptError("run r1 was stopped")
     with pytest.raises(InterruptError):
-        concluded("r1", PLACE, audience, load_error=None, stopped=stopped)
+        check_stored(DONE, PLACE, audience, stopped=stopped)
     assert said == []
     with pytest.raises(InterruptError):
-        concluded("r1", PLACE, audience, load_error="locked", stopped=stopped)
+        check_stored(LOCKED, PLACE, audience, stopped=stopped)
     assert said == [
         "warning: run r1 is in its journal but not in x.duckdb: locked",
         "hint: agentload runs load r1 --db x.duckdb",
@@ -62,12 +67,10 @@ def test_what_makes_timings_void_is_said(
         unstamped_reads=0, unstamped_sends=0, clock_steps=clock_steps, largest_step_ns=0
     )
     ended = Played(run_id="r1", health=Monitor().health(facts), was_stopped=False)
-    monkeypatch.setattr(foreground, "played", lambda *_: ended)
+    monkeypatch.setattr("agentload.run.measure.play_stages", lambda *_: ended)
     made = playing(plan(trace(), ["a"], run="r1", pairs=1), (), Path("x.duckdb"))
     said: list[str] = []
-    foreground.measure(
-        Prepared(playing=made, cost=cost(made.plan)), Place(), Audience(notice=said.append)
-    )
+    measure(Prepared(playing=made, cost=cost(made.plan)), Place(), Audience(notice=said.append))
     warned = " timings are invalid: the wall clock was stepped 2 times"
     assert [line.partition(":")[2][: len(warned)] for line in said] == (
         [warned] if clock_steps else []
@@ -111,7 +114,7 @@ def stopped_soon(said: list[str]) -> Audience:
 async def test_a_stopped_replay_ends_in_bounded_time_whatever_its_servers_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(foreground, "ENDING_S", 0.3)
+    monkeypatch.setattr("agentload.run.audience.ENDING_S", 0.3)
     said: list[str] = []
     async with serving(trickling) as server:
         how = playing(
@@ -119,9 +122,7 @@ async def test_a_stopped_replay_ends_in_bounded_time_whatever_its_servers_do(
             [Endpoint(name="a", url=server.url)],
             tmp_path / "x.duckdb",
         )
-        ended = await asyncio.wait_for(
-            asyncio.to_thread(foreground.played, how, stopped_soon(said)), 60
-        )
+        ended = await asyncio.wait_for(asyncio.to_thread(play_stages, how, stopped_soon(said)), 60)
     assert ended.was_stopped
     rows = [row for path in journals(how.database, "r1") for row in journal.read(path)]
     assert {row.status for row in rows if isinstance(row, CallRow)} == {"stopped"}
@@ -133,14 +134,12 @@ async def test_a_stopped_replay_ends_in_bounded_time_whatever_its_servers_do(
 async def test_stopped_questions_end_in_bounded_time_and_are_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(foreground, "ENDING_S", 0.3)
+    monkeypatch.setattr("agentload.run.audience.ENDING_S", 0.3)
     async with serving(trickling) as server:
         made = replace(
             evaluation(tmp_path, server.url), endpoints=(Endpoint(name="a", url=server.url),)
         )
-        ended = await asyncio.wait_for(
-            asyncio.to_thread(foreground.asked, made, stopped_soon([])), 60
-        )
+        ended = await asyncio.wait_for(asyncio.to_thread(ask, made, stopped_soon([])), 60)
     assert (ended.answered, ended.failed, ended.left) == (0, 0, 2)
 
 

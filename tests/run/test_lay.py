@@ -10,8 +10,9 @@ import msgspec
 
 from agentload.layout.coverage import trace_shapes
 from agentload.run.files import read_traces
+from agentload.run.lay import lay_out, simulation
+from agentload.run.place import Place
 from agentload.run.play import Playing
-from agentload.run.prepared import Place, prepared, simulation
 from agentload.run.simulate import Simulation
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, Load, TraceRef, Virtual
@@ -31,7 +32,7 @@ def test_a_run_keeps_the_shape_of_its_whole_trace_whatever_part_is_played(tmp_pa
     live = msgspec.structs.replace(
         BEGINNING, servers=Live(endpoints="emulated:llama-3.1-8b-h100/bf16+fp8")
     )
-    with prepared(live, place, is_dry=True) as found:
+    with lay_out(live, place, is_dry=True) as found:
         assert isinstance(found.playing, Playing)
         shapes = found.playing.notes.trace_shape
     assert shapes == simulated.notes.trace_shape

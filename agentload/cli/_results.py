@@ -1,0 +1,168 @@
+"""Write what a study would do, and what probes and searches found, for people."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from agentload.ask.probes import PrefixReuse, Probed
+from agentload.cli._print import notice, print_table
+from agentload.dispatch.stretches import stretches, where
+from agentload.layout.cost import Cost, about
+from agentload.layout.long_run import Fills
+from agentload.layout.plan import starts_of
+from agentload.model.controls import is_control, is_replica
+from agentload.model.plan import Plan
+from agentload.run.capacity import Found
+from agentload.study.kinds import Search
+from agentload.study.quantity import LIMITS
+
+_ON: Final = {True: "on", False: "off", None: "–"}
+_CACHE: Final[Mapping[PrefixReuse, str]] = {"hit": "another arm's", "no hit": "its own"}
+
+
+def print_probed(found: Probed) -> None:
+    """Print what servers did with a prompt that is sent twice, and whether arms agree."""
+    for caveat in (*found.mismatches, *found.caveats):
+        notice(f"caveat: {caveat}")
+    caches = {each.arm: _CACHE.get(each.verdict, each.verdict) for each in found.crossed}
+    lines = [
+        (each.arm, each.verdict, caches.get(each.arm, "–"), each.detail()) for each in found.reuse
+    ]
+    print_table(("arm", "prefix reuse", "cache", "what was seen"), lines)
+    if found.agreement:
+        print()
+        cells = [
+            (
+                each.arm,
+                f"{each.first_token} of {each.prompts}",
+                f"{each.whole} of {each.prompts}",
+                str(each.failed),
+                each.wrong or "–",
+            )
+            for each in found.agreement
+        ]
+        print_table(
+            ("arm", f"first token as {found.reference}", "whole answer", "failed", "what is wrong"),
+            cells,
+        )
+
+
+def plan_text(plan: Plan, cost: Cost, fills: Fills | None = None) -> str:
+    """Return the plan and what it costs, for people; *fills* where it is laid out to fill pools."""
+    stays = [
+        ", ".join(f"{arm} on {on}" for arm, on in where(stretch).items())
+        for stretch in stretches(plan.rounds)
+    ]
+    replicas = {
+        play.machine for round_ in plan.rounds for play in round_.plays if is_replica(play.machine)
+    }
+    orders = [" + ".join(play.arm for play in round_.plays) for round_ in plan.rounds]
+    shown = " → ".join(orders[:12]) + (" → …" if len(orders) > 12 else "")
+    pairs = len({play.pair for round_ in plan.rounds for play in round_.plays})
+    starts = starts_of(plan)
+    met = (
+        sum(not is_control(arm) for arm in plan.arms) - 1
+    )  # each once more to be met, but for the one that plays first
+    calls = ", ".join(f"{arm} {count:,}" for arm, count in cost.calls_by_arm.items())
+    return "\n".join(
+        (
+            (
+                f"plan      {plan.design}, {len(plan.blocks)} blocks, {pairs} pairs, "
+                f"{cost.rounds} rounds"
+            ),
+            f"order     {shown}",
+            *(
+                [f"starts    {starts + met} of servers, one at a time; their time is not counted"]
+                if starts
+                else []
+            ),
+            *(
+                [f"replicas  {len(replicas)} of each arm, pair after pair in turn"]
+                if replicas
+                else []
+            ),
+            *([f"machines  {', then '.join(stays)}"] if len(stays) > 1 and not replicas else []),
+            f"calls     {calls}",
+            f"tokens    {cost.prompt_tokens:,} in, {cost.output_tokens:,} out",
+            f"duration  {about(cost.minutes)} (with {cost.assumed})",
+            *([f"priming   {cost.priming_minutes:.1f} min of it"] if cost.priming_minutes else []),
+            *(
+                [f"block     {fills.lasts_minutes:.0f} min each: {fills.because}"]
+                if fills is not None
+                else []
+            ),
+            *(f"pool      {line}" for line in (fills.lines() if fills is not None else ())),
+            *(
+                [f"warning   {short}"]
+                if fills is not None and (short := fills.warning()) is not None
+                else []
+            ),
+            "nothing was sent (--dry-run)",
+        )
+    )
+
+
+def trial_lines(study: Search, found: Iterable[Found]) -> Iterator[str]:
+    """Yield, for each arm, the largest load that held in virtual time and those that were tried."""
+    assert study.slo is not None, "a simulated search has limits"
+    slo = LIMITS.write(study.slo)
+    unit = "sessions" if study.find == "max-concurrency" else "starts/s"
+    for each in found:
+        yield (
+            f"{each.arm}: {_bracket(each, unit)} ({slo} ms for {study.share:.0%} of turns; "
+            "simulated)"
+        )
+        yield (
+            "  "
+            f"{unit:>10}{'turns':>9}{'within':>9}{'cached':>9}{'KV peak':>9}{'preempted':>11}{'tokens/s':>10}"
+        )
+        for trial in each.trials:
+            cached, usage = (_percent(each) for each in (trial.hit_rate, trial.peak_kv_usage))
+            yield (
+                f"  {trial.load:>10.4g}{trial.turns:>9,}{trial.share:>9.1%}{cached:>9}{usage:>9}"
+                f"{trial.preemptions or 0:>11,}{trial.output_tokens_per_s:>10,.0f}"
+            )
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{share:.0%}"
+
+
+def _bracket(found: Found, unit: str) -> str:
+    if found.holds is None:
+        return f"no load holds, not even {found.trials[0].load:.4g} {unit}"
+    holds, low, high = (
+        _sessions(each) if unit == "sessions" else f"{each or 0:.3g}"
+        for each in (found.holds, found.low, found.high)
+    )
+    return f"{holds} {unit} or more" if found.high is None else f"{holds} {unit} [{low}, {high}]"
+
+
+def print_limits(found: Sequence[Found]) -> None:
+    """Print a line an arm: what it carries, with
+    its interval, and which trouble there is beyond.
+    """
+    cells = [
+        (
+            each.arm,
+            _sessions(each.holds),
+            _sessions(each.low),
+            _sessions(each.high),
+            _trouble(each),
+            str(len(each.trials)),
+        )
+        for each in found
+    ]
+    print_table(("arm", "holds", "surely", "at most", "trouble", "trials"), cells)
+
+
+def _sessions(sessions: float | None) -> str:
+    """Write whole sessions: a part of one carries nobody."""
+    return "–" if sessions is None else f"{math.floor(sessions)}"
+
+
+def _trouble(found: Found) -> str:
+    trial = found.broken
+    if trial is None or trial.trouble is None:
+        return "–"
+    return trial.trouble if trial.died is None else f"{trial.trouble} ({trial.died})"

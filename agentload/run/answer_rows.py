@@ -1,0 +1,138 @@
+"""Write down what an arm answered: its grade, what is wrong
+with its text, and how far it agrees with the reference.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import takewhile
+
+from agentload.ask.asker import Answered, Failed
+from agentload.dispatch.garbage import garbage
+from agentload.dispatch.naming import named
+from agentload.model.rows import AnswerRow
+from agentload.run.questions import Question
+from agentload.tasks import Grade
+
+
+def void_answers(rows: Iterable[AnswerRow], why: str) -> Iterator[AnswerRow]:
+    """Return answers as questions that nobody answered: they are asked again."""
+    for row in rows:
+        yield replace(row, score=None, right=None, answer=None, signals=failure(Failed(error=why)))
+
+
+def signals(reply: Answered, reference: Answered | None) -> str:
+    """Return what is stored beside an answer, as JSON; *reference*
+    is None for the reference arm itself and where it failed.
+    """
+    said = reply.text
+    seen: dict[str, object] = {
+        "finish_reason": reply.finish_reason,
+        "prompt_tokens": reply.prompt_tokens,
+        "output_tokens": reply.output_tokens,
+        "repeated_4grams": repeated_4grams(said.split()),
+        "non_printing": non_printing(said),
+        "garbage": garbage(said),
+        "nan_logprobs": None if reply.logprobs is None else sum(map(math.isnan, reply.logprobs)),
+    }
+    if reference is not None:
+        mine, theirs, unit = _units(reply, reference)
+        same = agreement(mine, theirs)
+        seen |= {
+            "agreement": same,
+            "agreement_unit": unit,
+            "agreement_of": max(len(mine), len(theirs)),
+        }
+        seen |= {"length_ratio": round(len(mine) / len(theirs), 4) if theirs else None}
+        seen |= {"logprob_delta": _delta(reply, reference, same)}
+    return json.dumps(
+        {name: value for name, value in seen.items() if value is not None}, sort_keys=True
+    )
+
+
+def failure(failed: Failed) -> str:
+    """Return what is stored in the place of an answer that never came."""
+    return json.dumps(
+        {
+            "error": failed.error,
+            **({} if failed.http_status is None else {"http_status": failed.http_status}),
+        },
+        sort_keys=True,
+    )
+
+
+def agreement(one: Sequence[str], other: Sequence[str]) -> int:
+    """Count the leading pieces that two answers share.
+
+    Greedy texts part at near ties, so equality says little, and this more.
+    """
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def repeated_4grams(words: Sequence[str]) -> float | None:
+    """Return the share of runs of four words that came before; None where there is no such run."""
+    runs = [tuple(words[at : at + 4]) for at in range(len(words) - 3)]
+    return round(1 - len(set(runs)) / len(runs), 4) if runs else None
+
+
+def non_printing(text: str) -> float | None:
+    """Return the share of signs that no text shows: control and replacement characters."""
+    return (
+        round(
+            sum(not (sign.isprintable() or sign.isspace()) or sign == "\ufffd" for sign in text)
+            / len(text),
+            4,
+        )
+        if text
+        else None
+    )
+
+
+def _units(reply: Answered, reference: Answered) -> tuple[Sequence[str], Sequence[str], str]:
+    if reply.tokens is not None and reference.tokens is not None:
+        return reply.tokens, reference.tokens, "token"
+    return reply.text.split(), reference.text.split(), "word"
+
+
+def _delta(reply: Answered, reference: Answered, same: int) -> float | None:
+    """Return the mean absolute difference of the log probabilities of the tokens that both said."""
+    if reply.logprobs is None or reference.logprobs is None or not same:
+        return None
+    apart = [
+        abs(a - b) for a, b in zip(reply.logprobs[:same], reference.logprobs[:same], strict=True)
+    ]
+    mean = sum(apart) / same
+    return None if math.isnan(mean) else round(mean, 6)
+
+
+def answer_row(
+    run: str,
+    question: Question,
+    arm: str,
+    *,
+    reply: Answered | Failed,
+    grade: Grade | None,
+    reference: Answered | None,
+) -> AnswerRow:
+    """Say what an arm answered; *reference* is what the arm that it is held against answered."""
+    return AnswerRow(
+        run_id=run,
+        arm=arm,
+        task=question.task,
+        item=question.item,
+        context_tokens=question.context,
+        depth=question.depth,
+        repetition=question.repetition,
+        score=None if grade is None else grade.score,
+        right=None if grade is None else grade.right,
+        answer=reply.text if isinstance(reply, Answered) else None,
+        request_id=request_id(run, question, arm),
+        signals=signals(reply, reference) if isinstance(reply, Answered) else failure(reply),
+    )
+
+
+def request_id(run: str, question: Question, arm: str) -> str:
+    """Name the request by which an arm is asked a question."""
+    item = question.item if question.part is None else f"{question.item}.{question.part}"
+    return named(run, arm, question.task, *map(str, (question.context, item, question.repetition)))

@@ -1,0 +1,122 @@
+"""Say how somebody follows a run and stops it: the command line draws and
+hears Ctrl-C, a scheduler stops after its budget, a notebook does neither.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
+
+from agentload.errors import InterruptError, StoreError
+from agentload.layout.cost import Cost
+from agentload.live.runner import Listener
+from agentload.model.metrics import ClockStart
+from agentload.run.ask import Listener as AnswerListener
+from agentload.run.place import Place
+from agentload.run.questions import Question
+from agentload.run.record import Stored
+
+ENDING_S: Final = 30.0
+"""What is in flight may take so long to end by itself once a run is stopped."""
+Stop = Callable[[], None]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audience:
+    """How somebody follows a run and stops it."""
+
+    notice: Callable[[str], None] = lambda _: None
+    """Is told what a reader of the result should know, a line at a time."""
+    progress: Callable[[Cost, ClockStart], AbstractContextManager[Listener | None]] = lambda *_: (
+        nullcontext()
+    )
+    """Follows the calls of one part of a run."""
+    answers: Callable[[Sequence[Question], int], AbstractContextManager[AnswerListener | None]] = (
+        lambda *_: nullcontext()
+    )
+    """Follows the answers of one part of an evaluation; told how many arms are asked."""
+    stopping: Callable[[Stop], AbstractContextManager[None]] = lambda _: nullcontext()
+    """Calls the stop when it wants one, from inside the event loop."""
+    rows: Callable[[int], None] = lambda _: None
+    """Is told how many rows of a simulated run there are so far."""
+
+    def warn(self, text: str | None) -> None:
+        """Pass a warning on, where there is one."""
+        if text:
+            self.notice(f"warning: {text}")
+
+    def hearing_once(self) -> "Audience":
+        """Return an audience that is told of a server
+        once, though the server is met again for each pair.
+        """
+        said: set[str] = set()
+
+        def notice(text: str) -> None:
+            if text not in said:
+                self.notice(text)
+            if text.startswith(("caveat: ", "no server counts")):
+                said.add(text)
+
+        return replace(self, notice=notice)
+
+
+@contextmanager
+def ending(stop: Stop, audience: Audience) -> Iterator[None]:
+    """Stop when the audience says so, and once more when what is
+    in flight has had its time: servers may never end an answer.
+    """
+    asked = 0
+
+    def asked_to() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            audience.notice(
+                f"stopping: what is in flight has {ENDING_S:g} s to end; Ctrl-C again ends it now"
+            )
+            asyncio.get_running_loop().call_later(ENDING_S, stop)
+        stop()
+
+    with audience.stopping(asked_to):
+        yield
+
+
+def finish(work: Coroutine[Any, Any, T], audience: Audience) -> T:
+    """Run work that has nothing to bring to an end; a
+    stop ends it as Ctrl-C does, by KeyboardInterrupt.
+    """
+
+    async def act() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+
+        def stop() -> None:
+            task.cancel()
+
+        with audience.stopping(stop):
+            return await work
+
+    try:
+        return asyncio.run(act())
+    except asyncio.CancelledError as stopped:
+        raise KeyboardInterrupt from stopped
+
+
+def check_stored(
+    ended: Stored, place: Place, audience: Audience, *, stopped: InterruptError | None = None
+) -> None:
+    """Raise what a run ends with: that it was stopped,
+    or that the database lacks what is in the journal.
+    """
+    run = ended.run_id
+    if ended.load_error is not None:
+        lacking = f"run {run} is in its journal but not in {place.database}: {ended.load_error}"
+        remedy = f"agentload runs load {run} --db {place.database}"
+        if stopped is None:
+            raise StoreError(lacking, hint=remedy)
+        audience.notice(f"warning: {lacking}")
+        audience.notice(f"hint: {remedy}")
+    if stopped is not None:
+        raise stopped

@@ -1,0 +1,103 @@
+"""Lay an evaluation out on its arms, servers or arms of a profile, and ask its questions."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.launch import kept
+from agentload.prompts.local import from_file
+from agentload.prompts.tokenizer import Tokenizer
+from agentload.run.arms import EMULATED_SPEED, Arms, read_arms, with_control
+from agentload.run.ask import Asked, Eval, Leg, Listener
+from agentload.run.audience import Audience, ending
+from agentload.run.place import Place
+from agentload.run.questions import (
+    Asking,
+    Questions,
+    asking_of,
+    digest,
+    generated,
+    length_notes,
+    measure_lengths,
+    supplied,
+    that_fit,
+)
+from agentload.run.servers import for_questions
+from agentload.run.simulated_answers import Answering, answer_all, answers_of
+from agentload.study.kinds import Ask
+from agentload.study.parts import Virtual
+from agentload.study.stored import Notes
+
+
+@contextmanager
+def evaluation(study: Ask, place: Place, *, is_dry: bool = False) -> Iterator[Eval | Answering]:
+    """Yield what is asked of whom. When *is_dry* nobody is started or asked."""
+    if isinstance(study.servers, Virtual):
+        yield answers_of(study, place)
+        return
+    arms, asked = read_arms(study.servers), asking_of(study)
+    with arms.up(noise=False, seed=study.seed, is_dry=is_dry, speed=EMULATED_SPEED) as found:
+        served = for_questions(with_control(found, study.aa), study.request, study.timeouts)
+        # The emulated model's tokens are words.
+        reference = None if is_dry or arms.is_emulated else served[0]
+        questions, notes = _source(study, asked, arms, reference)
+        yield Eval(
+            run=place.name,
+            study=study,
+            asked=questions,
+            endpoints=served,
+            database=place.database,
+            notes=msgspec.structs.replace(notes, arms=tuple(each.name for each in served)),
+            goes_on="resume" if place.resume else "join" if place.into else "new",
+            launching=arms.launching,
+        )
+
+
+def _source(
+    study: Ask, asked: Asking, arms: Arms, reference: Endpoint | None
+) -> tuple[Questions, Notes]:
+    """Return what is asked, and what of it is kept with the run."""
+    if study.own is not None:
+        own = Path(study.own)
+        return supplied(own, repetitions=asked.repetitions), Notes(digest=digest(own))
+    lengths: dict[str, Tokenizer] = {}
+    if study.tokenizer is not None:
+        lengths = dict.fromkeys(asked.tasks, from_file(Path(study.tokenizer)))
+    elif reference is not None:
+        lengths = _measured(asked, arms, reference)
+    # As it is read back.
+    notes = Notes(lengths=length_notes(lengths) or None)
+    return that_fit(generated(asked, lengths=lengths)), notes
+
+
+def _measured(asked: Asking, arms: Arms, reference: Endpoint) -> dict[str, Tokenizer]:
+    """Have the reference count tokens; where servers
+    are started in turn, its server runs meanwhile.
+    """
+    if arms.launching is None:
+        return asyncio.run(measure_lengths(reference, asked.tasks, seed=asked.seed))
+    logs, start_s = arms.launching.logs / "lengths", arms.launching.start_s
+    with kept(reference, logs=logs, start_s=start_s) as server:
+        server.up()
+        return asyncio.run(measure_lengths(reference, asked.tasks, seed=asked.seed))
+
+
+def ask(made: Eval | Answering, audience: Audience) -> Asked:
+    """Ask one part's questions.
+
+    A first stop lets what is in flight come to its end, a second cancels it.
+    """
+    if isinstance(made, Answering):
+        return answer_all(made)
+
+    async def play(listener: Listener | None) -> Asked:
+        leg = Leg(made, listener=listener or (lambda *_: None), notice=audience.notice)
+        with ending(leg.stop, audience):
+            return await leg.play()
+
+    with audience.answers(made.asked.order, len(made.endpoints)) as listener:
+        return asyncio.run(play(listener))

@@ -1,0 +1,119 @@
+"""Search the load that just holds, arm by arm, on servers or in virtual time."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from types import MappingProxyType
+
+from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.launch import Kept, kept
+from agentload.errors import EndpointError
+from agentload.evidence.capacity import PROBE
+from agentload.layout.cost import too_long
+from agentload.layout.windows import steady
+from agentload.run.arms import read_arms
+from agentload.run.audience import Audience, finish
+from agentload.run.capacity import (
+    START,
+    Attempt,
+    Found,
+    Loads,
+    conclude,
+    keep_searches,
+    simulate_trial,
+    try_loads,
+)
+from agentload.run.crowd import FEW, Crowd
+from agentload.run.files import read_traces
+from agentload.run.place import Place
+from agentload.run.relay import Launching
+from agentload.run.simulate import quiet
+from agentload.run.trial import Trial
+from agentload.study.kinds import Search
+from agentload.study.parts import Live, Virtual
+
+
+def find_loads(
+    study: Search,
+    place: Place,
+    audience: Audience,
+    *,
+    loads: Mapping[str, Loads] = MappingProxyType({}),
+    before: Mapping[str, Sequence[Trial]] = MappingProxyType({}),
+    most: int | None = None,
+    probe: str = PROBE,
+) -> tuple[Found, ...]:
+    """Search the load that just holds, arm by arm; where we start the
+    servers, one runs at a time, and one that died is started again.
+
+    With *loads* for the arms, those are tried and nothing is searched, and trials
+    *before* count with them; *most* are made of each arm. They are kept as *probe*.
+    """
+    trace, _ = read_traces(study.traces, max_context_tokens=study.load.max_context_tokens)
+    stock = steady(trace, study.load.planned())
+    tried: dict[str, tuple[Trial, ...]] = {}
+
+    def tries(arm: str, attempt: Attempt, start: float) -> tuple[Trial, ...]:
+        own = loads.get(arm, ())
+        return try_loads(study, arm, attempt, start=start, others=tried, loads=own, most=most)
+
+    arms = read_arms(study.servers)
+    if isinstance(study.servers, Virtual):
+        shortest = min(arm.server.max_model_len for arm in arms.profiles)
+        audience.warn(too_long(trace.header, trace.sessions, shortest))
+        chosen = arms.profiles if study.servers.noise else quiet(arms.profiles).values()
+        for arm in chosen:
+            attempt = partial(simulate_trial, study, stock, arm)
+            tried[arm.name] = tries(arm.name, attempt, START[study.find])
+    else:
+        with arms.up(noise=study.servers.noise, seed=study.seed) as served:
+            for each in served:
+                with _server(each, arms.launching) as server:
+                    crowd = Crowd(
+                        study=study,
+                        stock=stock,
+                        arm=each,
+                        server=server,
+                        told=audience.notice,
+                        play=lambda leg: finish(leg.play(), audience),
+                    )
+                    tried[each.name] = tries(each.name, crowd.attempt, study.start or FEW)
+    found = conclude(
+        {arm: (*before.get(arm, ()), *own) for arm, own in tried.items()}, share=study.share
+    )
+    if place.into is not None:
+        classes = {session.workload for session in trace.sessions}
+        at_ns = time.time_ns() if isinstance(study.servers, Live) else None
+        keep_searches(
+            found,
+            place.database,
+            run=place.into,
+            at_ns=at_ns,
+            study=study,
+            classes=classes,
+            probe=probe,
+        )
+    return found
+
+
+@contextmanager
+def _server(arm: Endpoint, launching: Launching | None) -> Iterator[Kept | None]:
+    """Keep up a server that we start; yield None for one that runs already."""
+    if launching is None:
+        yield None
+        return
+    with kept(arm, logs=launching.logs / arm.name, start_s=launching.start_s) as server:
+        yield server
+
+
+def require_found(found: Sequence[Found]) -> None:
+    """Raise `EndpointError` for an arm of which nothing
+    is known, because its first trial says nothing.
+    """
+    for each in found:
+        if each.void is not None and each.holds is None and each.high is None:
+            raise EndpointError(
+                f"{each.arm}: nothing was found: {each.void.void}",
+                hint="fix that, then rerun the command",
+            )

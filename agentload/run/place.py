@@ -1,0 +1,100 @@
+"""Say where the rows of a study go, and refuse a place where they cannot go."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from agentload.errors import UsageError
+from agentload.run.record import new_run_id
+from agentload.store.places import DATABASE
+from agentload.store.runs import run_named
+from agentload.study.document import tag
+from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study
+from agentload.study.parts import Live, Virtual
+
+ALONE: Final = "leave it out: the study is a run of its own"
+ANEW: Final = "leave it out: in virtual time the same study is the same run, made again"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the rows of a study go, and what they are added to."""
+
+    database: Path = Path(DATABASE)
+    run: str | None = None
+    """What the run is called; None: by the clock, or by what it depends on."""
+    resume: str | None = None
+    """The run that is gone on with."""
+    into: str | None = None
+    """The run beside which it is kept."""
+
+    @property
+    def name(self) -> str:
+        """Return what the run is called."""
+        return self.resume or self.into or self.run or new_run_id()
+
+
+def place_of(
+    study: Study,
+    *,
+    db: Path | str = DATABASE,
+    run_id: str | None = None,
+    resume: str | None = None,
+    into: str | None = None,
+) -> Place:
+    """Say where a study's rows go.
+
+    Raises UsageError where they cannot go there, StoreError where a run to join is not there.
+    """
+    database = Path(db)
+    if resume is not None and into is not None:
+        raise UsageError(
+            "--resume goes on with a run of its own kind, --into adds to another: give one of them",
+            hint=ALONE,
+        )
+    if into is not None:
+        _check_joins(study)
+    if resume is not None and not (
+        isinstance(study, Ask | Replay | Decide) and isinstance(study.servers, Live)
+    ):
+        said = (
+            "--resume goes on with a replay on servers, with questions to them, or with a decision"
+        )
+        raise UsageError(said, hint=ANEW if isinstance(study.servers, Virtual) else ALONE)
+    if run_id is not None and (resume or into):
+        raise UsageError(
+            "--run-id names a new run, --resume and --into one that there is: give one of them",
+            hint="leave out --run-id",
+        )
+    if run_id is not None and isinstance(study, Search | Probe):
+        raise UsageError(
+            f"--run-id names a run, and a {tag(type(study))} is none",
+            hint="--into keeps it beside one",
+        )
+    return Place(
+        database=database,
+        run=run_id,
+        resume=resume,
+        into=None if into is None else run_named(database, into),
+    )
+
+
+def _check_joins(study: Study) -> None:
+    """Raise UsageError for a study that is not kept beside another run."""
+    match study:
+        case Replay(servers=Virtual()):
+            raise UsageError("--into does nothing without --find", hint="agentload simulate --help")
+        case Replay():
+            raise UsageError(
+                "--into keeps sweeps, searches and questions beside a run, and this is a replay",
+                hint=ALONE,
+            )
+        case Search(find="max-rate"):
+            raise UsageError(
+                "--into keeps searches for max-concurrency, and this is one for max-rate",
+                hint="leave out --into",
+            )
+        case Probe():
+            raise UsageError("a probe stores nothing: --into does nothing", hint="leave out --into")
+        case _:
+            pass

@@ -1,0 +1,17 @@
+"""Try what a comparison rests on, on servers as they run."""
+
+from agentload.ask.probes import Probed, probed
+from agentload.run.arms import read_arms
+from agentload.run.audience import Audience, finish
+from agentload.run.measure import check_replicas
+from agentload.run.servers import for_questions
+from agentload.study.kinds import Probe
+
+
+def probe(study: Probe, audience: Audience) -> Probed:
+    """Try servers that run, as a probe says."""
+    with read_arms(study.servers).up(noise=True, seed=0) as arms:
+        is_forced = study.servers.force
+        finish(check_replicas(arms, is_forced=is_forced, notice=audience.notice), audience)
+        asked = for_questions(arms, study.request, study.timeouts)
+        return finish(probed(asked, tokens=study.prompt_tokens, prompts=study.prompts), audience)
