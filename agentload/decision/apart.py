@@ -8,16 +8,13 @@ left. The ledger of the decision's run keeps what came of it.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
+from agentload.decision.pair_load import least_s
 from agentload.endpoints.read import only
 from agentload.errors import AgentloadError, PlanError
 from agentload.study.change import extended
 from agentload.study.kinds import Decide
 from agentload.study.parts import Virtual
-
-LEAST_S: Final = 60.0
-"""Of a budget that others have used up: the first pair is played all the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,11 +78,18 @@ def of_arms(study: Decide, arms: Sequence[str]) -> Decide:
 
 
 def without(study: Decide, arms: Sequence[str], apart: Sequence[Apart]) -> Decide:
-    """Return the decision between the arms that were not compared by themselves, within what those have left of the budget."""
+    """Return the decision between the arms that were not compared by themselves, within what those have left of the budget.
+
+    Where that is nothing, pairs are laid out for the least that settles something, and what of them is asked is a matter of what is left.
+    """
     if not apart:
         return study
     gone = {each.arm for each in apart}
-    left_s = study.budget_s - 60 * sum(each.minutes for each in apart)
-    return extended(
-        of_arms(study, [arm for arm in arms if arm not in gone]), budget_s=max(LEAST_S, left_s)
-    )
+    kept = [arm for arm in arms if arm not in gone]
+    laid_s = max(least_s(len(kept)), left_s(study, apart))
+    return extended(of_arms(study, kept), budget_s=laid_s)
+
+
+def left_s(study: Decide, apart: Sequence[Apart]) -> float:
+    """Return what comparisons of arms by themselves leave of the budget; less than nothing where they took more."""
+    return study.budget_s - 60 * sum(each.minutes for each in apart)

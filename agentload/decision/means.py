@@ -87,6 +87,8 @@ class Means:
     run: str
     ledger: Ledger
     """What was asked so far."""
+    missing_s: float = 0.0
+    """What the budget lacks of what pairs are laid out for, where a comparison of another arm took more than its share."""
     pairs: int = 0
     """Block pairs that count so far."""
     trials: Mapping[str, Sequence[Trial]] = field(default_factory=dict)
@@ -195,7 +197,7 @@ class Means:
     @property
     def left_minutes(self) -> float:
         """Return what is left of the budget."""
-        return self.study.budget_s / 60 - self.ledger.minutes
+        return (self.study.budget_s - self.missing_s) / 60 - self.ledger.minutes
 
     @property
     def starts_minutes(self) -> float:

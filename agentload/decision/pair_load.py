@@ -17,6 +17,8 @@ BLOCK_S: Final = 75.0
 """Longest window, which two arms have in 45 minutes: a larger budget pays for more of them, and is looked at as often."""
 SPEED_SHARE: Final = 1 / 3
 """Of the budget."""
+SHORTEST_BLOCK_S: Final = 5.0
+"""Shorter blocks end before their turns do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +32,11 @@ class Surroundings:
     prefill_s: Callable[[int], float]
     """Seconds until a prompt of so many tokens is read."""
     seed: int
+
+
+def least_s(arms: int) -> float:
+    """Return the least budget that may settle something between so many arms."""
+    return SHORTEST_BLOCK_S * PAIRS[2] * arms / SPEED_SHARE
 
 
 def pair_load(said: Load, stock: Steady, into: Surroundings) -> Load:

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from advisor.verdict import Decision
 from agentload.decision.accuracy import Accuracy, Screen
 from agentload.decision.answers import carry_answers
-from agentload.decision.apart import Apart, NarrowError, of_arms, without
+from agentload.decision.apart import Apart, NarrowError, left_s, of_arms, without
 from agentload.decision.canary import Canary
 from agentload.decision.capacity import Capacity
 from agentload.decision.checks import Checks
@@ -23,7 +23,7 @@ from agentload.decision.ledger import GRADED, Asked, Ledger, ledger
 from agentload.decision.level import Level
 from agentload.decision.lighter import EasedLoad, LateError, half_of, next_try
 from agentload.decision.means import Means, Question
-from agentload.decision.pair_load import SPEED_SHARE
+from agentload.decision.pair_load import least_s
 from agentload.decision.sequence import PAIRS, TRIED, Criterion, Known, Stage, following, settling
 from agentload.decision.speed import NewSizesError, Speed
 from agentload.decision.twin import Twins
@@ -52,9 +52,6 @@ from agentload.verdict.verdict import Verdict, verdict, with_question_time
 Ending: TypeAlias = Literal["decided", "open", "budget", "stopped", "late"]
 """decided: nothing is open; open: nothing that could be asked would settle it; budget: the next question costs more than is left;
 late: this client could not keep up with the smallest load."""
-
-SHORTEST_BLOCK_S: Final = 5.0
-"""Shorter blocks end before their turns do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +146,7 @@ class Deciding:
             audience=self.audience,
             run=self.run,
             ledger=before,
+            missing_s=max(0.0, study.budget_s - left_s(self.study, before.apart)),
             sizes=known,
         )
         self._twins = Twins(means=self.means, aside=before.aside)
@@ -287,9 +285,11 @@ class Deciding:
         """Ask under one load. Raises LateError where it is too much for this client, NarrowError where an arm comes first by itself."""
         known = self.refresh()
         while wanted := self._wanted(known):
-            # The first pair is played whatever it takes, but not again and again: what a pair before it took is spent.
+            # The first pair is played whatever it takes, but not again and again: what a pair before it took is spent,
+            # and so is what a comparison of another arm took.
             is_first = (
                 known is None
+                and not self.means.missing_s
                 and not self.means.pairs
                 and len(self.means.ledger.lost_minutes) == self._laid_again
             )
@@ -552,11 +552,6 @@ class Deciding:
             late=late,
             apart=self.means.ledger.apart,
         )
-
-
-def least_s(arms: int) -> float:
-    """Return the least budget that may settle something between so many arms."""
-    return SHORTEST_BLOCK_S * PAIRS[2] * arms / SPEED_SHARE
 
 
 def whole_pairs(blocks: Iterable[BlockRow], arms: Sequence[str]) -> int:

@@ -218,6 +218,31 @@ def test_a_forecast_is_of_the_arms_that_are_left_and_says_who_is_compared_first(
     assert deciding.means.arms == ("bf16", "candidate", "narrow")
 
 
+THREE_URLS = "bf16=http://127.0.0.1:9/v1,fp8=http://127.0.0.1:8/v1,int8=http://127.0.0.1:7/v1"
+
+
+@pytest.mark.parametrize(("minutes", "left", "laid_s"), [(60.0, -15.1, 180.0), (44.0, 0.9, 180.0)])
+def test_a_comparison_that_took_more_than_its_share_leaves_the_others_no_budget_of_their_own(
+    tmp_path: Path, minutes: float, left: float, laid_s: float
+) -> None:
+    checks = Stage(criterion="checks", amount=1)
+    Ledger(database=tmp_path / "x.duckdb", run="r").write(
+        "asked", Asked(stage=checks, planned_minutes=0.1, minutes=0.1, said="")
+    ).set_apart(replace(SETTLED, minutes=minutes))
+    deciding = Deciding(
+        study=Decide(traces=CHAT, servers=Live(endpoints=THREE_URLS)),
+        place=Place(database=tmp_path / "x.duckdb", run="r"),
+        audience=Audience(),
+    )
+    assert deciding.means.study.budget_s == laid_s, "blocks are no shorter than turns"
+    outcome = deciding._play()
+    assert [each.stage for each in outcome.asked] == [checks]
+    assert outcome.ending == "budget"
+    assert outcome.left_minutes == pytest.approx(left)
+    assert outcome.wants is not None
+    assert outcome.enough_minutes > 45
+
+
 LOAD = Load(sessions=2, duration_s=1.5, wait_cap_s={"user": 0.1, "tool": 0.1})
 
 
