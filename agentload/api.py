@@ -22,7 +22,8 @@ import polars as pl
 
 from agentload.ask.probes import Probed, short
 from agentload.decision.answers import in_sequence
-from agentload.decision.play import Deciding, Outcome
+from agentload.decision.outcome import DecisionOutcome
+from agentload.decision.play import Deciding
 from agentload.errors import UsageError
 from agentload.live.runner import Listener
 from agentload.report import advise
@@ -303,7 +304,7 @@ def decide(
     run_id: str | None = None,
     resume: str | None = None,
     notice: Notice | None = None,
-) -> Outcome:
+) -> DecisionOutcome:
     """Decide which arm to run, as far as the study's budget goes; a stop decides on what is there. *notice* hears what is asked."""
     made, follower = _checked(study, Decide), _Follower(notice)
     place = place_of(made, db=db, run_id=run_id, resume=resume)

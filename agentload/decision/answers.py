@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeAlias
 from advisor.assess.accuracy import LEAST_IN_A_BUCKET, correlation
 from advisor.evidence import AccuracyBucket
 from advisor.statistics.planning import questions_a_context
-from agentload.decision.sequence import ITEMS
+from agentload.decision.look import ITEMS
 from agentload.evidence import grades
 from agentload.evidence.grades import IN_SEQUENCE
 from agentload.evidence.grades import accuracy as paired

@@ -18,7 +18,8 @@ from advisor.statistics.planning import (
     PLANNED_DISCORDANCE,
     planned_level,
 )
-from agentload.decision.sequence import ITEMS, LENGTHS, PAIRS, TRIED, Criterion, Stage
+from agentload.decision.look import DRAWS as DRAWS_OF_SESSIONS
+from agentload.decision.look import ITEMS, LENGTHS, PAIRS, Criterion, Look
 
 PAIR_SPREAD: Final = 0.03
 """Standard deviation of the change from pair to pair that is expected before any was played."""
@@ -56,7 +57,7 @@ class Forecast:
 
 
 def forecast(
-    price: Callable[[Stage], Price],
+    price: Callable[[Look], Price],
     *,
     budget_minutes: float,
     min_change: float,
@@ -67,7 +68,7 @@ def forecast(
     rivals: int = 1,
     start_spread: float = Policy().start_spread,
     level: bool = False,
-    canary: Stage | None = None,
+    canary: Look | None = None,
     lengths: tuple[int, ...] = LENGTHS,
 ) -> tuple[Forecast, ...]:
     """Divide a budget as the sequence would: pairs until a third of it is spent, a search, and questions with what is left.
@@ -78,7 +79,7 @@ def forecast(
     out = []
     left = budget_minutes
     if level:
-        alone = price(Stage(criterion="service level", amount=1))
+        alone = price(Look(criterion="service level", amount=1))
         left -= alone.minutes
         out.append(Forecast(criterion="service level", amount=1, price=alone, chances=()))
     if canary is not None:
@@ -88,11 +89,11 @@ def forecast(
         out.append(Forecast(criterion="canary", amount=canary.amount, price=first, chances=broken))
     pairs = (
         _most(
-            PAIRS, lambda amount: price(Stage(criterion="speed", amount=amount)), budget_minutes / 3
+            PAIRS, lambda amount: price(Look(criterion="speed", amount=amount)), budget_minutes / 3
         )
         or PAIRS[0]
     )
-    speed = price(Stage(criterion="speed", amount=pairs))
+    speed = price(Look(criterion="speed", amount=pairs))
     left -= speed.minutes
     faster = gains_shown(
         min_change,
@@ -106,20 +107,22 @@ def forecast(
     if capacity:
         twins, search = (
             Price(minutes=STEP_TIMES * budget_minutes),
-            price(Stage(criterion="capacity", amount=TRIED[0])),
+            price(Look(criterion="capacity", amount=DRAWS_OF_SESSIONS[0])),
         )
         left -= twins.minutes + search.minutes
         out.append(Forecast(criterion="step times", amount=1, price=twins, chances=()))
-        out.append(Forecast(criterion="capacity", amount=TRIED[0], price=search, chances=()))
+        out.append(
+            Forecast(criterion="capacity", amount=DRAWS_OF_SESSIONS[0], price=search, chances=())
+        )
     items = (
         _most(
             ITEMS,
-            lambda amount: price(Stage(criterion="accuracy", amount=amount, lengths=lengths)),
+            lambda amount: price(Look(criterion="accuracy", amount=amount, lengths=lengths)),
             left,
         )
         or ITEMS[0]
     )
-    asked = price(Stage(criterion="accuracy", amount=items, lengths=lengths))
+    asked = price(Look(criterion="accuracy", amount=items, lengths=lengths))
     ended = likely(
         ITEMS,
         margin=accuracy_margin,

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from advisor.evidence import POOL_HOLDS
-from agentload.decision.sequence import PAIRS
+from agentload.decision.look import PAIRS
 from agentload.layout.windows import Steady, fitting, held_tokens, longest_priming_s
 from agentload.study.parts import Load
 

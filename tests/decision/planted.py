@@ -38,7 +38,7 @@ import yaml
 
 import agentload
 from agentload.builtin import find
-from agentload.decision.play import Outcome
+from agentload.decision.outcome import DecisionOutcome
 from agentload.emulator.steptime import NoiseSource
 from agentload.errors import AgentloadError
 from agentload.model.apart import CONTEXT_SWEEP, STEP_TIMES
@@ -132,7 +132,7 @@ LARGEST: Final = 64
 """Agents beyond which no load is tried."""
 
 Word: TypeAlias = Literal["right", "wrong", "by its start", "bounded", "open"]
-Asked: TypeAlias = Literal["truth", "said"]
+LedgerEntry: TypeAlias = Literal["truth", "said"]
 Changes: TypeAlias = dict[str, Any]
 
 
@@ -639,7 +639,7 @@ def _refused(error: AgentloadError, cpu_s: float) -> Said:
     )
 
 
-def said(ended: Outcome, database: Path, *, cpu_s: float) -> Said:
+def said(ended: DecisionOutcome, database: Path, *, cpu_s: float) -> Said:
     """Read what a decision says, and the longest contexts behind it."""
     found = None if ended.document is None else ended.document
     verdict = (
@@ -958,7 +958,7 @@ def kept(into: Path | None) -> dict[str, dict[str, Any]]:
     return found
 
 
-def work(kind: Asked, planted: Planted) -> dict[str, Any]:
+def work(kind: LedgerEntry, planted: Planted) -> dict[str, Any]:
     """Work out what is true of a deployment, or decide on it; return the line that is kept."""
     if kind == "truth":
         return {"key": truth_key(planted), "kind": planted.kind, "truth": asdict(truth(planted))}
@@ -973,7 +973,7 @@ def work(kind: Asked, planted: Planted) -> dict[str, Any]:
 def played(drawn: Sequence[Planted], *, into: Path | None = None, jobs: int = 1) -> list[Row]:
     """Decide on deployments, and grade them; what a file holds already is read from it."""
     found = kept(into)
-    missing: dict[str, tuple[Asked, Planted]] = {}
+    missing: dict[str, tuple[LedgerEntry, Planted]] = {}
     for each in drawn:
         missing |= {truth_key(each): ("truth", each), row_key(each): ("said", each)}
     asked = [each for key, each in missing.items() if key not in found]

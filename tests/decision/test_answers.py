@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from advisor.legs.questions import shared
 from agentload.decision.answers import in_sequence, looks, ordered
 from agentload.decision.forecast import likely
-from agentload.decision.sequence import ITEMS
+from agentload.decision.look import ITEMS
 from agentload.model.rows import AnswerRow, ArmRow
 from agentload.report.advise import advise
 from agentload.run.foreground import Audience

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from advisor.decide import decide
 from agentload.cli._decide import foretold as as_text
 from agentload.decision.forecast import Forecast, Price, forecast, gains_shown
-from agentload.decision.sequence import ITEMS, PAIRS, TRIED, Stage
+from agentload.decision.look import DRAWS, ITEMS, PAIRS, Look
 from agentload.study.kinds import Decide
 from agentload.study.parts import TraceRef, Virtual
 from tests.advisor.cases import bare, observed
@@ -28,10 +28,10 @@ from tests.decision.forecasts import (
     played,
 )
 
-MINUTES = {"speed": 1.5, "capacity": 10.0 / TRIED[0], "accuracy": 0.05}
+MINUTES = {"speed": 1.5, "capacity": 10.0 / DRAWS[0], "accuracy": 0.05}
 
 
-def price(stage: Stage) -> Price:
+def price(stage: Look) -> Price:
     return Price(minutes=MINUTES[stage.criterion] * stage.amount)
 
 
@@ -71,7 +71,7 @@ def test_the_least_that_says_anything_is_priced_even_where_the_budget_is_too_sma
     assert (speed.amount, twins.amount, search.amount, answers.amount) == (
         PAIRS[0],
         1,
-        TRIED[0],
+        DRAWS[0],
         ITEMS[0],
     )
 

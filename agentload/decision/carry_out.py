@@ -1,0 +1,95 @@
+"""Carry out what a decision asks: the one place where its studies reach servers."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from agentload.ask.probes import Probed
+from agentload.decision.answers import answered
+from agentload.decision.means import Means
+from agentload.errors import EndpointError, InterruptError
+from agentload.evidence.capacity import PROBE
+from agentload.model.plan import Plan
+from agentload.run import foreground
+from agentload.run.capacity import Found, Loads
+from agentload.run.past import began
+from agentload.run.play import Played, Playing
+from agentload.run.prepared import Prepared, endpoints_of, launching, prepared
+from agentload.run.questions import Question
+from agentload.run.servers import reached
+from agentload.run.trial import Trial
+from agentload.study.kinds import Ask, Probe, Replay, Search
+from agentload.study.parts import Live
+
+
+def carry_out_probe(means: Means, study: Probe) -> Probed:
+    """Try the servers."""
+    return foreground.probe(study, means.audience)
+
+
+def carry_out_screen(means: Means, study: Ask) -> None:
+    """Screen the answers of the arms, beside the run."""
+    foreground.screened(study, means.beside, means.audience)
+
+
+def carry_out_questions(means: Means, study: Ask, order: tuple[Question, ...], items: int) -> None:
+    """Ask graded questions beside the run, until it has so many answers in all. Raises InterruptError where some are left."""
+    ended = answered(study, items, means.beside, means.audience, order=order)
+    if not means.is_virtual:
+        foreground.concluded(ended.run_id, means.place, means.audience, load_error=ended.load_error)
+    if ended.left:
+        raise InterruptError("stopped")
+
+
+def carry_out_trials(
+    means: Means,
+    study: Search,
+    *,
+    loads: Mapping[str, Loads] = MappingProxyType({}),
+    before: Mapping[str, Sequence[Trial]] = MappingProxyType({}),
+    most: int | None = None,
+    probe: str = PROBE,
+) -> tuple[Found, ...]:
+    """Try these loads on each arm besides those before, or search where there are none, and keep what was found."""
+    return foreground.searched(
+        study, means.beside, means.audience, loads=loads, before=before, most=most, probe=probe
+    )
+
+
+def carry_out_pairs(
+    means: Means, study: Replay, following: Callable[[Prepared], Prepared]
+) -> Played:
+    """Play block pairs in the run itself, as *following* has them followed."""
+    is_begun = began(means.place.database, means.run) is not None
+    run, resume = (None, means.run) if is_begun else (means.run, None)
+    place = replace(means.place, run=run, resume=resume)
+    with prepared(study, place, notice=means.audience.notice) as made:
+        return foreground.measure(following(made), place, means.audience)
+
+
+def carry_out_plan(
+    means: Means, servers: Live, study: Replay, plan: Plan, *, trace_hash: str
+) -> Played:
+    """Play a plan beside the run. Raises EndpointError where a server is gone, InterruptError where it was stopped."""
+    with reached(endpoints_of(servers), noise=servers.noise, seed=plan.seed) as found:
+        playing = Playing(
+            study=study,
+            plan=plan,
+            endpoints=found,
+            database=means.place.database,
+            trace_hash=trace_hash,
+            into=means.run,
+            launching=launching(servers),
+        )
+        ended = foreground.played(playing, means.audience)
+    conclude(means, ended)
+    return ended
+
+
+def conclude(means: Means, ended: Played) -> None:
+    """Raise what a part of the run ends with: that a server is gone, that it was stopped, or that the database lacks it."""
+    foreground.concluded(ended.run_id, means.place, means.audience, load_error=ended.load_error)
+    if ended.died:
+        raise EndpointError(f"{', '.join(ended.died)} stopped answering", hint="start it again")
+    if ended.was_stopped:
+        raise InterruptError("stopped")
