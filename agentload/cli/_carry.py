@@ -11,7 +11,7 @@ from agentload.cli import _asking
 from agentload.cli._audience import TERMINAL
 from agentload.cli._decide import decide
 from agentload.cli._print import notice, print_json, print_table, transient
-from agentload.decision.answers import Ended, in_sequence, looks
+from agentload.decision.answers import AnswersEnd, in_sequence, looks
 from agentload.decision.forecast import likely
 from agentload.dispatch.stretches import stretches, where
 from agentload.errors import GateError, InterruptError, UsageError
@@ -168,7 +168,7 @@ def _ask(study: Ask, place: Place, *, is_dry: bool, as_json: bool) -> None:
 
 
 def _answered(
-    ended: Asked, place: Place, *, resume: str, sequence: Ended | None = None, as_json: bool
+    ended: Asked, place: Place, *, resume: str, sequence: AnswersEnd | None = None, as_json: bool
 ) -> None:
     """Print what was answered, in a sequence of looks or at once, and what the run ended with."""
     if ended.load_error is None:

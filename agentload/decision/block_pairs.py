@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from agentload.decision.carry_out import carry_out_pairs, conclude
-from agentload.decision.forecast import Price
+from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.lighter import LateError, caveat
 from agentload.decision.look import PAIRS, Look
@@ -52,7 +52,7 @@ class BlockPairs:
     _ahead: Iterator[Row] | None = None
     _seen: list[Row] = field(default_factory=list)
 
-    def price(self, look: Look, known: Known) -> Price:
+    def price(self, look: Look, known: Known) -> LookPrice:
         """Return what more pairs take: by what those of finished looks took, once there is one."""
         first, looks = self._first, known.ledger.looks("speed")
         share, more = look.amount / PAIRS[0], look.amount - known.pairs
@@ -62,7 +62,7 @@ class BlockPairs:
             a_pair = sum(looks.values()) / max(looks) if looks else minutes / look.amount
             minutes, priming = a_pair * more, first.priming_minutes / PAIRS[0] * more
         tokens = first.prompt_tokens + first.output_tokens
-        return Price(
+        return LookPrice(
             minutes=minutes,
             priming_minutes=priming,
             calls=round(sum(first.calls_by_arm.values()) * share),

@@ -15,7 +15,7 @@ from advisor.assess.accuracy import LEAST_IN_A_BUCKET
 from advisor.evidence import AccuracyBucket
 from advisor.judge import BROKEN
 from agentload.decision.carry_out import carry_out_questions
-from agentload.decision.forecast import Price
+from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.look import Look
 from agentload.decision.means import TOGETHER, Means
@@ -50,11 +50,11 @@ class Canary:
         sizes = map(self._sized, SIZES)
         return next((each for each in sizes if self._price(each).minutes <= most), None)
 
-    def price(self, look: Look, _: Known) -> Price:
+    def price(self, look: Look, _: Known) -> LookPrice:
         """Return what the questions take."""
         return self._price(look)
 
-    def _price(self, look: Look) -> Price:
+    def _price(self, look: Look) -> LookPrice:
         return price_of_questions(self.means, self.means.questions(look), self.order(look))
 
     def ask(self, look: Look, _: Known) -> float | None:

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from agentload.decision.carry_out import carry_out_trials
-from agentload.decision.forecast import Price
+from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.look import DRAWS, Look
 from agentload.decision.means import USUAL, Means
@@ -102,11 +102,11 @@ class CarriedLoad:
     _draws: list[tuple[int, tuple[float, ...]]] = field(default_factory=list)
     """Those worth measuring, with the load that each arm's twin carries of it."""
 
-    def price(self, look: Look, known: Known) -> Price:
+    def price(self, look: Look, known: Known) -> LookPrice:
         """Return what the trials take that were not made yet."""
         trials = TRIALS if self.twins.aside is not None else 2 * (look.amount - known.draws)
         minutes = len(self.means.arms) * trials * self._trial_s / 60
-        return Price(minutes=minutes + self.means.starts_minutes)
+        return LookPrice(minutes=minutes + self.means.starts_minutes)
 
     def ask(self, look: Look, known: Known) -> float | None:
         """Measure what the twins say, or search where they say nothing, or what is wrong."""

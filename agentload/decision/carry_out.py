@@ -5,7 +5,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from agentload.ask.probes import Probed
-from agentload.decision.answers import answered
+from agentload.decision.answers import answers_until
 from agentload.decision.means import Means
 from agentload.errors import EndpointError, InterruptError
 from agentload.evidence.capacity import PROBE
@@ -34,7 +34,7 @@ def carry_out_screen(means: Means, study: Ask) -> None:
 
 def carry_out_questions(means: Means, study: Ask, order: tuple[Question, ...], items: int) -> None:
     """Ask graded questions beside the run, until it has so many answers in all. Raises InterruptError where some are left."""
-    ended = answered(study, items, means.beside, means.audience, order=order)
+    ended = answers_until(study, items, means.beside, means.audience, order=order)
     if not means.is_virtual:
         foreground.concluded(ended.run_id, means.place, means.audience, load_error=ended.load_error)
     if ended.left:

@@ -7,7 +7,7 @@ from typing import Final
 from agentload.ask.probes import Probed
 from agentload.decision.canary import NO_CANARY, Canary
 from agentload.decision.carry_out import carry_out_probe
-from agentload.decision.forecast import Price
+from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.look import Look
 from agentload.decision.means import Means
@@ -34,12 +34,12 @@ class Checks:
     """Hears how much the servers hold and take."""
     _probed: Probed | None = None
 
-    def price(self, _: Look, __: Known) -> Price:
+    def price(self, _: Look, __: Known) -> LookPrice:
         """Return what a few short prompts take; servers that do not run yet are not asked."""
         if self.means.is_virtual or self.means.is_launching:
-            return Price(minutes=0.0, calls=0)
+            return LookPrice(minutes=0.0, calls=0)
         calls = len(self.means.arms) * PROMPTS
-        return Price(minutes=calls * PROMPT_S / 60, calls=calls)
+        return LookPrice(minutes=calls * PROMPT_S / 60, calls=calls)
 
     def ask(self, _: Look, __: Known) -> float | None:
         """Try the servers. Raises EndpointError where what is measured on them would be no comparison."""

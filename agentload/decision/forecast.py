@@ -31,7 +31,7 @@ Chances: TypeAlias = tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Price:
+class LookPrice:
     """What something takes."""
 
     minutes: float
@@ -51,13 +51,13 @@ class Forecast:
 
     criterion: Criterion
     amount: int
-    price: Price
+    price: LookPrice
     chances: Chances
     """By what may be true: the chance that it is shown."""
 
 
 def forecast(
-    price: Callable[[Look], Price],
+    price: Callable[[Look], LookPrice],
     *,
     budget_minutes: float,
     min_change: float,
@@ -106,7 +106,7 @@ def forecast(
     out.append(Forecast(criterion="speed", amount=pairs, price=speed, chances=faster))
     if capacity:
         twins, search = (
-            Price(minutes=STEP_TIMES * budget_minutes),
+            LookPrice(minutes=STEP_TIMES * budget_minutes),
             price(Look(criterion="capacity", amount=DRAWS_OF_SESSIONS[0])),
         )
         left -= twins.minutes + search.minutes
@@ -186,7 +186,7 @@ def likely(
     }
 
 
-def _most(looks: tuple[int, ...], price: Callable[[int], Price], minutes: float) -> int | None:
+def _most(looks: tuple[int, ...], price: Callable[[int], LookPrice], minutes: float) -> int | None:
     """Return the largest look that fits into so many minutes."""
     return next((look for look in reversed(looks) if price(look).minutes <= minutes), None)
 

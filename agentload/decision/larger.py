@@ -14,7 +14,7 @@ from agentload.decision.ledger import Ledger
 from agentload.decision.look import DRAWS, PAIRS, Criterion, Look
 from agentload.decision.means import Means
 from agentload.decision.paired_answers import CANARY_SHARE, Screen
-from agentload.decision.question import Question
+from agentload.decision.question_kind import QuestionKind
 from agentload.decision.single_session import SingleSession
 from agentload.decision.twin import Twins
 from agentload.study.change import extended
@@ -74,7 +74,7 @@ def _looks(means: Means, twins: Twins, asked: Ledger, budget: float) -> dict[Cri
     new = Known(ledger=Ledger(database=asked.database, run=means.run, given_up=asked.given_up))
     pairs = BlockPairs(means=begun, learn=lambda _: None)
     canary, screen = Canary(means=begun), Screen(means=begun)
-    looks: dict[Criterion, tuple[Question, Look]] = {
+    looks: dict[Criterion, tuple[QuestionKind, Look]] = {
         "speed": (pairs, Look(criterion="speed", amount=PAIRS[0]))
     }
     early_minutes = screen.price(Look(criterion="screen"), new).minutes

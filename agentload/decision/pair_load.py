@@ -1,5 +1,6 @@
 """The load under which the pairs of a decision are played, where the user does not say: one that tells speed from capacity."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -8,7 +9,10 @@ import msgspec
 
 from advisor.evidence import POOL_HOLDS
 from agentload.decision.look import PAIRS
+from agentload.errors import UsageError
 from agentload.layout.windows import Steady, fitting, held_tokens, longest_priming_s
+from agentload.run.prepared import arms_named
+from agentload.study.kinds import Decide
 from agentload.study.parts import Load
 
 SESSIONS: Final = 8
@@ -32,6 +36,24 @@ class Surroundings:
     prefill_s: Callable[[int], float]
     """Seconds until a prompt of so many tokens is read."""
     seed: int
+
+
+def check_decide(study: Decide) -> None:
+    """Raise UsageError where a study has nothing to decide between, or a budget that settles nothing."""
+    arms = arms_named(study.servers)
+    if len(arms) < 2:
+        raise UsageError(
+            f"a decision needs two arms, got {', '.join(arms)}", hint="--endpoints bf16=URL,fp8=URL"
+        )
+    if study.budget_s < least_s(len(arms)):
+        raise UsageError(
+            f"--budget {study.budget_s / 60:.3g} min settles nothing",
+            hint=f"--budget {math.ceil(least_s(len(arms)) / 60)}m",
+        )
+    if study.reference not in (None, *arms):
+        raise UsageError(
+            f"--reference: no arm '{study.reference}'", hint=f"one of: {', '.join(arms)}"
+        )
 
 
 def least_s(arms: int) -> float:

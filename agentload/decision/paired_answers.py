@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import Final
 
 from advisor.legs.questions import shared
-from agentload.decision.answers import ordered, unanswered
+from agentload.decision.answers import open_questions, question_order
 from agentload.decision.carry_out import carry_out_questions, carry_out_screen
-from agentload.decision.forecast import Price
+from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.ledger import Ledger
 from agentload.decision.look import Criterion, Look
@@ -25,7 +25,7 @@ CANARY_SHARE: Final = 0.05
 """Of the budget that a canary and a screen may take together: only what comes later decides between sound arms."""
 
 
-def price_of_questions(means: Means, study: Ask, order: tuple[Question, ...]) -> Price:
+def price_of_questions(means: Means, study: Ask, order: tuple[Question, ...]) -> LookPrice:
     """Return what graded questions take on all arms."""
     asked = replace(generated(asking_of(study)), order=order)
     found = questions_cost(
@@ -35,7 +35,7 @@ def price_of_questions(means: Means, study: Ask, order: tuple[Question, ...]) ->
         thinking_tokens=0,
         prefill_s=means.rates.prefill_s,
     )
-    return Price(
+    return LookPrice(
         minutes=found.minutes + means.starts_minutes,
         calls=found.questions,
         tokens=found.prompt_tokens,
@@ -48,9 +48,9 @@ class PairedAnswers:
 
     means: Means
 
-    def price(self, look: Look, _: Known) -> Price:
+    def price(self, look: Look, _: Known) -> LookPrice:
         """Return what the questions take that were not asked before."""
-        left = unanswered(self._order(look), self.means.beside)
+        left = open_questions(self._order(look), self.means.beside)
         return price_of_questions(self.means, self.means.questions(look), left)
 
     def ask(self, look: Look, known: Known) -> float | None:
@@ -69,7 +69,7 @@ class PairedAnswers:
         means = self.means
         calls = [(each.calls, each.context_tokens) for each in means.shapes]
         shares = shared(look.lengths, calls)
-        return ordered(means.questions(look), look.amount, means.beside, shares=shares)
+        return question_order(means.questions(look), look.amount, means.beside, shares=shares)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,9 +85,9 @@ class Screen:
         canary = sum(ledger.looks("canary").values())
         return canary + self._minutes <= CANARY_SHARE * self.means.study.budget_s / 60
 
-    def price(self, _: Look, __: Known) -> Price:
+    def price(self, _: Look, __: Known) -> LookPrice:
         """Return what the longest prompts of the trace take, under several salts on the reference and once on each arm."""
-        return Price(minutes=self._minutes + self.means.starts_minutes)
+        return LookPrice(minutes=self._minutes + self.means.starts_minutes)
 
     def ask(self, _: Look, __: Known) -> float | None:
         """Screen the arms; servers that tell no log probabilities leave it to the questions."""

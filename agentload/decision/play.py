@@ -1,7 +1,5 @@
 """Carry a decision out: know, choose the next question, play it, know again, until the verdict stands or the budget is spent."""
 
-import math
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -9,27 +7,25 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
 
+from agentload.decision.agenda import Agenda
 from agentload.decision.answers import carry_answers
 from agentload.decision.apart import Comparison, NarrowError, left_s, without
 from agentload.decision.block_pairs import NewSizesError
 from agentload.decision.checks import server_sizes
-from agentload.decision.forecast import Forecast, Price
+from agentload.decision.forecast import Forecast, LookPrice
 from agentload.decision.known import Known, known, run_rows
 from agentload.decision.larger import enough_minutes
 from agentload.decision.ledger import Ledger, LedgerEntry, ledger
 from agentload.decision.lighter import EasedLoad, LateError, half_of, next_try
 from agentload.decision.look import Criterion, Look
 from agentload.decision.means import Means, replay_begun
-from agentload.decision.outcome import DecisionEnding, DecisionOutcome
-from agentload.decision.pair_load import least_s
-from agentload.decision.questions import Questions
+from agentload.decision.outcome import DecisionEnding, DecisionOutcome, forget_run, kept_document
+from agentload.decision.pair_load import check_decide
 from agentload.decision.sequence import settling_look
 from agentload.decision.user_trace import UserTrace
 from agentload.endpoints.read import Emulated
-from agentload.errors import AgentloadError, InterruptError, UsageError
-from agentload.report.advise import document_of, keep
+from agentload.errors import AgentloadError, InterruptError
 from agentload.report.format import typeset
-from agentload.report.parts import Document
 from agentload.run.foreground import Audience
 from agentload.run.past import began
 from agentload.run.prepared import Place, arms_named, endpoints_of
@@ -37,12 +33,10 @@ from agentload.run.ready import asked_of, check_client
 from agentload.run.record import again, new_run_id
 from agentload.run.servers import Sizes, arms_of
 from agentload.run.simulate import simulated_id
-from agentload.store import runs
-from agentload.store.database import writing
-from agentload.store.places import journal_folder
 from agentload.study.kinds import Decide
 from agentload.study.parts import Live, Virtual
-from agentload.verdict.verdict import Verdict, with_question_time
+from agentload.verdict.policy import Setting
+from agentload.verdict.verdict import Verdict
 
 
 @dataclass(kw_only=True)
@@ -56,7 +50,7 @@ class Deciding:
     means: Means = field(init=False)
     known: Known = field(init=False)
     _user: UserTrace = field(init=False)
-    _questions: Questions = field(init=False)
+    _agenda: Agenda = field(init=False)
     _asking: tuple[Look, float] | None = field(init=False, default=None)
     """With the instant at which it began."""
     _verdict: Verdict | None = field(init=False, default=None)
@@ -68,7 +62,7 @@ class Deciding:
 
     def __post_init__(self) -> None:
         """Read the arms and what was asked before. Raises UsageError where there is nothing to decide between."""
-        check(self.study)
+        check_decide(self.study)
         servers, database = self.study.servers, self.place.database
         named = self.place.resume or self.place.run
         self._user = UserTrace(self.study)
@@ -101,12 +95,16 @@ class Deciding:
             began=replay_begun(self.place),
             learned={arm: each for arm, each in sizes.items() if arm in arms},
         )
-        self._questions = Questions(self.means, aside=before.aside, learn=self.learn)
+        self._agenda = Agenda(self.means, aside=before.aside, learn=self.learn)
 
     def learn(self, sizes: Mapping[str, Sizes]) -> None:
         """Ask from here on with what servers say that they hold and take."""
         self.means = replace(self.means, learned=sizes)
-        self._questions = self._questions.asked_with(self.means)
+        self._agenda = self._agenda.asked_with(self.means)
+
+    @property
+    def _setting(self) -> Setting:
+        return self.means.setting(question_s=self.known.question_s)
 
     @property
     def left_minutes(self) -> float:
@@ -116,7 +114,7 @@ class Deciding:
     def play(self) -> DecisionOutcome:
         """Ask until the decision is made, nothing is left that could make it, the budget is spent or somebody stops it."""
         if self.means.is_virtual:
-            self._forget()
+            forget_run(self.place.database, self.run)
         with self._resumable():
             self._check_client()
             while True:
@@ -186,23 +184,22 @@ class Deciding:
         """Return what could be asked next, and its minutes. Raises NarrowError where an arm is to be compared by itself first."""
         if self.known.ledger.asked and (narrow := self.means.narrow(self.known.pairs)) is not None:
             raise NarrowError(*narrow)
-        looks = self._questions.next_looks(self.known)
+        looks = self._agenda.next_looks(self.known)
         return [(look, self.price(look).minutes) for look in looks]
 
-    def price(self, look: Look) -> Price:
+    def price(self, look: Look) -> LookPrice:
         """Return what a question takes, beyond what the run has already."""
-        return self._questions.price(look, self.known)
+        return self._agenda.price(look, self.known)
 
     def _know(self, asking: Criterion | None = None) -> None:
         """Read what the run holds, and know what follows, while the question that was asked is not in the ledger yet."""
-        means, before, asks = self.means, self.known.ledger, self._questions
-        setting = means.setting(question_s=self.known.question_s)
+        means, before, asks = self.means, self.known.ledger, self._agenda
         rows = run_rows(
             self.place.database,
             self.run,
             arms=means.arms,
             reference=self.study.reference,
-            setting=setting,
+            setting=self._setting,
         )
         self._verdict = rows.verdict or self._verdict
         found = known(
@@ -230,7 +227,7 @@ class Deciding:
         if self._is_written:
             self._write("asking", entry)
         try:
-            simulated = self._questions.of[look.criterion].ask(look, self.known)
+            simulated = self._agenda.of[look.criterion].ask(look, self.known)
         except BaseException:
             if self._is_written:
                 with suppress(
@@ -242,16 +239,15 @@ class Deciding:
 
     def _write_answer(self, look: Look, planned: float, minutes: float) -> None:
         """Write down what a question said, and say it."""
-        said = typeset(self._questions.of[look.criterion].said(self.known))
+        said = typeset(self._agenda.of[look.criterion].said(self.known))
         self._write(
             "asked", LedgerEntry(stage=look, planned_minutes=planned, minutes=minutes, said=said)
         )
         self.audience.notice(f"  {said}")
 
     def _write(self, outcome: Literal["asking", "asked", "stopped"], entry: LedgerEntry) -> None:
-        setting = self.means.setting(question_s=self.known.question_s)
-        before = self.known.ledger
-        written = before.write(outcome, entry, aside=self._questions.twins.aside, setting=setting)
+        before, aside = self.known.ledger, self._agenda.twins.aside
+        written = before.write(outcome, entry, aside=aside, setting=self._setting)
         self.known = replace(self.known, ledger=written)
 
     @contextmanager
@@ -304,7 +300,7 @@ class Deciding:
             )
             before = self.known.ledger
             self._begin(replace(before, apart=(*before.apart, found)), sizes=sizes)
-        foretold = self._questions.forecast(self.known)
+        foretold = self._agenda.forecast(self.known)
         self._begin(whole, sizes=sizes)
         return foretold
 
@@ -364,8 +360,7 @@ class Deciding:
         self._laid_again = 0
         before, sizes = self.known.ledger, self.means.sizes
         carry_answers(self.place.database, self.run, before.run_under(step))
-        setting = self.means.setting(question_s=self.known.question_s)
-        eased = before.ease(step, setting=setting)
+        eased = before.ease(step, setting=self._setting)
         self.run = eased.run
         self.place = replace(self.place, run=self.run, resume=None)
         self._begin(eased, sizes=sizes)
@@ -377,16 +372,6 @@ class Deciding:
             asked = asked_of(self.means.most_load, has_emulated=has_emulated)
             check_client(asked, self.audience.notice)
 
-    def _forget(self) -> None:
-        """Delete what an equal decision in virtual time left behind: it is made again."""
-        folder = journal_folder(self.place.database, self.run)
-        if not folder.exists():
-            return
-        shutil.rmtree(folder)
-        if self.place.database.exists():
-            with writing(self.place.database) as connection:
-                runs.delete(connection, self.run)
-
     def _ended(
         self,
         ending: DecisionEnding,
@@ -394,13 +379,15 @@ class Deciding:
         wants: tuple[Look, float] | None = None,
         late: str | None = None,
     ) -> DecisionOutcome:
-        asked, enough = self.known.ledger, 0.0
+        asked, found, enough = self.known.ledger, self._verdict, 0.0
         if wants is not None:
-            enough = enough_minutes(self.means, self._questions.twins, self.known, *wants)
+            enough = enough_minutes(self.means, self._agenda.twins, self.known, *wants)
             enough += sum(each.minutes for each in asked.apart)
         return DecisionOutcome(
             run_id=self.run,
-            document=self._document(),
+            document=None
+            if found is None
+            else kept_document(found, self.place.database, self._setting),
             asked=asked.asked,
             ending=ending,
             left_minutes=self.left_minutes,
@@ -409,35 +396,6 @@ class Deciding:
             given_up=asked.given_up,
             late=late,
             apart=asked.apart,
-        )
-
-    def _document(self) -> Document | None:
-        """Make the document of the last verdict, and keep it with the run; None where there is no verdict."""
-        if self._verdict is None:
-            return None
-        found, question_s = self._verdict, self.known.question_s
-        if question_s != found.setting.question_s:
-            found = with_question_time(found, question_s=question_s)
-        document = document_of(found, self.place.database)
-        keep(document, self.place.database, setting=self.means.setting(question_s=question_s))
-        return document
-
-
-def check(study: Decide) -> None:
-    """Raise UsageError where a study has nothing to decide between, or a budget that settles nothing."""
-    arms = arms_named(study.servers)
-    if len(arms) < 2:
-        raise UsageError(
-            f"a decision needs two arms, got {', '.join(arms)}", hint="--endpoints bf16=URL,fp8=URL"
-        )
-    if study.budget_s < least_s(len(arms)):
-        raise UsageError(
-            f"--budget {study.budget_s / 60:.3g} min settles nothing",
-            hint=f"--budget {math.ceil(least_s(len(arms)) / 60)}m",
-        )
-    if study.reference not in (None, *arms):
-        raise UsageError(
-            f"--reference: no arm '{study.reference}'", hint=f"one of: {', '.join(arms)}"
         )
 
 

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from agentload.decision.carry_out import carry_out_trials
-from agentload.decision.forecast import Price
+from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.ledger import Ledger
 from agentload.decision.look import Look
@@ -41,10 +41,10 @@ class SingleSession:
         """Tell whether there is a service level, and nobody asked yet whether it is met at all."""
         return self.means.study.slo is not None and not ledger.looks("service level")
 
-    def price(self, _: Look, __: Known) -> Price:
+    def price(self, _: Look, __: Known) -> LookPrice:
         """Return what the trials take."""
         trials = DRAWS * len(self.means.arms)
-        return Price(minutes=trials * self._trial_s / 60 + self.means.starts_minutes)
+        return LookPrice(minutes=trials * self._trial_s / 60 + self.means.starts_minutes)
 
     def ask(self, look: Look, known: Known) -> float | None:
         """Play a session on each arm, a few times."""

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Final
 
 from agentload.decision.carry_out import carry_out_plan
-from agentload.decision.forecast import STEP_TIMES, Price
+from agentload.decision.forecast import STEP_TIMES, LookPrice
 from agentload.decision.known import Known
 from agentload.decision.look import REPEATS, Look
 from agentload.decision.means import Means
@@ -50,9 +50,9 @@ class Twins:
         affordable = STEP_TIMES * budget_s / 60 / self._minutes(1)
         return min(REPEATS, math.floor(affordable) or round(affordable))
 
-    def price(self, look: Look, _: Known) -> Price:
+    def price(self, look: Look, _: Known) -> LookPrice:
         """Return about how long it takes to play the grid so many times."""
-        return Price(minutes=self._minutes(look.amount))
+        return LookPrice(minutes=self._minutes(look.amount))
 
     def _minutes(self, plays: int) -> float:
         means = self.means

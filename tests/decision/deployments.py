@@ -23,14 +23,14 @@ from advisor.deployment import Deployment
 from advisor.evidence import AccuracyBucket, Calls, CapacityPoint, Evidence, Scales, WorkloadClass
 from advisor.statistics.paired import pair_table
 from advisor.verdict import Decision
+from agentload.decision.agenda import Agenda
 from agentload.decision.carried_load import ORDINARY, CarriedLoad
-from agentload.decision.forecast import Price
+from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.ledger import Ledger, LedgerEntry
 from agentload.decision.look import DRAWS, ITEMS, LENGTHS, PAIRS, Criterion, Look
 from agentload.decision.means import TOGETHER
 from agentload.decision.play import Deciding
-from agentload.decision.questions import Questions
 from agentload.decision.twin import Twins
 from agentload.evidence.twin import Twin
 from agentload.run.capacity import Found, Loads, search, settled
@@ -412,9 +412,9 @@ class _Asked:
     deciding: DecidingDrawn
     criterion: Criterion
 
-    def price(self, look: Look, _: Known) -> Price:
+    def price(self, look: Look, _: Known) -> LookPrice:
         """Return what is missing of it."""
-        return Price(minutes=self.deciding.minutes(look))
+        return LookPrice(minutes=self.deciding.minutes(look))
 
     def ask(self, look: Look, _: Known) -> float:
         """Take so much more of the deployment into account."""
@@ -516,7 +516,7 @@ class DecidingDrawn(Deciding):
             place=Place(database=Path(gettempdir()) / "never-written.duckdb", run="drawn"),
             audience=Audience(),
         )
-        self._questions = _DrawnQuestions(self)
+        self._agenda = _DrawnAgenda(self)
 
     decision: Decision | None
 
@@ -538,7 +538,7 @@ class DecidingDrawn(Deciding):
 
     def _know(self, asking: Criterion | None = None) -> None:
         """Decide on what was asked for."""
-        deployment, twins = self.deployment, self._questions.twins
+        deployment, twins = self.deployment, self._agenda.twins
         self.known = Known(ledger=self.known.ledger, pairs=deployment.pairs)
         if not deployment.pairs:
             return
@@ -560,7 +560,7 @@ class DecidingDrawn(Deciding):
         self.known = replace(self.known, ledger=replace(before, asked=(*before.asked, entry)))
 
 
-class _DrawnQuestions(Questions):
+class _DrawnAgenda(Agenda):
     """The questions of a decision whose answers are drawn."""
 
     def __init__(self, deciding: DecidingDrawn) -> None:

@@ -34,7 +34,7 @@ from agentload.store.database import reading
 from agentload.study.kinds import Decide, Replay
 from agentload.study.parts import Live, Load, TraceRef, Virtual
 from agentload.study.stored import stored
-from tests.decision import planted as bed
+from tests.decision import planting
 from tests.study.test_reproduced_live import check_reproduced, own, told
 
 CHAT = (TraceRef(path="chat"),)
@@ -113,7 +113,7 @@ def test_the_ledger_keeps_what_came_of_it_and_a_lighter_load_keeps_it_as_well(
 
 def three(folder: Path, *, window: int) -> Virtual:
     """Return BF16, an arm that takes a fifth less time, and one that does so as well and takes contexts up to a window."""
-    profile = yaml.safe_load(bed.planted(10, 27, kind="faster").profile())
+    profile = yaml.safe_load(planting.planted(10, 27, kind="faster").profile())
     profile["arms"]["narrow"] = {
         **profile["arms"]["candidate"],
         "server": {"backend": "TRITON_ATTN", "max_model_len": window},

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentload.decision.answers import ordered
+from agentload.decision.answers import question_order
 from agentload.decision.canary import NO_CANARY, Canary
 from agentload.decision.forecast import shown_broken
 from agentload.decision.look import ITEMS, Look
@@ -105,7 +105,7 @@ def test_what_does_not_fit_is_said_where_checks_are(tmp_path: Path) -> None:
         traces=CHAT, servers=Virtual(profile="llama-3.1-8b-h100", arms=ARMS), budget_s=540.0
     )
     made = Deciding(study=study, place=Place(database=tmp_path / "x.duckdb"), audience=Audience())
-    assert made._questions.of["checks"].said(made.known).endswith(NO_CANARY)
+    assert made._agenda.of["checks"].said(made.known).endswith(NO_CANARY)
     assert "canary" not in [each.criterion for each in made.forecast()]
 
 
@@ -124,7 +124,7 @@ def test_a_canary_asks_at_all_depths_and_what_accuracy_asks_later(tmp_path: Path
     later = Ask(
         servers=canary.means.study.servers, contexts=(8192, 65_536, 101_376, 116_736), per_context=4
     )
-    asked = ordered(later, ITEMS[4], Place(database=tmp_path / "none.duckdb"))
+    asked = question_order(later, ITEMS[4], Place(database=tmp_path / "none.duckdb"))
     assert {*map(asked_of, order)} <= {*map(asked_of, asked)}
 
 

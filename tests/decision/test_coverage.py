@@ -34,7 +34,7 @@ from agentload.study.change import extended
 from agentload.study.kinds import Ask, Decide, Replay
 from agentload.study.parts import Live, Load, TraceRef, Virtual
 from agentload.verdict.policy import Setting
-from tests.decision import planted as bed
+from tests.decision import planting
 from tests.decision.test_sequence import known, verdict
 
 CHAT = (TraceRef(path="chat"),)
@@ -153,7 +153,7 @@ def test_a_decision_asks_up_to_the_longest_context_and_never_says_more_than_it_c
 def test_sessions_are_played_as_far_as_all_arms_take_them_and_the_run_knows_the_rest(
     tmp_path: Path,
 ) -> None:
-    deployment = bed.planted(9, 27, kind="beyond one window")
+    deployment = planting.planted(9, 27, kind="beyond one window")
     servers, traces = deployment.place(tmp_path)
     window = deployment.server["max_model_len"]
     study = Decide(traces=traces, servers=servers)
@@ -169,7 +169,7 @@ def test_sessions_are_played_as_far_as_all_arms_take_them_and_the_run_knows_the_
     )
     assert played < whole
     assert max(shape.context_tokens[-1] for shape in means.shapes) == means.longest
-    assert f"up to {window:,} tokens, the most that candidate takes" in deciding._questions.of[
+    assert f"up to {window:,} tokens, the most that candidate takes" in deciding._agenda.of[
         "checks"
     ].said(deciding.known)
     outcome = deciding.play()
@@ -325,7 +325,7 @@ def test_a_question_takes_what_is_left_of_its_price_without_starts_at_the_pace_o
         place=Place(database=tmp_path / "x.duckdb", run="r"),
         audience=Audience(),
     )
-    paying, questions = known(verdict(pays="yes")), deciding._questions
+    paying, questions = known(verdict(pays="yes")), deciding._agenda
     at_first_s = questions.question_s(paying)
     assert at_first_s is not None
     assert at_first_s > 0

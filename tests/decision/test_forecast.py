@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from advisor.decide import decide
 from agentload.cli._decide import foretold as as_text
-from agentload.decision.forecast import Forecast, Price, forecast, gains_shown
+from agentload.decision.forecast import Forecast, LookPrice, forecast, gains_shown
 from agentload.decision.look import DRAWS, ITEMS, PAIRS, Look
 from agentload.study.kinds import Decide
 from agentload.study.parts import TraceRef, Virtual
@@ -31,8 +31,8 @@ from tests.decision.forecasts import (
 MINUTES = {"speed": 1.5, "capacity": 10.0 / DRAWS[0], "accuracy": 0.05}
 
 
-def price(stage: Look) -> Price:
-    return Price(minutes=MINUTES[stage.criterion] * stage.amount)
+def price(stage: Look) -> LookPrice:
+    return LookPrice(minutes=MINUTES[stage.criterion] * stage.amount)
 
 
 def foretold(
@@ -175,5 +175,5 @@ def test_every_arm_has_a_gpu_that_costs() -> None:
 
 
 def test_what_gpus_cost_is_told_where_their_price_is_known() -> None:
-    assert Price(minutes=30.0).usd(2.5, 2) == pytest.approx(2.5)
-    assert Price(minutes=30.0).usd(None, 2) is None
+    assert LookPrice(minutes=30.0).usd(2.5, 2) == pytest.approx(2.5)
+    assert LookPrice(minutes=30.0).usd(None, 2) is None

@@ -16,7 +16,7 @@ import pytest
 
 from advisor.policy import Policy
 from agentload.cli._decide import beyond_budget
-from agentload.decision.forecast import Price
+from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known, RunRows, known
 from agentload.decision.ledger import Ledger, LedgerEntry, ledger
 from agentload.decision.look import Look
@@ -73,9 +73,7 @@ def test_pairs_whose_answers_are_long_take_what_the_profile_says(tmp_path: Path)
     )
     look = Look(criterion="speed", amount=2)
     planned = deciding.price(look).minutes
-    assert deciding._questions.of["speed"].ask(look, deciding.known) == pytest.approx(
-        planned, rel=0.1
-    )
+    assert deciding._agenda.of["speed"].ask(look, deciding.known) == pytest.approx(planned, rel=0.1)
 
 
 def test_all_that_is_asked_lies_in_one_run_and_is_told_while_it_is_asked(tmp_path: Path) -> None:
@@ -225,7 +223,7 @@ def test_questions_that_bring_no_answer_are_not_asked_for_ever(
 ) -> None:
     monkeypatch.setattr(PairedAnswers, "ask", lambda *_: 0.0)
     monkeypatch.setattr(
-        "agentload.decision.questions.next_looks",
+        "agentload.decision.agenda.next_looks",
         lambda *_, **__: iter([Look(criterion="accuracy", amount=30, lengths=(8192,))]),
     )
     outcome, _ = decided(STUDY, tmp_path)
@@ -273,9 +271,9 @@ class Question:
 
     carry_out: Callable[[], float]
 
-    def price(self, _: Look, __: Known) -> Price:
+    def price(self, _: Look, __: Known) -> LookPrice:
         """Take a few minutes."""
-        return Price(minutes=3.0)
+        return LookPrice(minutes=3.0)
 
     def ask(self, _: Look, __: Known) -> float:
         """Do what the test says."""
@@ -293,7 +291,7 @@ def checked(
     deciding = Deciding(study=study, place=Place(database=database, run="r"), audience=Audience())
     asked_before = replace(deciding.known.ledger.write("asked", CHECKS), **before)  # type: ignore[arg-type]  # fields by name
     deciding.known = replace(deciding.known, ledger=asked_before)
-    deciding._questions.of["speed"] = Question(asked)
+    deciding._agenda.of["speed"] = Question(asked)
     return deciding
 
 

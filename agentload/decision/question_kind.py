@@ -2,15 +2,15 @@
 
 from typing import Protocol
 
-from agentload.decision.forecast import Price
+from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.look import Look
 
 
-class Question(Protocol):
+class QuestionKind(Protocol):
     """One kind of question, of which so much is asked as a look says."""
 
-    def price(self, look: Look, known: Known, /) -> Price:
+    def price(self, look: Look, known: Known, /) -> LookPrice:
         """Return what the look takes, beyond what the run has already."""
         ...
 

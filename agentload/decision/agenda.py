@@ -7,20 +7,20 @@ from agentload.decision.block_pairs import BlockPairs
 from agentload.decision.canary import Canary
 from agentload.decision.carried_load import CarriedLoad
 from agentload.decision.checks import Checks
-from agentload.decision.forecast import Forecast, Price, forecast
+from agentload.decision.forecast import Forecast, LookPrice, forecast
 from agentload.decision.known import Known
 from agentload.decision.ledger import GRADED, Ledger
 from agentload.decision.look import Criterion, Look
 from agentload.decision.means import Means
 from agentload.decision.paired_answers import PairedAnswers, Screen
-from agentload.decision.question import Question
+from agentload.decision.question_kind import QuestionKind
 from agentload.decision.sequence import next_looks, settling_look
 from agentload.decision.single_session import SingleSession
 from agentload.decision.twin import Twins
 from agentload.run.servers import Sizes
 
 
-class Questions:
+class Agenda:
     """The questions of one decision, all asked with the same means."""
 
     def __init__(
@@ -32,7 +32,7 @@ class Questions:
         self.canary, self._screen = Canary(means=means), Screen(means=means)
         self._single = SingleSession(means=means)
         self._checks = Checks(means=means, canary=self.canary, learn=learn)
-        self.of: dict[Criterion, Question] = {
+        self.of: dict[Criterion, QuestionKind] = {
             "checks": self._checks,
             "service level": self._single,
             "canary": self.canary,
@@ -43,9 +43,9 @@ class Questions:
             "accuracy": PairedAnswers(means=means),
         }
 
-    def asked_with(self, means: Means) -> "Questions":
+    def asked_with(self, means: Means) -> "Agenda":
         """Return the questions with other means, once more is known of the servers: what checks have seen stays seen."""
-        made = Questions(means, aside=self.twins.aside, learn=self._learn)
+        made = Agenda(means, aside=self.twins.aside, learn=self._learn)
         made.of["checks"] = replace(self._checks, means=means, canary=made.canary)
         return made
 
@@ -72,7 +72,7 @@ class Questions:
             looks.append(Look(criterion="screen"))
         return tuple(looks)
 
-    def price(self, look: Look, known: Known) -> Price:
+    def price(self, look: Look, known: Known) -> LookPrice:
         """Return what a question takes, beyond what the run has already: where some of its kind were asked, at the pace of those."""
         price = self.of[look.criterion].price(look, known)
         return replace(price, minutes=_pace(look, known) * price.minutes)
