@@ -1,7 +1,7 @@
 """What a budget can settle, said before anything is measured: how much of each criterion it pays for, and how likely that is enough."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Final, TypeAlias
@@ -76,66 +76,52 @@ def forecast(
     Pairs take turns on so many *starts*; None: each has its own. The service *level* and a *canary* come first, where they are asked.
     Questions are priced at the *lengths* at which they will be asked.
     """
-    out = []
-    left = budget_minutes
-    if level:
-        alone = price(Look(criterion="service level", amount=1))
-        left -= alone.minutes
-        out.append(Forecast(criterion="service level", amount=1, price=alone, chances=()))
-    if canary is not None:
-        first = price(canary)
-        left -= first.minutes
-        broken = (("broken everywhere", shown_broken(canary.amount)),)
-        out.append(Forecast(criterion="canary", amount=canary.amount, price=first, chances=broken))
-    pairs = (
-        _most(
-            PAIRS, lambda amount: price(Look(criterion="speed", amount=amount)), budget_minutes / 3
+    out: list[Forecast] = []
+
+    def add(look: Look, taken: LookPrice, chances: Chances = ()) -> None:
+        out.append(
+            Forecast(criterion=look.criterion, amount=look.amount, price=taken, chances=chances)
         )
-        or PAIRS[0]
-    )
-    speed = price(Look(criterion="speed", amount=pairs))
-    left -= speed.minutes
+
+    if level:
+        alone = Look(criterion="service level")
+        add(alone, price(alone))
+    if canary is not None:
+        add(canary, price(canary), (("broken everywhere", shown_broken(canary.amount)),))
+    pairs = [Look(criterion="speed", amount=each) for each in PAIRS]
+    speed = _largest(pairs, price, budget_minutes / 3)
     faster = gains_shown(
         min_change,
-        pairs=pairs,
+        pairs=speed.amount,
         rivals=rivals,
         capacity=capacity,
         start_spread=start_spread,
         starts=starts,
     )
-    out.append(Forecast(criterion="speed", amount=pairs, price=speed, chances=faster))
+    add(speed, price(speed), faster)
     if capacity:
-        twins, search = (
-            LookPrice(minutes=STEP_TIMES * budget_minutes),
-            price(Look(criterion="capacity", amount=DRAWS_OF_SESSIONS[0])),
-        )
-        left -= twins.minutes + search.minutes
-        out.append(Forecast(criterion="step times", amount=1, price=twins, chances=()))
-        out.append(
-            Forecast(criterion="capacity", amount=DRAWS_OF_SESSIONS[0], price=search, chances=())
-        )
-    items = (
-        _most(
-            ITEMS,
-            lambda amount: price(Look(criterion="accuracy", amount=amount, lengths=lengths)),
-            left,
-        )
-        or ITEMS[0]
-    )
-    asked = price(Look(criterion="accuracy", amount=items, lengths=lengths))
+        add(Look(criterion="step times"), LookPrice(minutes=STEP_TIMES * budget_minutes))
+        trials = Look(criterion="capacity", amount=DRAWS_OF_SESSIONS[0])
+        add(trials, price(trials))
+    left = budget_minutes - sum(each.price.minutes for each in out)
+    items = [Look(criterion="accuracy", amount=each, lengths=lengths) for each in ITEMS]
+    asked = _largest(items, price, left)
     ended = likely(
         ITEMS,
         margin=accuracy_margin,
         together=together,
         rivals=rivals,
         truths=(EQUAL, WORSE),
-        most=items,
+        most=asked.amount,
     )
-    chances = tuple(
-        (truth, each.by(items, 1 if truth == EQUAL else -1)) for truth, each in ended.items()
-    )
-    out.append(Forecast(criterion="accuracy", amount=items, price=asked, chances=chances))
+    equal, worse = (ended[truth].by(asked.amount, way) for truth, way in ((EQUAL, 1), (WORSE, -1)))
+    add(asked, price(asked), ((EQUAL, equal), (WORSE, worse)))
     return tuple(out)
+
+
+def _largest(looks: Sequence[Look], price: Callable[[Look], LookPrice], minutes: float) -> Look:
+    """Return the largest look that fits into so many minutes; the first where none does."""
+    return next((look for look in reversed(looks) if price(look).minutes <= minutes), looks[0])
 
 
 ANSWERED: Final = 0.85
@@ -186,11 +172,6 @@ def likely(
     }
 
 
-def _most(looks: tuple[int, ...], price: Callable[[int], LookPrice], minutes: float) -> int | None:
-    """Return the largest look that fits into so many minutes."""
-    return next((look for look in reversed(looks) if price(look).minutes <= minutes), None)
-
-
 def gains_shown(
     min_change: float,
     *,
@@ -207,14 +188,8 @@ def gains_shown(
         # Until pairs return to a start, each has its own.
         turns = starts if starts == 1 or (starts is not None and look > starts) else None
         # Once capacity was measured as well, either of them would do: they share the level.
-        looks.append(
-            (
-                look,
-                planned_level(Policy().alpha, starts=turns)
-                / rivals
-                / (2 if capacity and look > PAIRS[0] else 1),
-            )
-        )
+        sharing = 2 if capacity and look > PAIRS[0] else 1
+        looks.append((look, planned_level(Policy().alpha, starts=turns) / rivals / sharing))
     changes = (2 * min_change, 4 * min_change)
     found = shown(
         looks,
