@@ -107,7 +107,7 @@ def main(
     house: Path = HOUSE,
 ) -> int:
     """Print the sizes, the limits and where the ledger differs; return the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument(
         "--check",
         action="store_true",
