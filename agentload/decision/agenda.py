@@ -26,7 +26,9 @@ class Agenda:
     def __init__(
         self, means: Means, *, aside: str | None, learn: Callable[[Mapping[str, Sizes]], None]
     ) -> None:
-        """Make the questions; *learn* hears how much servers hold and take, and *aside* says why twins are no help."""
+        """Make the questions; *learn* hears how much servers
+        hold and take, and *aside* says why twins are no help.
+        """
         self.means, self._learn = means, learn
         self.twins = Twins(means=means, aside=aside)
         self.canary, self._screen = Canary(means=means), Screen(means=means)
@@ -44,7 +46,9 @@ class Agenda:
         }
 
     def asked_with(self, means: Means) -> "Agenda":
-        """Return the questions with other means, once more is known of the servers: what checks have seen stays seen."""
+        """Return the questions with other means, once more is
+        known of the servers: what checks have seen stays seen.
+        """
         made = Agenda(means, aside=self.twins.aside, learn=self._learn)
         made.of["checks"] = replace(self._checks, means=means, canary=made.canary)
         return made
@@ -64,7 +68,9 @@ class Agenda:
         yield from next_looks(known, capacity=self.searches, level=level, cheap=cheap)
 
     def cheap(self, asked: Ledger, asking: Criterion | None = None) -> tuple[Look, ...]:
-        """Return what is asked before speed is refined, of what a small share of the budget pays for."""
+        """Return what is asked before speed is refined,
+        of what a small share of the budget pays for.
+        """
         looks = list[Look]()
         if self.canary.look is not None and asking != "canary" and not asked.looks("canary"):
             looks.append(self.canary.look)
@@ -73,12 +79,16 @@ class Agenda:
         return tuple(looks)
 
     def price(self, look: Look, known: Known) -> LookPrice:
-        """Return what a question takes, beyond what the run has already: where some of its kind were asked, at the pace of those."""
+        """Return what a question takes, beyond what the run has already:
+        where some of its kind were asked, at the pace of those.
+        """
         price = self.of[look.criterion].price(look, known)
         return replace(price, minutes=_pace(look, known) * price.minutes)
 
     def question_s(self, known: Known) -> float | None:
-        """Return how long each question takes of those that would settle accuracy next; None where none is asked."""
+        """Return how long each question takes of those that
+        would settle accuracy next; None where none is asked.
+        """
         looks = [look for look in self.next_looks(known) if look.criterion == "accuracy"]
         if not looks:
             return None

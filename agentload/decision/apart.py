@@ -36,7 +36,8 @@ class Apart:
         """Say up to where the arm was compared, and what followed."""
         followed = self.headline or "nothing was decided"
         return (
-            f"{self.arm} takes contexts up to {self.window:,} tokens, so it was compared with {self.reference} alone, "
+            f"{self.arm} takes contexts up to {self.window:,} tokens, so it was compared "
+            f"with {self.reference} alone, "
             f"up to there (run {self.run}): {followed}"
         )
 
@@ -53,9 +54,11 @@ class NarrowError(AgentloadError):
 def narrowest(
     arms: Sequence[str], windows: Mapping[str, int], *, reference: str, longest: int
 ) -> tuple[str, int] | None:
-    """Return the arm that takes least of a trace with this *longest* context, and its window; None where no other arm takes more.
+    """Return the arm that takes least of a trace with this *longest*
+    context, and its window; None where no other arm takes more.
 
-    Raises PlanError where the reference takes less than another arm: nothing could be compared beyond its window.
+    Raises PlanError where the reference takes less than
+    another arm: nothing could be compared beyond its window.
     """
     taken = {arm: min(longest, windows.get(arm, longest)) for arm in arms}
     others = [arm for arm in arms if arm != reference]
@@ -64,8 +67,10 @@ def narrowest(
         return None
     if taken[reference] < taken[widest]:
         raise PlanError(
-            f"{reference}, the reference, takes contexts up to {taken[reference]:,} tokens, and {widest} longer ones",
-            hint=f"--max-context {taken[reference]} decides on what it takes, --reference {widest} on all of the trace",
+            f"{reference}, the reference, takes contexts up to {taken[reference]:,} tokens, "
+            f"and {widest} longer ones",
+            hint=f"--max-context {taken[reference]} decides on what it takes, --reference "
+            f"{widest} on all of the trace",
         )
     least = min(others, key=taken.__getitem__)
     return (least, taken[least]) if taken[least] < taken[widest] else None
@@ -84,7 +89,10 @@ class Comparison:
     @property
     def announcement(self) -> str:
         """Say what is compared, and within what."""
-        return f"{self.narrow.message}: it is compared with {self.reference} alone first, within {self.minutes:.0f} min"
+        return (
+            f"{self.narrow.message}: it is compared with {self.reference} alone first, within "
+            f"{self.minutes:.0f} min"
+        )
 
     def study(self, whole: Decide, arms: Sequence[str]) -> Decide:
         """Return the decision between the reference and the arm, in the order of the arms."""
@@ -106,7 +114,9 @@ class Comparison:
         )
 
     def check_room(self, *, others: int, spent_minutes: float) -> None:
-        """Raise UsageError where its minutes settle nothing, so many arms sharing a budget of which so many minutes are spent already."""
+        """Raise UsageError where its minutes settle nothing, so many
+        arms sharing a budget of which so many minutes are spent already.
+        """
         if 60 * self.minutes >= least_s(2):
             return
         enough = math.ceil((least_s(2) * others / 60) + spent_minutes)
@@ -124,9 +134,11 @@ def of_arms(study: Decide, arms: Sequence[str]) -> Decide:
 
 
 def without(study: Decide, arms: Sequence[str], apart: Sequence[Apart]) -> Decide:
-    """Return the decision between the arms that were not compared by themselves, within what those have left of the budget.
+    """Return the decision between the arms that were not compared
+    by themselves, within what those have left of the budget.
 
-    Where that is nothing, pairs are laid out for the least that settles something, and what of them is asked is a matter of what is left.
+    Where that is nothing, pairs are laid out for the least that settles
+    something, and what of them is asked is a matter of what is left.
     """
     if not apart:
         return study
@@ -137,5 +149,7 @@ def without(study: Decide, arms: Sequence[str], apart: Sequence[Apart]) -> Decid
 
 
 def left_s(study: Decide, apart: Sequence[Apart]) -> float:
-    """Return what comparisons of arms by themselves leave of the budget; less than nothing where they took more."""
+    """Return what comparisons of arms by themselves leave
+    of the budget; less than nothing where they took more.
+    """
     return study.budget_s - 60 * sum(each.minutes for each in apart)

@@ -1,8 +1,10 @@
-"""Ask a few graded questions before speed is refined: an arm whose answers are wrong altogether ends there.
+"""Ask a few graded questions before speed is refined:
+an arm whose answers are wrong altogether ends there.
 
-The longest contexts of the trace are asked for most, because kernels break with length; some are shorter, so
-that what is broken is known from which length on. All questions are those that accuracy asks later at these
-lengths, and count there. Their number is what a twentieth of the budget pays for, in whole contexts.
+The longest contexts of the trace are asked for most, because kernels break with
+length; some are shorter, so that what is broken is known from which length on.
+All questions are those that accuracy asks later at these lengths, and count
+there. Their number is what a twentieth of the budget pays for, in whole contexts.
 """
 
 import json
@@ -27,9 +29,14 @@ from agentload.store.database import reading
 from agentload.store.loader import rewrite
 
 NEARLY: Final = 7 / 8
-"""Of the longest length: the one between it and an ordinary one says from where on an arm is broken."""
+"""Of the longest length: the one between it and an
+ordinary one says from where on an arm is broken.
+"""
 SIZES: Final = ((5, 2, 2), (4, 1, 1), (3,))
-"""Contexts at each of these lengths, the largest canary first. Three at the longest can show ten lost answers."""
+"""Contexts at each of these lengths, the largest canary first.
+
+Three at the longest can show ten lost answers.
+"""
 ENDS: Final = (BROKEN, "same_server")
 """Rules that say what a canary found."""
 NO_CANARY: Final = f"no canary: the smallest takes more than {CANARY_SHARE:.0%} of the budget"
@@ -45,7 +52,9 @@ class Canary:
 
     @cached_property
     def look(self) -> Look | None:
-        """Return the largest canary that fits into its share of the budget; None where none does."""
+        """Return the largest canary that fits into
+        its share of the budget; None where none does.
+        """
         most = CANARY_SHARE * self.means.study.budget_s / 60
         sizes = map(self._sized, SIZES)
         return next((each for each in sizes if self._price(each).minutes <= most), None)
@@ -100,7 +109,9 @@ class Canary:
 
     @property
     def _lengths(self) -> tuple[int, ...]:
-        """Return the lengths that are asked for, the longest first; accuracy asks at two of them as well."""
+        """Return the lengths that are asked for, the
+        longest first; accuracy asks at two of them as well.
+        """
         *shorter, top = self.means.lengths
         between = int(NEARLY * top) // 1024 * 1024
         half = max((each for each in shorter if each <= between), default=0)
@@ -125,5 +136,7 @@ def _of_arm(buckets: Sequence[AccuracyBucket], arm: str) -> list[AccuracyBucket]
 
 
 def _contexts(size: Sequence[int], lengths: Sequence[int]) -> int:
-    """Return how many contexts a canary has that asks for so many at each length, where there are so many lengths."""
+    """Return how many contexts a canary has that asks for
+    so many at each length, where there are so many lengths.
+    """
     return sum(size[: len(lengths)])

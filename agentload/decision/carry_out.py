@@ -33,7 +33,10 @@ def carry_out_screen(means: Means, study: Ask) -> None:
 
 
 def carry_out_questions(means: Means, study: Ask, order: tuple[Question, ...], items: int) -> None:
-    """Ask graded questions beside the run, until it has so many answers in all. Raises InterruptError where some are left."""
+    """Ask graded questions beside the run, until it has so many answers in all.
+
+    Raises InterruptError where some are left.
+    """
     ended = answers_until(study, items, means.beside, means.audience, order=order)
     if not means.is_virtual:
         foreground.concluded(ended.run_id, means.place, means.audience, load_error=ended.load_error)
@@ -50,7 +53,9 @@ def carry_out_trials(
     most: int | None = None,
     probe: str = PROBE,
 ) -> tuple[Found, ...]:
-    """Try these loads on each arm besides those before, or search where there are none, and keep what was found."""
+    """Try these loads on each arm besides those before, or
+    search where there are none, and keep what was found.
+    """
     return foreground.searched(
         study, means.beside, means.audience, loads=loads, before=before, most=most, probe=probe
     )
@@ -70,7 +75,10 @@ def carry_out_pairs(
 def carry_out_plan(
     means: Means, servers: Live, study: Replay, plan: Plan, *, trace_hash: str
 ) -> Played:
-    """Play a plan beside the run. Raises EndpointError where a server is gone, InterruptError where it was stopped."""
+    """Play a plan beside the run.
+
+    Raises EndpointError where a server is gone, InterruptError where it was stopped.
+    """
     with reached(endpoints_of(servers), noise=servers.noise, seed=plan.seed) as found:
         playing = Playing(
             study=study,
@@ -87,7 +95,9 @@ def carry_out_plan(
 
 
 def conclude(means: Means, ended: Played) -> None:
-    """Raise what a part of the run ends with: that a server is gone, that it was stopped, or that the database lacks it."""
+    """Raise what a part of the run ends with: that a server is
+    gone, that it was stopped, or that the database lacks it.
+    """
     foreground.concluded(ended.run_id, means.place, means.audience, load_error=ended.load_error)
     if ended.died:
         raise EndpointError(f"{', '.join(ended.died)} stopped answering", hint="start it again")

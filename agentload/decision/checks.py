@@ -1,4 +1,6 @@
-"""Ask first what costs nothing: are the servers two, what the arms file says, and do their caches work on contexts like the user's?"""
+"""Ask first what costs nothing: are the servers two, what the arms
+file says, and do their caches work on contexts like the user's?
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,7 +22,9 @@ from agentload.study.kinds import Probe
 from agentload.study.parts import Virtual
 
 PROMPTS: Final = 11
-"""Of each arm: one twice for its cache, one that another arm had, and some whose answers must agree."""
+"""Of each arm: one twice for its cache, one that
+another arm had, and some whose answers must agree.
+"""
 PROMPT_S: Final = 1.0
 
 
@@ -42,7 +46,9 @@ class Checks:
         return LookPrice(minutes=calls * PROMPT_S / 60, calls=calls)
 
     def ask(self, _: Look, __: Known) -> float | None:
-        """Try the servers. Raises EndpointError where what is measured on them would be no comparison."""
+        """Try the servers. Raises EndpointError where
+        what is measured on them would be no comparison.
+        """
         means, servers = self.means, self.means.study.servers
         if isinstance(servers, Virtual):
             return 0.0
@@ -57,7 +63,8 @@ class Checks:
             )
         if shared := [each.arm for each in probed.crossed if each.verdict == "hit"]:
             raise EndpointError(
-                f"{', '.join(shared)} has in its cache what another arm was asked: both are one server, or behind one router",
+                f"{', '.join(shared)} has in its cache what another arm was asked: both are "
+                "one server, or behind one router",
                 hint="give each arm a server of its own",
             )
         self.learn(server_sizes(means))
@@ -66,7 +73,9 @@ class Checks:
         return None
 
     def said(self, known: Known) -> str:
-        """Say whether caches work, and how many of the longest contexts fit: where all do, a larger pool is worth nothing."""
+        """Say whether caches work, and how many of the longest
+        contexts fit: where all do, a larger pool is worth nothing.
+        """
         means, said = self.means, []
         if self._probed is not None:
             hit = [each.arm for each in self._probed.reuse if each.verdict == "hit"]
@@ -76,7 +85,8 @@ class Checks:
         if pools:
             fits = [f"{arm} {tokens / means.longest:.1f}" for arm, tokens in pools.items()]
             said.append(
-                f"the KV pools hold {', '.join(fits)} of the longest contexts ({means.longest:,} tokens)"
+                f"the KV pools hold {', '.join(fits)} of the longest contexts "
+                f"({means.longest:,} tokens)"
             )
         if means.is_cut and means.narrow(known.pairs) is None:
             said.append(means.cut_said)
@@ -86,7 +96,9 @@ class Checks:
 
 
 def server_sizes(means: Means) -> Mapping[str, Sizes]:
-    """Ask servers that run how much they hold and take; of those that are started in turn, read what they said."""
+    """Ask servers that run how much they hold and take; of
+    those that are started in turn, read what they said.
+    """
     servers = means.study.servers
     if isinstance(servers, Virtual):
         return means.sizes

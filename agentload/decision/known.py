@@ -1,4 +1,6 @@
-"""Say what is known of a decision: what was asked in its run, what its rows hold, and what follows from them."""
+"""Say what is known of a decision: what was asked in
+its run, what its rows hold, and what follows from them.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -40,13 +42,17 @@ class Known:
     trials: Mapping[str, Sequence[Trial]] = field(default_factory=dict)
     """Those of loads around what twins carry, of each arm."""
     tried: int = 0
-    """Draws of sessions that were played for capacity; as many as there can be where it was searched."""
+    """Draws of sessions that were played for capacity;
+    as many as there can be where it was searched.
+    """
     step_times: int = 0
     """Plays of the grid that are wanted before capacity is measured."""
     starts: int = 1
     """Which pairs take turns on, where servers run all the time."""
     question_s: float | None = None
-    """Seconds that each of the questions takes that would settle accuracy; None before that is known."""
+    """Seconds that each of the questions takes that
+    would settle accuracy; None before that is known.
+    """
 
     @property
     def challengers(self) -> tuple[ArmVerdict, ...]:
@@ -79,7 +85,9 @@ class Known:
                 return None
 
     def change_by_pair(self, arm: str) -> tuple[float, ...]:
-        """Return the relative change of an arm's turn latency in each pair, of the class with most calls."""
+        """Return the relative change of an arm's turn
+        latency in each pair, of the class with most calls.
+        """
         changes = () if self.decision is None else self.decision.changes
         own = [
             each for each in changes if (each.arm, each.metric) == (arm, "turn_ms") and each.by_pair
@@ -121,7 +129,10 @@ class RunRows:
 def run_rows(
     database: Path, run: str, *, arms: tuple[str, ...], reference: str | None, setting: Setting
 ) -> RunRows:
-    """Read what a run holds, and judge it. Raises EvidenceError where pairs enough for a look tell nothing."""
+    """Read what a run holds, and judge it.
+
+    Raises EvidenceError where pairs enough for a look tell nothing.
+    """
     if not database.exists():
         return RunRows(arms=arms)
     with reading(database) as connection:
@@ -154,8 +165,9 @@ def known(
 ) -> Known:
     """Say what follows from the rows of a run.
 
-    A canary's answers *count* where accuracy asks at the same lengths; by themselves they are no look at it.
-    Arms *are compared* where nothing cheap is left to ask of them. Trials without twins were a search.
+    A canary's answers *count* where accuracy asks at the same lengths; by
+    themselves they are no look at it. Arms *are compared* where nothing cheap
+    is left to ask of them. Trials without twins were a search.
     """
     pairs, found = rows.pairs, rows.verdict
     little = Known(ledger=ledger, pairs=pairs, invalid=rows.fault or rows.invalid)
@@ -184,7 +196,8 @@ def draws_of(tried: Mapping[str, Sequence[Trial]]) -> int:
 
 
 def is_over(decision: Decision, *, is_compared: bool) -> bool:
-    """Tell whether every arm has a verdict that a rule or the service level alone is enough for: one pair says nothing of speed.
+    """Tell whether every arm has a verdict that a rule or the service
+    level alone is enough for: one pair says nothing of speed.
 
     Arms are the same where their answers were compared as well, or cannot be.
     """

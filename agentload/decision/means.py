@@ -1,4 +1,6 @@
-"""What every question of a decision is asked with: the trace, the arms, the load, and the run that keeps the answers."""
+"""What every question of a decision is asked with: the trace,
+the arms, the load, and the run that keeps the answers.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -59,7 +61,9 @@ class Means:
     given_up: tuple[EasedLoad, ...] = ()
     """The loads that this client could not send in time."""
     missing_s: float = 0.0
-    """What the budget lacks of what pairs are laid out for, where a comparison of another arm took more than its share."""
+    """What the budget lacks of what pairs are laid out for,
+    where a comparison of another arm took more than its share.
+    """
     began: Replay | None = None
     """How the pairs of a decision that is resumed were played."""
     learned: Mapping[str, Sizes] = field(default_factory=dict)
@@ -72,7 +76,9 @@ class Means:
 
     @cached_property
     def emulated(self) -> Emulated | None:
-        """Return the emulated servers; None where arms are played in virtual time, or are real servers."""
+        """Return the emulated servers; None where arms
+        are played in virtual time, or are real servers.
+        """
         servers = self.study.servers
         found = None if isinstance(servers, Virtual) else endpoints_of(servers)
         return found if isinstance(found, Emulated) else None
@@ -89,7 +95,9 @@ class Means:
 
     @cached_property
     def rates(self) -> Rates:
-        """Return how fast the arms are: those of a profile, in virtual time or emulated, as it says."""
+        """Return how fast the arms are: those of a
+        profile, in virtual time or emulated, as it says.
+        """
         servers = self.study.servers
         if isinstance(servers, Virtual):
             return Rates(profiles=arms_of(servers.profile, servers.arms))
@@ -121,12 +129,16 @@ class Means:
 
     @cached_property
     def replicas(self) -> int:
-        """Count the pairs of replicas, each a start that pairs take turns on; 1 where an arm has one server."""
+        """Count the pairs of replicas, each a start that
+        pairs take turns on; 1 where an arm has one server.
+        """
         return len(replica_pairs(self.endpoints)) or 1
 
     @property
     def start_spread(self) -> float:
-        """Return what a start adds to an arm's latencies: as the profile has it, or as is assumed of servers."""
+        """Return what a start adds to an arm's latencies:
+        as the profile has it, or as is assumed of servers.
+        """
         found = [of_profile(self.study, each) for each in self.rates.profiles]
         known = [each.spread for each in found if each is not None]
         return max(known, default=Policy().start_spread)
@@ -137,7 +149,9 @@ class Means:
 
     @property
     def starts_minutes(self) -> float:
-        """Return what a start of every server takes before one was seen; 0 where they run all the time."""
+        """Return what a start of every server takes before
+        one was seen; 0 where they run all the time.
+        """
         return len(self.arms) * START_S / 60 if self.is_launching else 0.0
 
     @property
@@ -147,7 +161,9 @@ class Means:
 
     @contextmanager
     def standing(self) -> Iterator[None]:
-        """Keep emulated servers up for as long as the block: one that is started for every question is another server each time."""
+        """Keep emulated servers up for as long as the block: one that
+        is started for every question is another server each time.
+        """
         servers, found = self.study.servers, self.emulated
         if found is None:
             yield
@@ -173,7 +189,9 @@ class Means:
 
     @cached_property
     def cut(self) -> int | None:
-        """Return what sessions end before: the shortest window where calls need more, or what the user says."""
+        """Return what sessions end before: the shortest
+        window where calls need more, or what the user says.
+        """
         if self.began is not None:
             return self.began.load.max_context_tokens
         window = self._window
@@ -201,7 +219,9 @@ class Means:
         return self.study.reference or self.arms[0]
 
     def narrow(self, pairs: int) -> tuple[str, int] | None:
-        """Return an arm that is to be compared by itself, and its window; None where there is none, or *pairs* were played."""
+        """Return an arm that is to be compared by itself, and its
+        window; None where there is none, or *pairs* were played.
+        """
         if self.began is not None or pairs:
             return None
         return narrowest(self.arms, self._windows, reference=self.reference, longest=self.longest)
@@ -218,17 +238,23 @@ class Means:
 
     @property
     def shapes(self) -> tuple[TraceShape, ...]:
-        """Return what the calls of the user's trace are like, also of those that are longer than an arm takes."""
+        """Return what the calls of the user's trace are like,
+        also of those that are longer than an arm takes.
+        """
         return self.user.shapes
 
     @cached_property
     def lengths(self) -> tuple[int, ...]:
-        """Return the lengths at which answers are compared: those of the trace's own calls, as far as the servers' window is known."""
+        """Return the lengths at which answers are compared: those of
+        the trace's own calls, as far as the servers' window is known.
+        """
         return questions.lengths((each.context_tokens for each in self.shapes), window=self._window)
 
     @property
     def together(self) -> int:
-        """Return how many questions stand behind one context, which is read once for them, before answers show how alike they are."""
+        """Return how many questions stand behind one context, which
+        is read once for them, before answers show how alike they are.
+        """
         return TOGETHER if self.lengths[0] >= questions.SHORTEST else 1
 
     @property
@@ -238,7 +264,9 @@ class Means:
 
     @cached_property
     def _windows(self) -> dict[str, int]:
-        """Return the longest context that each arm takes, of those of which a server, a profile or the arms file tells."""
+        """Return the longest context that each arm takes, of
+        those of which a server, a profile or the arms file tells.
+        """
         known = [(arm, each.window) for arm, each in self.sizes.items()]
         known += [(arm.name, arm.server.max_model_len) for arm in self.rates.profiles]
         known += [(arm.name, window((), [arm])) for arm in self.endpoints]
@@ -322,7 +350,9 @@ class Means:
         )
 
     def setting(self, *, question_s: float | None = None) -> Setting:
-        """Return what the user decides on beyond the run, further questions taking so many seconds each."""
+        """Return what the user decides on beyond the run,
+        further questions taking so many seconds each.
+        """
         study, slo = self.study, self.study.slo
         levels = []
         if slo is not None:
@@ -346,7 +376,10 @@ class Means:
 
 
 def replay_begun(place: Place) -> Replay | None:
-    """Return how the pairs of a run that is resumed were played; None where there were none. Raises PlanError where there is no such run."""
+    """Return how the pairs of a run that is resumed were played; None where there were none.
+
+    Raises PlanError where there is no such run.
+    """
     if place.resume is None:
         return None
     row = began(place.database, place.resume)  # which is there before any database is

@@ -18,8 +18,9 @@ from agentload.verdict.policy import Setting
 from agentload.verdict.verdict import Verdict, with_question_time
 
 DecisionEnding: TypeAlias = Literal["decided", "open", "budget", "stopped", "late"]
-"""decided: nothing is open; open: nothing that could be asked would settle it; budget: the next question costs more than is left;
-late: this client could not keep up with the smallest load."""
+"""decided: nothing is open; open: nothing that could be asked would settle it; budget: the next
+question costs more than is left; late: this client could not keep up with the smallest load.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +45,9 @@ class DecisionOutcome:
 
 
 def kept_document(found: Verdict, database: Path, setting: Setting) -> Document:
-    """Make the document of a verdict, and keep it with the run; each further question takes as long as the setting says."""
+    """Make the document of a verdict, and keep it with the run;
+    each further question takes as long as the setting says.
+    """
     if setting.question_s != found.setting.question_s:
         found = with_question_time(found, question_s=setting.question_s)
     document = document_of(found, database)

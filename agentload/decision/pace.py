@@ -36,7 +36,9 @@ class Rates:
         return max(known, default=ASSUMED_TOKEN_S)
 
     def pace(self, trace: Trace, shapes: Sequence[TraceShape], load: Load, sessions: int) -> Pace:
-        """Return how fast pairs are played: behind contexts of the trace, as many answers at once as the waits of the load leave."""
+        """Return how fast pairs are played: behind contexts of the
+        trace, as many answers at once as the waits of the load leave.
+        """
         if not self.profiles:
             return NOMINAL
         calls = sum(each.calls for each in shapes)

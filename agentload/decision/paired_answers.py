@@ -1,4 +1,5 @@
-"""Ask whether the arms' answers are as right: paired questions at the lengths of the user's contexts, a look at a time.
+"""Ask whether the arms' answers are as right: paired questions
+at the lengths of the user's contexts, a look at a time.
 
 A screen comes first: are answers broken, and at which lengths is it worth to ask?
 """
@@ -22,7 +23,9 @@ from agentload.run.screen import SALTS
 from agentload.study.kinds import Ask
 
 CANARY_SHARE: Final = 0.05
-"""Of the budget that a canary and a screen may take together: only what comes later decides between sound arms."""
+"""Of the budget that a canary and a screen may take
+together: only what comes later decides between sound arms.
+"""
 
 
 def price_of_questions(means: Means, study: Ask, order: tuple[Question, ...]) -> LookPrice:
@@ -65,7 +68,9 @@ class PairedAnswers:
         return reasons(known, lambda verdict: verdict.safe)
 
     def _order(self, look: Look) -> tuple[Question, ...]:
-        """Return the questions: most at the lengths that many of the user's calls have, fewer at those that take long to read."""
+        """Return the questions: most at the lengths that many of the
+        user's calls have, fewer at those that take long to read.
+        """
         means = self.means
         calls = [(each.calls, each.context_tokens) for each in means.shapes]
         shares = shared(look.lengths, calls)
@@ -79,14 +84,18 @@ class Screen:
     means: Means
 
     def is_wanted(self, ledger: Ledger, *, asking: Criterion | None = None) -> bool:
-        """Tell whether answers are still to be screened, and that leaves the budget for what decides."""
+        """Tell whether answers are still to be screened,
+        and that leaves the budget for what decides.
+        """
         if asking == "screen" or ledger.looks("screen"):
             return False
         canary = sum(ledger.looks("canary").values())
         return canary + self._minutes <= CANARY_SHARE * self.means.study.budget_s / 60
 
     def price(self, _: Look, __: Known) -> LookPrice:
-        """Return what the longest prompts of the trace take, under several salts on the reference and once on each arm."""
+        """Return what the longest prompts of the trace take,
+        under several salts on the reference and once on each arm.
+        """
         return LookPrice(minutes=self._minutes + self.means.starts_minutes)
 
     def ask(self, _: Look, __: Known) -> float | None:

@@ -1,4 +1,6 @@
-"""Carry a decision out: know, choose the next question, play it, know again, until the verdict stands or the budget is spent."""
+"""Carry a decision out: know, choose the next question, play
+it, know again, until the verdict stands or the budget is spent.
+"""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -41,7 +43,10 @@ from agentload.verdict.verdict import Verdict
 
 @dataclass(kw_only=True)
 class Deciding:
-    """A decision that is under way. What it holds is read from its run, so a process that dies loses only what it was asking."""
+    """A decision that is under way.
+
+    What it holds is read from its run, so a process that dies loses only what it was asking.
+    """
 
     study: Decide
     place: Place
@@ -56,12 +61,17 @@ class Deciding:
     _verdict: Verdict | None = field(init=False, default=None)
     """What follows from the run as it was read last."""
     _laid_again: int = field(init=False, default=0)
-    """First pairs that were lost before any of their calls, since servers turned out to be others."""
+    """First pairs that were lost before any of their
+    calls, since servers turned out to be others.
+    """
     _own: "Deciding | None" = field(init=False, default=None)
     """The comparison of an arm by itself, while it is under way."""
 
     def __post_init__(self) -> None:
-        """Read the arms and what was asked before. Raises UsageError where there is nothing to decide between."""
+        """Read the arms and what was asked before.
+
+        Raises UsageError where there is nothing to decide between.
+        """
         check_decide(self.study)
         servers, database = self.study.servers, self.place.database
         named = self.place.resume or self.place.run
@@ -112,7 +122,9 @@ class Deciding:
         return self.means.left_minutes(self.known.ledger)
 
     def play(self) -> DecisionOutcome:
-        """Ask until the decision is made, nothing is left that could make it, the budget is spent or somebody stops it."""
+        """Ask until the decision is made, nothing is left that
+        could make it, the budget is spent or somebody stops it.
+        """
         if self.means.is_virtual:
             forget_run(self.place.database, self.run)
         with self._resumable():
@@ -127,7 +139,10 @@ class Deciding:
                         return ended
 
     def _on_servers(self) -> DecisionOutcome:
-        """Ask servers that stay up meanwhile. Raises NarrowError where an arm is to be compared by itself first."""
+        """Ask servers that stay up meanwhile.
+
+        Raises NarrowError where an arm is to be compared by itself first.
+        """
         if self.known.ledger.asked and not self.means.is_virtual:
             self.learn(server_sizes(self.means))
         while True:
@@ -145,7 +160,10 @@ class Deciding:
                 self._ease(step)
 
     def _under_one_load(self) -> DecisionOutcome:
-        """Know, choose the next question, play it, know again. Raises LateError where the load is too much for this client."""
+        """Know, choose the next question, play it, know again.
+
+        Raises LateError where the load is too much for this client.
+        """
         self._know()
         while offers := self._offers():
             affordable = [
@@ -170,7 +188,8 @@ class Deciding:
     def _is_first(self) -> bool:
         """Tell whether the first pair comes next: it is played whatever it takes.
 
-        Not again and again, though: what a pair before it took is spent, and so is what a comparison of another arm took.
+        Not again and again, though: what a pair before it took is
+        spent, and so is what a comparison of another arm took.
         """
         found = self.known
         return (
@@ -181,7 +200,10 @@ class Deciding:
         )
 
     def _offers(self) -> list[tuple[Look, float]]:
-        """Return what could be asked next, and its minutes. Raises NarrowError where an arm is to be compared by itself first."""
+        """Return what could be asked next, and its minutes.
+
+        Raises NarrowError where an arm is to be compared by itself first.
+        """
         if self.known.ledger.asked and (narrow := self.means.narrow(self.known.pairs)) is not None:
             raise NarrowError(*narrow)
         looks = self._agenda.next_looks(self.known)
@@ -192,7 +214,9 @@ class Deciding:
         return self._agenda.price(look, self.known)
 
     def _know(self, asking: Criterion | None = None) -> None:
-        """Read what the run holds, and know what follows, while the question that was asked is not in the ledger yet."""
+        """Read what the run holds, and know what follows, while
+        the question that was asked is not in the ledger yet.
+        """
         means, before, asks = self.means, self.known.ledger, self._agenda
         rows = run_rows(
             self.place.database,
@@ -217,9 +241,12 @@ class Deciding:
         self.known = found
 
     def _ask(self, look: Look, planned: float) -> float:
-        """Ask a question, and return the minutes that it took; one that does not come to its end is written down as well."""
+        """Ask a question, and return the minutes that it took;
+        one that does not come to its end is written down as well.
+        """
         self.audience.notice(
-            f"asking: {look.title}, about {max(1, round(planned))} min; {self.left_minutes:.0f} min left"
+            f"asking: {look.title}, about {max(1, round(planned))} min; "
+            f"{self.left_minutes:.0f} min left"
         )
         entry = LedgerEntry(stage=look, planned_minutes=planned, minutes=0.0, said="")
         began_s = time.monotonic()
@@ -260,7 +287,10 @@ class Deciding:
         except AgentloadError as error:
             if not self.is_begun:
                 raise
-            remedy = f"fix it, then resume with: {again(self.study, self.place.database, resume=self.run)}"
+            remedy = (
+                "fix it, then resume with: "
+                f"{again(self.study, self.place.database, resume=self.run)}"
+            )
             raise type(error)(error.message, hint=remedy) from error
 
     @property
@@ -273,7 +303,9 @@ class Deciding:
 
     @property
     def _is_written(self) -> bool:
-        """Tell whether questions are written down: from the checks on, so that a first pair that is killed took its time."""
+        """Tell whether questions are written down: from the checks
+        on, so that a first pair that is killed took its time.
+        """
         return not self.means.is_virtual and (bool(self.known.ledger.asked) or self.is_begun)
 
     def status(self) -> tuple[str, ...]:
@@ -290,7 +322,9 @@ class Deciding:
         return f"{look.title} · {spent:.0f} of {budget:.0f} min spent", *said[-1:]
 
     def forecast(self) -> tuple[Forecast, ...]:
-        """Return what the budget can settle, between arms that are not compared by themselves first: of those it says so."""
+        """Return what the budget can settle, between arms that
+        are not compared by themselves first: of those it says so.
+        """
         whole, sizes = self.known.ledger, self.means.sizes
         while (narrow := self.means.narrow(self.known.pairs)) is not None:
             comparison = self._comparison(NarrowError(*narrow))
@@ -314,7 +348,9 @@ class Deciding:
         )
 
     def _compare_apart(self, narrow: NarrowError) -> DecisionOutcome | None:
-        """Compare an arm with the reference alone, and go on without it; return how it ended where that ends everything."""
+        """Compare an arm with the reference alone, and go on
+        without it; return how it ended where that ends everything.
+        """
         means, comparison = self.means, self._comparison(narrow)
         comparison.check_room(
             others=len(means.arms) - 1, spent_minutes=self.study.budget_s / 60 - self.left_minutes

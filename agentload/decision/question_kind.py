@@ -15,7 +15,9 @@ class QuestionKind(Protocol):
         ...
 
     def ask(self, look: Look, known: Known, /) -> float | None:
-        """Ask until the run has so much; return the minutes of virtual time that it took, None where the clock tells."""
+        """Ask until the run has so much; return the minutes of
+        virtual time that it took, None where the clock tells.
+        """
         ...
 
     def said(self, known: Known, /) -> str:

@@ -1,4 +1,6 @@
-"""What a decision asks next: the cheapest question that can still change it, and nothing once it is made."""
+"""What a decision asks next: the cheapest question
+that can still change it, and nothing once it is made.
+"""
 
 import math
 import statistics
@@ -17,29 +19,41 @@ from agentload.decision.look import DRAWS, FIRST, ITEMS, LENGTHS, PAIRS, Look
 FEW_ITEMS: Final = 300
 """Paired questions from which on it is asked whether more of them may settle anything."""
 LAST_PAIRS: Final[Mapping[int, int]] = MappingProxyType({1: 16, 2: 20, 4: 26, 8: 34})
-"""Pairs, by the starts that they take turns on, beyond which what is left open is what those add, which no pair of theirs tells."""
+"""Pairs, by the starts that they take turns on, beyond which what
+is left open is what those add, which no pair of theirs tells.
+"""
 STAYS: Final[Mapping[int, float]] = MappingProxyType({1: 0.055, 2: 0.0275, 4: 0.013, 8: 0.008})
-"""Half width of an interval, on the log scale, that stays whatever the number of pairs, by the starts that they take turns on: of several,
-which tell by how much they differ, what a quarter of them leave at most."""
+"""Half width of an interval, on the log scale, that stays whatever the number
+of pairs, by the starts that they take turns on: of several, which tell by how
+much they differ, what a quarter of them leave at most.
+"""
 OF_TWINS: Final = 0.15
-"""And of the ratio of two capacities, whatever the number of trials: how well twins know their own long run."""
+"""And of the ratio of two capacities, whatever the
+number of trials: how well twins know their own long run.
+"""
 UNLIKELY: Final = 0.05
 LIKELY: Final = 0.5
-"""Chances that the last look settles something, below which nothing more is asked: where that settles an arm, and where it only may."""
+"""Chances that the last look settles something, below which nothing
+more is asked: where that settles an arm, and where it only may.
+"""
 QUARTILE: Final = 1.36
-"""Standard error of a quartile of so many normal values, in deviations of one over the root of their number: what a bound may rest on."""
+"""Standard error of a quartile of so many normal values, in deviations
+of one over the root of their number: what a bound may rest on.
+"""
 
 
 def next_looks(
     known: Known, *, capacity: bool, level: bool = False, cheap: Sequence[Look] = ()
 ) -> Iterator[Look]:
-    """Yield what could be asked next, the best thing first; nothing where the decision is made, or no question is left that could make it.
+    """Yield what could be asked next, the best thing first; nothing where
+    the decision is made, or no question is left that could make it.
 
-    Nothing follows from few pairs. What is *cheap* comes after the first of them, and may end it all.
-    Speed comes next, and is looked at often: a clear loss ends it all. *capacity* is
-    measured where the user named a service level or a peak, and again only while it is what is open. Accuracy is the dearest, so it is
-    asked only of what pays. Whether an arm meets the service *level* at all is asked as soon as there is a run
-    to keep it in: where none does, nothing else matters.
+    Nothing follows from few pairs. What is *cheap* comes after the first of them,
+    and may end it all. Speed comes next, and is looked at often: a clear loss ends
+    it all. *capacity* is measured where the user named a service level or a peak,
+    and again only while it is what is open. Accuracy is the dearest, so it is asked
+    only of what pays. Whether an arm meets the service *level* at all is asked as
+    soon as there is a run to keep it in: where none does, nothing else matters.
     """
     is_early = known.decision is None
     if level and known.pairs and (is_early or known.open):
@@ -52,12 +66,15 @@ def next_looks(
 
 
 def _of_capacity(known: Known) -> list[Look]:
-    """Return what is asked of capacity next, step times first; nothing where that is settled, or was looked at often enough."""
+    """Return what is asked of capacity next, step times first;
+    nothing where that is settled, or was looked at often enough.
+    """
     draws = _next(DRAWS, known.tried)
     if known.tried:
         is_open = any(_may_settle_agents(each, known.tried) for each in known.open)
     else:
-        # Pools of one size carry the same, whatever that is: measured, it would leave open what they settle.
+        # Pools of one size carry the same, whatever that is:
+        # measured, it would leave open what they settle.
         states = [each.capacity.state for each in known.open if each.capacity is not None]
         is_open = len(states) < len(known.open) or not {"unclear", "untested"}.isdisjoint(states)
     if draws is None or not is_open:
@@ -76,9 +93,11 @@ def _refining(known: Known, capacity: Sequence[Look]) -> Iterator[Look]:
         assert known.decision is not None
         at = lengths(known.decision, asked=known.lengths)
         yield Look(criterion="accuracy", amount=items, lengths=at)
-    # Where it takes other starts, longer trials or a quieter client, more of the same pairs settle nothing.
+    # Where it takes other starts, longer trials or a
+    # quieter client, more of the same pairs settle nothing.
     if any(_may_settle_speed(each, known) for each in known.open):
-        # A look at few pairs says little: the load that they carry is asked for once, as soon as speed alone has not settled it.
+        # A look at few pairs says little: the load that they carry is
+        # asked for once, as soon as speed alone has not settled it.
         if known.pairs >= PAIRS[2]:
             yield from first
         if (pairs := _next(PAIRS, known.pairs)) is not None:
@@ -104,7 +123,9 @@ def settling_look(known: Known, look: Look) -> Look:
 
 
 def _may_settle_speed(verdict: ArmVerdict, known: Known) -> bool:
-    """Tell whether more of the same pairs may settle an arm by one of what would settle its speed."""
+    """Tell whether more of the same pairs may settle
+    an arm by one of what would settle its speed.
+    """
     by_pair = known.change_by_pair(verdict.arm)
     steps = [need.step for need in verdict.pays.needs]
     return any(
@@ -125,7 +146,9 @@ def _counted(starts: int) -> int:
 def may_settle_pairs(
     pays: Leg, step: Step | None, pairs: int, by_pair: Sequence[float] = (), *, starts: int = 1
 ) -> bool:
-    """Tell whether more of the same pairs may settle an arm, where this is what settles it for certain."""
+    """Tell whether more of the same pairs may settle
+    an arm, where this is what settles it for certain.
+    """
     most, stays = pairs_of_starts(starts), STAYS[_counted(starts)]
     match step:
         case MorePairs() | Swap() if starts == 1:
@@ -141,13 +164,16 @@ def may_settle_pairs(
 
 
 def _may_settle_agents(verdict: ArmVerdict, tried: int) -> bool:
-    """Tell whether more trials may settle how many agents an arm carries, and that may settle the arm.
+    """Tell whether more trials may settle how many
+    agents an arm carries, and that may settle the arm.
 
-    Where turns may be longer, more agents settle nothing yet: they are a reason to ask for answers, and those may be worse.
+    Where turns may be longer, more agents settle nothing yet:
+    they are a reason to ask for answers, and those may be worse.
     """
     pays, capacity = verdict.pays, verdict.capacity
     if pays.state == "yes" or capacity is None or capacity.state != "unclear":
-        return False  # a check that failed, or a pool that never filled, is the same after more of them
+        # a check that failed, or a pool that never filled, is the same after more of them
+        return False
     may_harm = (
         pays.estimate is None or pays.margin is None or not pays.estimate.is_below(pays.margin)
     )
@@ -186,7 +212,9 @@ def may_settle_answers(safe: Leg, items: int) -> bool:
 
 
 def _reached(value: float, end: float, *, share: float, level: float, bound: float) -> float:
-    """Return how likely this end of an interval passes a bound at the last look, so large a *share* being asked of what can be."""
+    """Return how likely this end of an interval passes a bound at
+    the last look, so large a *share* being asked of what can be.
+    """
     now, side = abs(end - value), 1.0 if end < value else -1.0
     moves = now * math.sqrt(1 - share) / scipy.special.ndtri(0.5 + level / 2)
     return float(
@@ -197,10 +225,12 @@ def _reached(value: float, end: float, *, share: float, level: float, bound: flo
 def _chance(
     leg: Leg, *, share: float, stays: float, within: int, by_pair: Sequence[float] = ()
 ) -> float:
-    """Return how likely the last look shows a change beyond the margin, or none beyond *within* margins; 1 before there is an interval.
+    """Return how likely the last look shows a change beyond the margin,
+    or none beyond *within* margins; 1 before there is an interval.
 
-    So large a *share* was asked of all that can be. The interval narrows to what *stays*, and its value moves by what that takes away.
-    One that is open on a side never shows that there is no change. Where its value is a bound, the changes *by pair* have the value.
+    So large a *share* was asked of all that can be. The interval narrows to what *stays*,
+    and its value moves by what that takes away. One that is open on a side never shows that
+    there is no change. Where its value is a bound, the changes *by pair* have the value.
     """
     found, margin = leg.estimate, leg.margin
     if (
@@ -209,7 +239,9 @@ def _chance(
         or (found.is_bound and len(by_pair) < 2)
         or (found.low is not None and found.low <= -1)
     ):
-        return 1.0  # an end that was rounded to losing all is none: few pairs that differ by orders of magnitude
+        # an end that was rounded to losing all is none:
+        # few pairs that differ by orders of magnitude
+        return 1.0
     near, far = (found.low, found.high) if found.value > 0 else (found.high, found.low)
     if near is None:
         return float(
@@ -248,7 +280,9 @@ def _next(looks: tuple[int, ...], so_far: int) -> int | None:
 
 
 def lengths(decision: Decision, *, asked: tuple[int, ...] = ()) -> tuple[int, ...]:
-    """Return the lengths at which questions are worth asking: those that the user's contexts have, and of those *asked* what decides."""
+    """Return the lengths at which questions are worth asking: those
+    that the user's contexts have, and of those *asked* what decides.
+    """
     steps = [
         need.step for verdict in decision.server for need in (*verdict.needs, *verdict.safe.needs)
     ]
@@ -259,7 +293,9 @@ def lengths(decision: Decision, *, asked: tuple[int, ...] = ()) -> tuple[int, ..
 
 
 def reasons(known: Known, leg: Callable[[ArmVerdict], Leg]) -> str:
-    """Say of each arm what is known by one criterion, or by what it was decided where that is another."""
+    """Say of each arm what is known by one criterion,
+    or by what it was decided where that is another.
+    """
     said = []
     for each in known.challengers:
         own = leg(each)

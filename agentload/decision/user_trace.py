@@ -27,7 +27,9 @@ class UserTrace:
 
     @cached_property
     def whole(self) -> Trace:
-        """Return all of them. Raises PlanError where none of them is short enough for the user's own limit."""
+        """Return all of them. Raises PlanError where none
+        of them is short enough for the user's own limit.
+        """
         most = self.study.load.max_context_tokens
         found = read_traces(self.study.traces, max_context_tokens=most)[0]
         sessions = tuple(found.sessions)
@@ -54,14 +56,18 @@ class UserTrace:
         return trace_shapes(self.whole, self.study.load.planned())
 
     def up_to(self, tokens: int | None, *, narrowest: str) -> Trace:
-        """Return the sessions as far as the *narrowest* arm takes them. Raises PlanError where nothing is left."""
+        """Return the sessions as far as the *narrowest* arm takes them.
+
+        Raises PlanError where nothing is left.
+        """
         if tokens is None or tokens == self.study.load.max_context_tokens:
             return self.whole
         if tokens not in self._cuts:
             kept = tuple(shortened(self.whole, tokens))
             if not kept:
                 raise PlanError(
-                    f"every session begins with more than the {tokens:,} tokens that {narrowest} takes",
+                    f"every session begins with more than the {tokens:,} tokens that "
+                    f"{narrowest} takes",
                     hint=LEAVE_OUT,
                 )
             self._cuts[tokens] = Trace(header=self.whole.header, sessions=kept)

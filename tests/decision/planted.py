@@ -1,18 +1,25 @@
-"""Grade whole decisions on planted truths: `python -m tests.decision.planted [--number 300] [--kind NAME] [--into FILE] [--jobs N]`.
+"""Grade whole decisions on planted truths: `python -m tests.decision.planted
+[--number 300] [--kind NAME] [--into FILE] [--jobs N]`.
 
-Each deployment is a profile that is written with a truth in it, a trace, and a whole `agentload.decide` in virtual time. Kinds take turns;
-trace, size of the effect, noise, seed and budget are drawn. What is true of turn latency and of the agents that a GPU carries is computed
-from hours of a closed loop of the whole trace: the same engines without noise, the first third of the time dropped, the turns of both arms
-paired and each weighing the same (`hours`). What is true of answers follows from the accuracy table and the lengths of the trace's calls.
+Each deployment is a profile that is written with a truth in it, a trace, and a whole
+`agentload.decide` in virtual time. Kinds take turns; trace, size of the effect, noise, seed and
+budget are drawn. What is true of turn latency and of the agents that a GPU carries is computed
+from hours of a closed loop of the whole trace: the same engines without noise, the first third
+of the time dropped, the turns of both arms paired and each weighing the same (`hours`). What is
+true of answers follows from the accuracy table and the lengths of the trace's calls.
 
-A decision is **wrong** where it contradicts that truth, **open** where it says "test further", **bounded** where it is right up to a length
-that it names. It **overreaches** where it speaks of lengths that were neither timed nor asked: a bounded one beyond the longest of them, an
-unbounded one where more of the trace lies beyond than DESIGN allows (5 % of calls, 10 % of tokens). Wrong decisions that are right by what
-the one start of each server added are counted apart, as `by its start`.
+A decision is **wrong** where it contradicts that truth, **open** where it says "test
+further", **bounded** where it is right up to a length that it names. It
+**overreaches** where it speaks of lengths that were neither timed nor asked: a
+bounded one beyond the longest of them, an unbounded one where more of the trace lies
+beyond than DESIGN allows (5 % of calls, 10 % of tokens). Wrong decisions that are
+right by what the one start of each server added are counted apart, as `by its start`.
 
-The table has, by kind: deployments, wrong, by its start, overreaching, bounded, open, the share of the clear ones that is decided over the
-full range, minutes of the budget and CPU seconds in the median. A promise fails where wrong is above 2 %, a verdict overreaches, or fewer
-than 80 % of the clear ones are decided. What is finished is kept in FILE, as long as nothing that decides changes; truths longer.
+The table has, by kind: deployments, wrong, by its start, overreaching, bounded,
+open, the share of the clear ones that is decided over the full range, minutes of
+the budget and CPU seconds in the median. A promise fails where wrong is above 2 %,
+a verdict overreaches, or fewer than 80 % of the clear ones are decided. What is
+finished is kept in FILE, as long as nothing that decides changes; truths longer.
 """
 
 from __future__ import annotations
@@ -176,7 +183,9 @@ def said(ended: DecisionOutcome, database: Path, *, cpu_s: float) -> Said:
 
 
 def reach(document: Mapping[str, Any]) -> float | None:
-    """Return up to which context a document says that its verdict on the candidate holds; None where it says nothing of the kind."""
+    """Return up to which context a document says that its verdict
+    on the candidate holds; None where it says nothing of the kind.
+    """
     decision = document.get("decision", {})
     parts = [
         *(each for each in decision.get("server", ()) if each.get("arm") == CANDIDATE),
@@ -191,7 +200,8 @@ def _longest(database: Path) -> tuple[int, int]:
     apart = f"'{CONTEXT_SWEEP}', '{STEP_TIMES}'"
     with duckdb.connect(str(database), read_only=True) as connection:
         (turns,) = connection.execute(
-            f"SELECT max(context_tokens) FROM calls WHERE status = 'ok' AND NOT prime AND workload NOT IN ({apart})"
+            "SELECT max(context_tokens) FROM calls WHERE status = 'ok' AND NOT prime AND "
+            f"workload NOT IN ({apart})"
         ).fetchall()
         (questions,) = connection.execute("SELECT max(context_tokens) FROM answers").fetchall()
     return turns[0] or 0, questions[0] or 0
@@ -210,7 +220,9 @@ class Row:
 
     @property
     def start(self) -> float:
-        """Return by how much longer the candidate's steps were than the reference's by what its one start drew, as a log ratio."""
+        """Return by how much longer the candidate's steps were than
+        the reference's by what its one start drew, as a log ratio.
+        """
         factors = {
             arm.name: NoiseSource(
                 Noise(restart_sigma=arm.noise.restart_sigma), seed=self.planted.seed, name=arm.name
@@ -246,7 +258,9 @@ class Row:
 
     @property
     def is_decided(self) -> bool:
-        """Tell whether it is decided rightly over the full range; where longer calls are lost, up to about there is all there is."""
+        """Tell whether it is decided rightly over the full range;
+        where longer calls are lost, up to about there is all there is.
+        """
         lost, reach = self.known.lost_from, self.said.reach
         is_whole = lost is not None and reach is not None and reach >= WHOLE * lost
         return self.graded == "right" or (self.graded == "bounded" and is_whole)
@@ -269,7 +283,9 @@ class Row:
 
     @property
     def is_clear(self) -> bool:
-        """Tell whether it has to be decided over the full range: what is true lies far from every margin."""
+        """Tell whether it has to be decided over the full
+        range: what is true lies far from every margin.
+        """
         planted, known = self.planted, self.known
         if planted.kind in ("an SLO nobody meets", "twins") or known.lost_from is not None:
             return True
@@ -281,7 +297,9 @@ class Row:
         return abs(math.log1p(known.change)) >= FAR * math.log1p(MARGIN)
 
     def allowed(self, start: float) -> frozenset[str]:
-        """Return the words that are no mistake, where the one start of each server added so much."""
+        """Return the words that are no mistake, where
+        the one start of each server added so much.
+        """
         planted, known = self.planted, self.known
         if planted.kind == "an SLO nobody meets":
             return frozenset(
@@ -317,7 +335,9 @@ class Row:
         )
 
     def _by_gpus(self, known: Known, agents: int) -> frozenset[str]:
-        """Return what is right by GPUs at the peak; where these may be equal, what latency says is right too."""
+        """Return what is right by GPUs at the peak; where
+        these may be equal, what latency says is right too.
+        """
         low, high = ((known.carries or {}).get(arm, 0) for arm in ARMS)
         if not low or not high:
             return frozenset({"use"} if high else {"avoid"} if low else {"no difference"})
@@ -374,7 +394,10 @@ class Column:
         )
         cpu = statistics.median(row.said.cpu_s for row in self.rows)
         spent = f"{minutes:.0f} ({budget:.0%}) | {cpu:.1f}"
-        return f"| {name} | {len(self.rows)} | {words} | {self.overreaching} | {rest} | {share} | {spent} |"
+        return (
+            f"| {name} | {len(self.rows)} | {words} | {self.overreaching} | {rest} | {share} | "
+            f"{spent} |"
+        )
 
 
 WRONG_MOST: Final = 0.02
@@ -383,7 +406,10 @@ DECIDED_LEAST: Final = 0.80
 
 def rendered(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the table, what is wrong one by one, and the closing line."""
-    yield "| kind | deployments | wrong | by its start | overreaching | bounded | open | clear ones decided | minutes | CPU s |"
+    yield (
+        "| kind | deployments | wrong | by its start | overreaching | bounded | open | clear "
+        "ones decided | minutes | CPU s |"
+    )
     yield "|---|---|---|---|---|---|---|---|---|---|"
     for kind in KINDS:
         own = [row for row in rows if row.planted.kind == kind]
@@ -415,8 +441,10 @@ def _told(row: Row) -> str:
     lost = "" if known.lost_from is None else f", lost from {known.lost_from:,}"
     grade = f"{row.graded}{', overreaches' if row.overreaches else ''}"
     return (
-        f"{row.planted.number} {row.planted.kind} ({row.planted.trace}): {grade}: “{said.word}{reached}”, {said.headline}; "
-        f"true: {known.change:+.1%}, {known.points:+.1f} pp{carries}{lost}; timed to {said.timed:,}, asked to {said.asked:,}"
+        f"{row.planted.number} {row.planted.kind} ({row.planted.trace}): {grade}: "
+        f"“{said.word}{reached}”, {said.headline}; "
+        f"true: {known.change:+.1%}, {known.points:+.1f} pp{carries}{lost}; timed to "
+        f"{said.timed:,}, asked to {said.asked:,}"
     )
 
 

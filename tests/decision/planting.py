@@ -1,4 +1,6 @@
-"""Plant a truth in a profile, and work out from hours of steady load what is true of it: what decisions are graded by."""
+"""Plant a truth in a profile, and work out from hours of
+steady load what is true of it: what decisions are graded by.
+"""
 
 from __future__ import annotations
 
@@ -39,16 +41,22 @@ CANDIDATE: Final = "candidate"
 ARMS: Final = (REFERENCE, CANDIDATE)
 MARGIN: Final = 0.03
 FAR: Final = 4.0
-"""Margins from which on a change of turn latency must be found: with one start of each server a switch needs a gain of 8 %."""
+"""Margins from which on a change of turn latency must be found:
+with one start of each server a switch needs a gain of 8 %.
+"""
 NEAR_AGENTS: Final = 0.10
-"""Share by which the agents that a GPU carries may be misjudged: they are whole, and hours of another load would carry others."""
+"""Share by which the agents that a GPU carries may be misjudged:
+they are whole, and hours of another load would carry others.
+"""
 FAR_AGENTS: Final = 1.5
 CALLS_BEYOND: Final = 0.05
 TOKENS_BEYOND: Final = 0.10
 REACH_SLACK: Final = 1.02
 """A length that is said is rounded."""
 WHOLE: Final = 0.7
-"""Share of the lengths that an arm serves from which on a bounded verdict has them all: answers are asked at few lengths."""
+"""Share of the lengths that an arm serves from which on a
+bounded verdict has them all: answers are asked at few lengths.
+"""
 TIMES: Final = 20
 """How often a trace is played for a truth, at so many seconds a call."""
 CALL_S: Final = 4.0
@@ -93,7 +101,9 @@ class Loss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planted:
-    """A deployment: what the candidate's arm differs by from the reference's, under which load, and how it is decided on."""
+    """A deployment: what the candidate's arm differs by from
+    the reference's, under which load, and how it is decided on.
+    """
 
     number: int
     kind: str
@@ -143,7 +153,9 @@ class Planted:
         return yaml.safe_dump(made)
 
     def place(self, folder: Path) -> tuple[Virtual, tuple[TraceRef, ...]]:
-        """Write the profile, and the trace if it is none of the shipped ones; return both as studies name them."""
+        """Write the profile, and the trace if it is none of
+        the shipped ones; return both as studies name them.
+        """
         profile = folder / "planted.yaml"
         profile.write_text(self.profile(), encoding="utf-8")
         return Virtual(profile=str(profile)), (TraceRef(path=str(written(self.trace, folder))),)
@@ -185,7 +197,9 @@ MADE: Final[Mapping[str, tuple[str, int, Mapping[str, object], float]]] = {
     "made-chat": ("chat", 11, {"sessions": 10}, 0.8),
     "made-jobs": ("cron", 5, {"sessions": 24}, 1.0),
 }
-"""Small traces beside the shipped ones: workload, seed, options, and by how much lengths are multiplied."""
+"""Small traces beside the shipped ones: workload,
+seed, options, and by how much lengths are multiplied.
+"""
 
 
 def written(name: str, folder: Path) -> Path | str:
@@ -212,7 +226,9 @@ def lengths(name: str) -> tuple[tuple[int, int], ...]:
 
 
 def is_beyond(name: str, tokens: float) -> bool:
-    """Tell whether more of a trace lies beyond a length than a verdict over all of it may leave out."""
+    """Tell whether more of a trace lies beyond a
+    length than a verdict over all of it may leave out.
+    """
     found = lengths(name)
     calls = sum(context > tokens for context, _ in found) / len(found)
     share = sum(context for context, _ in found if context > tokens) / sum(
@@ -290,7 +306,9 @@ def grows(rng: Random) -> Changes:
 
 
 def first_turns(rng: Random) -> Changes:
-    """Only what a session begins with takes longer, or less: reading new tokens, or short contexts."""
+    """Only what a session begins with takes longer,
+    or less: reading new tokens, or short contexts.
+    """
     kinds = (
         {"prefill_ms_per_token": 3.0},
         {"prefill_ms_per_token": 0.4},
@@ -532,7 +550,10 @@ def _change(turns: Sequence[Timed]) -> float:
 def truth_key(planted: Planted) -> str:
     """Return what a truth depends on: neither noise nor seed nor budget."""
     quiet = replace(planted, number=0, noise={}, seed=0, budget_s=0.0, logprobs={})
-    told = f"{asdict(quiet)} {quiet.profile()} {(TIMES, CALL_S, SHORTEST_S, LONGEST_S, LOAD_S)} {sources_hash(PLAYING)}"
+    told = (
+        f"{asdict(quiet)} {quiet.profile()} {(TIMES, CALL_S, SHORTEST_S, LONGEST_S, LOAD_S)} "
+        f"{sources_hash(PLAYING)}"
+    )
     return blake2b(told.encode(), digest_size=8).hexdigest()
 
 

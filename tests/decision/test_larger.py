@@ -40,7 +40,9 @@ def decided(study: Decide, folder: Path) -> DecisionOutcome:
 
 
 def is_asked(wanted: DecisionOutcome, found: DecisionOutcome) -> bool:
-    """Tell whether the question that a budget was suggested for was asked, or was not needed any more."""
+    """Tell whether the question that a budget was
+    suggested for was asked, or was not needed any more.
+    """
     assert wanted.wants is not None
     stage = wanted.wants[0]
     most = max(

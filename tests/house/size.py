@@ -1,7 +1,9 @@
-"""Count what the product is made of: `python -m tests.house.size [--check | --ledger]` (`make size`).
+"""Count what the product is made of: `python -m
+tests.house.size [--check | --ledger]` (`make size`).
 
-Each room of the shipped Python with its lines, modules, nodes and statements of the syntax tree, and the share of import lines; then the
-shipped files that are not Python, and what of the repository does not ship. `--ledger` writes the lines of each room into the ledger of
+Each room of the shipped Python with its lines, modules, nodes and statements of the syntax
+tree, and the share of import lines; then the shipped files that are not Python, and what of
+the repository does not ship. `--ledger` writes the lines of each room into the ledger of
 docs/architecture.md; `--check` exits with 1 where a limit is passed or the ledger is another.
 """
 
@@ -63,7 +65,9 @@ def size(source: str) -> Size:
 
 
 def room(path: Path) -> str:
-    """Return the room of a module, relative to the house: a folder of its package, or the package itself."""
+    """Return the room of a module, relative to the house:
+    a folder of its package, or the package itself.
+    """
     return "/".join(path.parent.parts[:2])
 
 
@@ -157,7 +161,8 @@ def main(
     ]
     for name in differing:
         write(
-            f"ledger: {name} has {sizes.get(name, Size()).lines:,} lines, not {written.get(name, 0):,}\n"
+            f"ledger: {name} has {sizes.get(name, Size()).lines:,} lines, not "
+            f"{written.get(name, 0):,}\n"
         )
     is_kept = not differing and all(figures[each] <= limit for each, limit in LIMITS.items())
     return 1 if options.check and not is_kept else 0

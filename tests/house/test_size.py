@@ -49,7 +49,8 @@ def house(root: Path) -> Path:
 
 
 def test_a_module_is_measured_in_lines_nodes_statements_and_lines_of_imports() -> None:
-    # The module; a docstring's expression and constant; two imports with an alias each; an assignment, its name, context and constant.
+    # The module; a docstring's expression and constant; two imports
+    # with an alias each; an assignment, its name, context and constant.
     assert size(MODULE) == Size(lines=8, modules=1, nodes=11, statements=4, imports=4)
     assert size(MODULE).share == 0.5
 

@@ -1,13 +1,16 @@
 """Record what the command line does, replay it, and name every difference.
 
-Recordings are files in `recordings/`: help texts, lists (`surface.py`), and the cases of `cases.yaml`: command lines in a folder of their
-own with the output, exit code, new files, rows and requests that each brings. A difference that is meant is accepted with its reason: the
-recording stays what it was, and `differences.yaml` holds the diff, until another step makes another one of it.
+Recordings are files in `recordings/`: help texts, lists (`surface.py`), and the
+cases of `cases.yaml`: command lines in a folder of their own with the output,
+exit code, new files, rows and requests that each brings. A difference that is
+meant is accepted with its reason: the recording stays what it was, and
+`differences.yaml` holds the diff, until another step makes another one of it.
 
-    python -m tests.recorded.record                           # replay everything, print differences that were not accepted
-    python -m tests.recorded.record --only replay-live        # names, or how they begin
-    python -m tests.recorded.record --only help --accept --why "…"    # accept what differs now
-    python -m tests.recorded.record --write                   # record cases that have no recording yet; with --only, those anew
+    python -m tests.recorded.record                           # replay everything, print
+    differences that were not accepted python -m tests.recorded.record --only replay-live
+    # names, or how they begin python -m tests.recorded.record --only help --accept --why
+    "…"    # accept what differs now python -m tests.recorded.record --write
+    # record cases that have no recording yet; with --only, those anew
 """
 
 from __future__ import annotations
@@ -50,7 +53,9 @@ def names() -> tuple[str, ...]:
 
 
 def cases() -> dict[str, Any]:
-    """Return the cases: by name a list of command lines, or a mapping with `commands` and what they need."""
+    """Return the cases: by name a list of command lines,
+    or a mapping with `commands` and what they need.
+    """
     found: dict[str, Any] = yaml.safe_load((HERE / "cases.yaml").read_text(encoding="utf-8"))
     return {
         name: case if isinstance(case, dict) else {"commands": case} for name, case in found.items()
@@ -86,7 +91,9 @@ def _helps() -> str:
 def _together(
     lines: Sequence[tuple[Sequence[str], Mapping[str, str]]], *, cwd: Path
 ) -> list[subprocess.CompletedProcess[str]]:
-    """Run command lines that start nothing in one process: two hundred of them would take minutes."""
+    """Run command lines that start nothing in one
+    process: two hundred of them would take minutes.
+    """
     done = _run([sys.executable, "-m", "tests.recorded.together"], cwd=cwd, given=json.dumps(lines))
     assert done.returncode == 0, done.stderr
     return [
@@ -233,7 +240,9 @@ class Case:
         ]
 
     def _filled(self, text: str) -> str:
-        """Put in values: `{folder}`, `{port1}`, `{url1}`, `{run1}` (the first run of agentload.duckdb) and so on."""
+        """Put in values: `{folder}`, `{port1}`, `{url1}`,
+        `{run1}` (the first run of agentload.duckdb) and so on.
+        """
         database = self._folder / "agentload.duckdb"
         if re.search(r"\{run\d\}", text) and database.exists():
             for number, run in enumerate(masks.runs(database), 1):
@@ -257,7 +266,9 @@ def difference(name: str, now: str) -> str:
 
 
 def compared(name: str, before: str, now: str) -> tuple[list[str], list[str]]:
-    """Return the lines of a recording, but for those whose absence is explained, and of now; in what order options stand is no matter."""
+    """Return the lines of a recording, but for those whose absence is
+    explained, and of now; in what order options stand is no matter.
+    """
     if name == "help":
         return list(_by_option(before)), list(_by_option(now))
     if name == "verbs":
@@ -286,7 +297,9 @@ def _words(line: str) -> tuple[str, ...]:
 
 
 def _by_option(text: str) -> Iterator[str]:
-    """Yield a line for each option of a help text, sorted behind its verb, and all other lines as they are."""
+    """Yield a line for each option of a help text, sorted
+    behind its verb, and all other lines as they are.
+    """
     for verb in text.split("\n$ "):
         said, mark, options = verb.partition("\nOptions:\n")
         yield from said.splitlines()
@@ -308,7 +321,9 @@ def _by_parameter(text: str) -> Iterator[str]:
 
 
 def everywhere() -> list[dict[str, str]]:
-    """Return what is meant wherever it happens: `why`, what lines are `gone`, or what is `cut` before texts are compared."""
+    """Return what is meant wherever it happens: `why`, what
+    lines are `gone`, or what is `cut` before texts are compared.
+    """
     return list(_differences().get("everywhere", ()))
 
 
@@ -327,7 +342,9 @@ def _differences() -> dict[str, Any]:
 
 
 def unexplained(name: str, now: str) -> str:
-    """Return what is wrong with a recording, such as a difference that was not accepted, or one that is gone; empty where all is well."""
+    """Return what is wrong with a recording, such as a difference that
+    was not accepted, or one that is gone; empty where all is well.
+    """
     found, meant = difference(name, now), accepted().get(name, {}).get("diff", "")
     if found == meant:
         return ""

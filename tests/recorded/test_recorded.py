@@ -1,4 +1,6 @@
-"""What the command line did when it was recorded, it does today, but for what `differences.yaml` explains."""
+"""What the command line did when it was recorded, it
+does today, but for what `differences.yaml` explains.
+"""
 
 from __future__ import annotations
 
