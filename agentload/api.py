@@ -23,7 +23,8 @@ import polars as pl
 
 from agentload.ask.probes import Probed
 from agentload.decision.answers import in_sequence
-from agentload.decision.play import Deciding, Outcome
+from agentload.decision.outcome import DecisionOutcome
+from agentload.decision.play import Deciding
 from agentload.errors import UsageError
 from agentload.live.runner import Listener
 from agentload.report import advise
@@ -309,7 +310,7 @@ def decide(
     run_id: str | None = None,
     resume: str | None = None,
     notice: Notice | None = None,
-) -> Outcome:
+) -> DecisionOutcome:
     """Decide which arm to run, as far as the study's budget goes;
     a stop decides on what is there. *notice* hears what is asked.
     """

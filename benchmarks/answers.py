@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from advisor.statistics.looks import Ends, ends
 from advisor.statistics.planning import PLANNED_ANSWERS, items_needed
 from agentload.cli._print import table
-from agentload.decision.sequence import ITEMS
+from agentload.decision.look import ITEMS
 
 MARGIN = 0.03
 TRUTHS = (

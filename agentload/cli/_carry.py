@@ -9,7 +9,7 @@ from agentload.cli import _asking, _results
 from agentload.cli._audience import TERMINAL
 from agentload.cli._decide import decide
 from agentload.cli._print import notice, print_json, transient
-from agentload.decision.answers import Ended, in_sequence, looks
+from agentload.decision.answers import AnswersEnd, in_sequence, looks
 from agentload.decision.forecast import likely
 from agentload.errors import GateError, InterruptError, UsageError
 from agentload.evidence import grades
@@ -112,7 +112,7 @@ def _decide_on(
 
 
 def _print_asked(
-    ended: Asked, place: Place, *, sequence: Ended | None = None, as_json: bool
+    ended: Asked, place: Place, *, sequence: AnswersEnd | None = None, as_json: bool
 ) -> None:
     """Print what was answered, in a sequence of looks or at once, and what the run ended with."""
     if ended.load_error is None:

@@ -14,7 +14,8 @@ from agentload.cli._print import ABSENT, print_json, table
 from agentload.decision.canary import NO_CANARY
 from agentload.decision.forecast import Forecast
 from agentload.decision.lighter import caveat
-from agentload.decision.play import Deciding, Outcome, told
+from agentload.decision.outcome import DecisionOutcome
+from agentload.decision.play import Deciding
 from agentload.errors import AgentloadError, EndpointError, InterruptError
 from agentload.report.parts import Document
 from agentload.report.render import render, write
@@ -73,7 +74,7 @@ def decide(
     return ended.document
 
 
-def _late(ended: Outcome) -> AgentloadError:
+def _late(ended: DecisionOutcome) -> AgentloadError:
     """Return the error that a decision ends with where this client cannot keep up with any load."""
     return AgentloadError(
         f"this machine cannot measure, even with the smallest load: {ended.late}",
@@ -82,7 +83,7 @@ def _late(ended: Outcome) -> AgentloadError:
     )
 
 
-def _go_on(study: Decide, place: Place, ended: Outcome) -> str | None:
+def _go_on(study: Decide, place: Place, ended: DecisionOutcome) -> str | None:
     """Return the command that resumes a decision; one in
     virtual time is made again. None where it has not started.
     """
@@ -153,10 +154,10 @@ _UNITS = {
 _DRY = "nothing was sent (--dry-run)"
 
 
-def summary(study: Decide, ended: Outcome) -> str:
+def summary(study: Decide, ended: DecisionOutcome) -> str:
     """Return what was asked, its planned and actual minutes, and what would settle the rest."""
     rows = [
-        (told(each.stage), f"{each.planned_minutes:.1f}", f"{each.minutes:.1f}", each.said)
+        (each.stage.title, f"{each.planned_minutes:.1f}", f"{each.minutes:.1f}", each.said)
         for each in ended.asked
     ]
     lines, budget = (
@@ -175,27 +176,27 @@ def summary(study: Decide, ended: Outcome) -> str:
     return "\n".join(lines)
 
 
-def beyond_budget(ended: Outcome) -> str | None:
+def beyond_budget(ended: DecisionOutcome) -> str | None:
     """Say what the budget does not reach, and which one does; None where it was enough."""
     if ended.wants is None:
         return None
     stage, minutes = ended.wants
     more = max(1, math.ceil(minutes - ended.left_minutes))
     return (
-        f"This budget cannot settle {stage.criterion}: {told(stage)}, would take "
+        f"This budget cannot settle {stage.criterion}: {stage.title}, would take "
         f"{minutes:.0f} min, {more} more than is left; "
         f"--budget {math.ceil(ended.enough_minutes)}m pays for it."
     )
 
 
-def _needs(ended: Outcome) -> tuple[str, ...]:
+def _needs(ended: DecisionOutcome) -> tuple[str, ...]:
     """Return what would settle the arms that are open, each once."""
     assert ended.document is not None
     verdicts = (each for each in ended.document.decision.server if each.verdict == "test further")
     return tuple(dict.fromkeys(need.what for each in verdicts for need in each.pays.needs))
 
 
-def _as_json(ended: Outcome) -> dict[str, Any]:
+def _as_json(ended: DecisionOutcome) -> dict[str, Any]:
     assert ended.document is not None
     return {
         "run_id": ended.run_id,

@@ -115,7 +115,7 @@ def verbs(package: str) -> tuple[Verb, ...]:
     return tuple(
         Verb(
             name=name.removesuffix("_").replace("_", "-"),
-            docstring=cleandoc(docstring.replace("\\\n", "")),  # lines that go on
+            docstring=cleandoc(docstring),
             module=module,
             function=function,
         )
@@ -246,8 +246,7 @@ class _Command(TyperCommand):
                 with formatter.section(name):
                     formatter.write_dl(groups[name])
 
-    # as parse_args
-    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # noqa: ANN401
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # noqa: ANN401  # as parse_args
         for name, others in self.needs.items():
             source = ctx.get_parameter_source(name)
             if (

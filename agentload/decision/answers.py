@@ -17,7 +17,7 @@ from typing import Final, Literal, TypeAlias
 from advisor.assess.accuracy import LEAST_IN_A_BUCKET, correlation
 from advisor.evidence import AccuracyBucket
 from advisor.statistics.planning import questions_a_context
-from agentload.decision.sequence import ITEMS
+from agentload.decision.look import ITEMS
 from agentload.evidence import grades
 from agentload.evidence.grades import IN_SEQUENCE
 from agentload.evidence.grades import accuracy as paired
@@ -39,7 +39,7 @@ from agentload.study.parts import Live
 from agentload.verdict.policy import Setting
 from agentload.verdict.verdict import verdict
 
-Ending: TypeAlias = Literal["settled", "hopeless", "open", "stopped"]
+AnswersEnding: TypeAlias = Literal["settled", "hopeless", "open", "stopped"]
 """hopeless: the reference cannot answer; open: all items
 were asked, and an arm is neither as accurate nor worse.
 """
@@ -54,12 +54,12 @@ answer whose tokens take longer than those of a prompt.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class AnswersEnd:
     """How a sequence ended."""
 
     asked: Asked
     items: int
-    ending: Ending
+    ending: AnswersEnding
     said: str
 
 
@@ -69,13 +69,13 @@ def looks(study: Ask) -> tuple[int, ...]:
     return (*(each for each in ITEMS if each < most), most)
 
 
-def in_sequence(study: Ask, place: Place, audience: Audience) -> Ended:
+def in_sequence(study: Ask, place: Place, audience: Audience) -> AnswersEnd:
     """Ask until the answers decide."""
     study = extended(study, items=looks(study)[-1])
     for look in looks(study):
-        ended = answered(study, look, place, audience)
+        ended = answers_until(study, look, place, audience)
         if ended.left or ended.load_error is not None:
-            return Ended(
+            return AnswersEnd(
                 asked=ended,
                 items=look,
                 ending="stopped",
@@ -98,10 +98,10 @@ def in_sequence(study: Ask, place: Place, audience: Audience) -> Ended:
         audience.notice(f"{look:,} items: {said}")
         if ending is not None:
             break
-    return Ended(asked=ended, items=look, ending=ending or "open", said=said)
+    return AnswersEnd(asked=ended, items=look, ending=ending or "open", said=said)
 
 
-def answered(
+def answers_until(
     study: Ask,
     items: int,
     place: Place,
@@ -112,14 +112,14 @@ def answered(
     """Have questions answered until there are so many
     answers in all; in this *order*, where one is given.
     """
-    order = ordered(study, items, place) if order is None else order
+    order = question_order(study, items, place) if order is None else order
     with evaluation(study, place) as made:
         if study.own is not None:
             order = made.asked.order[:items]
         return ask(replace(made, asked=replace(made.asked, order=order)), audience)
 
 
-def ordered(
+def question_order(
     study: Ask, items: int, place: Place, *, shares: Mapping[int, float] = EVENLY
 ) -> tuple[Question, ...]:
     """Return what a run is asked until it has so many
@@ -145,7 +145,7 @@ def ordered(
     return (*beyond, *order[: len(order) - len(beyond)])
 
 
-def unanswered(order: Sequence[Question], place: Place) -> tuple[Question, ...]:
+def open_questions(order: Sequence[Question], place: Place) -> tuple[Question, ...]:
     """Return the questions of an order that a run has no answer to."""
     given = _given(place)
     return tuple(each for each in order if asked_of(each) not in given)
@@ -204,7 +204,7 @@ def _shared(asking: Asking, shares: Mapping[int, float]) -> tuple[Question, ...]
     return tuple(question for _, question in sorted(placed, key=lambda each: each[0]))
 
 
-def _looked(place: Place, run: str) -> tuple[Ending | None, str]:
+def _looked(place: Place, run: str) -> tuple[AnswersEnding | None, str]:
     """Say what the answers so far decide."""
     first = grades.summarise(place.database, run).arms[0]
     if first.right < LEAST_IN_A_BUCKET * Setting().policy.accuracy_margin * first.answered:

@@ -6,18 +6,16 @@ has its share of the budget; the others are decided on all that they take afterw
 left. The ledger of the decision's run keeps what came of it.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
+from agentload.decision.pair_load import least_s
 from agentload.endpoints.read import only
-from agentload.errors import AgentloadError, PlanError
+from agentload.errors import AgentloadError, PlanError, UsageError
 from agentload.study.change import extended
 from agentload.study.kinds import Decide
 from agentload.study.parts import Virtual
-
-LEAST_S: Final = 60.0
-"""Of a budget that others have used up: the first pair is played all the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +76,56 @@ def narrowest(
     return (least, taken[least]) if taken[least] < taken[widest] else None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One arm that is to be compared with the reference alone, in a run of its own."""
+
+    narrow: NarrowError
+    reference: str
+    run: str
+    minutes: float
+    """What of the budget it has: as much as each of the other arms."""
+
+    @property
+    def announcement(self) -> str:
+        """Say what is compared, and within what."""
+        return (
+            f"{self.narrow.message}: it is compared with {self.reference} alone first, within "
+            f"{self.minutes:.0f} min"
+        )
+
+    def study(self, whole: Decide, arms: Sequence[str]) -> Decide:
+        """Return the decision between the reference and the arm, in the order of the arms."""
+        both = [arm for arm in arms if arm in (self.reference, self.narrow.arm)]
+        return extended(of_arms(whole, both), budget_s=60 * self.minutes, reference=self.reference)
+
+    def ended(
+        self, *, run: str, left_minutes: float, is_decided: bool, headline: str | None
+    ) -> Apart:
+        """Return what came of it."""
+        return Apart(
+            arm=self.narrow.arm,
+            reference=self.reference,
+            window=self.narrow.window,
+            run=run,
+            minutes=self.minutes - left_minutes,
+            is_decided=is_decided,
+            headline=headline,
+        )
+
+    def check_room(self, *, others: int, spent_minutes: float) -> None:
+        """Raise UsageError where its minutes settle nothing, so many
+        arms sharing a budget of which so many minutes are spent already.
+        """
+        if 60 * self.minutes >= least_s(2):
+            return
+        enough = math.ceil((least_s(2) * others / 60) + spent_minutes)
+        raise UsageError(
+            f"{self.narrow.message}: {self.minutes:.1f} min to compare it by itself settle nothing",
+            hint=f"--budget {enough}m",
+        )
+
+
 def of_arms(study: Decide, arms: Sequence[str]) -> Decide:
     """Return the decision between some of its arms."""
     if isinstance(study.servers, Virtual):
@@ -88,11 +136,20 @@ def of_arms(study: Decide, arms: Sequence[str]) -> Decide:
 def without(study: Decide, arms: Sequence[str], apart: Sequence[Apart]) -> Decide:
     """Return the decision between the arms that were not compared
     by themselves, within what those have left of the budget.
+
+    Where that is nothing, pairs are laid out for the least that settles
+    something, and what of them is asked is a matter of what is left.
     """
     if not apart:
         return study
     gone = {each.arm for each in apart}
-    left_s = study.budget_s - 60 * sum(each.minutes for each in apart)
-    return extended(
-        of_arms(study, [arm for arm in arms if arm not in gone]), budget_s=max(LEAST_S, left_s)
-    )
+    kept = [arm for arm in arms if arm not in gone]
+    laid_s = max(least_s(len(kept)), left_s(study, apart))
+    return extended(of_arms(study, kept), budget_s=laid_s)
+
+
+def left_s(study: Decide, apart: Sequence[Apart]) -> float:
+    """Return what comparisons of arms by themselves leave
+    of the budget; less than nothing where they took more.
+    """
+    return study.budget_s - 60 * sum(each.minutes for each in apart)

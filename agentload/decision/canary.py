@@ -10,20 +10,21 @@ there. Their number is what a twentieth of the budget pays for, in whole context
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 from advisor.assess.accuracy import LEAST_IN_A_BUCKET
+from advisor.evidence import AccuracyBucket
 from advisor.judge import BROKEN
-from agentload.decision.accuracy import CANARY_SHARE
-from agentload.decision.answers import answered
-from agentload.decision.forecast import Price
+from agentload.decision.carry_out import carry_out_questions
+from agentload.decision.forecast import LookPrice
+from agentload.decision.known import Known
+from agentload.decision.look import Look
 from agentload.decision.means import TOGETHER, Means
-from agentload.decision.sequence import Known, Stage
-from agentload.errors import InterruptError
+from agentload.decision.paired_answers import CANARY_SHARE, price_of_questions
 from agentload.evidence import grades
 from agentload.model.rows import ProbeRow
-from agentload.run.audience import check_stored
-from agentload.run.questions import Question, asking_of, generated, questions_cost
+from agentload.run.questions import Question, asking_of
 from agentload.store.database import reading
 from agentload.store.loader import rewrite
 
@@ -43,94 +44,66 @@ SHORTEST: Final = 4096
 """Of the lengths below the longest: shorter ones say little of where kernels break."""
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Canary:
     """The questions before speed is refined, as many as fit."""
 
     means: Means
 
-    @property
-    def stage(self) -> Stage | None:
+    @cached_property
+    def look(self) -> Look | None:
         """Return the largest canary that fits into
         its share of the budget; None where none does.
         """
         most = CANARY_SHARE * self.means.study.budget_s / 60
-        fits = (each for each in map(self._sized, SIZES) if self.price(each).minutes <= most)
-        return next(fits, None)
+        sizes = map(self._sized, SIZES)
+        return next((each for each in sizes if self._price(each).minutes <= most), None)
 
-    @property
-    def smallest(self) -> Stage:
-        """Return the smallest canary that may show something."""
-        return self._sized(SIZES[-1])
-
-    def price(self, stage: Stage) -> Price:
+    def price(self, look: Look, _: Known) -> LookPrice:
         """Return what the questions take."""
-        study = self.means.questions(stage)
-        asked = replace(generated(asking_of(study)), order=self._order(stage))
-        arms = len(self.means.arms)
-        found = questions_cost(
-            asked,
-            arms=arms,
-            concurrency=study.concurrency,
-            thinking_tokens=0,
-            prefill_s=self.means.prefill_s,
-        )
-        return Price(
-            minutes=found.minutes + self.means.starts_minutes,
-            calls=found.questions,
-            tokens=found.prompt_tokens,
-        )
+        return self._price(look)
 
-    def ask(self, stage: Stage) -> float | None:
+    def _price(self, look: Look) -> LookPrice:
+        return price_of_questions(self.means, self.means.questions(look), self.order(look))
+
+    def ask(self, look: Look, _: Known) -> float | None:
         """Ask the questions; simulated ones take what they were expected to."""
-        means = self.means
-        order = self._order(stage)
-        lengths = json.dumps({"lengths": stage.lengths})
+        means, order = self.means, self.order(look)
         row = ProbeRow(
             run_id=means.run,
             arm="",
             probe=grades.CANARY,
             at_ns=0,
-            settings=lengths,
+            settings=json.dumps({"lengths": look.lengths}),
             outcome="asked",
         )
         rewrite([row], means.place.database, run_id=means.run, name=grades.CANARY)
-        ended = answered(
-            self.means.questions(stage), len(order), means.beside, means.audience, order=order
-        )
-        if not means.is_virtual:
-            check_stored(ended, means.place, means.audience)
-        if ended.left:
-            raise InterruptError("stopped")
-        return self.price(stage).minutes if means.is_virtual else None
+        carry_out_questions(means, means.questions(look), order, len(order))
+        return self._price(look).minutes if means.is_virtual else None
 
-    def said(self, _: Known | None) -> str:
+    def said(self, known: Known) -> str:
         """Say how many answers each arm has right, and what follows."""
-        means = self.means
+        means, reference = self.means, self.means.reference
         with reading(means.place.database) as connection:
-            buckets = grades.accuracy(connection, means.run, means.arms, self.means.reference)[0]
+            buckets = grades.accuracy(connection, means.run, means.arms, reference)[0]
         if not buckets:
             return "no question was answered"
-        first = [each for each in buckets if each.arm == buckets[0].arm]
+        first = _of_arm(buckets, buckets[0].arm)
         asked = sum(each.items for each in first)
         right = sum(each.both + each.reference_only for each in first)
-        said = f"{self.means.reference} has {right} of {asked} answers right"
-        for arm in (each for each in means.arms if each != self.means.reference):
-            own = [each for each in buckets if each.arm == arm]
-            said += (
-                f", {arm} {sum(each.both + each.arm_only for each in own)} of "
-                f"{sum(each.items for each in own)}"
-            )
+        said = f"{reference} has {right} of {asked} answers right"
+        for arm in (each for each in means.arms if each != reference):
+            own = _of_arm(buckets, arm)
+            own_right = sum(each.both + each.arm_only for each in own)
+            said += f", {arm} {own_right} of {sum(each.items for each in own)}"
         if right < LEAST_IN_A_BUCKET * means.study.accuracy_margin * asked:
-            return (
-                f"{said}: {self.means.reference} cannot answer such questions, so nothing follows"
-            )
-        over = (each.message for each in means.findings if each.rule in ENDS)
+            return f"{said}: {reference} cannot answer such questions, so nothing follows"
+        over = (each.message for each in known.findings if each.rule in ENDS)
         return "; ".join((said, *over))
 
-    def _sized(self, contexts: Sequence[int]) -> Stage:
+    def _sized(self, contexts: Sequence[int]) -> Look:
         lengths = self._lengths[: len(contexts)]
-        return Stage(
+        return Look(
             criterion="canary", amount=_contexts(contexts, lengths) * TOGETHER, lengths=lengths
         )
 
@@ -144,18 +117,22 @@ class Canary:
         half = max((each for each in shorter if each <= between), default=0)
         return (top, *(each for each in (between, half) if SHORTEST <= each < top))
 
-    def _order(self, stage: Stage) -> tuple[Question, ...]:
+    def order(self, look: Look) -> tuple[Question, ...]:
         """Return the questions: so many contexts of each length, a task after the other."""
         size = next(
-            each for each in SIZES if _contexts(each, stage.lengths) * TOGETHER == stage.amount
+            each for each in SIZES if _contexts(each, look.lengths) * TOGETHER == look.amount
         )
-        asking = asking_of(self.means.questions(stage))
+        asking = asking_of(self.means.questions(look))
         asking = replace(asking, items=len(asking.tasks) * len(asking.contexts) * TOGETHER)
         found: list[Question] = []
-        for length, contexts in zip(stage.lengths, size, strict=False):
+        for length, contexts in zip(look.lengths, size, strict=False):
             at = [each for each in asking.questions() if each.context == length]
             found += at[: contexts * TOGETHER]
         return tuple(found)
+
+
+def _of_arm(buckets: Sequence[AccuracyBucket], arm: str) -> list[AccuracyBucket]:
+    return [each for each in buckets if each.arm == arm]
 
 
 def _contexts(size: Sequence[int], lengths: Sequence[int]) -> int:

@@ -2,18 +2,20 @@
 file says, and do their caches work on contexts like the user's?
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from agentload.ask.probes import Probed
 from agentload.decision.canary import NO_CANARY, Canary
-from agentload.decision.forecast import Price
+from agentload.decision.carry_out import carry_out_probe
+from agentload.decision.forecast import LookPrice
+from agentload.decision.known import Known
+from agentload.decision.look import Look
 from agentload.decision.means import Means
-from agentload.decision.sequence import Known, Stage
 from agentload.errors import EndpointError
 from agentload.run.known import began_as
-from agentload.run.probe import probe
-from agentload.run.servers import said_sizes, sizes
+from agentload.run.servers import Sizes, said_sizes, sizes
 from agentload.store.places import journal_rows
 from agentload.study.kinds import Probe
 from agentload.study.parts import Virtual
@@ -31,32 +33,28 @@ class Checks:
 
     means: Means
     canary: Canary
+    learn: Callable[[Mapping[str, Sizes]], None]
+    """Hears how much the servers hold and take."""
     _probed: Probed | None = None
 
-    def price(self, _: Stage) -> Price:
+    def price(self, _: Look, __: Known) -> LookPrice:
         """Return what a few short prompts take; servers that do not run yet are not asked."""
         if self.means.is_virtual or self.means.is_launching:
-            return Price(minutes=0.0, calls=0)
+            return LookPrice(minutes=0.0, calls=0)
         calls = len(self.means.arms) * PROMPTS
-        return Price(minutes=calls * PROMPT_S / 60, calls=calls)
+        return LookPrice(minutes=calls * PROMPT_S / 60, calls=calls)
 
-    def ask(self, _: Stage) -> float | None:
+    def ask(self, _: Look, __: Known) -> float | None:
         """Try the servers. Raises EndpointError where
         what is measured on them would be no comparison.
         """
-        servers = self.means.study.servers
+        means, servers = self.means, self.means.study.servers
         if isinstance(servers, Virtual):
             return 0.0
-        if self.means.is_launching:
+        if means.is_launching:
             return None
-        self._probed = probed = probe(
-            Probe(
-                servers=servers,
-                request=self.means.study.request,
-                timeouts=self.means.study.timeouts,
-            ),
-            self.means.audience,
-        )
+        study = Probe(servers=servers, request=means.study.request, timeouts=means.study.timeouts)
+        self._probed = probed = carry_out_probe(means, study)
         if probed.mismatches and not servers.force:
             raise EndpointError(
                 "; ".join(probed.mismatches),
@@ -68,50 +66,44 @@ class Checks:
                 "one server, or behind one router",
                 hint="give each arm a server of its own",
             )
-        self.learn_sizes()
+        self.learn(server_sizes(means))
         for trouble in probed.troubles():
-            self.means.audience.notice(f"warning: {trouble}")
+            means.audience.notice(f"warning: {trouble}")
         return None
 
-    def said(self, _: Known | None) -> str:
+    def said(self, known: Known) -> str:
         """Say whether caches work, and how many of the longest
         contexts fit: where all do, a larger pool is worth nothing.
         """
-        said = []
+        means, said = self.means, []
         if self._probed is not None:
             hit = [each.arm for each in self._probed.reuse if each.verdict == "hit"]
-            said.append(
-                f"the prefix cache works on {', '.join(hit)}"
-                if hit
-                else "no prefix cache was seen to work"
-            )
-        pools = {arm: each.pool for arm, each in self.means.sizes.items()}
-        if fits := [
-            f"{arm} {tokens / self.means.longest:.1f}"
-            for arm, tokens in pools.items()
-            if tokens is not None
-        ]:
+            works = f"the prefix cache works on {', '.join(hit)}"
+            said.append(works if hit else "no prefix cache was seen to work")
+        pools = {arm: each.pool for arm, each in means.sizes.items() if each.pool is not None}
+        if pools:
+            fits = [f"{arm} {tokens / means.longest:.1f}" for arm, tokens in pools.items()]
             said.append(
                 f"the KV pools hold {', '.join(fits)} of the longest contexts "
-                f"({self.means.longest:,} tokens)"
+                f"({means.longest:,} tokens)"
             )
-        if self.means.is_cut and self.means.narrow is None:
-            said.append(self.means.cut_said)
-        if self.canary.stage is None:
+        if means.is_cut and means.narrow(known.pairs) is None:
+            said.append(means.cut_said)
+        if self.canary.look is None:
             said.append(NO_CANARY)
         return "; ".join(said) or "servers are started when they are needed"
 
-    def learn_sizes(self) -> None:
-        """Ask servers that run how much they hold and take; of
-        those that are started in turn, read what they said.
-        """
-        means, servers = self.means, self.means.study.servers
-        if isinstance(servers, Virtual):
-            return
-        if means.is_launching:
-            rows = journal_rows(means.place.database, means.run, damaged=lambda _: None)
-            found = {arm: said_sizes(facts) for arm, facts in began_as(rows).items()}
-            means.sizes = found or means.sizes
-            return
-        with means.servers.up(noise=servers.noise, seed=means.study.seed) as up:
-            means.sizes = sizes(up)
+
+def server_sizes(means: Means) -> Mapping[str, Sizes]:
+    """Ask servers that run how much they hold and take; of
+    those that are started in turn, read what they said.
+    """
+    servers = means.study.servers
+    if isinstance(servers, Virtual):
+        return means.sizes
+    if means.is_launching:
+        rows = journal_rows(means.place.database, means.run, damaged=lambda _: None)
+        found = {arm: said_sizes(facts) for arm, facts in began_as(rows).items()}
+        return found or means.sizes
+    with means.servers.up(noise=servers.noise, seed=means.study.seed) as up:
+        return sizes(up)

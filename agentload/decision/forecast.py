@@ -3,7 +3,7 @@ much of each criterion it pays for, and how likely that is enough.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Final, TypeAlias
@@ -20,7 +20,8 @@ from advisor.statistics.planning import (
     PLANNED_DISCORDANCE,
     planned_level,
 )
-from agentload.decision.sequence import ITEMS, LENGTHS, PAIRS, TRIED, Criterion, Stage
+from agentload.decision.look import DRAWS as DRAWS_OF_SESSIONS
+from agentload.decision.look import ITEMS, LENGTHS, PAIRS, Criterion, Look
 
 PAIR_SPREAD: Final = 0.03
 """Standard deviation of the change from pair to pair that is expected before any was played."""
@@ -34,7 +35,7 @@ Chances: TypeAlias = tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Price:
+class LookPrice:
     """What something takes."""
 
     minutes: float
@@ -54,13 +55,13 @@ class Forecast:
 
     criterion: Criterion
     amount: int
-    price: Price
+    price: LookPrice
     chances: Chances
     """By what may be true: the chance that it is shown."""
 
 
 def forecast(
-    price: Callable[[Stage], Price],
+    price: Callable[[Look], LookPrice],
     *,
     budget_minutes: float,
     min_change: float,
@@ -71,7 +72,7 @@ def forecast(
     rivals: int = 1,
     start_spread: float = Policy().start_spread,
     level: bool = False,
-    canary: Stage | None = None,
+    canary: Look | None = None,
     lengths: tuple[int, ...] = LENGTHS,
 ) -> tuple[Forecast, ...]:
     """Divide a budget as the sequence would: pairs until a third
@@ -81,64 +82,52 @@ def forecast(
     *level* and a *canary* come first, where they are asked. Questions are
     priced at the *lengths* at which they will be asked.
     """
-    out = []
-    left = budget_minutes
-    if level:
-        alone = price(Stage(criterion="service level", amount=1))
-        left -= alone.minutes
-        out.append(Forecast(criterion="service level", amount=1, price=alone, chances=()))
-    if canary is not None:
-        first = price(canary)
-        left -= first.minutes
-        broken = (("broken everywhere", shown_broken(canary.amount)),)
-        out.append(Forecast(criterion="canary", amount=canary.amount, price=first, chances=broken))
-    pairs = (
-        _most(
-            PAIRS, lambda amount: price(Stage(criterion="speed", amount=amount)), budget_minutes / 3
+    out: list[Forecast] = []
+
+    def add(look: Look, taken: LookPrice, chances: Chances = ()) -> None:
+        out.append(
+            Forecast(criterion=look.criterion, amount=look.amount, price=taken, chances=chances)
         )
-        or PAIRS[0]
-    )
-    speed = price(Stage(criterion="speed", amount=pairs))
-    left -= speed.minutes
+
+    if level:
+        alone = Look(criterion="service level")
+        add(alone, price(alone))
+    if canary is not None:
+        add(canary, price(canary), (("broken everywhere", shown_broken(canary.amount)),))
+    pairs = [Look(criterion="speed", amount=each) for each in PAIRS]
+    speed = _largest(pairs, price, budget_minutes / 3)
     faster = gains_shown(
         min_change,
-        pairs=pairs,
+        pairs=speed.amount,
         rivals=rivals,
         capacity=capacity,
         start_spread=start_spread,
         starts=starts,
     )
-    out.append(Forecast(criterion="speed", amount=pairs, price=speed, chances=faster))
+    add(speed, price(speed), faster)
     if capacity:
-        twins, search = (
-            Price(minutes=STEP_TIMES * budget_minutes),
-            price(Stage(criterion="capacity", amount=TRIED[0])),
-        )
-        left -= twins.minutes + search.minutes
-        out.append(Forecast(criterion="step times", amount=1, price=twins, chances=()))
-        out.append(Forecast(criterion="capacity", amount=TRIED[0], price=search, chances=()))
-    items = (
-        _most(
-            ITEMS,
-            lambda amount: price(Stage(criterion="accuracy", amount=amount, lengths=lengths)),
-            left,
-        )
-        or ITEMS[0]
-    )
-    asked = price(Stage(criterion="accuracy", amount=items, lengths=lengths))
+        add(Look(criterion="step times"), LookPrice(minutes=STEP_TIMES * budget_minutes))
+        trials = Look(criterion="capacity", amount=DRAWS_OF_SESSIONS[0])
+        add(trials, price(trials))
+    left = budget_minutes - sum(each.price.minutes for each in out)
+    items = [Look(criterion="accuracy", amount=each, lengths=lengths) for each in ITEMS]
+    asked = _largest(items, price, left)
     ended = likely(
         ITEMS,
         margin=accuracy_margin,
         together=together,
         rivals=rivals,
         truths=(EQUAL, WORSE),
-        most=items,
+        most=asked.amount,
     )
-    chances = tuple(
-        (truth, each.by(items, 1 if truth == EQUAL else -1)) for truth, each in ended.items()
-    )
-    out.append(Forecast(criterion="accuracy", amount=items, price=asked, chances=chances))
+    equal, worse = (ended[truth].by(asked.amount, way) for truth, way in ((EQUAL, 1), (WORSE, -1)))
+    add(asked, price(asked), ((EQUAL, equal), (WORSE, worse)))
     return tuple(out)
+
+
+def _largest(looks: Sequence[Look], price: Callable[[Look], LookPrice], minutes: float) -> Look:
+    """Return the largest look that fits into so many minutes; the first where none does."""
+    return next((look for look in reversed(looks) if price(look).minutes <= minutes), looks[0])
 
 
 ANSWERED: Final = 0.85
@@ -195,11 +184,6 @@ def likely(
     }
 
 
-def _most(looks: tuple[int, ...], price: Callable[[int], Price], minutes: float) -> int | None:
-    """Return the largest look that fits into so many minutes."""
-    return next((look for look in reversed(looks) if price(look).minutes <= minutes), None)
-
-
 def gains_shown(
     min_change: float,
     *,
@@ -218,14 +202,8 @@ def gains_shown(
         # Until pairs return to a start, each has its own.
         turns = starts if starts == 1 or (starts is not None and look > starts) else None
         # Once capacity was measured as well, either of them would do: they share the level.
-        looks.append(
-            (
-                look,
-                planned_level(Policy().alpha, starts=turns)
-                / rivals
-                / (2 if capacity and look > PAIRS[0] else 1),
-            )
-        )
+        sharing = 2 if capacity and look > PAIRS[0] else 1
+        looks.append((look, planned_level(Policy().alpha, starts=turns) / rivals / sharing))
     changes = (2 * min_change, 4 * min_change)
     found = shown(
         looks,

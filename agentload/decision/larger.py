@@ -8,15 +8,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from agentload.decision.accuracy import CANARY_SHARE, Screen
+from agentload.decision.block_pairs import BlockPairs
 from agentload.decision.canary import Canary
-from agentload.decision.capacity import Capacity
-from agentload.decision.forecast import Price
+from agentload.decision.carried_load import CarriedLoad
+from agentload.decision.known import Known
 from agentload.decision.ledger import Ledger
-from agentload.decision.level import Level
+from agentload.decision.look import DRAWS, PAIRS, Criterion, Look
 from agentload.decision.means import Means
-from agentload.decision.sequence import PAIRS, TRIED, Criterion, Stage
-from agentload.decision.speed import Speed
+from agentload.decision.paired_answers import CANARY_SHARE, Screen
+from agentload.decision.question_kind import QuestionKind
+from agentload.decision.single_session import SingleSession
 from agentload.decision.twin import Twins
 from agentload.study.change import extended
 
@@ -27,15 +28,19 @@ ROOM: Final = 1.05
 """Other windows and other answers take a little longer, or less long."""
 
 
-def enough_minutes(means: Means, twins: Twins, stage: Stage, minutes: float) -> float:
+def enough_minutes(means: Means, twins: Twins, known: Known, look: Look, minutes: float) -> float:
     """Return the budget that pays for a question and
     for all before it, be the run resumed or made again.
     """
-    took = defaultdict[Criterion, float](float, {stage.criterion: minutes})
-    for each in means.ledger.asked:
+    took = defaultdict[Criterion, float](float, {look.criterion: minutes})
+    for each in known.ledger.asked:
         took[each.stage.criterion] += each.minutes
-    spent, budget = means.ledger.minutes + minutes, means.study.budget_s / 60
-    return budget_for(took, lambda most: _looks(means, twins, most), spent=spent, budget=budget)
+    return budget_for(
+        took,
+        lambda budget: _looks(means, twins, known.ledger, budget),
+        spent=known.ledger.minutes + minutes,
+        budget=means.study.budget_s / 60,
+    )
 
 
 def budget_for(
@@ -64,7 +69,7 @@ def budget_for(
         wanted = math.ceil(needed)
 
 
-def _looks(means: Means, twins: Twins, budget: float) -> dict[Criterion, float]:
+def _looks(means: Means, twins: Twins, asked: Ledger, budget: float) -> dict[Criterion, float]:
     """Return what one look takes in a run that begins with so many
     minutes, at each criterion that is asked longer of a larger budget.
     """
@@ -72,32 +77,27 @@ def _looks(means: Means, twins: Twins, budget: float) -> dict[Criterion, float]:
         means,
         study=extended(means.study, budget_s=60 * budget),
         place=replace(means.place, resume=None),
-        ledger=Ledger(
-            database=means.ledger.database, run=means.run, given_up=means.ledger.given_up
-        ),
-        pairs=0,
-        trials={},
+        began=None,
     )
-    canary, capacity = Canary(means=begun), Capacity(means=begun, twins=twins)
-    found: dict[Criterion, Price] = {
-        "speed": Speed(means=begun).price(Stage(criterion="speed", amount=PAIRS[0]))
+    new = Known(ledger=Ledger(database=asked.database, run=means.run, given_up=asked.given_up))
+    pairs = BlockPairs(means=begun, learn=lambda _: None)
+    canary, screen = Canary(means=begun), Screen(means=begun)
+    looks: dict[Criterion, tuple[QuestionKind, Look]] = {
+        "speed": (pairs, Look(criterion="speed", amount=PAIRS[0]))
     }
-    if canary.stage is not None:
-        found["canary"] = canary.price(canary.stage)
-    screen, early = (
-        Screen(means=begun).price(Stage(criterion="screen", amount=1)),
-        found.get("canary", Price(minutes=0.0)),
-    )
-    if early.minutes + screen.minutes <= CANARY_SHARE * budget:
-        found["screen"] = screen
-    if means.ledger.looks("service level"):
-        found["service level"] = Level(means=begun).price(
-            Stage(criterion="service level", amount=1)
-        )
-    if means.ledger.looks("step times"):
-        found["step times"] = twins.price(
-            Stage(criterion="step times", amount=twins.most(60 * budget))
-        )
-    if means.ledger.looks("capacity"):
-        found["capacity"] = capacity.price(Stage(criterion="capacity", amount=TRIED[0]))
-    return {name: price.minutes for name, price in found.items() if price.minutes}
+    early_minutes = screen.price(Look(criterion="screen"), new).minutes
+    if canary.look is not None:
+        looks["canary"] = canary, canary.look
+        early_minutes += canary.price(canary.look, new).minutes
+    if early_minutes <= CANARY_SHARE * budget:
+        looks["screen"] = screen, Look(criterion="screen")
+    if asked.looks("service level"):
+        looks["service level"] = SingleSession(means=begun), Look(criterion="service level")
+    if asked.looks("step times"):
+        most = twins.most(60 * budget)
+        looks["step times"] = twins, Look(criterion="step times", amount=most)
+    if asked.looks("capacity"):
+        trials = CarriedLoad(means=begun, twins=twins)
+        looks["capacity"] = trials, Look(criterion="capacity", amount=DRAWS[0])
+    prices = {name: asking.price(look, new).minutes for name, (asking, look) in looks.items()}
+    return {name: minutes for name, minutes in prices.items() if minutes}

@@ -14,7 +14,7 @@ import msgspec
 
 from agentload.decision.apart import Apart
 from agentload.decision.lighter import EasedLoad
-from agentload.decision.sequence import Criterion, Stage
+from agentload.decision.look import Criterion, Look
 from agentload.model.rows import ProbeRow
 from agentload.run.past import began
 from agentload.store import tables
@@ -23,9 +23,6 @@ from agentload.store.loader import keep
 from agentload.store.places import journals
 from agentload.verdict.policy import DECISION, Setting
 
-EASED: Final = "eased"
-GIVEN_UP: Final = "given up"
-APART: Final = "apart"
 GRADED: Final[tuple[Criterion, ...]] = ("canary", "accuracy")
 """Questions of one kind: what a canary took says what
 later ones take, and no load changes their answers.
@@ -35,10 +32,10 @@ LEAST_PACE: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class LedgerEntry:
     """One question that was asked: what it was expected to take, what it took, and what it said."""
 
-    stage: Stage
+    stage: Look
     planned_minutes: float
     minutes: float
     said: str
@@ -50,7 +47,7 @@ class Ledger:
 
     database: Path
     run: str
-    asked: tuple[Asked, ...] = ()
+    asked: tuple[LedgerEntry, ...] = ()
     """Those that came to their end."""
     lost_minutes: tuple[float, ...] = ()
     """What was spent on those that did not, and were asked again."""
@@ -93,7 +90,7 @@ class Ledger:
     def write(
         self,
         outcome: Literal["asking", "asked", "stopped"],
-        asked: Asked,
+        asked: LedgerEntry,
         *,
         aside: str | None = None,
         setting: Setting | None = None,
@@ -105,13 +102,15 @@ class Ledger:
         """
         number = {"number": len(self.asked) + len(self.lost_minutes)}
         self._keep(outcome, number, asdict(asked) | {"aside": aside}, setting)
-        match outcome:
-            case "asked":
-                return replace(self, asked=(*self.asked, asked), aside=aside)
-            case "stopped":
-                return replace(self, lost_minutes=(*self.lost_minutes, asked.minutes), aside=aside)
-            case "asking":
-                return self
+        return self if outcome == "asking" else self.with_entry(outcome, asked, aside=aside)
+
+    def with_entry(
+        self, outcome: Literal["asked", "stopped"], entry: LedgerEntry, *, aside: str | None
+    ) -> "Ledger":
+        """Return the ledger with one more question, which came to its end or was stopped."""
+        if outcome == "asked":
+            return replace(self, asked=(*self.asked, entry), aside=aside)
+        return replace(self, lost_minutes=(*self.lost_minutes, entry.minutes), aside=aside)
 
     def ease(self, step: EasedLoad, *, setting: Setting | None) -> "Ledger":
         """Give the load of this run up; return the ledger of the run that goes on with less.
@@ -132,29 +131,23 @@ class Ledger:
             apart=self.apart,
         )
         made._begin({"eased": step.now}, setting)
-        self._keep(GIVEN_UP, {"given_up": step.before}, {"run": run}, setting)
+        self._keep("given up", {"given_up": step.before}, {"run": run}, setting)
         return made
 
-    def beside(self, run: str) -> "Ledger":
+    def of_comparison(self, run: str) -> "Ledger":
         """Return the ledger of a comparison of its own, in which
         checks are not asked again; they are paid for here.
         """
-        made = Ledger(
-            database=self.database,
-            run=run,
-            asked=tuple(replace(each, minutes=0.0) for each in self._checks),
-        )
+        checks = [each for each in self.asked if each.stage.criterion == "checks"]
+        asked = tuple(replace(each, minutes=0.0) for each in checks)
+        made = Ledger(database=self.database, run=run, asked=asked)
         made._begin({}, None)
         return made
 
     def set_apart(self, found: Apart) -> "Ledger":
         """Write down what came of an arm that was compared by itself."""
-        self._keep(APART, {"apart": len(self.apart)}, asdict(found), None)
+        self._keep("apart", {"apart": len(self.apart)}, asdict(found), None)
         return replace(self, apart=(*self.apart, found))
-
-    @property
-    def _checks(self) -> tuple[Asked, ...]:
-        return tuple(each for each in self.asked if each.stage.criterion == "checks")
 
     def _begin(self, settings: Mapping[str, float], setting: Setting | None) -> None:
         """Write down what a run begins with that has another before it."""
@@ -164,7 +157,7 @@ class Ledger:
             "lost": self.lost_minutes,
             "apart": self.apart,
         }
-        self._keep(EASED, settings, msgspec.to_builtins(said), setting)
+        self._keep("eased", settings, msgspec.to_builtins(said), setting)
 
     def run_under(self, step: EasedLoad) -> str:
         """Return the run that goes on with a lighter load."""
@@ -205,36 +198,33 @@ def ledger(database: Path, run: str) -> Ledger:
     if not rows and (first := began(database, run)) is not None:  # killed over its first question
         return replace(made, lost_minutes=(max(0, last_ns - first.created_ns) / 60e9,))
     for row in sorted(rows, key=lambda row: row.at_ns):
-        found = json.loads(row.detail or "{}")
-        if row.outcome == GIVEN_UP:
-            made = replace(made, goes_on_as=found["run"])
-            continue
-        if row.outcome == EASED:
-            made = replace(
+        made = _with_row(made, row, last_ns=last_ns)
+    return made
+
+
+def _with_row(made: Ledger, row: ProbeRow, *, last_ns: int) -> Ledger:
+    """Return a ledger with what one more row of its run says."""
+    found = json.loads(row.detail or "{}")
+    setting = found.pop("setting", None)
+    match row.outcome:
+        case "given up":
+            return replace(made, goes_on_as=found["run"])
+        case "eased":
+            return replace(
                 made,
                 given_up=msgspec.convert(found["loads"], tuple[EasedLoad, ...]),
-                asked=msgspec.convert(found["asked"], tuple[Asked, ...]),
+                asked=msgspec.convert(found["asked"], tuple[LedgerEntry, ...]),
                 lost_minutes=tuple(found["lost"]),
                 apart=msgspec.convert(found["apart"], tuple[Apart, ...]),
             )
-            continue
-        if row.outcome == APART:
-            found.pop("setting")
-            made = replace(made, apart=(*made.apart, Apart(**found)))
-            continue
-        aside, stage, setting = found.pop("aside"), found.pop("stage"), found.pop("setting", None)
-        asked = Asked(stage=Stage(**stage | {"lengths": tuple(stage["lengths"])}), **found)
-        match row.outcome:
-            case "asked":
-                made = replace(made, asked=(*made.asked, asked), aside=aside)
-            case "stopped":
-                made = replace(made, lost_minutes=(*made.lost_minutes, asked.minutes), aside=aside)
-            case _:
-                ended = replace(asked, minutes=max(0, last_ns - row.at_ns) / 60e9)
-                made = made.write(
-                    "stopped",
-                    ended,
-                    aside=aside,
-                    setting=setting and msgspec.convert(setting, Setting),
-                )
-    return made
+        case "apart":
+            return replace(made, apart=(*made.apart, Apart(**found)))
+        case "asked" | "stopped" as outcome:
+            aside = found.pop("aside")
+            return made.with_entry(outcome, msgspec.convert(found, LedgerEntry), aside=aside)
+        case _:
+            aside = found.pop("aside")
+            killed_minutes = max(0, last_ns - row.at_ns) / 60e9
+            entry = replace(msgspec.convert(found, LedgerEntry), minutes=killed_minutes)
+            judged = setting and msgspec.convert(setting, Setting)
+            return made.write("stopped", entry, aside=aside, setting=judged)

@@ -2,6 +2,7 @@
 where the user does not say: one that tells speed from capacity.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -9,8 +10,11 @@ from typing import Final
 import msgspec
 
 from advisor.evidence import POOL_HOLDS
-from agentload.decision.sequence import PAIRS
+from agentload.decision.look import PAIRS
+from agentload.errors import UsageError
 from agentload.layout.windows import Steady, fitting, held_tokens, longest_priming_s
+from agentload.run.arms import read_arms
+from agentload.study.kinds import Decide
 from agentload.study.parts import Load
 
 SESSIONS: Final = 8
@@ -21,6 +25,8 @@ budget pays for more of them, and is looked at as often.
 """
 SPEED_SHARE: Final = 1 / 3
 """Of the budget."""
+SHORTEST_BLOCK_S: Final = 5.0
+"""Shorter blocks end before their turns do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +40,31 @@ class Surroundings:
     prefill_s: Callable[[int], float]
     """Seconds until a prompt of so many tokens is read."""
     seed: int
+
+
+def check_decide(study: Decide) -> None:
+    """Raise UsageError where a study has nothing to
+    decide between, or a budget that settles nothing.
+    """
+    arms = read_arms(study.servers).names
+    if len(arms) < 2:
+        raise UsageError(
+            f"a decision needs two arms, got {', '.join(arms)}", hint="--endpoints bf16=URL,fp8=URL"
+        )
+    if study.budget_s < least_s(len(arms)):
+        raise UsageError(
+            f"--budget {study.budget_s / 60:.3g} min settles nothing",
+            hint=f"--budget {math.ceil(least_s(len(arms)) / 60)}m",
+        )
+    if study.reference not in (None, *arms):
+        raise UsageError(
+            f"--reference: no arm '{study.reference}'", hint=f"one of: {', '.join(arms)}"
+        )
+
+
+def least_s(arms: int) -> float:
+    """Return the least budget that may settle something between so many arms."""
+    return SHORTEST_BLOCK_S * PAIRS[2] * arms / SPEED_SHARE
 
 
 def pair_load(said: Load, stock: Steady, into: Surroundings) -> Load:

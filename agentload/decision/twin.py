@@ -8,21 +8,20 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from agentload.decision.forecast import STEP_TIMES, Price
+from agentload.decision.carry_out import carry_out_plan
+from agentload.decision.forecast import STEP_TIMES, LookPrice
+from agentload.decision.known import Known
+from agentload.decision.look import REPEATS, Look
 from agentload.decision.means import Means
-from agentload.decision.sequence import REPEATS, Known, Stage
 from agentload.errors import PlanError, ProfileError
-from agentload.evidence.twin import Twin, bounds, repeats, twins
+from agentload.evidence.twin import Twin, bounds, twins
 from agentload.layout.plan import plan, with_starts
 from agentload.layout.step_times import Grid, grid, seconds, step_times
 from agentload.model import apart
 from agentload.model.plan import ClosedLoop, Load, Plan
 from agentload.model.rows import BlockRow, CallRow
-from agentload.run.measure import play_stages
 from agentload.run.past import beside, taken
-from agentload.run.play import Playing
 from agentload.run.simulate import quiet
-from agentload.store.database import reading
 from agentload.store.loader import keep
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, Virtual
@@ -45,45 +44,43 @@ class Twins:
     """Why there are none, or why they are not believed."""
     _fitted: Mapping[str, Twin] = field(default_factory=dict)
 
-    def wanted(self) -> int:
-        """Return how often the grid is still to be played on each arm."""
+    def wanted(self, played: int) -> int:
+        """Return how often the grid is still to be
+        played on each arm, *played* so often already.
+        """
         if self._grid is None or self.aside is not None:
             return 0
-        with reading(self.means.place.database) as connection:
-            return max(
-                0, self.most(self.means.study.budget_s) - repeats(connection, self.means.run)
-            )
+        return max(0, self.most(self.means.study.budget_s) - played)
 
     def most(self, budget_s: float) -> int:
         """Return how often the grid is played on each arm in
         all: as often as a share of such a budget has time for.
         """
-        affordable = (
-            STEP_TIMES * budget_s / 60 / self.price(Stage(criterion="step times", amount=1)).minutes
-        )
+        affordable = STEP_TIMES * budget_s / 60 / self._minutes(1)
         return min(REPEATS, math.floor(affordable) or round(affordable))
 
-    def price(self, stage: Stage) -> Price:
+    def price(self, look: Look, _: Known) -> LookPrice:
         """Return about how long it takes to play the grid so many times."""
-        if self._grid is None:
-            return Price(minutes=0.0)
-        once_s = seconds(self._grid, decode_s=self.means.decode_s, prefill_s=self.means.prefill_s)
-        return Price(
-            minutes=stage.amount * len(self.means.arms) * once_s / 60 + self.means.starts_minutes
-        )
+        return LookPrice(minutes=self._minutes(look.amount))
 
-    def ask(self, stage: Stage) -> float | None:
+    def _minutes(self, plays: int) -> float:
+        means = self.means
+        if self._grid is None:
+            return 0.0
+        once_s = seconds(self._grid, decode_s=means.rates.decode_s, prefill_s=means.rates.prefill_s)
+        return plays * len(means.arms) * once_s / 60 + means.starts_minutes
+
+    def ask(self, look: Look, _: Known) -> float | None:
         """Play the grid beside the run."""
         assert self._grid is not None
         means, trace = self.means, step_times(self._grid, seed=self.means.study.seed)
-        pairs = taken(means.place.database, means.run) + stage.amount
         load = Load(arrivals=ClosedLoop(sessions=sum(1 for _ in trace.sessions)))
         whole = plan(
             trace,
             means.arms,
             run=means.run,
             seed=means.study.seed,
-            pairs=pairs,
+            pairs=taken(means.place.database, means.run) + look.amount,
             blocks=1,
             load=load,
         )
@@ -92,24 +89,18 @@ class Twins:
             case Virtual() as servers:
                 return self._simulate(made, servers)
             case Live() as servers:
-                self._play(made, servers, stage.amount)
+                self._play(made, servers, look.amount)
                 return None
 
-    def said(self, _: Known | None) -> str:
+    def said(self, _: Known) -> str:
         """Say how well the twins predict what was left out of their fits."""
-        errors = (
-            (name, each.fitted.itl_error, each.fitted.ttft_error)
-            for name, each in self.fitted().items()
-        )
-        said = "; ".join(
-            f"{name}: token latency {itl.median:.1%}, TTFT {ttft.median:.1%}"
-            for name, itl, ttft in errors
-        )
-        return (
-            f"twins miss what was left out of their fits by {said} (medians)"
-            if said
-            else "there is no twin"
-        )
+        said = []
+        for name, each in self.fitted().items():
+            itl, ttft = each.fitted.itl_error.median, each.fitted.ttft_error.median
+            said.append(f"{name}: token latency {itl:.1%}, TTFT {ttft:.1%}")
+        if not said:
+            return "there is no twin"
+        return f"twins miss what was left out of their fits by {'; '.join(said)} (medians)"
 
     def fitted(self) -> Mapping[str, Twin]:
         """Return the twin of each arm; nothing where they are set aside."""
@@ -136,7 +127,7 @@ class Twins:
             return None
 
     def _simulate(self, made: Plan, servers: Virtual) -> float:
-        chosen = self.means.profiles
+        chosen = self.means.servers.profiles
         arms = {arm.name: arm for arm in chosen} if servers.noise else quiet(chosen)
         rows = [
             row
@@ -147,26 +138,16 @@ class Twins:
         return max(row.ended_ns or 0 for row in rows if isinstance(row, BlockRow)) / 60e9
 
     def _play(self, made: Plan, servers: Live, plays: int) -> None:
-        means, arms = self.means, self.means.servers
-        with arms.up(noise=servers.noise, seed=made.seed) as found:
-            playing = Playing(
-                study=Replay(
-                    traces=means.study.traces,
-                    servers=servers,
-                    pairs=plays,
-                    seed=made.seed,
-                    request=means.study.request,
-                    timeouts=means.study.timeouts,
-                    on_dead="stop",
-                ),
-                plan=made if arms.launching is None else with_starts(made, 1),
-                endpoints=found,
-                database=means.place.database,
-                trace_hash=apart.STEP_TIMES,
-                into=means.run,
-                launching=arms.launching,
-            )
-            ended = play_stages(playing, means.audience)
-        means.concluded(ended)
+        study = Replay(
+            traces=self.means.study.traces,
+            servers=servers,
+            pairs=plays,
+            seed=made.seed,
+            request=self.means.study.request,
+            timeouts=self.means.study.timeouts,
+            on_dead="stop",
+        )
+        started = with_starts(made, 1) if servers.launch else made
+        ended = carry_out_plan(self.means, servers, study, started, trace_hash=apart.STEP_TIMES)
         if ended.health.void is not None:
             self.set_aside(f"timings are invalid: {ended.health.void}")

@@ -220,6 +220,12 @@ def balanced_orders(arms: Sequence[str], pairs: int, rng: Random) -> list[tuple[
     return orders[:pairs]
 
 
+TURNED: Final = (3, 8)
+"""Arms and replicas whose orders turn: a mirror leaves the middle
+of three arms in its place, and sixteen pairs would share it.
+"""
+
+
 def _orders(
     arms: Sequence[str], pairs: int, rng: Random, *, replicas: int
 ) -> list[tuple[str, ...]]:
@@ -227,10 +233,14 @@ def _orders(
     neighbours mirror each other, and so do a replica's own pairs.
     """
     drawn = balanced_orders(arms, pairs + 2 * replicas, rng)
-    return [
-        drawn[2 * (turn // 2) + (turn + place) % 2]
-        for turn, place in (divmod(pair, replicas) for pair in range(pairs))
-    ]
+    orders: list[tuple[str, ...]] = []
+    for turn, place in (divmod(pair, replicas) for pair in range(pairs)):
+        order = drawn[turn - turn % 2]
+        if (len(arms), replicas) == TURNED:
+            by = place // 2 % len(arms)
+            order = (*order[by:], *order[:by])
+        orders.append(order if (turn + place) % 2 == 0 else order[::-1])
+    return orders
 
 
 def _in_turn(

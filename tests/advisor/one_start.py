@@ -19,7 +19,8 @@ import numpy as np
 
 from advisor.statistics.planning import PLANNED_LEVEL, planned_level
 from advisor.statistics.starts import LASTING, WANDER, Pairs, spread
-from agentload.decision.sequence import PAIRS, pairs_of_starts
+from agentload.decision.look import PAIRS
+from agentload.decision.sequence import pairs_of_starts
 
 SCATTER = (0.01, 0.02, 0.036, 0.06)
 SCALE = math.sqrt(2) * 0.015

@@ -25,12 +25,14 @@ from advisor.deployment import Deployment
 from advisor.evidence import AccuracyBucket, Calls, CapacityPoint, Evidence, Scales, WorkloadClass
 from advisor.statistics.paired import pair_table
 from advisor.verdict import Decision
-from agentload.decision.capacity import ORDINARY, Capacity
-from agentload.decision.forecast import Price
-from agentload.decision.ledger import Asked
+from agentload.decision.agenda import Agenda
+from agentload.decision.carried_load import ORDINARY, CarriedLoad
+from agentload.decision.forecast import LookPrice
+from agentload.decision.known import Known
+from agentload.decision.ledger import Ledger, LedgerEntry
+from agentload.decision.look import DRAWS, ITEMS, LENGTHS, PAIRS, Criterion, Look
 from agentload.decision.means import TOGETHER
 from agentload.decision.play import Deciding
-from agentload.decision.sequence import ITEMS, LENGTHS, PAIRS, TRIED, Criterion, Known, Stage
 from agentload.decision.twin import Twins
 from agentload.evidence.twin import Twin
 from agentload.run.audience import Audience
@@ -430,25 +432,25 @@ class _Asked:
     deciding: DecidingDrawn
     criterion: Criterion
 
-    def price(self, stage: Stage) -> Price:
+    def price(self, look: Look, _: Known) -> LookPrice:
         """Return what is missing of it."""
-        return Price(minutes=self.deciding.minutes(stage))
+        return LookPrice(minutes=self.deciding.minutes(look))
 
-    def ask(self, stage: Stage) -> float:
+    def ask(self, look: Look, _: Known) -> float:
         """Take so much more of the deployment into account."""
-        deployment, minutes = self.deciding.deployment, self.deciding.minutes(stage)
-        match stage.criterion:
+        deployment, minutes = self.deciding.deployment, self.deciding.minutes(look)
+        match look.criterion:
             case "speed":
-                deployment.pairs = stage.amount
+                deployment.pairs = look.amount
             case "accuracy":
-                deployment.items, deployment.lengths = stage.amount, stage.lengths or LENGTHS
+                deployment.items, deployment.lengths = look.amount, look.lengths or LENGTHS
             case "step times":
                 self.deciding.has_twins = True
             case _:
                 pass
         return minutes
 
-    def said(self, known: Known | None) -> str:
+    def said(self, _: Known) -> str:
         """Say nothing."""
         return ""
 
@@ -461,7 +463,7 @@ class _DrawnTwins(Twins):
         return {} if self.aside is not None else {arm: cast(Twin, arm) for arm in self.means.arms}
 
 
-class _DrawnCapacity(Capacity):
+class _DrawnTrials(CarriedLoad):
     """The trials of a decision, drawn."""
 
     deployment: Drawn
@@ -486,6 +488,7 @@ class _DrawnCapacity(Capacity):
         study: Search,
         *,
         loads: Mapping[str, Loads] = MappingProxyType({}),
+        before: Mapping[str, Sequence[Trial]] = MappingProxyType({}),
         most: int | None = None,
     ) -> tuple[Found, ...]:
         """Play the loads that are asked for, or search."""
@@ -505,11 +508,8 @@ class _DrawnCapacity(Capacity):
                 tried[arm] = search(
                     arm, attempt, start=8, whole=True, share=study.share, others=tried, most=most
                 )
-        before = self.means.trials if loads else {}
-        self.means.trials = self.deployment.trials = {
-            arm: (*before.get(arm, ()), *own) for arm, own in tried.items()
-        }
-        return conclude(self.means.trials, share=study.share)
+        self.deployment.trials = {arm: (*before.get(arm, ()), *own) for arm, own in tried.items()}
+        return conclude(self.deployment.trials, share=study.share)
 
     def say_sizes(self, said: Sequence[Found]) -> None:
         """Say nothing: no turn is played on a twin that is drawn."""
@@ -538,26 +538,11 @@ class DecidingDrawn(Deciding):
             place=Place(database=Path(gettempdir()) / "never-written.duckdb", run="drawn"),
             audience=Audience(),
         )
-        self._twins = _DrawnTwins(means=self.means)
-        trials = _DrawnCapacity(means=self.means, twins=self._twins)
-        trials.deployment = deployment
-        kinds: tuple[Criterion, ...] = (
-            "checks",
-            "service level",
-            "canary",
-            "screen",
-            "speed",
-            "step times",
-            "accuracy",
-        )
-        self._questions = {
-            "capacity": trials,
-            **{kind: _Asked(deciding=self, criterion=kind) for kind in kinds},
-        }
+        self._agenda = _DrawnAgenda(self)
 
     decision: Decision | None
 
-    def minutes(self, stage: Stage) -> float:
+    def minutes(self, stage: Look) -> float:
         """Return what a question takes."""
         prices, deployment = POPULATION["minutes"], self.deployment
         match stage.criterion:
@@ -573,29 +558,43 @@ class DecidingDrawn(Deciding):
             case _:
                 return 0.0
 
-    def _cheap(self) -> tuple[Stage, ...]:
-        """Return a canary: it takes its time, and finds nothing in arms of which none is broken."""
-        is_asked = bool(self.means.ledger.looks("canary"))
-        return () if is_asked else (Stage(criterion="canary", amount=36),)
-
-    def refresh(self) -> Known | None:
+    def _know(self, asking: Criterion | None = None) -> None:
         """Decide on what was asked for."""
-        deployment = self.deployment
-        self.means.pairs = deployment.pairs
+        deployment, twins = self.deployment, self._agenda.twins
+        self.known = Known(ledger=self.known.ledger, pairs=deployment.pairs)
         if not deployment.pairs:
-            return None
-        self.decision = decide(deployment.evidence(), self.means.setting.policy)
-        if deployment.pairs < PAIRS[0] and Known(decision=self.decision).open:
-            return None
-        return Known(
-            decision=self.decision,
-            pairs=deployment.pairs,
+            return
+        self.decision = decide(deployment.evidence(), self.means.setting().policy)
+        found = replace(self.known, decision=self.decision, trials=deployment.trials)
+        if deployment.pairs < PAIRS[0] and found.open:
+            return
+        self.known = replace(
+            found,
             items=deployment.items,
             lengths=deployment.lengths if deployment.items else (),
-            tried=TRIED[-1] if self._twins.aside is not None else self.means.draws,
+            tried=found.draws if twins.aside is None else DRAWS[-1],
             step_times=int(deployment.is_searching and not self.has_twins),
             starts=deployment.in_turn or 1,
         )
 
-    def _write(self, outcome: object, asked: Asked) -> None:
-        self.means.ledger = replace(self.means.ledger, asked=(*self.means.ledger.asked, asked))
+    def _write(self, outcome: object, entry: LedgerEntry) -> None:
+        before = self.known.ledger
+        self.known = replace(self.known, ledger=replace(before, asked=(*before.asked, entry)))
+
+
+class _DrawnAgenda(Agenda):
+    """The questions of a decision whose answers are drawn."""
+
+    def __init__(self, deciding: DecidingDrawn) -> None:
+        """Draw the answers to all of them."""
+        super().__init__(deciding.means, aside=None, learn=lambda _: None)
+        self.twins = _DrawnTwins(means=deciding.means)
+        trials = _DrawnTrials(means=deciding.means, twins=self.twins)
+        trials.deployment = deciding.deployment
+        for kind in self.of:
+            self.of[kind] = _Asked(deciding=deciding, criterion=kind)
+        self.of["capacity"] = trials
+
+    def cheap(self, asked: Ledger, asking: Criterion | None = None) -> tuple[Look, ...]:
+        """Return a canary: it takes its time, and finds nothing in arms of which none is broken."""
+        return () if asked.looks("canary") else (Look(criterion="canary", amount=36),)

@@ -37,8 +37,9 @@ from advisor.statistics.planning import (
 from advisor.steps import MorePairs, Restarts, Step
 from advisor.verdict import Leg
 from agentload.decision.forecast import EQUAL, PAIR_SPREAD, WORSE, gains_shown, likely
+from agentload.decision.look import ITEMS, LENGTHS, PAIRS
 from agentload.decision.means import TOGETHER
-from agentload.decision.sequence import ITEMS, LENGTHS, PAIRS, TOLD, is_narrowed, is_told
+from agentload.decision.sequence import FEW_ITEMS, may_settle_answers, may_settle_pairs
 from tests.advisor.cases import bare, observed
 from tests.advisor.noises import (
     Disturbance,
@@ -132,7 +133,7 @@ def _first(table: PairTable, spoiled: Sequence[int], *, by: float) -> int | None
         if said == "yes":
             return look
         leg = Leg(name="pays", state=said, reason="", estimate=found, margin=POLICY.min_change)
-        if said != "unclear" or not is_narrowed(leg, step, look):
+        if said != "unclear" or not may_settle_pairs(leg, step, look):
             return None
     return None
 
@@ -195,7 +196,7 @@ def answered(
     level = answer_level(POLICY.alpha, planned=True)
     for look in ITEMS:
         word, told = _judged(difference[:look], context[:look], level=level)
-        if word or (look >= TOLD and not is_told(told, look)):
+        if word or (look >= FEW_ITEMS and not may_settle_answers(told, look)):
             return look, word
     return math.inf, 0
 
@@ -211,7 +212,7 @@ def _judged(difference: Floats, context: Ints, *, level: float) -> tuple[int, Le
         for own in (context % len(LENGTHS) == place for place in range(len(LENGTHS)))
     ]
     worst = min(holm_adjusted([p_worse(each, margin=margin) for each in lengths]))
-    estimate = tango(whole, level=1 - 2 * level) if difference.size >= TOLD else None
+    estimate = tango(whole, level=1 - 2 * level) if difference.size >= FEW_ITEMS else None
     leg = Leg(name="safe", state="unclear", reason="", estimate=estimate, margin=margin)
     if min(p_worse(whole, margin=margin), 2 * worst) <= level:
         return -1, leg

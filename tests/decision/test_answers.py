@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.legs.questions import shared
-from agentload.decision.answers import in_sequence, looks, ordered
+from agentload.decision.answers import in_sequence, looks, question_order
 from agentload.decision.forecast import likely
-from agentload.decision.sequence import ITEMS
+from agentload.decision.look import ITEMS
 from agentload.model.rows import AnswerRow, ArmRow
 from agentload.report.advise import advise
 from agentload.run.audience import Audience
@@ -182,11 +182,11 @@ def test_fewer_questions_a_context_are_asked_where_those_so_far_differ_together(
         until_settled=True,
         per_context=4,
     )
-    before = ordered(study, 120, Place(database=tmp_path / "none.duckdb"))
+    before = question_order(study, 120, Place(database=tmp_path / "none.duckdb"))
     # A fifth of the answers is lost: those of every fifth context, or one here and there.
     lost = {one for at, one in enumerate(before) if (at // 4 if is_shared else at * 7) % 5 == 0}
     place = _asked(tmp_path, study, before, lost=lost)
-    after = ordered(study, 160, place)
+    after = question_order(study, 160, place)
     assert len(after) == len(set(after)) == 160
     assert set(before) <= set(after)
     added = Counter(one.behind for one in after if one not in set(before))
@@ -224,8 +224,8 @@ def test_while_no_answer_differs_as_many_questions_a_context_are_asked_as_were_p
     tmp_path: Path,
 ) -> None:
     study = extended(STUDY, per_context=4)
-    before = ordered(study, 120, Place(database=tmp_path / "none.duckdb"))
-    after = ordered(study, 160, _asked(tmp_path, study, before))
+    before = question_order(study, 120, Place(database=tmp_path / "none.duckdb"))
+    after = question_order(study, 160, _asked(tmp_path, study, before))
     added = Counter(one.behind for one in after if one not in set(before))
     assert len(after) == 160
     assert set(before) <= set(after)
@@ -243,11 +243,11 @@ def test_each_length_is_asked_by_its_share_and_later_looks_hold_earlier_ones(
         for length, weight in zip(study.contexts, weights, strict=True)
     }
     place = Place(database=Path("none.duckdb"))
-    order = ordered(study, items, place, shares=shares)
+    order = question_order(study, items, place, shares=shares)
     asked = Counter(one.context for one in order)
     assert all(asked[length] == math.ceil(items * share) for length, share in shares.items())
     assert len(order) == len(set(order))
-    assert set(order) <= set(ordered(study, 2 * items, place, shares=shares))
+    assert set(order) <= set(question_order(study, 2 * items, place, shares=shares))
     first = Counter(one.context for one in order[: items // 2])
     assert all(abs(first[length] - items * share / 2) <= 2 for length, share in shares.items()), (
         "a part is a fair sample"

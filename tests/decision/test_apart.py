@@ -15,11 +15,13 @@ import yaml
 
 from agentload.cli._decide import summary
 from agentload.decision.apart import Apart, narrowest
-from agentload.decision.ledger import Asked, Ledger, ledger
+from agentload.decision.block_pairs import BlockPairs
+from agentload.decision.known import Known
+from agentload.decision.ledger import Ledger, LedgerEntry, ledger
 from agentload.decision.lighter import EasedLoad
-from agentload.decision.play import Deciding, Outcome
-from agentload.decision.sequence import Stage
-from agentload.decision.speed import Speed
+from agentload.decision.look import Look
+from agentload.decision.outcome import DecisionOutcome
+from agentload.decision.play import Deciding
 from agentload.endpoints.identity import Identity
 from agentload.errors import PlanError, UsageError
 from agentload.live import health
@@ -35,7 +37,7 @@ from agentload.store.database import reading
 from agentload.study.kinds import Decide, Replay
 from agentload.study.parts import Live, Load, TraceRef, Virtual
 from agentload.study.stored import stored
-from tests.decision import planted as bed
+from tests.decision import planting
 from tests.study.test_reproduced_live import check_reproduced, own, told
 
 CHAT = (TraceRef(path="chat"),)
@@ -93,8 +95,8 @@ def test_a_reference_that_takes_less_than_another_arm_is_refused_with_a_next_ste
 def test_the_ledger_keeps_what_came_of_it_and_a_lighter_load_keeps_it_as_well(
     tmp_path: Path,
 ) -> None:
-    asked = Asked(
-        stage=Stage(criterion="checks", amount=1), planned_minutes=0.2, minutes=0.1, said=""
+    asked = LedgerEntry(
+        stage=Look(criterion="checks", amount=1), planned_minutes=0.2, minutes=0.1, said=""
     )
     made = Ledger(database=tmp_path / "x.duckdb", run="r").write("asked", asked).set_apart(SETTLED)
     assert made.apart == (SETTLED,)
@@ -103,7 +105,7 @@ def test_the_ledger_keeps_what_came_of_it_and_a_lighter_load_keeps_it_as_well(
     eased = made.ease(EasedLoad(of="sessions", before=8, now=4, why="late"), setting=None)
     assert eased.apart == (SETTLED,)
     assert ledger(tmp_path / "x.duckdb", "r-4-sessions") == eased
-    own = made.beside("r-int8")
+    own = made.of_comparison("r-int8")
     assert (own.run, own.minutes, [each.stage.criterion for each in own.asked]) == (
         "r-int8",
         0.0,
@@ -116,7 +118,7 @@ def three(folder: Path, *, window: int) -> Virtual:
     """Return BF16, an arm that takes a fifth less time, and
     one that does so as well and takes contexts up to a window.
     """
-    profile = yaml.safe_load(bed.planted(10, 27, kind="faster").profile())
+    profile = yaml.safe_load(planting.planted(10, 27, kind="faster").profile())
     profile["arms"]["narrow"] = {
         **profile["arms"]["candidate"],
         "server": {"backend": "TRITON_ATTN", "max_model_len": window},
@@ -125,7 +127,9 @@ def three(folder: Path, *, window: int) -> Virtual:
     return Virtual(profile=str(folder / "three.yaml"))
 
 
-def decided(study: Decide, folder: Path, *, stops_at: str) -> tuple[Outcome, Deciding, list[str]]:
+def decided(
+    study: Decide, folder: Path, *, stops_at: str
+) -> tuple[DecisionOutcome, Deciding, list[str]]:
     lines = list[str]()
 
     def notice(text: str) -> None:
@@ -226,6 +230,31 @@ def test_a_forecast_is_of_the_arms_that_are_left_and_says_who_is_compared_first(
     assert deciding.means.arms == ("bf16", "candidate", "narrow")
 
 
+THREE_URLS = "bf16=http://127.0.0.1:9/v1,fp8=http://127.0.0.1:8/v1,int8=http://127.0.0.1:7/v1"
+
+
+@pytest.mark.parametrize(("minutes", "left", "laid_s"), [(60.0, -15.1, 180.0), (44.0, 0.9, 180.0)])
+def test_a_comparison_that_took_more_than_its_share_leaves_the_others_no_budget_of_their_own(
+    tmp_path: Path, minutes: float, left: float, laid_s: float
+) -> None:
+    checks = Look(criterion="checks", amount=1)
+    Ledger(database=tmp_path / "x.duckdb", run="r").write(
+        "asked", LedgerEntry(stage=checks, planned_minutes=0.1, minutes=0.1, said="")
+    ).set_apart(replace(SETTLED, minutes=minutes))
+    deciding = Deciding(
+        study=Decide(traces=CHAT, servers=Live(endpoints=THREE_URLS)),
+        place=Place(database=tmp_path / "x.duckdb", run="r"),
+        audience=Audience(),
+    )
+    assert deciding.means.study.budget_s == laid_s, "blocks are no shorter than turns"
+    outcome = deciding._under_one_load()
+    assert [each.stage for each in outcome.asked] == [checks]
+    assert outcome.ending == "budget"
+    assert outcome.left_minutes == pytest.approx(left)
+    assert outcome.wants is not None
+    assert outcome.enough_minutes > 45
+
+
 LOAD = Load(sessions=2, duration_s=1.5, wait_cap_s={"user": 0.1, "tool": 0.1})
 
 
@@ -245,7 +274,7 @@ def test_servers_are_compared_apart_stopped_resumed_and_laid_out_again(
         monkeypatch.setattr(health, limit, math.inf)
     database = tmp_path / "x.duckdb"
 
-    def played(place: Place, *, stops_at: str) -> tuple[Outcome, list[str]]:
+    def played(place: Place, *, stops_at: str) -> tuple[DecisionOutcome, list[str]]:
         lines = list[str]()
 
         def notice(text: str) -> None:
@@ -297,7 +326,7 @@ def test_servers_that_are_started_are_known_from_the_first_start_on(
     arms.write_text(f"arms:\n{''.join(entries)}", encoding="utf-8")
     asked = list[tuple[tuple[str, ...], int | None]]()
 
-    def played(speed: Speed, _: Stage) -> None:
+    def played(speed: BlockPairs, _: Look, __: Known) -> None:
         asked.append((speed.means.arms, speed.means.cut))
         windows = {"bf16": 131_072, "fp8": 131_072, "int8": 65_536}
         speed.meet(
@@ -305,7 +334,7 @@ def test_servers_that_are_started_are_known_from_the_first_start_on(
         )
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Speed, "ask", played)
+    monkeypatch.setattr(BlockPairs, "ask", played)
     study = Decide(traces=CHAT, servers=Live(endpoints=str(arms), launch=True))
     outcome = Deciding(
         study=study, place=Place(database=tmp_path / "x.duckdb", run="r"), audience=Audience()

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from agentload.decision.answers import ordered
+from agentload.decision.answers import question_order
 from agentload.decision.canary import NO_CANARY, Canary
 from agentload.decision.forecast import shown_broken
-from agentload.decision.ledger import Ledger
+from agentload.decision.look import ITEMS, Look
 from agentload.decision.means import Means
-from agentload.decision.play import Deciding, Outcome
-from agentload.decision.sequence import ITEMS, Stage
+from agentload.decision.outcome import DecisionOutcome
+from agentload.decision.play import Deciding
+from agentload.decision.user_trace import UserTrace
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.report.render import render
 from agentload.run.audience import Audience
@@ -67,7 +68,7 @@ def planted(folder: Path, rows: str, *, faster: bool = True) -> str:
 
 def deciding(
     folder: Path, profile: str, *, arms: tuple[str, ...] = ARMS, until: str = "never"
-) -> tuple[Outcome, list[str]]:
+) -> tuple[DecisionOutcome, list[str]]:
     """Decide, and stop where a question begins so."""
     said: list[str] = []
 
@@ -87,27 +88,25 @@ def canary_of(folder: Path, budget_s: float) -> Canary:
         traces=CHAT, servers=Virtual(profile="llama-3.1-8b-h100", arms=ARMS), budget_s=budget_s
     )
     place = Place(database=folder / "x.duckdb")
-    before = Ledger(database=place.database, run="r")
-    return Canary(
-        means=Means(study=study, place=place, audience=Audience(), run="r", ledger=before)
-    )
+    user = UserTrace(study)
+    return Canary(means=Means(study=study, place=place, audience=Audience(), run="r", user=user))
 
 
 @pytest.mark.parametrize(
     ("minutes", "stage"),
     [
-        (45, Stage(criterion="canary", amount=36, lengths=(116_736, 101_376, 65_536))),
-        (20, Stage(criterion="canary", amount=24, lengths=(116_736, 101_376, 65_536))),
-        (12, Stage(criterion="canary", amount=12, lengths=(116_736,))),
+        (45, Look(criterion="canary", amount=36, lengths=(116_736, 101_376, 65_536))),
+        (20, Look(criterion="canary", amount=24, lengths=(116_736, 101_376, 65_536))),
+        (12, Look(criterion="canary", amount=12, lengths=(116_736,))),
         (9, None),
     ],
 )
 def test_a_canary_shrinks_to_a_twentieth_of_the_budget_or_is_left_out(
-    tmp_path: Path, minutes: float, stage: Stage | None
+    tmp_path: Path, minutes: float, stage: Look | None
 ) -> None:
     canary = canary_of(tmp_path, 60 * minutes)
-    assert canary.stage == stage
-    assert stage is None or canary.price(stage).minutes <= minutes / 20
+    assert canary.look == stage
+    assert stage is None or canary._price(stage).minutes <= minutes / 20
 
 
 def test_what_does_not_fit_is_said_where_checks_are(tmp_path: Path) -> None:
@@ -115,15 +114,15 @@ def test_what_does_not_fit_is_said_where_checks_are(tmp_path: Path) -> None:
         traces=CHAT, servers=Virtual(profile="llama-3.1-8b-h100", arms=ARMS), budget_s=540.0
     )
     made = Deciding(study=study, place=Place(database=tmp_path / "x.duckdb"), audience=Audience())
-    assert made._questions["checks"].said(None).endswith(NO_CANARY)
+    assert made._agenda.of["checks"].said(made.known).endswith(NO_CANARY)
     assert "canary" not in [each.criterion for each in made.forecast()]
 
 
 def test_a_canary_asks_at_all_depths_and_what_accuracy_asks_later(tmp_path: Path) -> None:
     canary = canary_of(tmp_path, 2700.0)
-    assert canary.stage is not None
-    order = canary._order(canary.stage)
-    assert len(order) == canary.stage.amount
+    assert canary.look is not None
+    order = canary.order(canary.look)
+    assert len(order) == canary.look.amount
     depths: dict[tuple[str, int, str, int], set[float | None]] = {}
     for question in order:
         depths.setdefault(question.behind, set()).add(question.depth)
@@ -134,7 +133,7 @@ def test_a_canary_asks_at_all_depths_and_what_accuracy_asks_later(tmp_path: Path
     later = Ask(
         servers=canary.means.study.servers, contexts=(8192, 65_536, 101_376, 116_736), per_context=4
     )
-    asked = ordered(later, ITEMS[4], Place(database=tmp_path / "none.duckdb"))
+    asked = question_order(later, ITEMS[4], Place(database=tmp_path / "none.duckdb"))
     assert {*map(asked_of, order)} <= {*map(asked_of, asked)}
 
 
@@ -153,18 +152,12 @@ def test_contexts_of_any_length_have_room_for_their_questions(tmp_path: Path, to
         servers=Virtual(profile="llama-3.1-8b-h100", arms=ARMS),
     )
     place = Place(database=tmp_path / "x.duckdb")
-    means = Means(
-        study=study,
-        place=place,
-        audience=Audience(),
-        run="r",
-        ledger=Ledger(database=place.database, run="r"),
-    )
+    means = Means(study=study, place=place, audience=Audience(), run="r", user=UserTrace(study))
     canary = Canary(means=means)
-    assert canary.stage is not None
+    assert canary.look is not None
     first = Ask(servers=study.servers, contexts=means.lengths, per_context=means.together, items=80)
     for asked, order in (
-        (means.questions(canary.stage), canary._order(canary.stage)),
+        (means.questions(canary.look), canary.order(canary.look)),
         (first, generated(asking_of(first)).order),
     ):
         made = generated(asking_of(asked))

@@ -14,10 +14,11 @@ import pytest
 import agentload
 from agentload.builtin import find
 from agentload.decision import checks
-from agentload.decision.ledger import Asked
+from agentload.decision.block_pairs import BlockPairs, NewSizesError
+from agentload.decision.known import Known
+from agentload.decision.ledger import LedgerEntry
+from agentload.decision.look import Look
 from agentload.decision.play import Deciding
-from agentload.decision.sequence import Stage
-from agentload.decision.speed import NewSizesError, Speed
 from agentload.endpoints.identity import Identity
 from agentload.errors import PlanError
 from agentload.report.advise import advise
@@ -36,7 +37,7 @@ from agentload.study.change import extended
 from agentload.study.kinds import Ask, Decide, Replay
 from agentload.study.parts import Live, Load, TraceRef, Virtual
 from agentload.verdict.policy import Setting
-from tests.decision import planted as bed
+from tests.decision import planting
 from tests.decision.test_sequence import known, verdict
 
 CHAT = (TraceRef(path="chat"),)
@@ -160,7 +161,7 @@ def test_a_decision_asks_up_to_the_longest_context_and_never_says_more_than_it_c
 def test_sessions_are_played_as_far_as_all_arms_take_them_and_the_run_knows_the_rest(
     tmp_path: Path,
 ) -> None:
-    deployment = bed.planted(9, 27, kind="beyond one window")
+    deployment = planting.planted(9, 27, kind="beyond one window")
     servers, traces = deployment.place(tmp_path)
     window = deployment.server["max_model_len"]
     study = Decide(traces=traces, servers=servers)
@@ -172,13 +173,13 @@ def test_sessions_are_played_as_far_as_all_arms_take_them_and_the_run_knows_the_
     assert max(means.lengths) <= window
     assert means.search(15.0).load.max_context_tokens == window
     whole, played = (
-        sum(len(each.turns) for each in trace.sessions) for trace in (means.whole, means.trace)
+        sum(len(each.turns) for each in trace.sessions) for trace in (means.user.whole, means.trace)
     )
     assert played < whole
     assert max(shape.context_tokens[-1] for shape in means.shapes) == means.longest
-    assert f"up to {window:,} tokens, the most that candidate takes" in deciding._questions[
+    assert f"up to {window:,} tokens, the most that candidate takes" in deciding._agenda.of[
         "checks"
-    ].said(None)
+    ].said(deciding.known)
     outcome = deciding.play()
     assert outcome.document is not None
     assert outcome.document.headline == "stay on BF16: avoid candidate"
@@ -201,13 +202,13 @@ def test_what_servers_hold_and_take_is_asked_again_on_resume_and_kept_under_a_li
         audience=Audience(),
     )
     assert (deciding.means.cut, deciding.means.load.sessions) == (None, 8)
-    deciding._begin(deciding.means.ledger)
-    deciding._checks.learn_sizes()
+    deciding._begin(deciding.known.ledger)
+    deciding.learn(checks.server_sizes(deciding.means))
     assert (deciding.means.cut, max(deciding.means.lengths)) == (65_536, 65_536)
     fitting = deciding.means.load.sessions
     assert fitting is not None
     assert fitting < 8
-    deciding._begin(deciding.means.ledger, sizes=deciding.means.sizes)
+    deciding._begin(deciding.known.ledger, sizes=deciding.means.sizes)
     assert (deciding.means.cut, deciding.means.load.sessions) == (65_536, fitting)
 
 
@@ -220,15 +221,14 @@ def test_an_arm_that_takes_no_session_at_all_is_named(tmp_path: Path) -> None:
         place=Place(database=tmp_path / "x.duckdb"),
         audience=Audience(),
     )
-    means = deciding.means
-    means.sizes = {"bf16": Sizes(window=131_072), "fp8": Sizes(window=16), "int8": Sizes()}
+    deciding.learn({"bf16": Sizes(window=131_072), "fp8": Sizes(window=16), "int8": Sizes()})
     with pytest.raises(
         PlanError, match="every session begins with more than the 16 tokens that fp8 takes"
     ) as error:
-        _ = means.trace
+        _ = deciding.means.trace
     assert "leave that arm out" in (error.value.hint or "")
-    means.sizes = {"bf16": Sizes(window=131_072), "fp8": Sizes(window=65_536), "int8": Sizes()}
-    assert means.narrow == ("fp8", 65_536)
+    deciding.learn({"bf16": Sizes(window=131_072), "fp8": Sizes(window=65_536), "int8": Sizes()})
+    assert deciding.means.narrow(0) == ("fp8", 65_536)
 
 
 def test_pairs_are_priced_by_finished_looks_alone(tmp_path: Path) -> None:
@@ -237,15 +237,17 @@ def test_pairs_are_priced_by_finished_looks_alone(tmp_path: Path) -> None:
         place=Place(database=tmp_path / "x.duckdb"),
         audience=Audience(),
     )
-    means, four = deciding.means, Stage(criterion="speed", amount=4)
+    four = Look(criterion="speed", amount=4)
     whole = deciding.price(four).minutes
-    means.pairs = 1  # of a look that was killed: what it took is lost time
+    deciding.known = replace(
+        deciding.known, pairs=1
+    )  # of a look that was killed: what it took is lost time
     assert deciding.price(four).minutes == pytest.approx(0.75 * whole)
-    finished = Asked(
-        stage=Stage(criterion="speed", amount=1), planned_minutes=3.0, minutes=3.0, said=""
+    finished = LedgerEntry(
+        stage=Look(criterion="speed", amount=1), planned_minutes=3.0, minutes=3.0, said=""
     )
-    means.ledger = replace(means.ledger, asked=(finished,))
-    means.pairs = 3
+    ledger = replace(deciding.known.ledger, asked=(finished,))
+    deciding.known = replace(deciding.known, ledger=ledger, pairs=3)
     assert deciding.price(four).minutes == pytest.approx(3.0)
 
 
@@ -274,12 +276,12 @@ def test_what_servers_say_that_are_started_for_the_first_pair_is_known_from_then
         "fp8": Identity(models=("m",), max_model_len=65_536),
     }
 
-    def played(speed: Speed, _: Stage) -> None:
+    def played(speed: BlockPairs, _: Look, __: Known) -> None:
         speed.meet(identities)
         laid_out.append(speed.means.cut)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Speed, "ask", played)
+    monkeypatch.setattr(BlockPairs, "ask", played)
     deciding = Deciding(
         study=launching(tmp_path), place=place, audience=Audience(notice=said.append)
     )
@@ -297,7 +299,7 @@ def test_what_servers_say_that_are_started_for_the_first_pair_is_known_from_then
     resumed = Deciding(
         study=launching(tmp_path), place=replace(place, run=None, resume="r"), audience=Audience()
     )
-    resumed._checks.learn_sizes()
+    resumed.learn(checks.server_sizes(resumed.means))
     assert resumed.means.sizes == deciding.means.sizes
 
 
@@ -306,16 +308,16 @@ def test_a_first_pair_that_is_laid_out_again_is_played_whatever_it_takes(
 ) -> None:
     asked = list[int]()
 
-    def played(speed: Speed, stage: Stage) -> None:
+    def played(speed: BlockPairs, stage: Look, __: Known) -> None:
         asked.append(stage.amount)
         speed.meet({arm: Identity(models=("m",), max_model_len=65_536) for arm in ("bf16", "fp8")})
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Speed, "ask", played)
+    monkeypatch.setattr(BlockPairs, "ask", played)
     study = extended(launching(tmp_path), budget_s=180.0)
     place = Place(database=tmp_path / "x.duckdb", run="r")
     deciding = Deciding(study=study, place=place, audience=Audience())
-    assert deciding.price(Stage(criterion="speed", amount=1)).minutes > 3
+    assert deciding.price(Look(criterion="speed", amount=1)).minutes > 3
     assert (deciding.play().ending, asked) == ("stopped", [1, 1])
     # What was stopped is spent: it is not played again and again.
     resumed = Deciding(study=study, place=place, audience=Audience())
@@ -330,19 +332,19 @@ def test_a_question_takes_what_is_left_of_its_price_without_starts_at_the_pace_o
         place=Place(database=tmp_path / "x.duckdb", run="r"),
         audience=Audience(),
     )
-    means, paying = deciding.means, known(verdict(pays="yes"))
-    at_first_s = deciding._question_s(paying)
+    paying, questions = known(verdict(pays="yes")), deciding._agenda
+    at_first_s = questions.question_s(paying)
     assert at_first_s is not None
     assert at_first_s > 0
     # The servers of the canary were running already.
-    canary = Asked(
-        stage=Stage(criterion="canary", amount=12, lengths=(4096,)),
+    canary = LedgerEntry(
+        stage=Look(criterion="canary", amount=12, lengths=(4096,)),
         planned_minutes=3.5,
         minutes=0.35,
         said="",
     )
-    means.ledger = replace(means.ledger, asked=(canary,))
-    assert deciding._question_s(paying) == pytest.approx(0.1 * at_first_s)
+    paying = replace(paying, ledger=replace(paying.ledger, asked=(canary,)))
+    assert questions.question_s(paying) == pytest.approx(0.1 * at_first_s)
 
 
 def test_a_limit_that_no_session_begins_within_is_named(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from advisor.decide import decide
 from agentload.cli._decide import foretold as as_text
-from agentload.decision.forecast import Forecast, Price, forecast, gains_shown
-from agentload.decision.sequence import ITEMS, PAIRS, TRIED, Stage
+from agentload.decision.forecast import Forecast, LookPrice, forecast, gains_shown
+from agentload.decision.look import DRAWS, ITEMS, PAIRS, Look
 from agentload.study.kinds import Decide
 from agentload.study.parts import TraceRef, Virtual
 from tests.advisor.cases import bare, observed
@@ -28,11 +28,11 @@ from tests.decision.forecasts import (
     played,
 )
 
-MINUTES = {"speed": 1.5, "capacity": 10.0 / TRIED[0], "accuracy": 0.05}
+MINUTES = {"speed": 1.5, "capacity": 10.0 / DRAWS[0], "accuracy": 0.05}
 
 
-def price(stage: Stage) -> Price:
-    return Price(minutes=MINUTES[stage.criterion] * stage.amount)
+def price(stage: Look) -> LookPrice:
+    return LookPrice(minutes=MINUTES[stage.criterion] * stage.amount)
 
 
 def foretold(
@@ -73,7 +73,7 @@ def test_the_least_that_says_anything_is_priced_even_where_the_budget_is_too_sma
     assert (speed.amount, twins.amount, search.amount, answers.amount) == (
         PAIRS[0],
         1,
-        TRIED[0],
+        DRAWS[0],
         ITEMS[0],
     )
 
@@ -177,5 +177,5 @@ def test_every_arm_has_a_gpu_that_costs() -> None:
 
 
 def test_what_gpus_cost_is_told_where_their_price_is_known() -> None:
-    assert Price(minutes=30.0).usd(2.5, 2) == pytest.approx(2.5)
-    assert Price(minutes=30.0).usd(None, 2) is None
+    assert LookPrice(minutes=30.0).usd(2.5, 2) == pytest.approx(2.5)
+    assert LookPrice(minutes=30.0).usd(None, 2) is None

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from agentload.decision.larger import budget_for
-from agentload.decision.play import Deciding, Outcome
-from agentload.decision.sequence import Criterion
+from agentload.decision.look import Criterion
+from agentload.decision.outcome import DecisionOutcome
+from agentload.decision.play import Deciding
 from agentload.run.audience import Audience
 from agentload.run.place import Place
 from agentload.study.change import extended
@@ -32,13 +33,13 @@ def test_a_larger_budget_makes_what_comes_before_longer() -> None:
     )
 
 
-def decided(study: Decide, folder: Path) -> Outcome:
+def decided(study: Decide, folder: Path) -> DecisionOutcome:
     return Deciding(
         study=study, place=Place(database=folder / "x.duckdb"), audience=Audience()
     ).play()
 
 
-def is_asked(wanted: Outcome, found: Outcome) -> bool:
+def is_asked(wanted: DecisionOutcome, found: DecisionOutcome) -> bool:
     """Tell whether the question that a budget was
     suggested for was asked, or was not needed any more.
     """

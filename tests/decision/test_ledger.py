@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from agentload.cli._decide import summary
-from agentload.decision.ledger import Asked, Ledger, ledger
-from agentload.decision.play import Outcome
-from agentload.decision.sequence import Criterion, Stage
+from agentload.decision.ledger import Ledger, LedgerEntry, ledger
+from agentload.decision.look import Criterion, Look
+from agentload.decision.outcome import DecisionOutcome
 from agentload.model.rows import ProbeRow
 from agentload.store import tables
 from agentload.store.database import reading
@@ -21,14 +21,11 @@ from agentload.study.kinds import Decide
 from agentload.study.parts import Live, TraceRef
 from agentload.verdict.policy import DECISION, Setting
 
-PAIRS = Asked(
-    stage=Stage(criterion="speed", amount=4),
-    planned_minutes=2.0,
-    minutes=3.0,
-    said="fp8: turn time",
+PAIRS = LedgerEntry(
+    stage=Look(criterion="speed", amount=4), planned_minutes=2.0, minutes=3.0, said="fp8: turn time"
 )
-ITEMS = Asked(
-    stage=Stage(criterion="accuracy", amount=30, lengths=(8192,)),
+ITEMS = LedgerEntry(
+    stage=Look(criterion="accuracy", amount=30, lengths=(8192,)),
     planned_minutes=1.0,
     minutes=0.5,
     said="fp8: as right",
@@ -78,14 +75,16 @@ def test_what_a_killed_question_took_is_among_what_is_spent() -> None:
         servers=Live(endpoints="a=http://x/v1,b=http://y/v1"),
         budget_s=600.0,
     )
-    ended = Outcome(run_id="r", document=None, asked=(PAIRS,), ending="budget", left_minutes=2.0)
+    ended = DecisionOutcome(
+        run_id="r", document=None, asked=(PAIRS,), ending="budget", left_minutes=2.0
+    )
     assert "spent 8 of 10 min" in summary(study, ended)
 
 
 def test_the_pace_of_questions_is_what_they_took_over_their_price(tmp_path: Path) -> None:
-    def looked(criterion: Criterion, planned: float, took: float) -> Asked:
-        return Asked(
-            stage=Stage(criterion=criterion, amount=1),
+    def looked(criterion: Criterion, planned: float, took: float) -> LedgerEntry:
+        return LedgerEntry(
+            stage=Look(criterion=criterion, amount=1),
             planned_minutes=planned,
             minutes=took,
             said="",

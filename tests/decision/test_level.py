@@ -11,8 +11,9 @@ import pytest
 
 from agentload.builtin import find
 from agentload.cli.main import main
-from agentload.decision.level import DRAWS, Level
-from agentload.decision.play import Deciding, Outcome
+from agentload.decision.outcome import DecisionOutcome
+from agentload.decision.play import Deciding
+from agentload.decision.single_session import DRAWS, SingleSession
 from agentload.report.advise import advise
 from agentload.report.render import render
 from agentload.run.audience import Audience
@@ -47,7 +48,7 @@ def planted(folder: Path, *, slower: float) -> str:
 
 def decided(
     folder: Path, profile: str, slo: Slo, *, agents: int | None = 400, minutes: float = 45.0
-) -> Outcome:
+) -> DecisionOutcome:
     study = Decide(
         traces=(TraceRef(path="chat"),),
         servers=Virtual(profile=profile, arms=("bf16", "fp8")),
@@ -59,7 +60,7 @@ def decided(
     return Deciding(study=study, place=place, audience=Audience()).play()
 
 
-def asked(outcome: Outcome) -> list[str]:
+def asked(outcome: DecisionOutcome) -> list[str]:
     """Return what was asked, each criterion once."""
     return list(dict.fromkeys(each.stage.criterion for each in outcome.asked))
 
@@ -133,8 +134,8 @@ def test_the_level_is_asked_once_and_takes_a_small_part_of_the_budget(tmp_path: 
     for study, is_wanted in ((without, False), (stated, True)):
         place = Place(database=tmp_path / "x.duckdb")
         deciding = Deciding(study=study, place=place, audience=Audience())
-        level = Level(means=deciding.means)
-        assert level.is_wanted is is_wanted
+        level = SingleSession(means=deciding.means)
+        assert level.is_wanted(deciding.known.ledger) is is_wanted
         (first, *_) = deciding.forecast()
         assert (first.criterion == "service level") is is_wanted
         if is_wanted:

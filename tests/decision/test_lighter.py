@@ -13,11 +13,13 @@ import duckdb
 import pytest
 
 from agentload.cli._decide import summary
-from agentload.decision.ledger import Asked, Ledger, ledger
+from agentload.decision.block_pairs import BlockPairs
+from agentload.decision.known import Known
+from agentload.decision.ledger import Ledger, LedgerEntry, ledger
 from agentload.decision.lighter import EasedLoad, LateError, caveat, half_of, load_after
-from agentload.decision.play import Deciding, Outcome
-from agentload.decision.sequence import Stage
-from agentload.decision.speed import Speed
+from agentload.decision.look import Look
+from agentload.decision.outcome import DecisionOutcome
+from agentload.decision.play import Deciding
 from agentload.evidence import grades
 from agentload.evidence.gather import gather
 from agentload.evidence.view import run_view
@@ -38,10 +40,14 @@ from agentload.study.stored import study_of
 from agentload.verdict.policy import Setting
 from tests.run.test_ready import busy_loops
 
-CHECKS = Asked(stage=Stage(criterion="checks", amount=1), planned_minutes=0.2, minutes=0.1, said="")
-PAIR = Asked(stage=Stage(criterion="speed", amount=1), planned_minutes=2.0, minutes=3.0, said="")
-CANARY = Asked(
-    stage=Stage(criterion="canary", amount=12, lengths=(4096,)),
+CHECKS = LedgerEntry(
+    stage=Look(criterion="checks", amount=1), planned_minutes=0.2, minutes=0.1, said=""
+)
+PAIR = LedgerEntry(
+    stage=Look(criterion="speed", amount=1), planned_minutes=2.0, minutes=3.0, said=""
+)
+CANARY = LedgerEntry(
+    stage=Look(criterion="canary", amount=12, lengths=(4096,)),
     planned_minutes=1.0,
     minutes=0.8,
     said="",
@@ -106,19 +112,19 @@ def test_the_ledger_of_a_lighter_run_keeps_checks_answers_and_what_was_spent(
 def test_answers_are_kept_under_a_lighter_load_and_the_time_that_they_took(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    database, lines, asked = tmp_path / "x.duckdb", list[str](), Speed.ask
+    database, lines, asked = tmp_path / "x.duckdb", list[str](), BlockPairs.ask
 
-    def late(speed: Speed, stage: Stage) -> float | None:
-        if stage.amount > 1 and not speed.means.ledger.given_up:
+    def late(speed: BlockPairs, look: Look, known: Known) -> float | None:
+        if look.amount > 1 and not speed.means.given_up:
             raise LateError(LATE)
-        return asked(speed, stage)
+        return asked(speed, look, known)
 
     def notice(text: str) -> None:
         lines.append(text)
-        if "asking: speed, 4" in text and deciding.means.ledger.given_up:
+        if "asking: speed, 4" in text and deciding.means.given_up:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Speed, "ask", late)
+    monkeypatch.setattr(BlockPairs, "ask", late)
     servers = Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8"))
     study = Decide(traces=(TraceRef(path="demo-chat"),), servers=servers, load=Load(sessions=4))
     deciding = Deciding(
@@ -163,7 +169,7 @@ class Busy:
         yield self
 
 
-def decided(place: Place, urls: str, busy: Busy, said: list[str]) -> Outcome:
+def decided(place: Place, urls: str, busy: Busy, said: list[str]) -> DecisionOutcome:
     study = Decide(
         traces=(TraceRef(path="demo-chat"),),
         servers=Live(endpoints=urls),

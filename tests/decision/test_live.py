@@ -17,7 +17,8 @@ from threading import Timer
 import duckdb
 import pytest
 
-from agentload.decision.play import Deciding, Outcome
+from agentload.decision.outcome import DecisionOutcome
+from agentload.decision.play import Deciding
 from agentload.errors import AgentloadError
 from agentload.evidence.view import run_view
 from agentload.live import health
@@ -99,7 +100,9 @@ class Hanging:
             self.ended_arms.add(send.arm)
 
 
-def decided(made: Decide, place: Place, *, stops_at: int) -> tuple[Outcome, Deciding, list[str]]:
+def decided(
+    made: Decide, place: Place, *, stops_at: int
+) -> tuple[DecisionOutcome, Deciding, list[str]]:
     listener = Listener(stops_at)
     deciding = Deciding(study=made, place=place, audience=Audience(notice=listener.notice))
     return deciding.play(), deciding, listener.asked
@@ -131,7 +134,7 @@ def test_a_decision_that_is_stopped_decides_on_what_is_there_and_goes_on_within_
         resumed, later, asked = decided(
             made, Place(database=place.database, resume=outcome.run_id), stops_at=1
         )
-    assert later.means.ledger.asked == first.means.ledger.asked
+    assert later.known.ledger.asked == first.known.ledger.asked
     assert resumed.left_minutes == pytest.approx(outcome.left_minutes, abs=0.05)
     assert stored(place.database, "SELECT count(*) FROM calls_row") == calls
     assert all("4 block pairs" not in each for each in asked), "what was played is not played again"
@@ -153,7 +156,7 @@ def test_a_killed_decision_goes_on_from_its_journals_before_there_is_a_database(
             made, Place(database=place.database, resume=outcome.run_id), stops_at=4
         )
     assert resumed.document is not None
-    assert later.means.ledger.lost_minutes[0] > 0, "the time of the question that was killed counts"
+    assert later.known.ledger.lost_minutes[0] > 0, "the time of the question that was killed counts"
 
 
 @pytest.mark.slow

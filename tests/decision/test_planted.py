@@ -13,20 +13,9 @@ import pytest
 from agentload.emulator.answers import success_rate
 from agentload.run.servers import arms_of
 from tests.decision import planted as bed
-from tests.decision.planted import (
-    ARMS,
-    CANDIDATE,
-    KINDS,
-    REFERENCE,
-    Column,
-    Known,
-    Loss,
-    Planted,
-    Row,
-    Said,
-    Word,
-    planted,
-)
+from tests.decision import planting
+from tests.decision.planted import Column, Row, Said, Word
+from tests.decision.planting import ARMS, CANDIDATE, KINDS, REFERENCE, Known, Loss, Planted, planted
 
 PLAIN = Planted(number=0, kind="faster", trace="chat", noise={"restart_sigma": 0.0})
 SLO = replace(PLAIN, kind="slower, half the GPUs", slo={"ttft_ms": 2000.0}, agents=400)
@@ -34,7 +23,7 @@ NOBODY = replace(PLAIN, kind="an SLO nobody meets", slo={"tpot_ms": 5.0})
 TWINS = replace(PLAIN, kind="twins", is_twin=True)
 KNOWN = Known(
     change=-0.2,
-    change_to={str(band): 0.2 if band < 32_000 else -0.2 for band in bed.BANDS},
+    change_to={str(band): 0.2 if band < 32_000 else -0.2 for band in planting.BANDS},
     carries=None,
     points=0.0,
     lost_from=None,
@@ -207,9 +196,9 @@ def test_kinds_take_turns_and_equal_seeds_draw_equal_deployments() -> None:
 
 def test_hours_of_a_load_tell_how_much_longer_turns_take() -> None:
     deployment = replace(
-        PLAIN, trace="demo-chat", times=dict.fromkeys((*bed.ALL_STEPS, "batch8_ms"), 1.2)
+        PLAIN, trace="demo-chat", times=dict.fromkeys((*planting.ALL_STEPS, "batch8_ms"), 1.2)
     )
-    turns = bed._timed(bed.hours(deployment, sessions=2, seconds=600.0))
+    turns = planting._timed(planting.hours(deployment, sessions=2, seconds=600.0))
     change = sum(turn.log_ratio for turn in turns) / len(turns)
     assert len(turns) > 100
     assert 0.17 < change < 0.21
@@ -217,7 +206,7 @@ def test_hours_of_a_load_tell_how_much_longer_turns_take() -> None:
 
 @pytest.mark.slow
 def test_an_interrupted_grading_continues_and_a_small_decision_is_graded(tmp_path: Path) -> None:
-    faster = dict.fromkeys((*bed.ALL_STEPS, "batch8_ms"), 0.6)
+    faster = dict.fromkeys((*planting.ALL_STEPS, "batch8_ms"), 0.6)
     never = (Loss(low=2, high=200_000, points=100.0),)
     small = replace(PLAIN, trace="demo-chat", times=faster, losses=never, budget_s=240.0)
     into = tmp_path / "rows.jsonl"

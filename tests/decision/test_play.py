@@ -18,14 +18,16 @@ import pytest
 
 from advisor.policy import Policy
 from agentload.cli._decide import beyond_budget
-from agentload.decision import play
-from agentload.decision.accuracy import Accuracy
-from agentload.decision.forecast import Price
-from agentload.decision.ledger import Asked, Ledger, ledger
-from agentload.decision.means import Means
+from agentload.decision.forecast import LookPrice
+from agentload.decision.known import Known, RunRows, known
+from agentload.decision.ledger import Ledger, LedgerEntry, ledger
+from agentload.decision.look import Look
+from agentload.decision.means import Means, replay_begun
+from agentload.decision.outcome import DecisionOutcome
 from agentload.decision.pair_load import SESSIONS
-from agentload.decision.play import Deciding, Outcome, knowledge, told, usual_fault, whole_pairs
-from agentload.decision.sequence import Known, Stage
+from agentload.decision.paired_answers import PairedAnswers
+from agentload.decision.play import Deciding
+from agentload.decision.user_trace import UserTrace
 from agentload.errors import EvidenceError, PlanError, UsageError
 from agentload.model.rows import AnswerRow, VerdictRow
 from agentload.report.advise import advise
@@ -56,7 +58,7 @@ STUDY = Decide(
 )
 
 
-def decided(study: Decide, folder: Path) -> tuple[Outcome, list[str]]:
+def decided(study: Decide, folder: Path) -> tuple[DecisionOutcome, list[str]]:
     said: list[str] = []
     deciding = Deciding(
         study=study,
@@ -71,9 +73,9 @@ def test_pairs_whose_answers_are_long_take_what_the_profile_says(tmp_path: Path)
     deciding = Deciding(
         study=study, place=Place(database=tmp_path / "x.duckdb"), audience=Audience()
     )
-    look = Stage(criterion="speed", amount=2)
+    look = Look(criterion="speed", amount=2)
     planned = deciding.price(look).minutes
-    assert deciding._questions["speed"].ask(look) == pytest.approx(planned, rel=0.1)
+    assert deciding._agenda.of["speed"].ask(look, deciding.known) == pytest.approx(planned, rel=0.1)
 
 
 def test_all_that_is_asked_lies_in_one_run_and_is_told_while_it_is_asked(tmp_path: Path) -> None:
@@ -112,7 +114,7 @@ def answer(context: int, item: int) -> AnswerRow:
 
 
 def test_a_pair_is_whole_where_every_arm_has_a_valid_block_of_it() -> None:
-    blocks = [
+    blocks = (
         *(block(arm, 0, 0.0) for arm in ("bf16", "fp8", "bf16@control")),
         block("bf16", 1, 0.0),
         block("bf16", 2, 0.0),
@@ -120,11 +122,11 @@ def test_a_pair_is_whole_where_every_arm_has_a_valid_block_of_it() -> None:
         block("bf16", 3, 0.0, void="server died"),
         block("fp8", 3, 0.0, void="clock drop"),
         *(block(arm, FIRST, 0.0) for arm in ("bf16", "fp8")),
-    ]
-    assert whole_pairs(blocks, ("bf16", "fp8")) == 1
-    assert whole_pairs([*blocks, block("fp8", 2, 9.0)], ("bf16", "fp8")) == 2
-    assert usual_fault(blocks) == "clock drop"
-    assert usual_fault(blocks[:4]) is None
+    )
+    rows = RunRows(arms=("bf16", "fp8"), blocks=blocks)
+    assert (rows.pairs, rows.invalid) == (1, "clock drop")
+    assert replace(rows, blocks=(*blocks, block("fp8", 2, 9.0))).pairs == 2
+    assert replace(rows, blocks=blocks[:4]).invalid is None
 
 
 def test_what_is_known_follows_from_a_verdict_and_the_questions_that_were_answered() -> None:
@@ -132,9 +134,36 @@ def test_what_is_known_follows_from_a_verdict_and_the_questions_that_were_answer
         view=view(), decision=sample.decision(), evidence=sample.evidence(), setting=Setting()
     )
     asked = [(8192, 0), (8192, 1), (4096, 0), (4096, 0)]
-    answers = [answer(context, item) for context, item in asked]
-    known = knowledge(found, answers, pairs=6, tried=2)
-    assert known == Known(decision=found.decision, pairs=6, items=3, lengths=(4096, 8192), tried=2)
+    pairs = tuple(block(arm, pair, 0.0) for arm in ("bf16", "fp8") for pair in range(6))
+    rows = RunRows(
+        arms=("bf16", "fp8"),
+        blocks=pairs,
+        answers=tuple(answer(context, item) for context, item in asked),
+        verdict=found,
+    )
+    begun = Ledger(database=Path("x.duckdb"), run="r")
+
+    def at(rows: RunRows, *, counts_answers: bool) -> Known:
+        return known(
+            rows, begun, counts_answers=counts_answers, is_compared=True, has_twins=True, starts=2
+        )
+
+    expected = Known(
+        ledger=begun,
+        decision=found.decision,
+        findings=found.decision.findings,
+        pairs=6,
+        items=3,
+        lengths=(4096, 8192),
+        starts=2,
+    )
+    assert at(rows, counts_answers=True) == expected
+    assert at(rows, counts_answers=False) == replace(expected, items=0, lengths=()), (
+        "the answers of a canary are no look"
+    )
+    assert at(replace(rows, verdict=None, fault="one piece"), counts_answers=True) == Known(
+        ledger=begun, pairs=6, invalid="one piece"
+    )
 
 
 def test_a_decision_makes_one_document_however_many_questions_it_asks(
@@ -150,7 +179,7 @@ def test_a_decision_makes_one_document_however_many_questions_it_asks(
         return call
 
     monkeypatch.setattr("agentload.report.advise.document", counted("documents", document))
-    monkeypatch.setattr(play, "verdict", counted("verdicts", verdict))
+    monkeypatch.setattr("agentload.decision.known.verdict", counted("verdicts", verdict))
     outcome, _ = decided(STUDY, tmp_path)
     asked_of_pairs = [each for each in outcome.asked if each.stage.criterion != "checks"]
     assert len(asked_of_pairs) > 1
@@ -188,7 +217,7 @@ def test_a_decision_says_what_it_asks_what_is_spent_and_what_is_known(tmp_path: 
     assert deciding.status() == ()
     outcome = deciding.play()
     last = outcome.asked[-1]
-    assert seen[-1][0].startswith(f"{told(last.stage)} · ")
+    assert seen[-1][0].startswith(f"{last.stage.title} · ")
     assert seen[-1][0].endswith(" of 4 min spent")
     assert seen[-1][1] == last.said
 
@@ -196,11 +225,10 @@ def test_a_decision_says_what_it_asks_what_is_spent_and_what_is_known(tmp_path: 
 def test_questions_that_bring_no_answer_are_not_asked_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Accuracy, "ask", lambda *_: 0.0)
+    monkeypatch.setattr(PairedAnswers, "ask", lambda *_: 0.0)
     monkeypatch.setattr(
-        play,
-        "following",
-        lambda *_, **__: iter([Stage(criterion="accuracy", amount=30, lengths=(8192,))]),
+        "agentload.decision.agenda.next_looks",
+        lambda *_, **__: iter([Look(criterion="accuracy", amount=30, lengths=(8192,))]),
     )
     outcome, _ = decided(STUDY, tmp_path)
     asked = [each.stage.criterion for each in outcome.asked]
@@ -220,7 +248,7 @@ def test_a_first_pair_that_tells_nothing_is_followed_by_others(
         if text.startswith("asking: speed, 4"):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(play, "verdict", silent)
+    monkeypatch.setattr("agentload.decision.known.verdict", silent)
     outcome = Deciding(
         study=STUDY, place=Place(database=tmp_path / "x.duckdb"), audience=Audience(notice=notice)
     ).play()
@@ -231,7 +259,9 @@ def test_a_first_pair_that_tells_nothing_is_followed_by_others(
     ) in said
 
 
-CHECKS = Asked(stage=Stage(criterion="checks", amount=1), planned_minutes=0.1, minutes=0.1, said="")
+CHECKS = LedgerEntry(
+    stage=Look(criterion="checks", amount=1), planned_minutes=0.1, minutes=0.1, said=""
+)
 URLS = Live(endpoints="bf16=http://127.0.0.1:9/v1,fp8=http://127.0.0.1:8/v1")
 
 
@@ -245,15 +275,15 @@ class Question:
 
     carry_out: Callable[[], float]
 
-    def price(self, _: Stage) -> Price:
+    def price(self, _: Look, __: Known) -> LookPrice:
         """Take a few minutes."""
-        return Price(minutes=3.0)
+        return LookPrice(minutes=3.0)
 
-    def ask(self, _: Stage) -> float:
+    def ask(self, _: Look, __: Known) -> float:
         """Do what the test says."""
         return self.carry_out()
 
-    def said(self, _: Known | None) -> str:
+    def said(self, _: Known) -> str:
         """Say nothing."""
         return ""
 
@@ -264,8 +294,9 @@ def checked(
     """Return a decision whose checks are over, and whose pairs are these."""
     deciding = Deciding(study=study, place=Place(database=database, run="r"), audience=Audience())
     # fields by name
-    deciding.means.ledger = replace(deciding.means.ledger.write("asked", CHECKS), **before)  # type: ignore[arg-type]
-    deciding._questions = {**deciding._questions, "speed": Question(asked)}
+    asked_before = replace(deciding.known.ledger.write("asked", CHECKS), **before)  # type: ignore[arg-type]
+    deciding.known = replace(deciding.known, ledger=asked_before)
+    deciding._agenda.of["speed"] = Question(asked)
     return deciding
 
 
@@ -282,7 +313,7 @@ def test_what_a_killed_first_pair_took_is_spent_before_the_run_is_begun(tmp_path
         raise Killed
 
     with pytest.raises(Killed):
-        checked(msgspec.structs.replace(STUDY, servers=URLS), database, killed)._play()
+        checked(msgspec.structs.replace(STUDY, servers=URLS), database, killed)._under_one_load()
     assert found[0].asked == (CHECKS,)
     assert found[0].minutes == pytest.approx(2.1, abs=0.1)
 
@@ -298,7 +329,7 @@ def test_a_first_pair_that_others_went_before_is_played_within_what_they_left(
         raise KeyboardInterrupt
 
     study = msgspec.structs.replace(STUDY, servers=URLS)
-    outcome = checked(study, tmp_path / "x.duckdb", stopped, lost_minutes=lost)._play()
+    outcome = checked(study, tmp_path / "x.duckdb", stopped, lost_minutes=lost)._under_one_load()
     assert (len(played), outcome.ending) == (asked, "stopped" if asked else "budget")
     if not asked:
         said = beyond_budget(outcome) or ""
@@ -371,14 +402,15 @@ def test_a_decision_that_was_killed_before_there_was_a_database_is_resumed_under
             place=place,
             audience=Audience(),
             run=resume,
-            ledger=ledger(database, resume),
+            user=UserTrace(study),
+            began=replay_begun(place),
         )
 
     assert means("r1").load == load
-    checks = Asked(
-        stage=Stage(criterion="checks", amount=1), planned_minutes=0.1, minutes=0.1, said=""
+    checks = LedgerEntry(
+        stage=Look(criterion="checks", amount=1), planned_minutes=0.1, minutes=0.1, said=""
     )
-    means("r3").ledger.write("asked", checks)
+    ledger(database, "r3").write("asked", checks)
     assert means("r3").load.sessions == SESSIONS
     with pytest.raises(PlanError, match="no journal of run r2"):
         _ = means("r2").load

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from advisor.estimate import Estimate
 from advisor.steps import MorePairs, Questions, Restarts, Search, Step, Swap
 from advisor.verdict import ArmVerdict, Change, Choice, Decision, Leg, LegState, Need, Word
-from agentload.decision.sequence import (
-    FIRST,
-    ITEMS,
-    LENGTHS,
-    PAIRS,
-    TRIED,
-    Known,
-    Stage,
-    following,
-    lengths,
-    settling,
-)
+from agentload.decision.known import Known
+from agentload.decision.ledger import Ledger
+from agentload.decision.look import DRAWS, FIRST, ITEMS, LENGTHS, PAIRS, Look
+from agentload.decision.sequence import lengths, next_looks, settling_look
 
 CHOICE = Choice(
     arm="bf16",
@@ -33,6 +26,7 @@ CHOICE = Choice(
 )
 
 
+LEDGER = Ledger(database=Path("x.duckdb"), run="r")
 QUESTIONS = Need(what="", step=Questions(lengths=LENGTHS, items=600))
 
 
@@ -58,6 +52,11 @@ def verdict(
         capacity=None if capacity is None else Leg(name="capacity", state=capacity, reason=""),
         reason="",
     )
+
+
+def early(pairs: int) -> Known:
+    """Return what is known while a run holds too little."""
+    return Known(ledger=LEDGER, pairs=pairs)
 
 
 def known(
@@ -92,17 +91,19 @@ def known(
         caveats=nothing,
         flips=nothing,
     )
-    return Known(decision=decision, pairs=pairs, items=items, lengths=asked, tried=tried)
+    return Known(
+        ledger=LEDGER, decision=decision, pairs=pairs, items=items, lengths=asked, tried=tried
+    )
 
 
 def test_whether_a_level_is_met_at_all_is_asked_as_soon_as_there_is_a_run_to_keep_it() -> None:
-    def wanted(now: Known | None, pairs: int) -> list[str]:
-        return [each.criterion for each in following(now, capacity=True, pairs=pairs, level=True)]
+    def wanted(now: Known) -> list[str]:
+        return [each.criterion for each in next_looks(now, capacity=True, level=True)]
 
-    assert wanted(None, 0) == ["speed"]
-    assert wanted(None, FIRST) == ["service level", "speed"]
-    assert wanted(known(verdict()), PAIRS[0])[0] == "service level"
-    assert wanted(known(verdict(word="avoid")), FIRST) == []
+    assert wanted(early(0)) == ["speed"]
+    assert wanted(early(FIRST)) == ["service level", "speed"]
+    assert wanted(known(verdict(), pairs=PAIRS[0]))[0] == "service level"
+    assert wanted(known(verdict(word="avoid"), pairs=FIRST)) == []
 
 
 def test_capacity_that_can_decide_is_measured_before_speed_is_refined() -> None:
@@ -110,56 +111,54 @@ def test_capacity_that_can_decide_is_measured_before_speed_is_refined() -> None:
     unknown = verdict(pays="untested", capacity="untested")
     needs = (Need(what="", step=trials),)
     by_gpus = replace(unknown, pays=replace(unknown.pays, needs=needs))
-    assert following_of(known(by_gpus), capacity=True) == ("capacity", TRIED[0])
+    assert next_of(known(by_gpus), capacity=True) == ("capacity", DRAWS[0])
     paying = replace(by_gpus, pays=replace(by_gpus.pays, state="yes"))
-    assert following_of(known(paying, tried=TRIED[0]), capacity=True) == ("accuracy", ITEMS[0])
+    assert next_of(known(paying, tried=DRAWS[0]), capacity=True) == ("accuracy", ITEMS[0])
 
 
-def following_of(now: Known | None, *, capacity: bool = False) -> tuple[str, int] | None:
-    stage = next(following(now, capacity=capacity), None)
-    return None if stage is None else (stage.criterion, stage.amount)
+def next_of(now: Known, *, capacity: bool = False) -> tuple[str, int] | None:
+    look = next(next_looks(now, capacity=capacity), None)
+    return None if look is None else (look.criterion, look.amount)
 
 
 def test_speed_is_asked_first() -> None:
-    assert [*following(None, capacity=True)] == [Stage(criterion="speed", amount=FIRST)], (
+    assert [*next_looks(early(0), capacity=True)] == [Look(criterion="speed", amount=FIRST)], (
         "a version with a known bug needs no more"
     )
-    assert [*following(None, capacity=True, pairs=FIRST)] == [
-        Stage(criterion="speed", amount=PAIRS[0])
-    ]
+    assert [*next_looks(early(FIRST), capacity=True)] == [Look(criterion="speed", amount=PAIRS[0])]
 
 
 @pytest.mark.parametrize("word", ["use", "avoid", "no difference", "calibrate"])
 def test_nothing_is_asked_once_every_arm_is_decided(word: Word) -> None:
-    assert following_of(known(verdict(word=word)), capacity=True) is None
-    assert following_of(known(verdict(word=word), verdict("skip", pays="unclear"))) is not None
+    assert next_of(known(verdict(word=word)), capacity=True) is None
+    assert next_of(known(verdict(word=word), verdict("skip", pays="unclear"))) is not None
 
 
 def test_more_pairs_are_played_look_by_look_until_there_are_no_more_looks() -> None:
-    looks = [following_of(known(verdict(), pairs=pairs)) for pairs in (4, 7, 46, 64)]
+    looks = [next_of(known(verdict(), pairs=pairs)) for pairs in (4, 7, 46, 64)]
     assert looks == [("speed", 5), ("speed", 8), ("speed", 64), None]
 
 
 def test_answers_are_asked_only_of_what_pays() -> None:
-    assert following_of(known(verdict(pays="yes"))) == ("accuracy", ITEMS[0])
-    assert following_of(known(verdict(pays="unclear", capacity="yes"))) == ("accuracy", ITEMS[0])
-    assert following_of(known(verdict(pays="unclear"), verdict("skip", pays="yes"))) == (
+    assert next_of(known(verdict(pays="yes"))) == ("accuracy", ITEMS[0])
+    assert next_of(known(verdict(pays="unclear", capacity="yes"))) == ("accuracy", ITEMS[0])
+    assert next_of(known(verdict(pays="unclear"), verdict("skip", pays="yes"))) == (
         "accuracy",
         ITEMS[0],
     )
-    assert following_of(known(verdict(pays="equal"))) is None
+    assert next_of(known(verdict(pays="equal"))) is None
 
 
 def test_more_answers_are_asked_at_the_lengths_of_those_before_until_there_are_no_more_looks() -> (
     None
 ):
     paying = verdict(pays="yes", safe="unclear")
-    stage = next(following(known(paying, items=130, asked=(4096,)), capacity=False))
-    assert stage == Stage(criterion="accuracy", amount=160, lengths=(4096,))
-    assert following_of(known(paying, items=ITEMS[-1])) is None
+    look = next(next_looks(known(paying, items=130, asked=(4096,)), capacity=False))
+    assert look == Look(criterion="accuracy", amount=160, lengths=(4096,))
+    assert next_of(known(paying, items=ITEMS[-1])) is None
     needs = replace(paying, needs=(Need(what="", step=Questions(lengths=(8192,), items=900)),))
-    stage = next(following(known(needs, items=30, asked=(8192, 16384)), capacity=False))
-    assert stage == Stage(criterion="accuracy", amount=120, lengths=(8192,)), (
+    look = next(next_looks(known(needs, items=30, asked=(8192, 16384)), capacity=False))
+    assert look == Look(criterion="accuracy", amount=120, lengths=(8192,)), (
         "the longest is asked once, and decides nothing"
     )
 
@@ -168,32 +167,28 @@ def test_capacity_is_measured_before_the_dear_questions_and_again_only_while_it_
     None
 ):
     paying, equal = verdict(pays="yes"), verdict(pays="untested", capacity="unclear")
-    assert following_of(known(paying), capacity=True) == ("capacity", TRIED[0])
-    assert following_of(known(paying, tried=TRIED[0]), capacity=True) == ("accuracy", ITEMS[0])
-    assert following_of(known(verdict(), pairs=PAIRS[0]), capacity=True) == ("speed", PAIRS[1])
-    assert following_of(known(verdict(), pairs=PAIRS[2]), capacity=True) == ("capacity", TRIED[0])
-    assert following_of(known(verdict(), pairs=PAIRS[2], tried=TRIED[0]), capacity=True) == (
+    assert next_of(known(paying), capacity=True) == ("capacity", DRAWS[0])
+    assert next_of(known(paying, tried=DRAWS[0]), capacity=True) == ("accuracy", ITEMS[0])
+    assert next_of(known(verdict(), pairs=PAIRS[0]), capacity=True) == ("speed", PAIRS[1])
+    assert next_of(known(verdict(), pairs=PAIRS[2]), capacity=True) == ("capacity", DRAWS[0])
+    assert next_of(known(verdict(), pairs=PAIRS[2], tried=DRAWS[0]), capacity=True) == (
         "speed",
         PAIRS[3],
     )
-    assert [following_of(known(equal, tried=tried), capacity=True) for tried in TRIED] == [
+    assert [next_of(known(equal, tried=tried), capacity=True) for tried in DRAWS] == [
         ("capacity", 6),
         ("capacity", 12),
         None,
     ]
     assert (
-        following_of(
-            known(verdict(pays="untested", capacity="equal"), tried=TRIED[0]), capacity=True
-        )
+        next_of(known(verdict(pays="untested", capacity="equal"), tried=DRAWS[0]), capacity=True)
         is None
     )
     assert (
-        following_of(
-            known(verdict(pays="untested", capacity="untested"), tried=TRIED[0]), capacity=True
-        )
+        next_of(known(verdict(pays="untested", capacity="untested"), tried=DRAWS[0]), capacity=True)
         is None
     ), "a check failed"
-    assert following_of(known(verdict(capacity="equal"), pairs=PAIRS[2]), capacity=True) == (
+    assert next_of(known(verdict(capacity="equal"), pairs=PAIRS[2]), capacity=True) == (
         "speed",
         PAIRS[3],
     ), "pools of one size"
@@ -201,21 +196,21 @@ def test_capacity_is_measured_before_the_dear_questions_and_again_only_while_it_
 
 def test_what_settles_an_arm_is_the_look_that_its_needs_reach() -> None:
     few, many = (
-        Stage(criterion="speed", amount=5),
-        Stage(criterion="accuracy", amount=120, lengths=LENGTHS),
+        Look(criterion="speed", amount=5),
+        Look(criterion="accuracy", amount=120, lengths=LENGTHS),
     )
-    assert settling(known(verdict(step=MorePairs(pairs=18))), few) == replace(few, amount=20)
-    assert settling(known(verdict(step=MorePairs(pairs=900))), few) == replace(
+    assert settling_look(known(verdict(step=MorePairs(pairs=18))), few) == replace(few, amount=20)
+    assert settling_look(known(verdict(step=MorePairs(pairs=900))), few) == replace(
         few, amount=PAIRS[-1]
     ), "no look goes further"
-    assert settling(known(verdict(step=Restarts(restarts=30))), few) == few, (
+    assert settling_look(known(verdict(step=Restarts(restarts=30))), few) == few, (
         "what more pairs do not settle"
     )
     asked = replace(
         verdict(pays="yes"), safe=Leg(name="safe", state="unclear", reason="", needs=(QUESTIONS,))
     )
-    assert settling(known(asked), many) == replace(many, amount=680)
-    assert settling(known(asked), Stage(criterion="capacity", amount=6)) == Stage(
+    assert settling_look(known(asked), many) == replace(many, amount=680)
+    assert settling_look(known(asked), Look(criterion="capacity", amount=6)) == Look(
         criterion="capacity", amount=6
     )
 
@@ -223,12 +218,12 @@ def test_what_settles_an_arm_is_the_look_that_its_needs_reach() -> None:
 def test_more_pairs_are_not_played_where_they_settle_nothing() -> None:
     # What is open takes other starts, or a client that
     # keeps up: the same pairs again would end the same way.
-    assert following_of(known(verdict(step=Restarts(restarts=8)), pairs=12)) == ("speed", 16), (
+    assert next_of(known(verdict(step=Restarts(restarts=8)), pairs=12)) == ("speed", 16), (
         "a few more may show that nothing changed"
     )
-    assert following_of(known(verdict(step=Restarts(restarts=8)), pairs=16)) is None
-    assert following_of(known(verdict(pays="untested"))) is None
-    assert following_of(known(verdict(pays="untested")), capacity=True) == ("capacity", TRIED[0])
+    assert next_of(known(verdict(step=Restarts(restarts=8)), pairs=16)) is None
+    assert next_of(known(verdict(pays="untested"))) is None
+    assert next_of(known(verdict(pays="untested")), capacity=True) == ("capacity", DRAWS[0])
 
 
 def measured(value: float, low: float | None, high: float | None, *, margin: float = 0.03) -> Leg:
@@ -261,7 +256,7 @@ def test_pairs_are_played_while_their_last_look_may_settle_speed(
 ) -> None:
     leg = replace(measured(*change), needs=(Need(what="", step=step),))
     now = known(replace(verdict(), pays=leg), pairs=PAIRS[2])
-    assert (following_of(now) == ("speed", PAIRS[3])) is asked
+    assert (next_of(now) == ("speed", PAIRS[3])) is asked
 
 
 @pytest.mark.parametrize(
@@ -299,8 +294,9 @@ def test_pairs_are_played_while_a_bound_may_still_pass_the_margin(
         by_pair=seen,
     )
     now = known(replace(verdict(), pays=leg), pairs=PAIRS[2])
+    assert now.decision is not None
     now = replace(now, decision=replace(now.decision, changes=(change,)))
-    assert (following_of(now) == ("speed", PAIRS[3])) is asked
+    assert (next_of(now) == ("speed", PAIRS[3])) is asked
 
 
 @pytest.mark.parametrize(
@@ -324,9 +320,7 @@ def test_trials_are_made_while_their_last_look_may_settle_capacity(
     ratio: tuple[float, float | None, float | None], *, asked: bool
 ) -> None:
     equal = replace(verdict(pays="untested"), capacity=measured(*ratio, margin=0.10))
-    assert (
-        following_of(known(equal, tried=TRIED[0]), capacity=True) == ("capacity", TRIED[1])
-    ) is asked
+    assert (next_of(known(equal, tried=DRAWS[0]), capacity=True) == ("capacity", DRAWS[1])) is asked
 
 
 def test_more_agents_settle_nothing_while_turns_may_be_longer_or_answers_are_what_is_open() -> None:
@@ -343,40 +337,46 @@ def test_more_agents_settle_nothing_while_turns_may_be_longer_or_answers_are_wha
         (replace(longer, state="yes", needs=()), None),
     ):
         now = known(
-            replace(verdict(), pays=pays, capacity=more), pairs=64, items=ITEMS[-1], tried=TRIED[0]
+            replace(verdict(), pays=pays, capacity=more), pairs=64, items=ITEMS[-1], tried=DRAWS[0]
         )
-        assert following_of(now, capacity=True) == asked
-    now = known(replace(verdict(), pays=longer, capacity=far_more), pairs=64, tried=TRIED[0])
-    assert following_of(now, capacity=True) == ("capacity", 6), (
+        assert next_of(now, capacity=True) == asked
+    now = known(replace(verdict(), pays=longer, capacity=far_more), pairs=64, tried=DRAWS[0])
+    assert next_of(now, capacity=True) == ("capacity", 6), (
         "they are likely to be shown, and a reason to ask for answers"
     )
 
 
 def test_what_does_not_fit_into_a_budget_leaves_room_for_what_does() -> None:
     now = known(verdict(pays="yes"))
-    wanted = following(replace(now, step_times=2), capacity=True)
-    assert [stage.criterion for stage in wanted] == ["step times", "capacity", "accuracy"]
+    wanted = next_looks(replace(now, step_times=2), capacity=True)
+    assert [look.criterion for look in wanted] == ["step times", "capacity", "accuracy"]
 
 
 def test_what_is_cheap_is_asked_after_the_first_pair_and_before_speed_is_refined() -> None:
-    cheap = (Stage(criterion="canary", amount=36), Stage(criterion="screen", amount=1))
-    assert [*following(None, capacity=True, cheap=cheap)] == [
-        Stage(criterion="speed", amount=FIRST)
+    cheap = (Look(criterion="canary", amount=36), Look(criterion="screen", amount=1))
+    assert [*next_looks(early(0), capacity=True, cheap=cheap)] == [
+        Look(criterion="speed", amount=FIRST)
     ]
-    first = [*following(None, capacity=True, pairs=FIRST, cheap=cheap)]
-    assert first == [*cheap, Stage(criterion="speed", amount=PAIRS[0])]
-    assert following_of(known(verdict(word="avoid"))) is None
+    first = [*next_looks(early(FIRST), capacity=True, cheap=cheap)]
+    assert first == [*cheap, Look(criterion="speed", amount=PAIRS[0])]
+    assert next_of(known(verdict(word="avoid"))) is None
     assert "canary" not in [
-        each.criterion for each in following(known(verdict()), capacity=True, cheap=cheap)
+        each.criterion for each in next_looks(known(verdict()), capacity=True, cheap=cheap)
     ]
+
+
+def decision_of(each: ArmVerdict) -> Decision:
+    found = known(each).decision
+    assert found is not None
+    return found
 
 
 def test_questions_are_asked_at_the_lengths_that_the_advisor_wants() -> None:
     wants = Need(what="", step=Questions(lengths=(16384, 32768)))
     other = Need(what="", step=MorePairs(pairs=8))
-    assert lengths(known(replace(verdict(), needs=(other, wants))).decision) == (16384, 32768)
-    assert lengths(known(verdict()).decision) == LENGTHS
-    asked = known(replace(verdict(), needs=(other, wants))).decision
+    assert lengths(decision_of(replace(verdict(), needs=(other, wants)))) == (16384, 32768)
+    assert lengths(decision_of(verdict())) == LENGTHS
+    asked = decision_of(replace(verdict(), needs=(other, wants)))
     assert lengths(asked, asked=(16384, 65536)) == (16384,)
     assert lengths(asked, asked=(4096,)) == (4096,)
 
@@ -398,12 +398,12 @@ def test_questions_are_asked_while_the_last_look_may_tell(
     found = Estimate(value=value, low=low, high=high, n=items, unit="share", method="", level=0.991)
     safe = Leg(name="safe", state="unclear", reason="", estimate=found, margin=0.03)
     now = known(replace(verdict(pays="yes"), safe=safe), items=items)
-    assert (following_of(now) is not None) is asked
+    assert (next_of(now) is not None) is asked
 
 
 def test_questions_that_the_reference_could_not_answer_are_not_asked_again() -> None:
     spoiled = verdict(pays="yes", safe="untested")
-    assert following_of(known(spoiled)) == ("accuracy", ITEMS[0]), "nothing was asked yet"
-    assert following_of(known(spoiled, items=ITEMS[0])) is None
+    assert next_of(known(spoiled)) == ("accuracy", ITEMS[0]), "nothing was asked yet"
+    assert next_of(known(spoiled, items=ITEMS[0])) is None
     elsewhere = replace(spoiled, safe=replace(spoiled.safe, needs=(QUESTIONS,)))
-    assert following_of(known(elsewhere, items=ITEMS[0])) == ("accuracy", ITEMS[1])
+    assert next_of(known(elsewhere, items=ITEMS[0])) == ("accuracy", ITEMS[1])

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.decision.capacity import Bracket, Capacity, around
+from agentload.decision.carried_load import Bracket, CarriedLoad, around
+from agentload.decision.known import Known
 from agentload.decision.ledger import Ledger
+from agentload.decision.look import DRAWS, PAIRS, Look
 from agentload.decision.means import Means
-from agentload.decision.sequence import PAIRS, TRIED, Stage, following
+from agentload.decision.sequence import next_looks
 from agentload.decision.twin import Twins
+from agentload.decision.user_trace import UserTrace
 from agentload.emulator.steptime import StepClock
 from agentload.evidence.capacity import capacity, concurrency
 from agentload.evidence.gather import gather
@@ -32,6 +36,7 @@ from agentload.study.parts import Load, Slo, TraceRef, Virtual
 from tests.decision.test_sequence import known, verdict
 
 LLAMA = Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8"))
+BEGUN = Known(ledger=Ledger(database=Path("x.duckdb"), run="r"))
 TRACES = (TraceRef(path="demo-chat"),)
 STUDY = Decide(
     traces=TRACES,
@@ -88,14 +93,14 @@ def test_trials_lie_on_both_sides_of_the_limit_a_tenth_below_and_a_fifth_above_o
 
 def test_step_times_are_played_before_capacity_is_measured() -> None:
     before = replace(known(verdict(), pairs=PAIRS[2]), step_times=2)
-    assert next(following(before, capacity=True)) == Stage(criterion="step times", amount=2)
-    assert next(following(replace(before, step_times=0), capacity=True)) == Stage(
-        criterion="capacity", amount=TRIED[0]
+    assert next(next_looks(before, capacity=True)) == Look(criterion="step times", amount=2)
+    assert next(next_looks(replace(before, step_times=0), capacity=True)) == Look(
+        criterion="capacity", amount=DRAWS[0]
     )
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Capacity, list[str]]:
+def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[CarriedLoad, list[str]]:
     said: list[str] = []
     place = Place(database=tmp_path_factory.mktemp("twin") / "x.duckdb", run="r")
     simulate(
@@ -105,25 +110,23 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Capacity, list[str
         ),
         Audience(),
     )
-    ledger = Ledger(database=place.database, run="r")
-    means = Means(
-        study=STUDY, place=place, audience=Audience(notice=said.append), run="r", ledger=ledger
-    )
+    audience = Audience(notice=said.append)
+    means = Means(study=STUDY, place=place, audience=audience, run="r", user=UserTrace(STUDY))
     twins = Twins(means=means)
-    assert twins.wanted() == 1, "a budget of ten minutes has time for one play"
-    once = Stage(criterion="step times", amount=1)
-    minutes = twins.ask(once)
-    assert minutes == pytest.approx(twins.price(once).minutes, rel=0.1), (
+    assert twins.wanted(0) == 1, "a budget of ten minutes has time for one play"
+    once = Look(criterion="step times", amount=1)
+    minutes = twins.ask(once, BEGUN)
+    assert minutes == pytest.approx(twins.price(once, BEGUN).minutes, rel=0.1), (
         "what a profile says of steps and prompts is its price"
     )
-    return Capacity(means=means, twins=twins), said
+    return CarriedLoad(means=means, twins=twins), said
 
 
 def test_step_times_lie_beside_the_run_and_are_none_of_its_evidence(
-    played: tuple[Capacity, list[str]],
+    played: tuple[CarriedLoad, list[str]],
 ) -> None:
     made, _ = played
-    assert made.twins.wanted() == 0
+    assert made.twins.wanted(1) == 0
     with reading(made.means.place.database) as connection:
         assert repeats(connection, "r") == 1
         evidence = gather(connection, run_view(connection, "r"))
@@ -135,7 +138,7 @@ def test_step_times_lie_beside_the_run_and_are_none_of_its_evidence(
 
 
 def test_twins_have_the_step_times_that_made_the_run_without_having_been_told_any(
-    played: tuple[Capacity, list[str]],
+    played: tuple[CarriedLoad, list[str]],
 ) -> None:
     made, _ = played
     found = twins(made.means.place.database, "r")
@@ -159,10 +162,10 @@ def test_twins_have_the_step_times_that_made_the_run_without_having_been_told_an
 
 @pytest.mark.slow
 def test_what_twins_say_is_measured_and_kept_as_a_search(
-    played: tuple[Capacity, list[str]],
+    played: tuple[CarriedLoad, list[str]],
 ) -> None:
     made, said = played
-    found = made.bracket(TRIED[0])
+    found = made.bracket(DRAWS[0], BEGUN)
     assert found is not None
     assert made.twins.aside == found.failed, "a twin whose arm did otherwise is set aside"
     bf16, fp8 = found.said
@@ -173,7 +176,7 @@ def test_what_twins_say_is_measured_and_kept_as_a_search(
         trials = found.trials[each.arm]
         assert each.holds is not None
         sides = [trial.load * (trial.worth or 0.0) <= each.holds for trial in trials]
-        assert sides.count(True) == sides.count(False) == TRIED[0], (
+        assert sides.count(True) == sides.count(False) == DRAWS[0], (
             "as many below what the twin carries as above it"
         )
     with reading(made.means.place.database) as connection:
@@ -187,6 +190,6 @@ def test_what_twins_say_is_measured_and_kept_as_a_search(
         ((trials,),) = connection.execute(
             "SELECT count(*) FROM probes WHERE probe = 'capacity'"
         ).fetchall()
-    assert trials == sum(map(len, found.trials.values())) == 4 * TRIED[0]
+    assert trials == sum(map(len, found.trials.values())) == 4 * DRAWS[0]
     assert limits.keys() == {"bf16", "fp8"}
     assert any("replicas for 400" in line for line in said)

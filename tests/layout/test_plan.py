@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentload.dispatch.arrivals import seeded
 from agentload.dispatch.stretches import stretches, where
 from agentload.errors import PlanError
 from agentload.layout.plan import (
@@ -258,6 +260,34 @@ def test_pairs_take_turns_on_replicas_and_both_orders_do_on_each(
         longer.rounds[: len(made.rounds)]
         == plan(TRACE, arms, run="r", pairs=pairs, seed=seed, replicas=names).rounds
     )
+
+
+def orders_of(arms: Sequence[str], *, replicas: int, pairs: int) -> list[tuple[str, ...]]:
+    """Return the order in which each pair of a plan runs its arms."""
+    names = [f"replica {number + 1}" for number in range(replicas)]
+    made = plan(TRACE, arms, run="r", pairs=pairs, seed=7, replicas=names if replicas > 1 else ())
+    plays = [play for round_ in made.rounds for play in round_.plays]
+    return [tuple(play.arm for play in plays if play.pair == pair) for pair in range(pairs)]
+
+
+def test_no_arm_of_three_stays_in_the_middle_of_all_pairs_on_eight_replicas() -> None:
+    orders = orders_of(("a", "b", "c"), replicas=8, pairs=32)
+    for first in (0, 16):
+        own = orders[first : first + 16]
+        assert set(Counter(order[1] for order in own).values()) == {4, 8}
+        assert all(order == own[number ^ 1][::-1] for number, order in enumerate(own))
+        assert own[8:] == [order[::-1] for order in own[:8]]
+
+
+@pytest.mark.parametrize(("arms", "replicas"), [("ab", 8), ("abc", 1), ("abc", 4), ("abcd", 8)])
+def test_pairs_of_other_numbers_of_arms_and_replicas_share_the_order_of_two_turns(
+    arms: str, replicas: int
+) -> None:
+    pairs = 4 * replicas
+    drawn = balanced_orders(arms, pairs + 2 * replicas, seeded(7, "order"))
+    turns = [divmod(pair, replicas) for pair in range(pairs)]
+    shared = [drawn[2 * (turn // 2) + (turn + place) % 2] for turn, place in turns]
+    assert orders_of(arms, replicas=replicas, pairs=pairs) == shared
 
 
 def test_each_replica_is_warmed_up_once_and_no_arm_stays_on_one() -> None:

@@ -16,11 +16,13 @@ from typing import Any, TypeVar
 import pytest
 
 import agentload
+from agentload.decision.block_pairs import BlockPairs
+from agentload.decision.known import Known
 from agentload.decision.ledger import ledger
+from agentload.decision.look import Look
 from agentload.decision.means import Means
 from agentload.decision.play import Deciding
-from agentload.decision.sequence import Stage
-from agentload.decision.speed import Speed
+from agentload.decision.user_trace import UserTrace
 from agentload.dispatch.naming import request_id
 from agentload.layout.windows import steady
 from agentload.live import health
@@ -173,12 +175,11 @@ def test_the_pairs_of_a_live_decision_are_laid_out_again_though_they_came_in_loo
             traces=DEMO, servers=Live(endpoints=endpoints), load=QUICK, budget_s=240.0, seed=3
         )
         place = Place(database=database, run="r")
-        means = Means(
-            study=study, place=place, audience=Audience(), run="r", ledger=ledger(database, "r")
-        )
-        speed = Speed(means=means)
+        means = Means(study=study, place=place, audience=Audience(), run="r", user=UserTrace(study))
+        speed = BlockPairs(means=means, learn=lambda _: None)
+        begun = Known(ledger=ledger(database, "r"))
         for pairs in (1, 2):
-            speed.ask(Stage(criterion="speed", amount=pairs))
+            speed.ask(Look(criterion="speed", amount=pairs), begun)
         found = told(database, "r")
         assert isinstance(found.study, Replay)
         assert (found.study.pairs, found.study.blocks) == (2, None)

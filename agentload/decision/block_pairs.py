@@ -1,24 +1,25 @@
 """Ask how fast the arms are: block pairs, a look at a time, all of one plan."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final
 
 import msgspec
 
-from agentload.decision.forecast import Price
+from agentload.decision.carry_out import carry_out_pairs, conclude
+from agentload.decision.forecast import LookPrice
+from agentload.decision.known import Known
 from agentload.decision.lighter import LateError, caveat
+from agentload.decision.look import PAIRS, Look
 from agentload.decision.means import Means
-from agentload.decision.sequence import PAIRS, Known, Stage, reasons
+from agentload.decision.sequence import reasons
 from agentload.endpoints.identity import Identity
 from agentload.errors import AgentloadError
 from agentload.layout.cost import Cost, cost
 from agentload.layout.plan import laid_windows, of_study
 from agentload.model.rows import BlockRow, Row
-from agentload.run.lay import Prepared, lay_out, simulation
-from agentload.run.measure import measure
-from agentload.run.past import began
+from agentload.run.lay import Prepared, simulation
 from agentload.run.play import Playing
 from agentload.run.servers import Sizes, said_sizes
 from agentload.run.simulate import SAMPLE_S, Simulation, store
@@ -44,53 +45,50 @@ SILENT_SHARE: Final = 0.1
 
 
 @dataclass(kw_only=True)
-class Speed:
+class BlockPairs:
     """The pairs of a decision.
 
     In virtual time they are simulated once, as far as they are asked for.
     """
 
     means: Means
+    learn: Callable[[Mapping[str, Sizes]], None]
+    """Hears how much servers hold and take that were started for the first pair."""
     _ahead: Iterator[Row] | None = None
     _seen: list[Row] = field(default_factory=list)
 
-    def price(self, stage: Stage) -> Price:
+    def price(self, look: Look, known: Known) -> LookPrice:
         """Return what more pairs take: by what those of finished looks took, once there is one."""
-        first, played, looks = self._first, self.means.pairs, self.means.ledger.looks("speed")
-        share = stage.amount / PAIRS[0]
-        minutes = first.minutes * share + stage.amount * self.means.starts_minutes
+        first, looks = self._first, known.ledger.looks("speed")
+        share, more = look.amount / PAIRS[0], look.amount - known.pairs
+        minutes = first.minutes * share + look.amount * self.means.starts_minutes
         priming = first.priming_minutes * share
-        if played:
-            a_pair = sum(looks.values()) / max(looks) if looks else minutes / stage.amount
-            minutes = a_pair * (stage.amount - played)
-            priming = first.priming_minutes / PAIRS[0] * (stage.amount - played)
+        if known.pairs:
+            a_pair = sum(looks.values()) / max(looks) if looks else minutes / look.amount
+            minutes, priming = a_pair * more, first.priming_minutes / PAIRS[0] * more
         tokens = first.prompt_tokens + first.output_tokens
-        return Price(
+        return LookPrice(
             minutes=minutes,
             priming_minutes=priming,
             calls=round(sum(first.calls_by_arm.values()) * share),
             tokens=round(tokens * share),
         )
 
-    def ask(self, stage: Stage) -> float | None:
+    def ask(self, look: Look, known: Known) -> float | None:
         """Play pairs until there are so many."""
-        if self.means.is_virtual:
-            before = self._minutes()
-            self._simulate(stage.amount)
-            return self._minutes() - before
-        self._play(stage.amount)
-        return None
+        if not self.means.is_virtual:
+            self._play(look.amount, known)
+            return None
+        before = self._minutes()
+        self._simulate(look.amount, known)
+        return self._minutes() - before
 
-    def said(self, known: Known | None) -> str:
+    def said(self, known: Known) -> str:
         """Say by how much the turns of each arm are shorter or longer."""
-        if known is not None:
+        if known.decision is not None:
             return reasons(known, lambda verdict: verdict.pays)
-        few = f"{self.means.pairs} of the {PAIRS[0]} block pairs that a first look takes"
-        return (
-            few
-            if self.means.invalid is None
-            else f"{few}; others are invalid: {self.means.invalid}"
-        )
+        few = f"{known.pairs} of the {PAIRS[0]} block pairs that a first look takes"
+        return few if known.invalid is None else f"{few}; others are invalid: {known.invalid}"
 
     @cached_property
     def _first(self) -> Cost:
@@ -99,7 +97,7 @@ class Speed:
         made = of_study(
             study, means.trace, means.arms, run="", laid=laid_windows(study, means.pair_stock)
         )
-        return cost(made, prefill_s=means.prefill_s, pace=means.pace)
+        return cost(made, prefill_s=means.rates.prefill_s, pace=means.pace)
 
     def _replay(self, pairs: int) -> Replay:
         study, given = self.means.study, self.means.study.timeouts
@@ -121,29 +119,19 @@ class Speed:
             on_dead="stop",
         )
 
-    def _play(self, pairs: int) -> None:
-        means = self.means
-        is_begun = began(means.place.database, means.run) is not None
-        place = replace(
-            means.place, run=None if is_begun else means.run, resume=means.run if is_begun else None
-        )
-        with lay_out(self._replay(pairs), place, notice=means.audience.notice) as made:
-            ended = measure(self._watchful(made), place, means.audience)
+    def _play(self, pairs: int, known: Known) -> None:
+        ended = carry_out_pairs(self.means, self._replay(pairs), partial(self._watchful, known))
         if ended.health.is_late and not ended.was_stopped:
             raise LateError((ended.health.void or "requests left late").partition(": ")[0])
-        means.concluded(ended)
+        conclude(self.means, ended)
 
-    def _watchful(self, made: Prepared) -> Prepared:
+    def _watchful(self, known: Known, made: Prepared) -> Prepared:
         """Have pairs end where requests leave late, and the run say which load was given up."""
         playing = made.playing
         assert isinstance(playing, Playing), playing
-        said = caveat(self.means.ledger.given_up)
-        notes = self._of_whole(playing.notes)
-        notes = (
-            notes
-            if said is None
-            else msgspec.structs.replace(notes, caveats=(said, *notes.caveats))
-        )
+        notes, said = self._of_whole(playing.notes, known), caveat(self.means.given_up)
+        if said is not None:
+            notes = msgspec.structs.replace(notes, caveats=(said, *notes.caveats))
         return replace(made, playing=replace(playing, notes=notes, stops_late=True, met=self.meet))
 
     def meet(self, identities: Mapping[str, Identity]) -> None:
@@ -155,14 +143,14 @@ class Speed:
         if not means.is_launching or means.sizes:
             return
         found = {arm: said_sizes(each.facts()) for arm, each in identities.items()}
-        if replace(means, sizes=found).load != means.load:
+        if replace(means, learned=found).load != means.load:
             raise NewSizesError(found)
-        means.sizes = found
+        self.learn(found)
 
-    def _simulate(self, pairs: int) -> None:
-        made = self._simulation(pairs)
+    def _simulate(self, pairs: int, known: Known) -> None:
+        made = self._simulation(pairs, known)
         if self._ahead is None:
-            whole = self._simulation(PAIRS[-1])
+            whole = self._simulation(PAIRS[-1], known)
             self._ahead = Shell(
                 whole.plan, whole.arms, seed=whole.plan.seed, sample_s=SAMPLE_S
             ).play()
@@ -174,7 +162,7 @@ class Speed:
             self._seen.append(row)
         store(made, played=self._seen)
 
-    def _simulation(self, pairs: int) -> Simulation:
+    def _simulation(self, pairs: int, known: Known) -> Simulation:
         place = replace(self.means.place, run=self.means.run)
         made = simulation(
             self._replay(pairs),
@@ -183,9 +171,9 @@ class Speed:
             held_tokens=self.means.held_tokens,
         ).playing
         assert isinstance(made, Simulation)
-        return replace(made, notes=self._of_whole(made.notes))
+        return replace(made, notes=self._of_whole(made.notes, known))
 
-    def _of_whole(self, notes: Notes) -> Notes:
+    def _of_whole(self, notes: Notes, known: Known) -> Notes:
         """Return notes of a run that know what it leaves out: the user's
         waits, calls that some arm does not take, arms by themselves.
         """
@@ -193,12 +181,10 @@ class Speed:
         notes = msgspec.structs.replace(
             notes,
             cuts_waits=means.load.wait_cap_s != means.study.load.wait_cap_s,
-            caveats=tuple(each.said() for each in means.ledger.apart),
+            caveats=tuple(each.said() for each in known.ledger.apart),
         )
         return msgspec.structs.replace(notes, trace_shape=means.shapes) if means.is_cut else notes
 
     def _minutes(self) -> float:
-        return (
-            max((row.ended_ns or 0 for row in self._seen if isinstance(row, BlockRow)), default=0)
-            / 60e9
-        )
+        ends = [row.ended_ns or 0 for row in self._seen if isinstance(row, BlockRow)]
+        return max(ends, default=0) / 60e9

@@ -10,13 +10,15 @@ from typing import Final
 
 import msgspec
 
-from agentload.decision.forecast import Price
+from agentload.decision.carry_out import carry_out_trials
+from agentload.decision.forecast import LookPrice
+from agentload.decision.known import Known
+from agentload.decision.ledger import Ledger
+from agentload.decision.look import Look
 from agentload.decision.means import Means
-from agentload.decision.sequence import Known, Stage
 from agentload.dispatch.arrivals import seeded
 from agentload.evidence.capacity import ALONE
 from agentload.run.capacity import Chosen
-from agentload.run.find import find_loads
 from agentload.study.kinds import Search
 from agentload.study.parts import KINDS
 
@@ -27,50 +29,43 @@ SHARE: Final = 0.05
 TRIAL_S: Final = (15.0, 30.0)
 """Length of a trial, at least and at most."""
 WAIT_S: Final = 1.0
+SAID: Final = {"yes": "meets it", "no": "misses it", "unclear": "may meet it"}
 
 
-@dataclass(kw_only=True)
-class Level:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SingleSession:
     """The trials of a single session."""
 
     means: Means
 
-    @property
-    def is_wanted(self) -> bool:
+    def is_wanted(self, ledger: Ledger) -> bool:
         """Tell whether there is a service level, and nobody asked yet whether it is met at all."""
-        asked = self.means.ledger.looks("service level")
-        return self.means.study.slo is not None and not asked
+        return self.means.study.slo is not None and not ledger.looks("service level")
 
-    def price(self, _: Stage) -> Price:
+    def price(self, _: Look, __: Known) -> LookPrice:
         """Return what the trials take."""
         trials = DRAWS * len(self.means.arms)
-        return Price(minutes=trials * self._trial_s / 60 + self.means.starts_minutes)
+        return LookPrice(minutes=trials * self._trial_s / 60 + self.means.starts_minutes)
 
-    def ask(self, stage: Stage) -> float | None:
+    def ask(self, look: Look, known: Known) -> float | None:
         """Play a session on each arm, a few times."""
         means = self.means
+        seeds = [seeded(means.study.seed, "alone", number) for number in range(DRAWS)]
         draws = [
-            Chosen(load=1.0, seed=self._seed(number), worth=1.0, error=0.0)
-            for number in range(DRAWS)
+            Chosen(load=1.0, seed=seed.getrandbits(32), worth=1.0, error=0.0) for seed in seeds
         ]
-        find_loads(
-            self._study,
-            means.beside,
-            means.audience,
-            loads=dict.fromkeys(means.arms, draws),
-            probe=ALONE,
-        )
-        return self.price(stage).minutes if means.is_virtual else None
+        loads = dict.fromkeys(means.arms, draws)
+        carry_out_trials(means, self._study, loads=loads, probe=ALONE)
+        return self.price(look, known).minutes if means.is_virtual else None
 
-    def said(self, known: Known | None) -> str:
+    def said(self, known: Known) -> str:
         """Say which arms meet the level with a single session, and what the others miss."""
-        found = () if known is None else known.decision.service_levels
-        said = {"yes": "meets it", "no": "misses it", "unclear": "may meet it"}
-        told = [
-            f"{each.arm} {said[each.state]}{f' ({each.reason})' if each.reason else ''}"
-            for each in found
-            if each.state in said
-        ]
+        levels = () if known.decision is None else known.decision.service_levels
+        told = []
+        for each in levels:
+            if each.state in SAID:
+                why = f" ({each.reason})" if each.reason else ""
+                told.append(f"{each.arm} {SAID[each.state]}{why}")
         return "; ".join(told) or "no reason to end here"
 
     @property
@@ -85,6 +80,3 @@ class Level:
         return msgspec.structs.replace(
             study, load=msgspec.structs.replace(study.load, wait_cap_s=waits)
         )
-
-    def _seed(self, number: int) -> int:
-        return seeded(self.means.study.seed, "alone", number).getrandbits(32)

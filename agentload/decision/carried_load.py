@@ -10,7 +10,7 @@ measured decides. A twin is set aside where its arm does otherwise, and has cost
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from types import MappingProxyType
@@ -18,10 +18,13 @@ from typing import Final
 
 import msgspec
 
-from agentload.decision.forecast import Price
+from agentload.decision.carry_out import carry_out_trials
+from agentload.decision.forecast import LookPrice
+from agentload.decision.known import Known
+from agentload.decision.look import DRAWS, Look
 from agentload.decision.means import USUAL, Means
 from agentload.decision.own_load import OwnLoad, lasting_s, rows
-from agentload.decision.sequence import TRIED, Known, Stage, reasons
+from agentload.decision.sequence import reasons
 from agentload.decision.twin import Twins
 from agentload.dispatch.arrivals import seeded
 from agentload.evidence.capacity import OF_THE_TURNS, TWINS
@@ -29,7 +32,7 @@ from agentload.evidence.twin import Twin
 from agentload.layout.windows import held_tokens
 from agentload.model.plan import ClosedLoop
 from agentload.run.capacity import START, Chosen, Found, Loads, conclude, search, simulate_trial
-from agentload.run.find import find_loads, require_found
+from agentload.run.find import require_found
 from agentload.run.trial import Trial, trouble
 from agentload.store.loader import keep
 from agentload.study.kinds import Search
@@ -102,7 +105,7 @@ class Bracket:
 
 
 @dataclass(kw_only=True)
-class Capacity:
+class CarriedLoad:
     """The trials of a decision."""
 
     means: Means
@@ -112,50 +115,51 @@ class Capacity:
     _draws: list[tuple[int, tuple[float, ...]]] = field(default_factory=list)
     """Those worth measuring, with the load that each arm's twin carries of it."""
 
-    def price(self, stage: Stage) -> Price:
+    def price(self, look: Look, known: Known) -> LookPrice:
         """Return what the trials take that were not made yet."""
-        trials = TRIALS if self.twins.aside is not None else 2 * (stage.amount - self.means.draws)
-        return Price(
-            minutes=len(self.means.arms) * trials * self._trial_s / 60 + self.means.starts_minutes
-        )
+        trials = TRIALS if self.twins.aside is not None else 2 * (look.amount - known.draws)
+        minutes = len(self.means.arms) * trials * self._trial_s / 60
+        return LookPrice(minutes=minutes + self.means.starts_minutes)
 
-    def ask(self, stage: Stage) -> float | None:
+    def ask(self, look: Look, known: Known) -> float | None:
         """Measure what the twins say, or search where they say nothing, or what is wrong."""
-        planned = self.price(stage).minutes
-        found = self.bracket(stage.amount)
-        if found is not None and found.failed is None:
-            self.say_sizes(found.said)
-        spent = planned if found is not None else 0.0
+        means, spent = self.means, 0.0
+        planned = self.price(look, known).minutes
+        found = self.bracket(look.amount, known)
+        if found is not None:
+            spent = planned
+            if found.failed is None:
+                self.say_sizes(found.said)
         if found is None or found.failed is not None:
-            searching = self.price(stage).minutes
-            if found is not None and spent + searching > self.means.left_minutes:
-                self.means.audience.notice(
+            searching = self.price(look, known).minutes
+            if found is not None and spent + searching > means.left_minutes(known.ledger):
+                means.audience.notice(
                     f"  a search would take {searching:.0f} min, more than is left: the "
                     "trials that were made stand"
                 )
             else:
-                tried = self.tried(self.means.search(self._trial_s), most=TRIALS)
-                require_found(tried)
-                spent += sum(len(each.trials) for each in tried) * self._trial_s / 60
-                self._unmet = all(each.holds is None and each.void is None for each in tried)
-        return spent if self.means.is_virtual else None
+                spent += self._search()
+        return spent if means.is_virtual else None
 
-    def said(self, known: Known | None) -> str:
+    def _search(self) -> float:
+        """Search the load that each arm carries; return the minutes that the trials took."""
+        tried = self.tried(self.means.search(self._trial_s), most=TRIALS)
+        require_found(tried)
+        self._unmet = all(each.holds is None and each.void is None for each in tried)
+        return sum(len(each.trials) for each in tried) * self._trial_s / 60
+
+    def said(self, known: Known) -> str:
         """Say how many agents each arm carries."""
         if self._unmet:
             return (
                 f"no arm holds {LIMITS.write(self.means.study.slo or USUAL)} even with one "
                 "session: relax --slo"
             )
-        return (
-            ""
-            if known is None
-            else reasons(known, lambda verdict: verdict.capacity or verdict.pays)
-        )
+        return reasons(known, lambda verdict: verdict.capacity or verdict.pays)
 
     @property
     def _trial_s(self) -> float:
-        trials = len(self.means.arms) * (2 * TRIED[0] if self.twins.aside is None else TRIALS)
+        trials = len(self.means.arms) * (2 * DRAWS[0] if self.twins.aside is None else TRIALS)
         return max(
             BRACKET_S[0], min(BRACKET_S[1], BRACKET_SHARE * self.means.study.budget_s / trials)
         )
@@ -165,26 +169,16 @@ class Capacity:
         study: Search,
         *,
         loads: Mapping[str, Loads] = MappingProxyType({}),
+        before: Mapping[str, Sequence[Trial]] = MappingProxyType({}),
         most: int | None = None,
     ) -> tuple[Found, ...]:
-        """Try these loads on each arm besides those before, or
-        search where there are none, and keep what was found.
-        """
-        means = self.means
-        return find_loads(
-            study,
-            means.beside,
-            means.audience,
-            loads=loads,
-            most=most,
-            before=means.trials if loads else {},
-        )
+        """Try these loads on each arm besides those before, or search where there are none."""
+        return carry_out_trials(self.means, study, loads=loads, before=before, most=most)
 
-    def bracket(self, draws: int) -> Bracket | None:
+    def bracket(self, draws: int, known: Known) -> Bracket | None:
         """Measure trials below and above what the twins say, and keep
         them as a search; None without twins, or where they find no limit.
         """
-        fitted = self.twins.fitted()
         said = self._said
         if not said:
             return None
@@ -194,19 +188,19 @@ class Capacity:
         if any(each.low is None for each in said):
             self.twins.set_aside("not even one session is within the service level on it")
             return None
-        self.means.audience.notice("  " + "; ".join(map(self._told, said)))
+        self.means.audience.notice("  " + "; ".join(map(self._line, said)))
         study = self.means.search(self._trial_s)
-        asked = self._chosen(fitted, study, said, draws)
+        self._draw(study, said, draws)
         if len(self._draws) < draws:
             self.twins.set_aside(
                 f"by the twins themselves trials of {self._trial_s:.0f} s are too short to "
                 "see that limit"
             )
             return None
-        measured = self.tried(study, loads=asked)
-        found = Bracket(
-            said=said, trials={each.arm: each.trials for each in measured}, share=study.share
-        )
+        loads = self._chosen(said, first=known.draws)
+        measured = self.tried(study, loads=loads, before=known.trials)
+        trials = {each.arm: each.trials for each in measured}
+        found = Bracket(said=said, trials=trials, share=study.share)
         if found.failed is not None:
             self.twins.set_aside(found.failed)
         return found
@@ -237,34 +231,33 @@ class Capacity:
             )
         return conclude(tried, share=study.share) if tried else ()
 
-    def _chosen(
-        self, fitted: Mapping[str, Twin], study: Search, said: Sequence[Found], draws: int
-    ) -> dict[str, list[Chosen]]:
-        """Return what is measured of each arm: draws that were not, the
-        same on all, at loads around what the arm's twin carries of it.
-        """
+    def _draw(self, study: Search, said: Sequence[Found], draws: int) -> None:
+        """Draw sessions until so many draws are worth measuring, or too many were looked at."""
+        twins = self.twins.fitted()
         for number in range(self._draws[-1][0] + 1 if self._draws else 0, CANDIDATES * draws):
             limits = [
-                self._limit(fitted[each.arm], study, each.holds or 1.0, number) for each in said
+                self._limit(twins[each.arm], study, each.holds or 1.0, number) for each in said
             ]
             known = tuple(limit for limit in limits if limit is not None)
             if len(known) == len(said):
                 self._draws.append((number, known))
             if len(self._draws) == draws:
-                break
+                return
+
+    def _chosen(self, said: Sequence[Found], *, first: int) -> dict[str, list[Chosen]]:
+        """Return what is measured of each arm: draws from the *first* on,
+        the same on all, at loads around what its twin carries of each.
+        """
         chosen: dict[str, list[Chosen]] = {}
         for place, each in enumerate(said):
             error = math.log((each.high or 1.0) / (each.low or 1.0)) / 2
-            chosen[each.arm] = [
-                Chosen(
-                    load=float(load),
-                    seed=self._seed(number),
-                    worth=(each.holds or 1.0) / limits[place],
-                    error=error,
-                )
-                for number, limits in self._draws[self.means.draws :]
-                for load in around(limits[place])
-            ]
+            own = chosen[each.arm] = []
+            for number, limits in self._draws[first:]:
+                seed, worth = self._seed(number), (each.holds or 1.0) / limits[place]
+                own += [
+                    Chosen(load=float(load), seed=seed, worth=worth, error=error)
+                    for load in around(limits[place])
+                ]
         return chosen
 
     def _limit(self, twin: Twin, study: Search, near: float, number: int) -> float | None:
@@ -295,46 +288,51 @@ class Capacity:
             return
         self._is_sized = True
         means, fitted = self.means, {name: each.arm for name, each in self.twins.fitted().items()}
-        reference = means.study.reference or means.arms[0]
-        carried = next((math.floor(each.holds or 0.0) for each in said if each.arm == reference), 0)
-        peak, sessions = means.study.agents, means.load.sessions
-        loads = []
-        if peak is not None and carried:
-            agents = math.ceil(peak / math.ceil(peak / carried))
-            crowd = replace(means.stock.load, arrivals=ClosedLoop(sessions=agents))
-            if means.overfills(held_tokens(means.stock.under(crowd), seed=means.study.seed)):
-                study = means.search(lasting_s(means.stock, agents))
-                loads.append(OwnLoad(agents=agents, is_own=True, study=study, stock=means.stock))
-        if sessions is not None and means.overfills(means.held_tokens):
-            stock = means.stock.under(self._with_waits_of_pairs.planned())
-            study = msgspec.structs.replace(
-                means.search(lasting_s(stock, sessions)), load=self._with_waits_of_pairs
-            )
-            loads.append(OwnLoad(agents=sessions, is_own=False, study=study, stock=stock))
-        found = [each for load in loads for each in load.changes(fitted, reference=reference)]
+        loads = [*self._load_at_peak(said), *self._load_of_pairs()]
+        found = [each for load in loads for each in load.changes(fitted, reference=means.reference)]
         keep(rows(found, run_id=means.run), means.place.database, run_id=means.run, name=TWINS)
 
-    @property
-    def _with_waits_of_pairs(self) -> Load:
-        load = self.means.load
-        return Load(
-            wait_cap_s=load.wait_cap_s,
-            wait_scale=load.wait_scale,
-            max_context_tokens=load.max_context_tokens,
-        )
+    def _load_at_peak(self, said: Sequence[Found]) -> Iterator[OwnLoad]:
+        """Yield as many agents as a replica of the reference
+        has at the user's peak, where they overfill a pool.
+        """
+        means, peak = self.means, self.means.study.agents
+        holds = [each.holds or 0.0 for each in said if each.arm == means.reference]
+        carried = math.floor(holds[0]) if holds else 0
+        if peak is None or not carried:
+            return
+        agents = math.ceil(peak / math.ceil(peak / carried))
+        crowd = replace(means.stock.load, arrivals=ClosedLoop(sessions=agents))
+        if means.overfills(held_tokens(means.stock.under(crowd), seed=means.study.seed)):
+            study = means.search(lasting_s(means.stock, agents))
+            yield OwnLoad(agents=agents, is_own=True, study=study, stock=means.stock)
 
-    def _told(self, found: Found) -> str:
+    def _load_of_pairs(self) -> Iterator[OwnLoad]:
+        """Yield the sessions of block pairs, with their waits, where they overfill a pool."""
+        means, played = self.means, self.means.load
+        if played.sessions is None or not means.overfills(means.held_tokens):
+            return
+        waits = Load(
+            wait_cap_s=played.wait_cap_s,
+            wait_scale=played.wait_scale,
+            max_context_tokens=played.max_context_tokens,
+        )
+        stock = means.stock.under(waits.planned())
+        whole = means.search(lasting_s(stock, played.sessions))
+        study = msgspec.structs.replace(whole, load=waits)
+        yield OwnLoad(agents=played.sessions, is_own=False, study=study, stock=stock)
+
+    def _line(self, found: Found) -> str:
+        """Say what an arm's twin carries."""
         assert found.holds is not None
         line = (
             f"{found.arm}'s twin carries {found.holds:.1f} agents [{found.low:.1f}, "
             f"{found.high:.1f}]"
         )
         peak = self.means.study.agents
-        return (
-            line
-            if peak is None
-            else f"{line}, {math.ceil(peak / max(1, math.floor(found.holds)))} replicas for {peak}"
-        )
+        if peak is None:
+            return line
+        return f"{line}, {math.ceil(peak / max(1, math.floor(found.holds)))} replicas for {peak}"
 
     def _seed(self, number: int) -> int:
         return seeded(self.means.study.seed, "twin", number).getrandbits(32)
@@ -344,11 +342,9 @@ class Capacity:
         judged: live, by the server's own trouble as well.
         """
         trial = simulate_trial(study, self.means.stock, twin.arm, size, seed=self._seed(number))
-        return (
-            replace(trial, trouble=trouble(trial, study.share))
-            if isinstance(study.servers, Live)
-            else trial
-        )
+        if not isinstance(study.servers, Live):
+            return trial
+        return replace(trial, trouble=trouble(trial, study.share))
 
 
 def around(limit: float) -> tuple[int, int]:

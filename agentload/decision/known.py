@@ -1,0 +1,208 @@
+"""Say what is known of a decision: what was asked in
+its run, what its rows hold, and what follows from them.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from advisor.verdict import ArmVerdict, Decision, Finding
+from agentload.decision.ledger import Ledger
+from agentload.decision.look import DRAWS, PAIRS, Criterion
+from agentload.errors import EvidenceError
+from agentload.evidence.twin import repeats
+from agentload.model.rows import AnswerRow, BlockRow, ProbeRow
+from agentload.run.capacity import trials
+from agentload.run.past import FIRST
+from agentload.run.trial import Trial
+from agentload.store import tables
+from agentload.store.database import reading
+from agentload.verdict.policy import Setting
+from agentload.verdict.verdict import Verdict, verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What a run holds, and what follows from it."""
+
+    ledger: Ledger
+    """What was asked so far."""
+    decision: Decision | None = None
+    """None while the run holds too little."""
+    findings: tuple[Finding, ...] = ()
+    """What rules found, even where that is too little to decide on."""
+    pairs: int = 0
+    """Block pairs that count."""
+    invalid: str | None = None
+    """Why others do not: what was said most often."""
+    items: int = 0
+    lengths: tuple[int, ...] = ()
+    """At which questions were asked."""
+    trials: Mapping[str, Sequence[Trial]] = field(default_factory=dict)
+    """Those of loads around what twins carry, of each arm."""
+    tried: int = 0
+    """Draws of sessions that were played for capacity;
+    as many as there can be where it was searched.
+    """
+    step_times: int = 0
+    """Plays of the grid that are wanted before capacity is measured."""
+    starts: int = 1
+    """Which pairs take turns on, where servers run all the time."""
+    question_s: float | None = None
+    """Seconds that each of the questions takes that
+    would settle accuracy; None before that is known.
+    """
+
+    @property
+    def challengers(self) -> tuple[ArmVerdict, ...]:
+        """Return the verdicts of the arms that could take the place of the one in use."""
+        if self.decision is None:
+            return ()
+        reference = self.decision.reference
+        return tuple(each for each in self.decision.server if each.arm != reference)
+
+    @property
+    def open(self) -> tuple[ArmVerdict, ...]:
+        """Return the verdicts that are no decision yet."""
+        return tuple(each for each in self.challengers if each.verdict == "test further")
+
+    @property
+    def draws(self) -> int:
+        """Return how many draws of sessions each arm has played, at two loads each."""
+        return draws_of(self.trials)
+
+    def amount(self, criterion: Criterion) -> int | None:
+        """Return how much there is of what is asked more than once; None of other criteria."""
+        match criterion:
+            case "speed":
+                return self.pairs
+            case "accuracy":
+                return self.items
+            case "capacity":
+                return self.tried
+            case _:
+                return None
+
+    def change_by_pair(self, arm: str) -> tuple[float, ...]:
+        """Return the relative change of an arm's turn
+        latency in each pair, of the class with most calls.
+        """
+        changes = () if self.decision is None else self.decision.changes
+        own = [
+            each for each in changes if (each.arm, each.metric) == (arm, "turn_ms") and each.by_pair
+        ]
+        return max(own, key=lambda each: each.calls).by_pair if own else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRows:
+    """The rows of a run that a decision goes by, and the verdict on it."""
+
+    arms: tuple[str, ...]
+    blocks: tuple[BlockRow, ...] = ()
+    answers: tuple[AnswerRow, ...] = ()
+    """Of one arm."""
+    probes: tuple[ProbeRow, ...] = ()
+    step_times: int = 0
+    """How often the grid was played."""
+    verdict: Verdict | None = None
+    fault: str | None = None
+    """Why there is no verdict on pairs that were played."""
+
+    @property
+    def pairs(self) -> int:
+        """Return how many block pairs every arm has played, and none of them in vain."""
+        played = defaultdict[int, set[str]](set)
+        for row in self.blocks:
+            if row.void is None and 0 <= row.pair < FIRST:
+                played[row.pair].add(row.arm)
+        return sum(played_by >= set(self.arms) for played_by in played.values())
+
+    @property
+    def invalid(self) -> str | None:
+        """Return why blocks are invalid: the reason that most of them have."""
+        reasons = Counter(row.void for row in self.blocks if row.void is not None)
+        return next((reason for reason, _ in reasons.most_common(1)), None)
+
+
+def run_rows(
+    database: Path, run: str, *, arms: tuple[str, ...], reference: str | None, setting: Setting
+) -> RunRows:
+    """Read what a run holds, and judge it.
+
+    Raises EvidenceError where pairs enough for a look tell nothing.
+    """
+    if not database.exists():
+        return RunRows(arms=arms)
+    with reading(database) as connection:
+        found = RunRows(
+            arms=arms,
+            blocks=tuple(tables.rows(connection, BlockRow, run_id=run)),
+            answers=tuple(tables.rows(connection, AnswerRow, run_id=run, arm=arms[0])),
+            probes=tuple(tables.rows(connection, ProbeRow, run_id=run)),
+            step_times=repeats(connection, run),
+        )
+    if not found.pairs:
+        return found
+    try:
+        judged = verdict(database, run, setting=setting, reference=reference)
+    except EvidenceError as error:
+        if found.pairs >= PAIRS[0]:
+            raise
+        return replace(found, fault=error.message)
+    return replace(found, verdict=judged)
+
+
+def known(
+    rows: RunRows,
+    ledger: Ledger,
+    *,
+    counts_answers: bool,
+    is_compared: bool,
+    has_twins: bool,
+    starts: int,
+) -> Known:
+    """Say what follows from the rows of a run.
+
+    A canary's answers *count* where accuracy asks at the same lengths; by
+    themselves they are no look at it. Arms *are compared* where nothing cheap
+    is left to ask of them. Trials without twins were a search.
+    """
+    pairs, found = rows.pairs, rows.verdict
+    little = Known(ledger=ledger, pairs=pairs, invalid=rows.fault or rows.invalid)
+    if found is None:
+        return little
+    decision, tried = found.decision, trials(rows.probes)
+    little = replace(little, findings=decision.findings, trials=tried)
+    if pairs < PAIRS[0] and not is_over(decision, is_compared=is_compared):
+        return little
+    answers = rows.answers if counts_answers else ()
+    items = {(row.task, row.context_tokens, row.depth, row.item, row.repetition) for row in answers}
+    is_searched = any(tried.values()) and not has_twins
+    return replace(
+        little,
+        decision=decision,
+        items=len(items),
+        lengths=tuple(sorted({row.context_tokens for row in answers})),
+        tried=DRAWS[-1] if is_searched else draws_of(tried),
+        starts=starts,
+    )
+
+
+def draws_of(tried: Mapping[str, Sequence[Trial]]) -> int:
+    """Return how many draws of sessions each arm has played, at two loads each."""
+    return min(map(len, tried.values()), default=0) // 2
+
+
+def is_over(decision: Decision, *, is_compared: bool) -> bool:
+    """Tell whether every arm has a verdict that a rule or the service
+    level alone is enough for: one pair says nothing of speed.
+
+    Arms are the same where their answers were compared as well, or cannot be.
+    """
+    words = ("avoid", "no difference") if is_compared else ("avoid",)
+    ended = {each.arm for each in decision.findings if each.asks_for in words}
+    ended |= {each.arm for each in decision.service_levels if each.state == "no"}
+    challengers = {each.arm for each in decision.server if each.verdict != "test further"}
+    return len(challengers) == len(decision.server) and (None in ended or challengers <= ended)

@@ -1,0 +1,66 @@
+"""How a decision ended, and what an equal one left behind."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from agentload.decision.apart import Apart
+from agentload.decision.ledger import LedgerEntry
+from agentload.decision.lighter import EasedLoad
+from agentload.decision.look import Look
+from agentload.report.advise import document_of, keep
+from agentload.report.parts import Document
+from agentload.store import runs
+from agentload.store.database import writing
+from agentload.store.places import journal_folder
+from agentload.verdict.policy import Setting
+from agentload.verdict.verdict import Verdict, with_question_time
+
+DecisionEnding: TypeAlias = Literal["decided", "open", "budget", "stopped", "late"]
+"""decided: nothing is open; open: nothing that could be asked would settle it; budget: the next
+question costs more than is left; late: this client could not keep up with the smallest load.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionOutcome:
+    """How a decision ended, and what it asked until then."""
+
+    run_id: str
+    document: Document | None
+    asked: tuple[LedgerEntry, ...]
+    ending: DecisionEnding
+    left_minutes: float
+    wants: tuple[Look, float] | None = None
+    """What is likely to settle it, and its minutes, where the budget did not reach."""
+    enough_minutes: float = 0.0
+    """The budget that pays for that and for all before it, which a larger budget makes longer."""
+    given_up: tuple[EasedLoad, ...] = ()
+    """The loads that were given up because requests left late, in their order."""
+    late: str | None = None
+    """Why nothing could be measured, where even the smallest load was too much for this client."""
+    apart: tuple[Apart, ...] = ()
+    """The arms that were compared by themselves, in runs of their own."""
+
+
+def kept_document(found: Verdict, database: Path, setting: Setting) -> Document:
+    """Make the document of a verdict, and keep it with the run;
+    each further question takes as long as the setting says.
+    """
+    if setting.question_s != found.setting.question_s:
+        found = with_question_time(found, question_s=setting.question_s)
+    document = document_of(found, database)
+    keep(document, database, setting=setting)
+    return document
+
+
+def forget_run(database: Path, run: str) -> None:
+    """Delete what an equal decision in virtual time left behind: it is made again."""
+    folder = journal_folder(database, run)
+    if not folder.exists():
+        return
+    shutil.rmtree(folder)
+    if database.exists():
+        with writing(database) as connection:
+            runs.delete(connection, run)

@@ -1,0 +1,59 @@
+"""How fast the arms of a decision are: by their profiles, or as is assumed of servers."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from agentload.emulator.steptime import decode_s, prefill_s
+from agentload.layout.cost import assumed_prefill_s
+from agentload.layout.timeline import ASSUMED_TOKEN_S, NOMINAL, Pace, turn_seconds, wait_s
+from agentload.model.profile import ArmProfile
+from agentload.model.shape import TraceShape
+from agentload.model.trace import Trace
+from agentload.study.parts import Load
+
+CHUNK: Final = 1024
+"""New tokens of a prompt behind a context, of which the time for one is taken."""
+ROUNDS: Final = 4
+"""Of working out how many answers come at once from how long they take, which depends on that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """The profiles of the arms; none of real servers."""
+
+    profiles: tuple[ArmProfile, ...]
+
+    def prefill_s(self, tokens: int) -> float:
+        """Return how long a prompt takes to be read, by the slowest profile."""
+        known = [prefill_s(each, tokens) for each in self.profiles]
+        return max(known, default=assumed_prefill_s(tokens))
+
+    def decode_s(self, batch: int, context: int) -> float:
+        """Return how long a step takes, likewise."""
+        known = [decode_s(each, batch, context) for each in self.profiles]
+        return max(known, default=ASSUMED_TOKEN_S)
+
+    def pace(self, trace: Trace, shapes: Sequence[TraceShape], load: Load, sessions: int) -> Pace:
+        """Return how fast pairs are played: behind contexts of the
+        trace, as many answers at once as the waits of the load leave.
+        """
+        if not self.profiles:
+            return NOMINAL
+        calls = sum(each.calls for each in shapes)
+        tokens = sum(each.calls * statistics.fmean(each.context_tokens) for each in shapes)
+        context = round(tokens / calls)
+        chunks_s = [
+            prefill_s(each, context + CHUNK) - prefill_s(each, context) for each in self.profiles
+        ]
+        found = Pace(token_s=ASSUMED_TOKEN_S, prompt_token_s=statistics.fmean(chunks_s) / CHUNK)
+        planned = load.planned()
+        turns = [turn for session in trace.sessions for turn in session.turns]
+        waits_s = sum(wait_s(planned, turn) for turn in turns)
+        for _ in range(ROUNDS):
+            answers_s = sum(turn_seconds(planned, turn, found) for turn in turns) - waits_s
+            at_once = max(1, round(sessions * answers_s / (answers_s + waits_s)))
+            steps_s = [decode_s(each, at_once, context) for each in self.profiles]
+            found = replace(found, token_s=statistics.fmean(steps_s))
+        return found

@@ -1,0 +1,130 @@
+"""Ask whether the arms' answers are as right: paired questions
+at the lengths of the user's contexts, a look at a time.
+
+A screen comes first: are answers broken, and at which lengths is it worth to ask?
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+from advisor.legs.questions import shared
+from agentload.decision.answers import open_questions, question_order
+from agentload.decision.carry_out import carry_out_questions, carry_out_screen
+from agentload.decision.forecast import LookPrice
+from agentload.decision.known import Known
+from agentload.decision.ledger import Ledger
+from agentload.decision.look import Criterion, Look
+from agentload.decision.means import Means
+from agentload.decision.sequence import reasons
+from agentload.errors import EndpointError
+from agentload.run.questions import Question, asking_of, generated, questions_cost, subject_of
+from agentload.run.screen import SALTS
+from agentload.study.kinds import Ask
+
+CANARY_SHARE: Final = 0.05
+"""Of the budget that a canary and a screen may take
+together: only what comes later decides between sound arms.
+"""
+
+
+def price_of_questions(means: Means, study: Ask, order: tuple[Question, ...]) -> LookPrice:
+    """Return what graded questions take on all arms."""
+    asked = replace(generated(asking_of(study)), order=order)
+    found = questions_cost(
+        asked,
+        arms=len(means.arms),
+        concurrency=study.concurrency,
+        thinking_tokens=0,
+        prefill_s=means.rates.prefill_s,
+    )
+    return LookPrice(
+        minutes=found.minutes + means.starts_minutes,
+        calls=found.questions,
+        tokens=found.prompt_tokens,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairedAnswers:
+    """The graded questions that say whether an arm is as accurate."""
+
+    means: Means
+
+    def price(self, look: Look, _: Known) -> LookPrice:
+        """Return what the questions take that were not asked before."""
+        left = open_questions(self._order(look), self.means.beside)
+        return price_of_questions(self.means, self.means.questions(look), left)
+
+    def ask(self, look: Look, known: Known) -> float | None:
+        """Ask until there are so many answers; a simulated one takes what it was expected to."""
+        means = self.means
+        minutes = self.price(look, known).minutes if means.is_virtual else None
+        carry_out_questions(means, means.questions(look), self._order(look), look.amount)
+        return minutes
+
+    def said(self, known: Known) -> str:
+        """Say how much more often each arm is right."""
+        return reasons(known, lambda verdict: verdict.safe)
+
+    def _order(self, look: Look) -> tuple[Question, ...]:
+        """Return the questions: most at the lengths that many of the
+        user's calls have, fewer at those that take long to read.
+        """
+        means = self.means
+        calls = [(each.calls, each.context_tokens) for each in means.shapes]
+        shares = shared(look.lengths, calls)
+        return question_order(means.questions(look), look.amount, means.beside, shares=shares)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Screen:
+    """How likely each arm holds what comes next in the user's own prompts."""
+
+    means: Means
+
+    def is_wanted(self, ledger: Ledger, *, asking: Criterion | None = None) -> bool:
+        """Tell whether answers are still to be screened,
+        and that leaves the budget for what decides.
+        """
+        if asking == "screen" or ledger.looks("screen"):
+            return False
+        canary = sum(ledger.looks("canary").values())
+        return canary + self._minutes <= CANARY_SHARE * self.means.study.budget_s / 60
+
+    def price(self, _: Look, __: Known) -> LookPrice:
+        """Return what the longest prompts of the trace take,
+        under several salts on the reference and once on each arm.
+        """
+        return LookPrice(minutes=self._minutes + self.means.starts_minutes)
+
+    def ask(self, _: Look, __: Known) -> float | None:
+        """Screen the arms; servers that tell no log probabilities leave it to the questions."""
+        try:
+            carry_out_screen(self.means, self._study)
+        except EndpointError as error:
+            self.means.audience.notice(f"  answers are not screened: {error.message}")
+        return self._minutes if self.means.is_virtual else None
+
+    def said(self, known: Known) -> str:
+        """Say what the screen found."""
+        found = [each.message for each in known.findings if each.rule == "screened_answers"]
+        return "; ".join(found) or "answers were not screened: questions alone tell"
+
+    @property
+    def _study(self) -> Ask:
+        study = self.means.study
+        return Ask(
+            servers=study.servers,
+            traces=study.traces,
+            screen=True,
+            seed=study.seed,
+            tokenizer=study.tokenizer,
+        )
+
+    @cached_property
+    def _minutes(self) -> float:
+        contexts = subject_of(self._study).contexts
+        prompts = [sum(segment.tokens for segment in context) for context in contexts]
+        once_s = sum(map(self.means.rates.prefill_s, prompts))
+        return once_s * (len(SALTS) + len(self.means.arms) - 1) / 60
