@@ -1,4 +1,4 @@
-"""Count what the product is made of: `python -m tests.house.size [--check | --ledger]` (`make size`).
+"""Count what the product is made of: `python -m tools.size [--check | --ledger]` (`make size`).
 
 Each room of the shipped Python with its lines, modules, nodes and statements of the syntax tree, and the share of import lines; then the
 shipped files that are not Python, and what of the repository does not ship. `--ledger` writes the lines of each room into the ledger of
@@ -15,7 +15,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Final
 
-HOUSE: Final = Path(__file__).parents[2]
+HOUSE: Final = Path(__file__).parents[1]
 PACKAGES: Final = ("agentload", "advisor")
 SHIPPED: Final = (*PACKAGES, "profiles", "presets")
 SUFFIXES: Final = ("sql", "j2", "js", "css", "yaml")

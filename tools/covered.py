@@ -1,4 +1,4 @@
-"""Say which share of each room the tests go through: `python -m tests.house.covered`, after a run with `--cov` (`make coverage`).
+"""Say which share of each room the tests go through: `python -m tools.covered`, after a run with `--cov` (`make coverage`).
 
 Processes that the tests start are counted too, but those that are killed: they write nothing down.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.house.size import room
+from tools.size import room
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from tests.house.size import (
+from tools.size import (
     HOUSE,
     LEDGER,
     PACKAGES,

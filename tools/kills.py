@@ -1,4 +1,4 @@
-"""Kill what measures and what loads at random moments, and count what is lost: `python -m tests.cli.kills --number 100`.
+"""Kill what measures and what loads at random moments, and count what is lost: `python -m tools.kills --number 100`.
 
 The servers write down which answers left them whole. Of those that were complete before the last second of a run (and what a busy machine
 takes to wake the client) none may be missing, none may be there twice, and what was killed goes on: a replay, questions and a decision
@@ -325,7 +325,7 @@ def main() -> int:
         with TemporaryDirectory(prefix="agentload-") as folder:
             count = killed(verb, number, folder=Path(folder), seed=asked.seed)
         clean = clean and count.is_clean
-        print(  # noqa: T201  # a script says what it found
+        print(
             f"{verb}: {count.kills} kills, {count.answers:,} answers, {len(count.lost)} lost, {len(count.twice)} twice,"
             f" {len(count.stuck)} stuck (seed {asked.seed})",
             *count.lost[:5],
