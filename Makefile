@@ -109,7 +109,7 @@ reports: $(READY) ## play the tour's decisions again, and keep their reports in 
 traces: $(READY) ## write the shipped traces anew, to the byte
 	$(BIN)/python -m tests.workloads.shipped traces
 
-size: $(READY) ## print how large each room is, beside the limits (ARGS=--check, ARGS=--ledger)
+size: $(READY) ## print what a reader of each room meets, and the limits (ARGS=--check, --ledger, --lists, --names, --complex)
 	@$(BIN)/python -m tools.size $(ARGS)
 
 coverage: $(READY) ## run the tests and print the share of branches that they take in each room, in processes that they start too

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tools.size import room
+from tools.house import room
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
