@@ -57,8 +57,8 @@ unit slow-beside coverage: export OPENBLAS_NUM_THREADS := 1
 unit: $(READY) ## run the tests
 	$(PYTEST) --numprocesses 2 --dist loadscope --durations=10
 
-record: $(READY) ## replay recorded command lines, and print every difference that tests/recorded/differences.yaml does not explain
-	$(BIN)/python -m tests.recorded.record
+record: $(READY) ## replay recorded command lines, and print every difference (ARGS='--write --only help' writes recordings)
+	$(BIN)/python -m tests.recorded.record $(ARGS)
 
 test-slow: slow-beside slow-alone ## run the tests that take longer than a few seconds
 
