@@ -249,6 +249,13 @@ def test_lines_out_of_order_start_when_they_say(tmp_path: Path) -> None:
     ]
 
 
+def test_an_answer_of_unknown_length_has_a_token_and_is_counted(tmp_path: Path) -> None:
+    line = {"timestamp": 0, "input_length": 4}
+    (session,), summary = imported(tmp_path, {"m.jsonl": jsonl(line)}, format="mooncake")
+    assert [turn.output for turn in session.turns] == [1]
+    assert ("output_length is missing: 1 token assumed", 1, None) in summary.estimated
+
+
 @pytest.mark.parametrize(
     ("line", "what"),
     [

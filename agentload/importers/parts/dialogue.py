@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from agentload.importers.parts.blocks import kept
-from agentload.importers.parts.chat import Piece, apportioned
+from agentload.importers.parts.blocks import common_start
+from agentload.importers.parts.chat import Piece, apportion
 from agentload.importers.parts.intake import Intake
 from agentload.importers.parts.reuse import Trail
 from agentload.model.trace import Recorded, Session, Turn, TurnRef, Wait
@@ -178,7 +178,7 @@ class Dialogue:
             base, same, tokens = None, self._sent, self._sent_tokens
         else:
             base = self._before[
-                : kept(
+                : common_start(
                     *(
                         ((piece.key, piece.role) for piece in pieces)
                         for pieces in (self._before, self._context)
@@ -213,7 +213,7 @@ class Dialogue:
             self._context[same:] = new
             return same, tokens
         before, self._context = self._leave(), [*base, *new]
-        return kept(before, self._context), tokens
+        return common_start(before, self._context), tokens
 
     def _fitted(self, new: Sequence[Piece], room: int) -> list[Piece]:
         """Scale the uncounted pieces, or all if that is not enough; images keep their size."""
@@ -228,13 +228,13 @@ class Dialogue:
             for piece, length in zip(new, known, strict=True)
         ]
         for index, length in zip(
-            free, apportioned([new[index].tokens for index in free], max(0, spare)), strict=True
+            free, apportion([new[index].tokens for index in free], max(0, spare)), strict=True
         ):
             fitted[index] = msgspec.structs.replace(new[index], tokens=length)
         return fitted
 
     def _counted(self, answer: Sequence[Piece], output: int) -> list[Piece]:
-        lengths = apportioned([piece.tokens for piece in answer], output)
+        lengths = apportion([piece.tokens for piece in answer], output)
         counted = [
             msgspec.structs.replace(piece, tokens=length)
             for piece, length in zip(answer, lengths, strict=True)
