@@ -11,9 +11,9 @@ from tools.measure import Function, Module, is_participle, module
 HOUSE: Final = Path(__file__).parents[1]
 PACKAGES: Final = ("agentload", "advisor")
 DENSITY: Final = 8.0
-"""Syntax nodes of a line of code: programs that are known to read well have 5 to 6, and ours were at 11 before its lines were shortened."""
+"""Syntax nodes of a line of code: programs that are known to read well have 5 to 6."""
 COMPLEXITY: Final = 15
-"""Ways through a function: from there on nobody keeps them in mind, and no list of cases covers them."""
+"""Ways through a function: nobody keeps more in mind, and no table of cases covers them."""
 PARAMETERS: Final = 8
 """Of a function: more are a value that has no name yet."""
 VERBS: Final = "agentload/cli"
@@ -21,7 +21,7 @@ VERBS: Final = "agentload/cli"
 
 
 def room(path: Path) -> str:
-    """Return the room of a module, relative to the house: a folder of its package, or the package itself."""
+    """Return the room of a module by its path in the house: a folder of its package, or that."""
     return "/".join(path.parent.parts[:2])
 
 

@@ -1,4 +1,7 @@
-"""Keep what passes a limit today in lists that may only shrink: what is on a list may be there, and all else fails a test of tests/house."""
+"""Keep what passes a limit today in lists that may only shrink.
+
+What is on a list may be there; all else fails a test of tests/house.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +13,9 @@ from tools.house import DENSITY, Part
 
 FOLDER: Final = Path("tests/house")
 REMAKE: Final = "make size ARGS=--lists"
-HEAD: Final = f"# What may still be as it is, until somebody mends it: nothing is added here. `{REMAKE}` takes off what is mended.\n"
+HEAD: Final = f"""\
+# What may still be as it is: nothing is added here, and `{REMAKE}` takes off what is mended.
+"""
 WIDTH: Final = 200
 
 Lists = Mapping[str, list[str]]

@@ -14,10 +14,10 @@ NOT_PAST: Final = frozenset({"bed", "breed", "deed", "feed", "need", "seed", "sh
 IRREGULAR: Final = frozenset(
     re.findall(
         r"\w+",
-        """begun beside bought broken brought built caught chosen done drawn driven fallen felt foretold
-        forgotten found given gone grown heard held hidden kept known laid left lent lost made meant met
-        paid risen said seen sent shown sold spent spoken taken taught thought thrown told understood
-        unsaid unspoken won written""",
+        """begun beside bought broken brought built caught chosen done drawn driven fallen felt
+        foretold forgotten found given gone grown heard held hidden kept known laid left lent lost
+        made meant met paid risen said seen sent shown sold spent spoken taken taught thought thrown
+        told understood unsaid unspoken won written""",
     )
 )
 """Participles of other verbs, and `beside`, which reads as one does."""
@@ -25,7 +25,10 @@ IRREGULAR: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
-    """A function or method: its path of names, its parameters without `self`, and the branches and lines of code of its body."""
+    """A function or method, by its path of names.
+
+    `parameters` leaves out `self`; `complexity` and `code` (lines of code) are of the whole body.
+    """
 
     name: str
     parameters: int
@@ -37,7 +40,10 @@ class Function:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Module:
-    """One module; `code` are its lines without blanks, comments and docstrings, and `imports` those of import statements."""
+    """One module.
+
+    `code` are its lines without blanks, comments and docstrings, `imports` those of imports.
+    """
 
     lines: int = 0
     code: int = 0
@@ -86,9 +92,10 @@ def is_participle(name: str) -> bool:
 
 
 def complexity(function: ast.AST) -> int:
-    """Count the ways through a function: one of its own and of each inner one, and one for each decision, in a statement or an expression.
+    """Count the ways through a function: one, one for each inner function and for each decision.
 
-    Linters that count as mccabe leave expressions out: in these packages those hold half of all decisions.
+    Decisions in expressions count as those in statements do. Linters that count as mccabe leave
+    them out: in these packages they are half of all decisions.
     """
     return sum(map(_decisions, ast.walk(function)))
 
@@ -125,7 +132,10 @@ def _takes_all(pattern: ast.pattern) -> bool:
 
 
 def _code(lines: list[str], nodes: list[ast.AST]) -> set[int]:
-    """Return the numbers of the lines of code; a line of a long text that begins with # passes for a comment."""
+    """Return the numbers of the lines of code.
+
+    A line of a long text that begins with # passes for a comment.
+    """
     filled = {
         number
         for number, line in enumerate(lines, 1)

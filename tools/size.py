@@ -1,6 +1,7 @@
-"""Count what a reader of the product meets: `python -m tools.size [--check | --ledger | --lists | --names | --complex]` (`make size`).
+"""Count what a reader of the product meets: `python -m tools.size` (`make size ARGS=--check`).
 
-Each room of the shipped Python with its syntax nodes, lines, names and ways through functions; then the totals next to their limits.
+Each room of the shipped Python with its syntax nodes, names, ways through functions and lines; then
+the totals next to their limits.
 """
 
 import argparse
@@ -39,7 +40,7 @@ class Limit:
 
 
 LIMITS: Final = (
-    # What the parts of the product do, said once: a reader pays for each node, however it is broken into lines.
+    # What the product does, said once: a reader pays for each node, however it is broken into lines.
     Limit(name="syntax nodes", most=505_000, of=lambda whole: whole.total("nodes")),
     # Programs that are known to read well have 5 to 6.
     Limit(name="nodes per line of code", most=DENSITY, of=lambda whole: whole.density, form=".2f"),

@@ -1,4 +1,4 @@
-"""A public class has one home, and a public function is a noun of the field or a verb that acts, but for those on the list."""
+"""A public class has one home, and no public function is a bare participle, but for those on the list."""
 
 from tools.house import HOUSE, Part
 from tools.lists import REMAKE, lists, missing, read
