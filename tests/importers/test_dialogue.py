@@ -151,8 +151,7 @@ def test_a_spawned_session_waits_from_the_call_that_spawned_it_and_a_parent_for_
         timing=Timing(sent_s=1021.0),
         usage=Usage(prompt=2, output=1),
         place="f",
-        after=[after],
-        joined_s=1020.0,
+        joins=[(1020.0, "c")],
     )
     assert (parent.turns[1].after, parent.turns[1].wait, parent.turns[1].wait_s) == (
         (after,),

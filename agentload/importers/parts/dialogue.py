@@ -102,12 +102,12 @@ class Dialogue:
         model: str | None = None,
         event: str | None = None,
         asked: Wait | None = None,
-        after: Sequence[TurnRef] = (),
-        joined_s: float | None = None,
+        joins: Sequence[tuple[float, str]] = (),
     ) -> None:
         """Send the context and append the answer.
 
-        `asked` is what the call waited for, if the roles of its new pieces do not show it; `joined_s` is when all of `after` was complete.
+        `asked` is what the call waited for, if the roles of its new pieces do not show it. `joins`
+        are the children that it waited for, in the order in which they were complete, with when.
         """
         keep, tokens = self._send(usage, place)
         pieces, sent = (
@@ -120,6 +120,7 @@ class Dialogue:
             output = sum(piece.tokens for piece in answer)
         if usage.prompt is None:
             self.intake.notes.estimate("prompt tokens of a call: estimated from its messages")
+        joined_s = joins[-1][0] if joins else None
         wait, wait_s = self._pause(asked or _asked(pieces), timing, joined_s, place)
         added = tuple(piece.segment() for piece in pieces)
         self._trail = self._trail or self.intake.source.trail()
@@ -130,7 +131,7 @@ class Dialogue:
                 output=output,
                 wait=wait,
                 wait_s=wait_s,
-                after=tuple(after),
+                after=tuple(TurnRef(session=child, turn=-1) for _, child in joins),
                 keep=None if keep == sent else keep,
                 event=event,
                 model=model,

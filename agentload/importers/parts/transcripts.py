@@ -16,7 +16,7 @@ from agentload.importers.parts.fields import agents_usage
 from agentload.importers.parts.files import parse_json
 from agentload.importers.parts.intake import Intake
 from agentload.importers.parts.order import in_order
-from agentload.model.trace import Session, TurnRef, Wait
+from agentload.model.trace import Session, Wait
 
 Record = dict[str, Any]
 _SILENT: Final = frozenset(
@@ -103,8 +103,7 @@ def play(
                 model=None if entry.model == main else entry.model,
                 event="heartbeat" if heartbeat else None,
                 asked="schedule" if heartbeat else entry.asked or asked,
-                after=[TurnRef(session=child, turn=-1) for _, child in done],
-                joined_s=done[-1][0] if done else None,
+                joins=done,
             )
             heartbeat = False
 
