@@ -71,7 +71,7 @@ class Texts:
         return len(self._seen)
 
 
-def beside(path: Path) -> Path:
+def texts_path(path: Path) -> Path:
     """Return the path of a trace file's texts."""
     return path.with_name(path.name.removesuffix(".zst").removesuffix(".jsonl") + SUFFIX)
 
