@@ -148,6 +148,11 @@ def help_of(plugin: object) -> str:
     return inspect.cleandoc(plugin.__doc__ or "") or "(it says nothing of itself)"
 
 
+def summary(text: str) -> str:
+    """Return the first paragraph of a text in one line."""
+    return " ".join(text.partition("\n\n")[0].split())
+
+
 def options(function: Callable[..., Any]) -> tuple[Option, ...]:
     """List a function's options."""
     types = typing.get_type_hints(function, include_extras=True)

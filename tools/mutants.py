@@ -292,7 +292,7 @@ def _put(path: Path, source: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read the command line and play."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("room")
     parser.add_argument("--number", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)

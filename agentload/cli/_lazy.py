@@ -84,8 +84,8 @@ class Verb:
 
     @property
     def headline(self) -> str:
-        """The first line of the docstring."""
-        return self.docstring.partition("\n")[0]
+        """The docstring's first paragraph, in one line."""
+        return " ".join(self.docstring.partition("\n\n")[0].split())
 
     def run(self) -> Callable[..., None]:
         """Import the verb's function."""
@@ -313,7 +313,7 @@ def _paragraph(text: str) -> str:
 def _folded(line: str) -> str:
     if len(line) <= WIDTH or not line.startswith(f"{_INDENT}agentload "):
         return line
-    first, *parts = _SEAM.split(line)
+    first, *parts = _SEAM.split(_INDENT + " ".join(line.split()))
     folded = [first]
     for part in parts:
         if len(f"{folded[-1]} {part} \\") <= WIDTH:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 import typer
 
+from agentload.plugins import summary
 from agentload.run.files import pinned
 from agentload.run.prepared import place_of
 from agentload.run.record import shown
@@ -98,9 +99,7 @@ def _parameters(verb: str, flags: tuple[Flag, ...]) -> list[Parameter]:
         for flag in flags
     ]
     for switch in switches:
-        help_text = next(
-            str(form.kind.__doc__) for form in forms if form.switch == switch
-        ).partition("\n")[0]
+        help_text = next(summary(str(form.kind.__doc__)) for form in forms if form.switch == switch)
         found.append(
             _keyword(
                 switch.removeprefix("--"),

@@ -228,7 +228,7 @@ def main(
     arguments: Sequence[str] | None = None, write: Callable[[str], object] = sys.stdout.write
 ) -> int:
     """Print the report card; return 3 when a promise is broken."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--full", action="store_true", help="1,000 draws a cell; else --draws")
     parser.add_argument("--draws", type=int, default=60)
     parser.add_argument("--seed", type=int, default=7)

@@ -64,7 +64,7 @@ def ps(values: np.ndarray, *, starts: int = 1, scale: float = SCALE) -> np.ndarr
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--draws", type=int, default=2000)
     parser.add_argument(
         "--starts", type=int, nargs="*", default=(1, 2, 4, 8), help="which pairs take turns on"

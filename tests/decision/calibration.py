@@ -255,7 +255,7 @@ def main(
     arguments: Sequence[str] | None = None, write: Callable[[str], object] = sys.stdout.write
 ) -> int:
     """Print the tables; return 3 when a promise is broken."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--number", type=int, default=100)
     parser.add_argument("--seed", type=int, default=12)
     parser.add_argument("--processes", type=int, default=os.cpu_count())

@@ -232,7 +232,7 @@ def main(
     arguments: Sequence[str] | None = None, write: Callable[[str], object] = sys.stdout.write
 ) -> int:
     """Print the tables; return 3 where a chance is further off than is promised."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)

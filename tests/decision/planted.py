@@ -998,7 +998,7 @@ def main(
     arguments: Sequence[str] | None = None, write: Callable[[str], object] = sys.stdout.write
 ) -> int:
     """Print the table; return 3 when a promise is broken."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--number", type=int, default=300)
     parser.add_argument("--seed", type=int, default=27)
     parser.add_argument("--kind", choices=KINDS, help="only deployments of this kind")

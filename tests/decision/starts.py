@@ -95,7 +95,7 @@ def main(
     arguments: Sequence[str] | None = None, write: Callable[[str], object] = sys.stdout.write
 ) -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--number", type=int, default=100, help="deployments a row")
     parser.add_argument(
         "--starts", type=int, nargs="*", default=STARTS, help="which pairs take turns on"

@@ -9,6 +9,7 @@ import pytest
 from agentload.errors import TraceError, UsageError
 from agentload.importers import catalog
 from agentload.importers.catalog import conversion
+from agentload.plugins import summary
 from tests.importers.importing import KEY, written
 
 
@@ -16,7 +17,7 @@ from tests.importers.importing import KEY, written
 def test_every_format_says_what_it_reads_and_where_its_sources_come_from(name: str) -> None:
     found = catalog.importer(name)
     module = import_module(f"agentload.importers.{name}")
-    assert found.help.splitlines()[0].endswith((".", ":"))
+    assert summary(found.help).endswith((".", ":"))
     assert found.files
     assert found.licence is None or "/" in found.licence
     assert module.sniff.__doc__

@@ -1,6 +1,7 @@
 import pytest
 
 from agentload.errors import UsageError
+from agentload.plugins import summary
 from agentload.tracefile import lines
 from agentload.workloads import catalog
 
@@ -8,8 +9,8 @@ from agentload.workloads import catalog
 @pytest.mark.parametrize("name", catalog.names())
 def test_a_workload_has_help_options_with_defaults_and_prefixes(name: str) -> None:
     made = catalog.workload(name)
-    assert made.help.splitlines()[0].endswith(".")
-    assert len(made.help.splitlines()[0]) < 100
+    assert summary(made.help).endswith(".")
+    assert len(summary(made.help)) < 100
     assert all(option.default is not option.type for option in made.options)
     assert all(segments for segments in made.prefixes.values())
 

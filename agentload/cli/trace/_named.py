@@ -9,7 +9,7 @@ from agentload.builtin import find
 from agentload.cli._print import notice, print_json
 from agentload.errors import UsageError
 from agentload.model.trace import Session, Trace
-from agentload.plugins import Option
+from agentload.plugins import Option, summary
 from agentload.report.format import plural
 from agentload.tracefile import read, write
 from agentload.tracefile.files import STDIN
@@ -63,13 +63,13 @@ def named(given: Iterable[str], *, hint: str) -> dict[str, str]:
 
 
 def list_all(plugins: Sequence[_Plugin], *, json: bool) -> None:
-    """List plug-ins by name and the first line of their help."""
+    """List plug-ins by name and the first paragraph of their help."""
     if json:
         print_json([_data(each) for each in plugins])
         return
     width = max(len(each.name) for each in plugins)
     for each in plugins:
-        print(f"{each.name:<{width}}  {each.help.splitlines()[0]}")
+        print(f"{each.name:<{width}}  {summary(each.help)}")
 
 
 def describe(plugin: _Plugin, *, json: bool) -> None:
