@@ -153,7 +153,7 @@ def main(
     house: Path = HOUSE,
 ) -> int:
     """Print what is asked for; return the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     asked = parser.add_mutually_exclusive_group()
     asked.add_argument(
         "--check",
